@@ -34,7 +34,7 @@ CHECKS: dict[Step, tuple[str, ...]] = {
     "evaluation": ("predictions", "groups", "benchmark_window", "prediction_drift"),
     "promotion": ("dataset", "benchmark", "cost", "reproducibility", "deployment"),
 }
-# What each check asks; its result says what was found and how to mend it. A stage's are those of stages.toml.
+# What each check asks; its result says what was found and how to fix it. A stage's are those of stages.toml.
 QUESTIONS: dict[str, str] = {
     **questions(),
     "content_hash": "Are the rows those that were published, by the hash of their content?",

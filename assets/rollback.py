@@ -70,7 +70,7 @@ class Rollback:
 
 
 def _guarded(run: Rollback) -> dict[str, Any]:
-    """Roll back alone; what a user can mend ends in one message."""
+    """Roll back alone; what a user can fix ends in one message."""
     try:
         with judged_alone(run.workspace, run.use_case):
             return roll_back(run)

@@ -1,4 +1,4 @@
-"""Healthy odd trainings that no check was mended after: FRESH_HEALTHY, as in healthy.py."""
+"""Healthy odd trainings that no check was fixed after: FRESH_HEALTHY, as in healthy.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Planted faults over five hosts that no check was mended after: FRESH, as in planted_held_back.py."""
+"""Planted faults over five hosts that no check was fixed after: FRESH, as in planted_held_back.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Planted faults that nobody looked at while the checks' thresholds were written. Keep it so: mend a check by its
+"""Planted faults that nobody looked at while the checks' thresholds were written. Keep it so: fix a check by its
 mechanism, and then plant others here."""
 
 from __future__ import annotations

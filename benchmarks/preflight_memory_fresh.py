@@ -1,4 +1,4 @@
-"""Networks written after what is held only when looked at was taken off the forecast: run once, no mend after."""
+"""Networks written after what is held only when looked at was taken off the forecast: run once, no fix after."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Networks of families that were not looked at before the forecast was done: run once, before any mend."""
+"""Networks of families that were not looked at before the forecast was done: run once, before any fix."""
 
 from __future__ import annotations
 

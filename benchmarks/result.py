@@ -85,7 +85,7 @@ def finish(
         if not math.isfinite(value) or (value == 0 and key not in zero_allowed)
     }
     if wrong:
-        raise ValueError(f"{name} did not measure these: {wrong}; mend the measurement")
+        raise ValueError(f"{name} did not measure these: {wrong}; correct the measurement")
     met = None if short else all(name in figures and figures[name] <= bound for name, bound in targets.items())
     # Six digits, not four decimals: a small measure would be written as 0.
     rounded = {key: float(f"{value:.6g}") for key, value in figures.items()}

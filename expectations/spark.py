@@ -32,7 +32,7 @@ from trainworthy.lifecycle.errors import DatasetError, SettingsError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# Instants are judged in UTC, as they are written: no calendar is mended, nanoseconds stay, and `a` is not `A`.
+# Instants are judged in UTC, as they are written: no calendar is corrected, nanoseconds stay, and `a` is not `A`.
 _READING = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.caseSensitive": "true",

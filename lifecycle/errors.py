@@ -67,7 +67,7 @@ class UseCaseError(TrainworthyError):
         noun = "problem" if len(self.problems) == 1 else "problems"
         super().__init__(
             f"use case {name!r} has {len(self.problems)} {noun}:\n{lines}",
-            fix="mend the lines above, then run the command again",
+            fix="correct the lines above, then run the command again",
         )
 
 

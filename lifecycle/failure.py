@@ -208,7 +208,7 @@ def _fix_unknown(end: End) -> str:
             usual = "a limit of a container or scheduler, systemd-oomd, or kill -9"
             return f"the usual causes are memory, {usual}; look there, then {again}"
         case signal.SIGBUS:
-            return f"the usual causes are a full /dev/shm and a mapped file that was cut short; mend it, then {again}"
+            return f"the usual causes are a full /dev/shm and a mapped file that was cut short; fix it, then {again}"
         case signal.SIGTERM | signal.SIGINT | signal.SIGHUP:
             return f"somebody asked the process to end; {again}"
         case _:

@@ -17,7 +17,7 @@ _HOW_TO = "docs/how-to/use-case.md explains each key"
 # How keys are added that somebody meets in a file of before there were such.
 _ADDED = {
     "task": f"write task: {{kind: {KINDS[0]}}}, {', '.join(KINDS[1:-1])} or {KINDS[-1]}, or let `trainworthy check "
-    "--mend` write what the contract's label is",
+    "--fix` write what the contract's label is",
 }
 
 

@@ -34,7 +34,7 @@ def script_problems(folder: Path, file: str) -> list[Problem]:
     try:
         tree = ast.parse(path.read_text(encoding="utf-8"))
     except SyntaxError as error:
-        return [Problem(f"{file}:{error.lineno}", f"not valid Python: {error.msg}", "mend the syntax")]
+        return [Problem(f"{file}:{error.lineno}", f"not valid Python: {error.msg}", "correct the syntax")]
     except UnicodeDecodeError as error:
         return [Problem(file, f"is not UTF-8: {error}", "save the file as UTF-8")]
     imported = {a.asname or a.name for node in tree.body if isinstance(node, ast.ImportFrom) for a in node.names}

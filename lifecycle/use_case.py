@@ -95,7 +95,7 @@ def _read_spec(folder: Path) -> tuple[UseCaseSpec | None, list[Problem], dict[st
     try:
         values = yaml.load(path.read_text(encoding="utf-8"), Loader=unique_keys_loader())  # noqa: S506 (a safe loader)
     except (yaml.YAMLError, UnicodeDecodeError, ValueError) as error:
-        return None, [Problem("use_case.yaml", f"not valid YAML: {error}", "mend the syntax at that line")], {}
+        return None, [Problem("use_case.yaml", f"not valid YAML: {error}", "correct the syntax at that line")], {}
     if not isinstance(values, dict):
         return None, [Problem("use_case.yaml", "must be a mapping of keys", "see docs/how-to/use-case.md", values)], {}
     name, problems = values.get("name"), []
@@ -149,7 +149,7 @@ def model_problems(path: Path, required: tuple[str, ...] = REQUIRED_FUNCTIONS) -
     try:
         tree = ast.parse(path.read_text(encoding="utf-8"))
     except SyntaxError as error:
-        return [Problem(f"model.py:{error.lineno}", f"not valid Python: {error.msg}", "mend the syntax")]
+        return [Problem(f"model.py:{error.lineno}", f"not valid Python: {error.msg}", "correct the syntax")]
     except UnicodeDecodeError as error:
         return [Problem("model.py", f"is not UTF-8: {error}", "save the file as UTF-8")]
     imported = {

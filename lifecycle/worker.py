@@ -262,7 +262,7 @@ def _internal(error: Exception, folder: Path) -> tuple[int, dict[str, Any]]:
             "passes": number in PASSING_ERRNOS,
             "fix": "look at the storage, then run again: it resumes",
         }
-    fix = "the traceback above names the line; if it is in the use case's code, mend it there"
+    fix = "the traceback above names the line; if it is in the use case's code, correct it there"
     return EXIT_INTERNAL, {"problem": problem, "value": where, "fix": fix}
 
 

@@ -89,7 +89,7 @@ def _times(project: Path, name: str, version: PublishedVersion) -> Times:
     try:
         return times_of(folder) if folder.is_dir() else {}
     except (DatasetError, OSError, ValueError):
-        # Damaged files; fetching them says so and mends them.
+        # Damaged files; fetching them says so and fixes them.
         return {}
 
 

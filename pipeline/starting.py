@@ -36,4 +36,4 @@ def under_way(instance: dg.DagsterInstance, job: str) -> dg.SkipReason | None:
     if not runs:
         return None
     told = f"run {runs[0].run_id[:8]} is {runs[0].status.value}, the next tick looks again"
-    return dg.SkipReason(f"{told}; if its process is gone: trainworthy doctor --mend")
+    return dg.SkipReason(f"{told}; if its process is gone: trainworthy doctor --fix")

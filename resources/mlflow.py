@@ -372,7 +372,7 @@ class Tracking(dg.ConfigurableResource):
         except MlflowException as error:
             problem = f"the verdict log has version {version} as champion, and MLflow did not move the alias: {error}"
             raise ChampionError(
-                problem, value=name, fix="trainworthy doctor --mend moves it once MLflow is well"
+                problem, value=name, fix="trainworthy doctor --fix moves it once MLflow is well"
             ) from None
 
     def _experiment(self, name: str) -> str:

@@ -78,6 +78,6 @@ def leaked_slots(instance: dg.DagsterInstance) -> Iterator[tuple[str, str]]:
 def end_stuck_run(instance: dg.DagsterInstance, found: StuckRun) -> None:
     """Mark the run as failed and give its pool slots back."""
     gone = f"its process (pid {found.pid}) is gone" if found.pid else "it never named a process"
-    told = f"{gone}; marked as failed by trainworthy doctor --mend"
+    told = f"{gone}; marked as failed by trainworthy doctor --fix"
     instance.report_run_failed(found.run, told)
     instance.event_log_storage.free_concurrency_slots_for_run(found.run.run_id)

@@ -96,7 +96,7 @@ def with_keys(rule: Rule, tables: Mapping[str, Path], columns: Mapping[str, Colu
         fix = did_you_mean(name, tables) if tables else f"add the custom property tables: {{{name}: tables/{name}.csv}}"
         return Problem(place, "refers to a table that is not in the custom property `tables`", fix, name)
     if not tables[name].is_file():
-        return Problem(place, "its table can't be read", f"mend tables.{name}", name)
+        return Problem(place, "its table can't be read", f"correct tables.{name}", name)
     try:
         keys = _typed_keys(tables[name], key_columns, [columns[column].logical_type for column in rule.columns])
     except _UnfitError as unfit:

@@ -156,7 +156,7 @@ def freshness_check(declared: Freshness | None, newest: NewestValue | None, vers
     if newest.at is None:
         future = f": {newest.rows_after:,} rows lie in the future" if newest.rows_after else ""
         told = f"{declared.column} of {version}, the newest published version, has no value up to now{future}"
-        fix = "mend the column in dataset.py, or name another one in contract.yaml: slaProperties"
+        fix = "correct the column in dataset.py, or name another one in contract.yaml: slaProperties"
         return CheckResult(name="freshness", status="error", evidence=told, fix=fix)
     happened = newest.at + timedelta(days=1) if declared.whole_days else newest.at
     late, of_unit = max(0.0, (now - happened).total_seconds()), declared.seconds / declared.value

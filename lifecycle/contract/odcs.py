@@ -65,7 +65,7 @@ def read_document(path: Path) -> Document:
     try:
         values = yaml.load(path.read_text(encoding="utf-8"), Loader=unique_keys_loader())  # noqa: S506 (a safe loader)
     except (yaml.YAMLError, UnicodeDecodeError, ValueError) as error:
-        return Document({}, (Problem(path.name, f"not valid YAML: {error}", "mend the syntax at that line"),))
+        return Document({}, (Problem(path.name, f"not valid YAML: {error}", "correct the syntax at that line"),))
     if not isinstance(values, dict):
         return Document({}, (Problem(path.name, "must be a mapping of keys", f"see {HOW_TO}", values),))
     return _checked(values)

@@ -47,7 +47,7 @@ def bins_of(values: pd.Series, column: Column) -> Bins:
 def _refuse_other_type(known: pd.Series, column: Column) -> None:
     held, wanted = logical_type(known), column.logical_type
     if held != wanted and (wanted, held) not in (("number", "integer"), ("timestamp", "date")):
-        fix = "mend the dataset, or the column's logicalType"
+        fix = "correct the dataset, or the column's logicalType"
         raise DatasetError(f"{column.name} is declared as {wanted} and holds {held}", value=column.name, fix=fix)
 
 

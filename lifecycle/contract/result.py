@@ -107,7 +107,7 @@ def contract_check(results: Sequence[RuleResult]) -> CheckResult:
 
 
 def _fix(failed: bool, errors: bool) -> str:
-    parts = ["mend the dataset, or change contract.yaml if the rule is wrong"] if failed else []
+    parts = ["correct the dataset, or change contract.yaml if the rule is wrong"] if failed else []
     if errors:
         parts.append(
             "a rule that could not be evaluated says nothing about the rows: restore the column or type that its "

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 MOST_BYTES = 256 * 2**20
 NAMED_ROWS = 20
 _SHA = ":sha256"
-_FIX = "mend or remove these rows, or put the files there, in dataset.py; then publish the next version"
+_FIX = "correct or remove these rows, or put the files there, in dataset.py; then publish the next version"
 
 
 def sha_column(name: str) -> str:

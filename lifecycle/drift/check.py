@@ -114,7 +114,7 @@ def _beyond(name: str, observed: float, limit: float, axis: Axis) -> Shift:
         column=name, statistic="psi", observed=observed, threshold=limit,
         threshold_from="allowedDrift in contract.yaml, against all rows before",
         where=axis.span(axis.history, axis.length),
-        cause="the declared limit is exceeded", fix="mend the source, or raise allowedDrift if the change is meant",
+        cause="the declared limit is exceeded", fix="correct the source, or raise allowedDrift if the change is meant",
     )  # fmt: skip
 
 

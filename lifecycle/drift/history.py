@@ -202,7 +202,7 @@ def _result(found: list[OddDays], span: str, judged: int) -> CheckResult:
     odd_days = len({day for odd in found for day in odd.days})
     fix = "ask the source what happened on these days; if it is meant, nothing is to be done"
     if lasting:
-        fix = "a feed may be broken: ask the source; leave the days out, or publish the version again once it is mended"
+        fix = "a feed may be broken: ask the source; leave the days out, or publish the version again once it is fixed"
     return CheckResult(
         name="history", status="fail", severity="warning", observed=odd_days, threshold=0,
         evidence=f"{odd_days} of {judged} new days, {span}, are unlike the same weekdays before: {told}",

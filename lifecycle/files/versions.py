@@ -77,13 +77,13 @@ def parse_versions(text: str) -> Versions:
     try:
         values = yaml.load(text, Loader=_NoDuplicates)  # noqa: S506, a safe loader
     except yaml.YAMLError as error:
-        raise DatasetError(f"data/versions.yaml is not valid YAML: {error}", fix="mend that line") from error
+        raise DatasetError(f"data/versions.yaml is not valid YAML: {error}", fix="correct that line") from error
     try:
         return _VERSIONS.validate_python(values or {})
     except ValidationError as error:
         lines = "\n".join(_line(item) for item in error.errors())
         raise DatasetError(
-            f"data/versions.yaml can't be used:\n{lines}", fix="restore the file's last commit, or mend these lines"
+            f"data/versions.yaml can't be used:\n{lines}", fix="restore the file's last commit, or correct these lines"
         ) from error
 
 
@@ -151,7 +151,7 @@ def refuse_changes(new: str, content: ContentHash, earlier: str, known: ContentH
         raise DatasetError(
             f"{new} changes or lacks files of {earlier}: a next version adds files only",
             value=(changed + missing)[:10],
-            fix="mend dataset.py or the parameters; if rows of the past are meant to change, declare it: --backfill "
+            fix="correct dataset.py or the parameters; if rows of the past are meant to change, declare it: --backfill "
             '"reason"',
         )
 

@@ -11,7 +11,7 @@ TELL = "give session.step the model, after backward and before the update"
 
 
 def unseen(seen: OwnTrainer) -> tuple[str, str] | None:
-    """Why no alarm says nothing, and what mends it; None where monitors saw the updates."""
+    """Why no alarm says nothing, and what fixes it; None where monitors saw the updates."""
     if not seen.gradients:
         return f"{seen.file} reported no gradient, so that only its losses could be looked at", TELL
     if seen.unwatched:

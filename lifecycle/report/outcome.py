@@ -166,7 +166,7 @@ def _stopped(step: Step, record: Record | None) -> Outcome:
         why=first,
         reasons=tuple(rest),
         changes=tuple(f"{sentence_case(check.name)}: {check.fix}" for check in failed if check.fix)
-        or (f"Mend the cause at {step}, then run again; finished steps are reused.",),
+        or (f"Fix the cause at {step}, then run again; finished steps are reused.",),
     )
 
 

@@ -39,7 +39,7 @@ def fit_baselines(
             raise EvaluationError("no baseline of that name", value=name, fix=did_you_mean(name, BASELINES))
     if label in feature_columns or label not in training.columns:
         raise EvaluationError(
-            "the label must be a column of the training rows and no feature", value=label, fix="mend the columns' roles"
+            "the label must be a column of the training rows and no feature", value=label, fix="correct the roles"
         )
     labels = kind.checked_labels(training[label])
     return {name: kind.fit_baseline(name, training, list(feature_columns), labels, seed) for name in names}

@@ -1,4 +1,4 @@
-"""Platt scaling: two numbers, fitted on the calibration split, that mend a model's probabilities.
+"""Platt scaling: two numbers, fitted on the calibration split, that correct a model's probabilities.
 
 Source: Platt 1999, with the Newton method and smoothed targets of Lin, Lin & Weng 2007. The smoothed
 targets keep the slope finite where the labels are perfectly separated.
@@ -26,7 +26,7 @@ def fit_platt(labels: Any, probabilities: Any) -> dict[str, float]:
 
     A negative slope is kept: the probabilities rank the calibration rows backwards, and hiding that
     would make a broken model look only dull. A constant probability tells nothing about the slope,
-    which is then 1, and only the level is mended. Raises EvaluationError if one label is missing.
+    which is then 1, and only the level is corrected. Raises EvaluationError if one label is missing.
     """
     import numpy as np
 

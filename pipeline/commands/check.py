@@ -18,7 +18,8 @@ def add(commands: Subparsers) -> None:
     )
     parser.add_argument("use_case")
     parser.add_argument(
-        "--mend",
+        "--fix",
+        "--mend",  # its earlier name
         action="store_true",
         help="first write what follows from other files: the kind of task, if it is missing",
     )
@@ -29,7 +30,7 @@ def run(parsed: argparse.Namespace) -> int:
     """Print a line for each part, and what is wrong with it; 1 if anything is."""
     from trainworthy.pipeline.check import check_use_case, parts_text, write_missing_task
 
-    if parsed.mend:
+    if parsed.fix:
         print(write_missing_task(parsed.use_case))
     started = time.perf_counter()
     parts = check_use_case(parsed.use_case)

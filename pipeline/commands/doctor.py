@@ -11,17 +11,20 @@ def add(commands: Subparsers) -> None:
     """Declare the command."""
     told = "check the set-up (versions, stores, ports, disk, stuck runs) and say what to do"
     parser = commands.add_parser("doctor", help=told, description=f"{told}; exit code 1 if something fails")
-    parser.add_argument("--mend", action="store_true", help="do the safe repairs; without it nothing is changed")
+    # --mend is its earlier name.
+    parser.add_argument(
+        "--fix", "--mend", action="store_true", help="do the safe repairs; without it nothing is changed"
+    )
     parser.set_defaults(command=run)
 
 
 def run(parsed: argparse.Namespace) -> int:
     """Print every check; 1 if one fails, warnings are none."""
     from trainworthy.lifecycle.protocol.checks import stopping
-    from trainworthy.pipeline.doctor.examine import examine, mend, summary, text
+    from trainworthy.pipeline.doctor.examine import examine, repairs, summary, text
 
-    if parsed.mend:
-        print("\n".join(mend()) or "nothing to repair")
+    if parsed.fix:
+        print("\n".join(repairs()) or "nothing to repair")
     results = examine()
     print(text(results))
     print(summary(results))

@@ -1,4 +1,4 @@
-"""All checks of `trainworthy doctor` in order, each by itself; their text; and the repairs of --mend."""
+"""All checks of `trainworthy doctor` in order, each by itself; their text; and the repairs of --fix."""
 
 from __future__ import annotations
 
@@ -70,12 +70,12 @@ def examined(check: Check, settings: Settings) -> list[CheckResult]:
     return found
 
 
-def mend() -> Iterator[str]:
+def repairs() -> Iterator[str]:
     """The safe repairs; a line for each that was done, and for each that could not be."""
     from trainworthy.pipeline.doctor import runs
 
     settings, _ = settings_there()
-    for repair in (runs.mend_runs, stores.mend_addresses, stores.mend_aliases, sensitive.mend_sensitive):
+    for repair in (runs.repair_runs, stores.repair_addresses, stores.repair_aliases, sensitive.repair_sensitive):
         try:
             for done in repair(settings):
                 yield f"repaired: {done}"

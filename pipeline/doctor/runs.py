@@ -15,7 +15,7 @@ from trainworthy.pipeline.doctor.stores import dagster_folder
 from trainworthy.resources.settings import PROJECT, Settings
 from trainworthy.resources.stuck_runs import end_stuck_run, leaked_slots, stuck_runs
 
-MEND = "trainworthy doctor --mend"
+FIX = "trainworthy doctor --fix"
 
 
 @contextlib.contextmanager
@@ -42,7 +42,7 @@ def stuck(settings: Settings) -> Iterator[CheckResult]:
         severity="warning",
         observed=len(found),
         evidence=f"marked as running, and the process is gone: {named}" if found else "none",
-        fix=f"{MEND} marks them as failed, unless they run on another machine or in another container; "
+        fix=f"{FIX} marks them as failed, unless they run on another machine or in another container; "
         "then run again: training resumes",
     )
 
@@ -58,7 +58,7 @@ def pools(settings: Settings) -> Iterator[CheckResult]:
         not found,
         observed=len(found),
         evidence=f"held without a run: {named}; the next step of that pool would wait for ever" if found else "none",
-        fix=f"{MEND} frees them",
+        fix=f"{FIX} frees them",
     )
 
 
@@ -102,7 +102,7 @@ def _end_tracked(settings: Settings, run_id: str) -> None:
         client.set_terminated(tracked.info.run_id, status="KILLED")
 
 
-def mend_runs(settings: Settings) -> Iterator[str]:
+def repair_runs(settings: Settings) -> Iterator[str]:
     """Mark stuck runs as failed and free every leaked slot; what was done."""
     with instance_of(settings) as instance:
         if instance is None:

@@ -27,11 +27,11 @@ def sensitive(settings: Settings) -> Iterator[CheckResult]:
         "sensitive", not found,
         evidence=f"{len(found)} files hold values of sensitive columns row by row: {shown}" if found
         else "no file of predictions holds values of a sensitive column",
-        fix="trainworthy doctor --mend takes them out; the next run evaluates these models again",
+        fix="trainworthy doctor --fix takes them out; the next run evaluates these models again",
     )  # fmt: skip
 
 
-def mend_sensitive(settings: Settings) -> Iterator[str]:
+def repair_sensitive(settings: Settings) -> Iterator[str]:
     """Take the values out of the files. Their hashes change, so that no evaluation of them is reused.
 
     Groups become numbers, since intervals need them; slices are left out, until the model is evaluated again.
@@ -39,7 +39,7 @@ def mend_sensitive(settings: Settings) -> Iterator[str]:
     import pandas as pd
 
     for path, columns in _in_the_clear(settings):
-        rows, temporary = pd.read_parquet(path), path.with_name(f"{path.name}.mended")
+        rows, temporary = pd.read_parquet(path), path.with_name(f"{path.name}.repaired")
         if _GROUP in columns:
             rows = rows.assign(**{_GROUP: coded_groups(rows[_GROUP])})
         rows.drop(columns=[name for name in columns if name != _GROUP]).to_parquet(temporary, index=False)

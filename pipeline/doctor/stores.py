@@ -83,7 +83,7 @@ def mlflow_store(settings: Settings) -> Iterator[CheckResult]:
         written in (None, folder.resolve().as_uri()),
         severity="warning",
         evidence=f"MLflow's files were written for {written}" if written else "nothing is written yet",
-        fix="trainworthy doctor --mend writes the addresses anew; the next run does so too",
+        fix="trainworthy doctor --fix writes the addresses anew; the next run does so too",
     )
 
 
@@ -186,7 +186,7 @@ def aliases(settings: Settings, names: Sequence[str]) -> dict[str, str | None]:
     raise ChampionError(told, fix="start the server, or name the right one in MLFLOW_TRACKING_URI")
 
 
-def mend_addresses(settings: Settings) -> Iterator[str]:
+def repair_addresses(settings: Settings) -> Iterator[str]:
     """Write MLflow's addresses for the folder where it lies now."""
     folder = settings.var / "mlflow"
     if server() or not (folder / "mlflow.db").is_file():
@@ -200,7 +200,7 @@ def mend_addresses(settings: Settings) -> Iterator[str]:
             yield f"MLflow's addresses are those of {folder}"
 
 
-def mend_aliases(settings: Settings) -> Iterator[str]:
+def repair_aliases(settings: Settings) -> Iterator[str]:
     """Make the registry's alias follow the log, where the log names a champion.
 
     Without one in the log the alias stays: what it points to is all that is left of a lost log. Raises ChampionError
@@ -219,17 +219,17 @@ def mend_aliases(settings: Settings) -> Iterator[str]:
         except TrainworthyError:
             continue  # Told by its own check.
         with judged_alone(Workspace(), use_case):
-            yield from _mend_alias(settings, folder.name)
+            yield from _repair_alias(settings, folder.name)
 
 
-def _mend_alias(settings: Settings, name: str) -> Iterator[str]:
+def _repair_alias(settings: Settings, name: str) -> Iterator[str]:
     """The caller holds the lock of the use case's judgement: log and alias stay as they are read here."""
     from trainworthy.resources.mlflow import Tracking
 
     try:
         entries = log.read(verdict_log(settings, name))
     except TrainworthyError:
-        return  # A broken log is told by its own check, and mended by nobody but a person.
+        return  # A broken log is told by its own check, and fixed by nobody but a person.
     entry = log.champion(entries)
     if entry is None or entry.model_version == aliases(settings, [name])[name]:
         return

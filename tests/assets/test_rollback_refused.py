@@ -123,4 +123,4 @@ def test_rollback_that_ends_between_log_and_alias_is_told_by_the_next_one_with_t
     run.tracking.broken = False
     with pytest.raises(ChampionError, match="disagree") as caught:
         roll_back(run)
-    assert "trainworthy doctor --mend" in caught.value.fix
+    assert "trainworthy doctor --fix" in caught.value.fix

@@ -45,7 +45,7 @@ def test_benchmark_takes_the_shared_arguments_and_says_in_its_line_that_it_was_s
 
 @pytest.mark.parametrize("value", [0.0, math.nan, math.inf])
 def test_finish_measure_that_measured_nothing_is_refused_by_name(capsys, value):
-    with pytest.raises(ValueError, match=r"peak_mb.*mend the measurement"):
+    with pytest.raises(ValueError, match=r"peak_mb.*correct the measurement"):
         result.finish("b", {"seconds": 1.0, "peak_mb": value}, {"peak_mb": 1.0})
     assert capsys.readouterr().out == ""
 

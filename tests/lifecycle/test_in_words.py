@@ -49,10 +49,10 @@ def test_reasons_of_a_stopped_step_say_what_was_seen_and_the_fix() -> None:
 
 
 def test_reasons_of_a_step_without_result_are_those_of_its_gate() -> None:
-    check = CheckResult(name="contract", status="fail", evidence="2 of 40 rules are broken", fix="mend the source")
+    check = CheckResult(name="contract", status="fail", evidence="2 of 40 rules are broken", fix="correct the source")
     base = {name: getattr(example.snapshot(), name) for name in StoppedStep.model_fields if name != "error"}
     record = StoppedStep(**{**base, "checks": (check,)}, error="contract: fail")
-    assert in_words.reasons(record) == ("Contract: 2 of 40 rules are broken. Fix: mend the source",)
+    assert in_words.reasons(record) == ("Contract: 2 of 40 rules are broken. Fix: correct the source",)
 
 
 @pytest.mark.parametrize(

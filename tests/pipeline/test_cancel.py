@@ -138,7 +138,7 @@ def test_cancel_by_kill_with_a_gpu_slot_lets_the_next_run_wait_and_say_so_until_
     assert any("waiting for a slot of the pool gpu" in line for line in waiting.stdout)
     told = toy.call("-m", "trainworthy.pipeline.cli", "doctor")
     assert (told.code, "✗ pool slots" in told.out, "! stuck runs: " in told.out) == (1, True, True), told.out
-    mended = toy.call("-m", "trainworthy.pipeline.cli", "doctor", "--mend")
+    mended = toy.call("-m", "trainworthy.pipeline.cli", "doctor", "--fix")
     assert (mended.code, "is marked as failed" in mended.out) == (0, True), mended.out
     done = toy.finish(waiting)
     assert done.code == 0, done.out

@@ -64,8 +64,8 @@ def test_champion_after_a_crash_before_the_alias_moved_is_mended_by_the_doctor(t
     done = toy.run(intent=FIRST)
     assert done.code == 1
     assert "Traceback" not in done.out, done.out
-    assert "trainworthy doctor --mend" in done.out
-    toy.call("-m", "trainworthy.pipeline.cli", "doctor", "--mend")
+    assert "trainworthy doctor --fix" in done.out
+    toy.call("-m", "trainworthy.pipeline.cli", "doctor", "--fix")
     assert toy.champion() == "1"
     mended = toy.run(intent=FIRST)
     assert mended.code == 0, mended.out

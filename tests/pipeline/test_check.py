@@ -139,7 +139,7 @@ def test_check_of_a_use_case_without_a_task_is_one_error_that_names_its_fix(toy,
     assert main(["check", "toy"]) == 1
     out = capsys.readouterr().out
     assert "use_case.yaml: task: the key is missing" in out
-    assert "trainworthy check --mend" in out
+    assert "trainworthy check --fix" in out
     assert "1 problem in toy" in out
 
 
@@ -164,24 +164,24 @@ OTHER_LABELS = {
 
 
 @pytest.mark.parametrize("kind", OTHER_LABELS)
-def test_check_mend_writes_the_task_by_the_label_s_type_and_keeps_all_else(toy, kind, capsys):
+def test_check_fix_writes_the_task_by_the_label_s_type_and_keeps_all_else(toy, kind, capsys):
     without_task(toy)
     edit(toy, "use_case.yaml", "target: positive\n", "target: positive  # what is asked\n")
     for old, new in OTHER_LABELS[kind].items():
         edit(toy, "contract.yaml", old, new)
     path, line = toy / "use_case.yaml", f"task: {{kind: {kind}}}"
     lines = path.read_text().splitlines()
-    main(["check", "toy", "--mend"])
+    main(["check", "toy", "--fix"])
     assert capsys.readouterr().out.startswith(f"wrote    {path}: {line}, since the contract's label positive is ")
     written = path.read_text().splitlines()
     assert [one for one in written if one != line] == lines
     assert written[written.index("target: positive  # what is asked") + 1] == line
-    main(["check", "toy", "--mend"])
+    main(["check", "toy", "--fix"])
     assert capsys.readouterr().out.startswith("nothing to repair")
     assert path.read_text().splitlines() == written
 
 
-def test_check_mend_of_an_old_use_case_makes_it_well(toy, capsys):
+def test_check_by_its_earlier_option_makes_an_old_use_case_well(toy, capsys):
     without_task(toy)
     assert main(["check", "toy", "--mend"]) == 0, capsys.readouterr().out
 
@@ -193,11 +193,11 @@ def test_check_mend_of_an_old_use_case_makes_it_well(toy, capsys):
         ("contract.yaml", "greaterThan: 0", "greaterThan: warm", "contract.yaml has problems"),
     ],
 )
-def test_check_mend_that_cannot_know_the_kind_writes_nothing_and_says_why(toy, name, old, new, told, capsys):
+def test_check_fix_that_cannot_know_the_kind_writes_nothing_and_says_why(toy, name, old, new, told, capsys):
     without_task(toy)
     edit(toy, name, old, new)
     before = (toy / "use_case.yaml").read_text()
-    assert main(["check", "toy", "--mend"]) == 1
+    assert main(["check", "toy", "--fix"]) == 1
     first = capsys.readouterr().out.splitlines()[0]
     assert first.startswith("nothing repaired: ")
     assert told in first

@@ -1,4 +1,4 @@
-"""trainworthy doctor: each check passes on a healthy set-up and finds a planted fault; repairs only with --mend."""
+"""trainworthy doctor: each check passes on a healthy set-up and finds a planted fault; repairs only with --fix."""
 
 import fcntl
 import os
@@ -309,9 +309,9 @@ def test_doctor_moved_registry_is_told_and_mended(place, trained):
     before = (place / "state/mlflow/mlflow.db").read_bytes()
     assert bad(stores.verdicts) == []
     assert (place / "state/mlflow/mlflow.db").read_bytes() == before
-    assert list(stores.mend_addresses(read_settings())) == [f"MLflow's addresses are those of {place}/state/mlflow"]
+    assert list(stores.repair_addresses(read_settings())) == [f"MLflow's addresses are those of {place}/state/mlflow"]
     assert bad(stores.mlflow_store) == []
-    assert list(stores.mend_addresses(read_settings())) == []
+    assert list(stores.repair_addresses(read_settings())) == []
     champion = Tracking().champion("toy")
     assert champion is not None
     assert champion.source.startswith(place.as_uri())
@@ -319,18 +319,18 @@ def test_doctor_moved_registry_is_told_and_mended(place, trained):
 
 def test_doctor_alias_that_left_the_log_is_told_and_follows_it_again(place, trained):
     shutil.copytree(trained.toy.var, place / "state", ignore=shutil.ignore_patterns("work"))
-    list(stores.mend_addresses(read_settings()))
+    list(stores.repair_addresses(read_settings()))
     assert bad(stores.verdicts) == []
     Tracking().client.delete_registered_model_alias("toy", "champion")
     only(stores.verdicts, "✗ verdicts toy", "disagree", "'verdict log': '1', 'alias': None")
-    (told,) = stores.mend_aliases(read_settings())
+    (told,) = stores.repair_aliases(read_settings())
     assert "points to version 1" in told
     assert champion_alias(place / "state/mlflow", "toy") == "1"
     assert bad(stores.verdicts) == []
     # Without a log the alias is all that is left: no repair removes it.
     (place / "state/verdicts/toy.jsonl").unlink()
     only(stores.verdicts, "disagree")
-    assert list(stores.mend_aliases(read_settings())) == []
+    assert list(stores.repair_aliases(read_settings())) == []
     assert champion_alias(place / "state/mlflow", "toy") == "1"
 
 
@@ -338,7 +338,7 @@ def test_doctor_alias_that_left_the_log_is_told_and_follows_it_again(place, trai
 def on_a_server(place, trained, monkeypatch):
     """The trained state, whose registry is asked as one on a server: through MLflow, by its address."""
     shutil.copytree(trained.toy.var, place / "state", ignore=shutil.ignore_patterns("work"))
-    list(stores.mend_addresses(read_settings()))
+    list(stores.repair_addresses(read_settings()))
     (place / "state/mlflow/mlflow.db").rename(place / "server.db")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{place}/server.db")
     return place
@@ -348,7 +348,7 @@ def test_doctor_alias_on_a_server_is_asked_for_and_follows_the_log_again(on_a_se
     assert bad(stores.verdicts) == []
     Tracking().client.delete_registered_model_alias("toy", "champion")
     only(stores.verdicts, "✗ verdicts toy", "disagree", "'verdict log': '1', 'alias': None")
-    (told,) = stores.mend_aliases(read_settings())
+    (told,) = stores.repair_aliases(read_settings())
     assert "points to version 1" in told
     assert bad(stores.verdicts) == []
     assert not (on_a_server / "state/mlflow/mlflow.db").exists()
@@ -357,7 +357,7 @@ def test_doctor_alias_on_a_server_is_asked_for_and_follows_the_log_again(on_a_se
 def test_doctor_server_that_does_not_answer_is_a_warning_without_its_password(on_a_server, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "nowhere://bob:SECRET@db/mlflow")
     only(stores.verdicts, "! verdicts toy: 1 entries", "nowhere://db/mlflow could not be asked", "MLFLOW_TRACKING_URI")
-    (told,) = [line for line in examine.mend() if "mend_aliases" in line]
+    (told,) = [line for line in examine.repairs() if "repair_aliases" in line]
     assert "could not be asked" in told
     (here,) = stores.mlflow_store(read_settings())
     assert "SECRET" not in told + here.evidence + "".join(bad(stores.verdicts))
@@ -374,7 +374,7 @@ def test_doctor_server_that_is_silent_is_not_waited_for(on_a_server, monkeypatch
 def test_doctor_server_is_not_asked_before_any_verdict(place, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{place}/server.db")
     assert bad(stores.verdicts) == []
-    assert list(stores.mend_aliases(read_settings())) == []
+    assert list(stores.repair_aliases(read_settings())) == []
     assert not (place / "server.db").exists()
     assert not (place / "state").exists()
 
@@ -394,16 +394,16 @@ def test_doctor_mend_of_the_registry_waits_for_its_locks(place, trained, monkeyp
 
     settle, read = stores.settle, log.read
     monkeypatch.setattr(stores, "settle", lambda folder: (held.append(locked("mlflow/.lock")), settle(folder)))
-    assert len(list(stores.mend_addresses(read_settings()))) == 1
+    assert len(list(stores.repair_addresses(read_settings()))) == 1
     monkeypatch.setattr(log, "read", lambda path: (held.append(locked("verdicts/toy.lock")), read(path))[1])
-    assert list(stores.mend_aliases(read_settings())) == []
+    assert list(stores.repair_aliases(read_settings())) == []
     assert held == [True, True]
 
 
 def test_doctor_mend_without_a_registry_makes_none(place, trained):
     shutil.copytree(trained.toy.var, place / "state", ignore=shutil.ignore_patterns("work"))
     (place / "state/mlflow/mlflow.db").unlink()
-    assert list(stores.mend_aliases(read_settings())) == []
+    assert list(stores.repair_aliases(read_settings())) == []
     assert not (place / "state/mlflow/mlflow.db").exists()
 
 
@@ -426,8 +426,8 @@ def test_doctor_predictions_with_a_sensitive_column_in_the_clear_are_told_and_me
     kept.assign(**{"slice:shop": ["value 1", "value 2"]}).to_parquet(path)
     assert bad(sensitive.sensitive) == []
     kept.assign(**{"slice:shop": ["Mrs Smith's", "value 2"]}).to_parquet(path)
-    only(sensitive.sensitive, "shop", str(path), "--mend")
-    (line,) = [line for line in examine.mend() if "predictions" in line]
+    only(sensitive.sensitive, "shop", str(path), "--fix")
+    (line,) = [line for line in examine.repairs() if "predictions" in line]
     assert line.startswith("repaired: shop taken out of")
     pd.testing.assert_frame_equal(pd.read_parquet(path), kept)
     assert bad(sensitive.sensitive) == []
@@ -445,8 +445,8 @@ def test_doctor_predictions_with_sensitive_groups_in_the_clear_are_told_and_mend
     rows.to_parquet(path)
     assert bad(sensitive.sensitive) == []
     mark_sensitive(place, "day")
-    only(sensitive.sensitive, "day", str(path), "--mend")
-    (line,) = [line for line in examine.mend() if "taken out of" in line]
+    only(sensitive.sensitive, "day", str(path), "--fix")
+    (line,) = [line for line in examine.repairs() if "taken out of" in line]
     assert line == f"repaired: day taken out of {path}"
     mended = pd.read_parquet(path)
     assert mended["group"].fillna("").tolist() == ["value 1", "value 2", "", "value 1"]
@@ -461,7 +461,7 @@ def test_doctor_verdict_log_that_was_changed_is_told_and_never_mended(place):
     assert bad(stores.verdicts) == []
     path.write_text(path.read_text().replace("shadow", "promote"))
     only(stores.verdicts, "✗ verdicts toy", "was changed after it was written", "restore the log")
-    assert list(stores.mend_aliases(read_settings())) == []
+    assert list(stores.repair_aliases(read_settings())) == []
 
 
 def dead_pid() -> int:
@@ -491,15 +491,15 @@ def test_doctor_run_in_progress_is_not_stuck_and_keeps_its_slot(instance):
     started_run(instance, "1" * 32, os.getpid())
     assert bad(runs.stuck) == []
     assert bad(runs.pools) == []
-    assert list(runs.mend_runs(read_settings())) == []
+    assert list(runs.repair_runs(read_settings())) == []
 
 
 def test_doctor_run_whose_process_is_gone_is_told_and_ended_only_by_mend(instance):
     started_run(instance, "2" * 32, dead_pid())
-    only(runs.stuck, "! stuck runs", "train_toy 22222222", "--mend", "training resumes")
-    only(runs.pools, "✗ pool slots", "gpu by run 22222222", "--mend")
+    only(runs.stuck, "! stuck runs", "train_toy 22222222", "--fix", "training resumes")
+    only(runs.pools, "✗ pool slots", "gpu by run 22222222", "--fix")
     assert instance.get_run_by_id("2" * 32).status == dg.DagsterRunStatus.STARTED
-    assert list(runs.mend_runs(read_settings())) == ["run 22222222 (train_toy) is marked as failed"]
+    assert list(runs.repair_runs(read_settings())) == ["run 22222222 (train_toy) is marked as failed"]
     assert instance.get_run_by_id("2" * 32).status == dg.DagsterRunStatus.FAILURE
     assert instance.event_log_storage.get_concurrency_info("gpu").claimed_slots == []
     assert bad(runs.stuck) == bad(runs.pools) == []
@@ -511,7 +511,7 @@ def test_doctor_mend_of_a_stuck_run_ends_it_in_mlflow_too(place, trained):
         started_run(instance, "5" * 32, dead_pid())
     tracked = Tracking().run("toy", "5" * 32, {})
     assert Tracking().client.get_run(tracked.run_id).info.status == "RUNNING"
-    assert len(list(runs.mend_runs(read_settings()))) == 1
+    assert len(list(runs.repair_runs(read_settings()))) == 1
     assert Tracking().client.get_run(tracked.run_id).info.status == "KILLED"
 
 
@@ -532,7 +532,7 @@ def test_doctor_run_that_never_named_a_process_is_stuck_only_a_while_after_its_l
     assert bad(runs.stuck) == []
     monkeypatch.setattr("trainworthy.resources.stuck_runs.STARTING_SECONDS", 0)
     only(runs.stuck, "train_toy 66666666 (it named none)")
-    assert list(runs.mend_runs(read_settings())) == ["run 66666666 (train_toy) is marked as failed"]
+    assert list(runs.repair_runs(read_settings())) == ["run 66666666 (train_toy) is marked as failed"]
     assert instance.get_run_by_id("6" * 32).status == dg.DagsterRunStatus.FAILURE
 
 
@@ -540,7 +540,7 @@ def test_doctor_slot_of_a_deleted_run_is_freed(instance):
     started_run(instance, "4" * 32, os.getpid())
     instance.run_storage.delete_run("4" * 32)
     only(runs.pools, "gpu by run 44444444")
-    assert list(runs.mend_runs(read_settings())) == ["a slot of the pool gpu that run 44444444 held is free"]
+    assert list(runs.repair_runs(read_settings())) == ["a slot of the pool gpu that run 44444444 held is free"]
     assert bad(runs.pools) == []
 
 
@@ -585,7 +585,7 @@ def test_doctor_command_before_any_run_writes_nothing_and_a_failure_is_exit_code
     fresh.edit("use_case.yaml", "version: v1", "version: v7")
     done = fresh.call("-m", "trainworthy.pipeline.cli", "doctor")
     assert (done.code, "1 failed" in done.out, "Traceback" in done.out) == (1, True, False)
-    nothing = fresh.call("-m", "trainworthy.pipeline.cli", "doctor", "--mend")
+    nothing = fresh.call("-m", "trainworthy.pipeline.cli", "doctor", "--fix")
     assert (nothing.code, nothing.out.splitlines()[0]) == (1, "nothing to repair")
     assert not fresh.var.exists()
 

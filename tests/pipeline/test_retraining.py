@@ -122,7 +122,7 @@ def test_sensor_ticks_while_a_run_is_on_and_after_its_verdict_start_no_other(her
     run = launched(instance, request)
     skipped = reason(sensor_tick(here, instance))
     assert f"run {run.run_id[:8]} is STARTED" in skipped
-    assert "trainworthy doctor --mend" in skipped
+    assert "trainworthy doctor --fix" in skipped
     judge_next(here, "v2")
     ended(instance, run, dg.DagsterEventType.RUN_SUCCESS)
     assert "v2, has its verdict" in reason(sensor_tick(here, instance))

@@ -31,7 +31,7 @@ def test_agreed_champion_with_another_alias_names_both_and_the_repair(entries, a
     with pytest.raises(ChampionError, match="disagree") as caught:
         agreed_champion(entries, "toy", aliased)
     assert caught.value.value == {"verdict log": "1", "alias": aliased}
-    assert "trainworthy doctor --mend" in caught.value.fix
+    assert "trainworthy doctor --fix" in caught.value.fix
 
 
 def test_agreed_champion_that_no_verdict_promoted_is_refused(entries):

@@ -13,7 +13,7 @@ from trainworthy.lifecycle.errors import did_you_mean
 from trainworthy.lifecycle.protocol.results import FunctionFault, FunctionsResult, TriedFunction
 from trainworthy.lifecycle.task import Task, line_of, load_task
 
-# What is wrong, and how to mend it.
+# What is wrong, and how to fix it.
 Wrong = tuple[str, str]
 # The names in what pandas says of a list of columns.
 _LISTED = re.compile(r"\[('[^\]]*')\](?: not in index|, dtype=)")
@@ -52,7 +52,7 @@ class Trials:
         try:
             self.task = load_task(self.folder)
         except (Exception, SystemExit) as error:
-            fault = FunctionFault(where=line_of(error, self.folder), problem=_told(error), fix="mend that line")
+            fault = FunctionFault(where=line_of(error, self.folder), problem=_told(error), fix="correct that line")
             self._add("model.py", faults=(fault,))
             for name in FIXES:
                 self._add(name, untried="model.py can't be imported")

@@ -23,7 +23,7 @@ Batch = tuple[dict[str, Tensor], Tensor]
 MOST_STEPS = 1000
 # What the loop and its checkpoints use of an optimizer.
 OPTIMIZER = ("param_groups", "step", "zero_grad", "state_dict", "load_state_dict")
-UNTOLD = "mend use_case.yaml first: its section training cannot be read"
+UNTOLD = "correct use_case.yaml first: its section training cannot be read"
 
 
 def try_optional(
@@ -60,14 +60,14 @@ def _optimizers(task: Any, model: nn.Module | None, job: FunctionsJob) -> tuple[
     twice = [name for name, p in trained.items() if held[p] > 1]
     wrong = list[Wrong]()
     if missed:
-        mend = "give each trainable parameter to an optimizer, or let requires_grad be False and claim it in preflight"
-        wrong.append((f"in no optimizer: {', '.join(missed)}", mend))
+        fix = "give each trainable parameter to an optimizer, or let requires_grad be False and claim it in preflight"
+        wrong.append((f"in no optimizer: {', '.join(missed)}", fix))
     if twice:
         wrong.append((f"in more than one optimizer: {', '.join(twice)}", "give each parameter to one optimizer only"))
     if any(not (math.isfinite(group["lr"]) and group["lr"] >= 0) for group in groups):
         rates = sorted({f"{float(group['lr']):g}" for group in groups})
-        mend = "make each group's rate from optimizer['learning_rate']"
-        wrong.append((f"rates of groups are {', '.join(rates)}", mend))
+        fix = "make each group's rate from optimizer['learning_rate']"
+        wrong.append((f"rates of groups are {', '.join(rates)}", fix))
     kinds = ", ".join(type(one).__name__ for one in found)
     return found, f"{kinds}; {len(trained) - len(missed)} of {len(trained)} trainable tensors", wrong
 

@@ -36,7 +36,7 @@ def own_check(name: str, function: Callable[[Any], object], sensitive: bool = Fa
         question=doc.partition("\n")[0] or f"Does {name} of model.py find nothing wrong?",
         symptom=f"what {name} of model.py looks for",
         cause="see what it says",
-        fix=f"mend what it says, or {name} in model.py",
+        fix=f"correct what it says, or {name} in model.py",
         look=lambda subject: _asked(name, function, subject, sensitive),
     )
 

@@ -17,9 +17,9 @@ UNJUDGED = could_not(rule(1), 10, "the column a is missing", ())
 @pytest.mark.parametrize(
     ("results", "status", "said", "unsaid"),
     [
-        ([FAILED], "fail", "mend the dataset", "could not be evaluated"),
-        ([UNJUDGED], "error", "restore the column", "mend the dataset"),
-        ([], "error", "write at least one rule", "mend the dataset"),
+        ([FAILED], "fail", "correct the dataset", "could not be evaluated"),
+        ([UNJUDGED], "error", "restore the column", "correct the dataset"),
+        ([], "error", "write at least one rule", "correct the dataset"),
     ],
 )
 def test_contract_check_says_what_to_do_about_each_state(results, status, said, unsaid):
@@ -31,7 +31,7 @@ def test_contract_check_says_what_to_do_about_each_state(results, status, said, 
 
 def test_contract_check_with_failed_and_unjudged_rules_says_both():
     fix = contract_check([FAILED, UNJUDGED]).fix
-    assert "mend the dataset" in fix
+    assert "correct the dataset" in fix
     assert "restore the column" in fix
 
 

@@ -94,7 +94,7 @@ def _augmented_finite(subject: Subject) -> Found:
             if not bool(tensor.isfinite().all()) and not _additive_mask(tensor):
                 count = int((~tensor.isfinite()).sum())
                 told = f"{name}: {count} values are not finite after augmentation in step {step}"
-                return Found("fail", told, 1, 0, fix="mend augment: it makes these values of finite ones")
+                return Found("fail", told, 1, 0, fix="correct augment: it makes these values of finite ones")
     names = [name for data in (subject.training, subject.held_out) for name, _ in _floating(data)]
     return Found("pass", f"all values of {len(names)} tensors are finite", 0, 0)
 

@@ -153,7 +153,7 @@ def _compared(subject: Subject, model: nn.Module, rows: Tensor, recipe: Recipe, 
     if apart <= limit:
         return Found("pass", said, apart, limit)
     if evaluates_by_batch(model):
-        why = "batch norm without running statistics sees the rows of its part only, which no loop can mend"
+        why = "batch norm without running statistics sees the rows of its part only, which no loop can fix"
         return Found("not_applicable", f"{said}: {why}", apart, limit)
     return Found("fail", said, apart, limit)
 
