@@ -145,7 +145,7 @@ def _result(axis: Axis, short: str, findings: list[Shift], beyond: int, rows: li
 
 
 def _ended(rows: list[dict[str, Any]]) -> str:
-    """What is no finding any more, and a reader should know: values of the past."""
+    """Values that disappeared before the newest window: listed for information, no finding."""
     told = [
         f"{row['column']}: {row['ended']}"
         if isinstance(row["ended"], str)
