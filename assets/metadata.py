@@ -5,12 +5,15 @@ from __future__ import annotations
 import base64
 import json
 import re
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
+from trainworthy.assets.columns import column_schema
 from trainworthy.assets.step_run import StepOfRun
+from trainworthy.lifecycle.contract.kept import contract_is_kept, contract_of
 from trainworthy.lifecycle.cost.forecast_error import error_figures
 from trainworthy.lifecycle.errors import TrainworthyError
 from trainworthy.lifecycle.gates.preflight import trials_of
@@ -38,6 +41,8 @@ if TYPE_CHECKING:
     from trainworthy.resources.mlflow import TrackedRun
     from trainworthy.resources.workspace import Workspace
 
+# Characters of a line that Dagster's page of an asset shows whole in a window of 1500 pixels.
+LINE = 46
 # The report's name among the artifacts of the MLflow run.
 REPORT_ARTIFACT = "report.html"
 
@@ -61,13 +66,14 @@ def step_metadata(
     told, judged = (before.told, before.last) if before else ((), record)
     shown: dict[str, Any] = {
         "decision": in_words.decision(judged),
-        "reasons": dg.MetadataValue.md(in_words.markdown_list((*told, *in_words.reasons(judged)))),
+        "reasons": dg.MetadataValue.md(in_lines(in_words.markdown_list((*told, *in_words.reasons(judged))))),
     }
-    if report is not None:
-        # A browser follows no file address from a page of a server: the path is there to be copied.
-        shown["report"] = dg.MetadataValue.path(report)
     if report is not None and tracked is not None:
-        shown["mlflow/report"] = dg.MetadataValue.url(f"{tracked.url}/artifacts/{REPORT_ARTIFACT}")
+        # A browser follows no file address from a page of a server: MLflow's page shows it, the path is to be copied.
+        # An address as such would be cut off.
+        shown["mlflow/report"] = dg.MetadataValue.md(f"[open the report]({tracked.url}/artifacts/{REPORT_ARTIFACT})")
+    if report is not None:
+        shown["report"] = dg.MetadataValue.path(report)
     if tracked is not None:
         shown["mlflow/run"] = dg.MetadataValue.url(tracked.url)
     shown |= {f"picture/{name}": picture(png, name) for name, png in pictures_of(run, workspace, record).items()}
@@ -79,6 +85,17 @@ def step_metadata(
     return shown | {"lineage/reused": str(reused).lower()}
 
 
+def in_lines(markdown: str) -> str:
+    """A list with its sentences cut into lines: Dagster's page cuts off what is wider, and breaks no line itself."""
+    return "\n".join(_broken(line) for line in markdown.split("\n"))
+
+
+def _broken(line: str) -> str:
+    lines = textwrap.wrap(line, LINE, break_long_words=False, break_on_hyphens=False)
+    # What would begin a list, as a dash between words.
+    return "\\\n  ".join(lines[:1] + [re.sub(r"^(\d*)([-+.)=])", r"\1\\\2", rest) for rest in lines[1:]])
+
+
 def refusal_metadata(use_case: UseCase, error: TrainworthyError) -> dict[str, Any]:
     """The same keys for a step that was refused before it began: what is declared, and a cost of nothing."""
     from trainworthy.lifecycle.report import in_words
@@ -88,7 +105,7 @@ def refusal_metadata(use_case: UseCase, error: TrainworthyError) -> dict[str, An
     unknown = ("content_hash", "code_version", "environment_sha256", "seeds", "device", "identity", "record_sha256")
     return {
         "decision": "stopped",
-        "reasons": dg.MetadataValue.md(in_words.markdown_list((str(error),))),
+        "reasons": dg.MetadataValue.md(in_lines(in_words.markdown_list((str(error),)))),
         "error": str(error),
         **cost_metadata(Cost()),
         "lineage/dataset_version": f"{declared.name}@{declared.version}",
@@ -175,9 +192,19 @@ def table_metadata(state: StateFolder, record: Record) -> dict[str, Any]:
             address = state.absolute(record.path).as_uri()
             return {"dagster/row_count": record.rows, "dagster/uri": address}
         case Snapshot():
-            return {"dagster/row_count": record.rows}
+            return {"dagster/row_count": record.rows, **_columns(state, record)}
         case _:
             return {}
+
+
+def _columns(state: StateFolder, snapshot: Snapshot) -> dict[str, Any]:
+    """The columns of the contract that judged the rows; {} of a snapshot from before it was kept, or if it is gone.
+
+    By the kept file: contract.yaml takes half a second to compile.
+    """
+    if snapshot.contract is None or not contract_is_kept(state, snapshot.contract):
+        return {}
+    return {"dagster/column_schema": column_schema(contract_of(state, snapshot, Path()))}
 
 
 def figures(run: StepOfRun, records: RecordStore, record: Record) -> dict[str, float]:

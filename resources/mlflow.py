@@ -243,12 +243,12 @@ class Tracking(dg.ConfigurableResource):
         )  # fmt: skip
 
     def show_columns(self, run: TrackedRun, metrics: Sequence[str]) -> None:
-        """Make the experiment's view VIEW: its runs with dataset, verdict and these metrics as columns.
+        """Make the experiment's view VIEW: its runs with the verdict and these metrics as columns.
 
         MLflow keeps the columns that somebody chose in the browser. What can be set from outside is a shared view,
         which its address names; in its menu `Views` it has the name of the tag.
         """
-        columns = ["attributes.`Dataset`", "tags.`verdict`", *(f"metrics.`{name}`" for name in metrics)]
+        columns = ["tags.`verdict`", *(f"metrics.`{name}`" for name in metrics)]
         tags = {
             f"mlflow.sharedViewState.{VIEW}": json.dumps({"selectedColumns": columns}),
             # Else MLflow asks what the experiment is for, and shows it as one of language models.

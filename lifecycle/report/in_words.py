@@ -22,7 +22,7 @@ from trainworthy.lifecycle.tasks import words_of
 from trainworthy.lifecycle.wording import count, metric_name, words
 
 # Dagster shows Markdown below 1,000 characters in place, and behind a click from there on.
-MAX_MARKDOWN = 950
+MAX_MARKDOWN = 870
 
 
 def decision(record: Record) -> str:

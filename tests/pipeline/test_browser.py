@@ -87,7 +87,7 @@ def test_ui_training_launched_by_a_click_shows_its_decision_and_its_report(page,
     page.goto(f"{ui.address}/assets/toy/promotion")
     report = page.get_by_text(f"/reports/toy/{run_id}.html").first
     report.wait_for()
-    for shown in ("promote", "Better than the label prior", "artifacts/report.html"):
+    for shown in ("promote", "Better than the label prior", "open the report"):
         assert page.get_by_text(shown, exact=False).count(), f"{shown} is not on the page"
     page.goto(Path(report.inner_text()).as_uri())
     assert page.get_by_text("Promote", exact=False).first.is_visible()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from toy_project import FIRST
+from toy_project import FIRST, unbroken
 
 from trainworthy.lifecycle.promotion import log
 from trainworthy.lifecycle.protocol.records import STAGES, STEPS, Verdict
@@ -81,12 +81,13 @@ def test_train_first_run_says_of_every_step_what_was_decided_and_why(shown):
         "evaluation": "Gain over logistic regression in log loss\\:",
         "promotion": "All five controls passed",
     }
-    assert {step: text for step, text in expected.items() if text not in shown[step]["reasons"]} == {}
+    assert {step: text for step, text in expected.items() if text not in unbroken(shown[step]["reasons"])} == {}
     for step, metadata in shown.items():
         # What a person looks for comes first; Dagster shows up to 1,000 characters of Markdown in place.
         assert list(metadata)[:2] == ["decision", "reasons"], step
         assert len(metadata["reasons"]) < 1_000, step
-    assert shown["promotion"]["mlflow/report"] == f"{shown['promotion']['mlflow/run']}/artifacts/report.html"
+    link = f"[open the report]({shown['promotion']['mlflow/run']}/artifacts/report.html)"
+    assert shown["promotion"]["mlflow/report"] == link
 
 
 def test_train_first_run_checks_all_pass_in_dagster(trained):
@@ -113,6 +114,15 @@ def test_train_first_run_promotes_and_logs_one_verdict(trained, shown):
         "model", "dataset", "split", "suite", "contract", "label", "code", "training_code", "environment",
     }  # fmt: skip
     assert all(re.fullmatch(r"[0-9a-f]{64}", sha256) for sha256 in verdict.binds.values())
+
+
+def test_train_first_run_snapshot_has_the_contract_s_columns(shown):
+    schema = shown["snapshot"]["dagster/column_schema"]
+    found = {one.name: (one.type, one.constraints.nullable, one.constraints.unique) for one in schema.columns}
+    assert found["row_id"] == ("integer", False, True)
+    assert found["x1"] == ("number", False, False)
+    assert found["score"] == ("number", True, False)
+    assert schema.columns[-1].description == "target source, known at P1D"
 
 
 def test_train_first_run_books_each_step_in_the_verdict(trained, shown):
@@ -172,7 +182,7 @@ def test_train_first_run_in_mlflow_has_a_name_that_people_know_its_data_and_the_
         tags = tracking.client.get_experiment(found.info.experiment_id).tags
     columns = json.loads(tags["mlflow.sharedViewState.trainworthy"])["selectedColumns"]
     assert [*columns] == [
-        "attributes.`Dataset`", "tags.`verdict`", "metrics.`auc`", "metrics.`log_loss`", "metrics.`full/val_loss`"
+        "tags.`verdict`", "metrics.`auc`", "metrics.`log_loss`", "metrics.`full/val_loss`"
     ]  # fmt: skip
     shown = {column.partition(".")[2].strip("`") for column in columns if column.startswith("metrics.")}
     assert shown <= found.data.metrics.keys()
@@ -268,7 +278,7 @@ def test_train_second_identical_run_reuses_all_and_shows_the_last_judgement(toy,
     for told in ("An existing verdict is reused", "The last judgement is another: shadow, model version 2"):
         assert told in second.out
         assert told in (toy.var / "reports" / "toy" / f"{second.run_id}.html").read_text()
-        assert told in shown["promotion"]["reasons"].replace("\\", "")
+        assert told in unbroken(shown["promotion"]["reasons"]).replace("\\", "")
     assert "The champion is version 1." in second.out
     assert (toy.var / "reports" / "toy" / "latest.html").read_text() == "the report of the later verdict"
     with toy.tracking() as tracking:

@@ -326,6 +326,11 @@ def values(metadata: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value.value for name, value in metadata.items()}
 
 
+def unbroken(reasons: str) -> str:
+    """Reasons as they were before they were cut into lines for Dagster's page."""
+    return reasons.replace("\\\n  ", " ")
+
+
 def until(condition: Callable[[], Any], seconds: float = 60.0, why: str = "") -> Any:
     """Poll until the condition holds and give its value."""
     deadline = time.monotonic() + seconds
