@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dagster as dg
 from dagster._core.errors import DagsterUserCodeProcessError
-from dagster._utils.error import SerializableErrorInfo
+from dagster_shared.error import SerializableErrorInfo
 
 
 class StoppedError(dg.Failure, DagsterUserCodeProcessError):

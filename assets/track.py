@@ -185,8 +185,10 @@ def _parameters(use_case: UseCase) -> dict[str, Any]:
 
 def last_step(run: StepRun) -> Step:
     """The last step that this Dagster run is to make; an experiment's is before the benchmark."""
-    steps = [step for step in _selected(run.context) if run.intent != EXPERIMENT or step not in BENCHMARK_STEPS]
-    return (steps or [run.step])[-1]
+    steps: list[Step] = [
+        step for step in _selected(run.context) if run.intent != EXPERIMENT or step not in BENCHMARK_STEPS
+    ]
+    return steps[-1] if steps else run.step
 
 
 def first_step(context: dg.AssetExecutionContext) -> Step:

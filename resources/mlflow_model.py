@@ -52,8 +52,8 @@ def save_pyfunc(path: Path, artifact: Path, contract: Contract | None = None) ->
             artifacts={"artifact": str(artifact)},
             code_paths=[str(_loader(Path(folder)))],
             pip_requirements=[f"{name}=={metadata.version(name).split('+')[0]}" for name in needed],
-            signature=None if contract is None else signature_of(artifact, contract),
-            input_example=None if contract is None else example_of(artifact),
+            signature=None if contract is None else signature_of(artifact, contract),  # pyright: ignore[reportArgumentType]
+            input_example=None if contract is None else example_of(artifact),  # pyright: ignore[reportArgumentType]
         )
 
 

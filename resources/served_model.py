@@ -22,7 +22,7 @@ def align(rows: pd.DataFrame, trained: pd.DataFrame) -> pd.DataFrame:
 
     MLflow hands on every date and time as a naive timestamp.
     """
-    rows = rows.assign(**{name: None for name in trained if name not in rows})
+    rows = rows.assign(**{str(name): None for name in trained if name not in rows})
     for name in trained:
         wanted, found = trained[name].dtype, rows[name]
         if found.dtype.kind != "M" or found.dtype == wanted:
@@ -30,7 +30,7 @@ def align(rows: pd.DataFrame, trained: pd.DataFrame) -> pd.DataFrame:
         if wanted.kind == "O":
             rows[name] = found.dt.date
         elif getattr(wanted, "tz", None) is not None and found.dt.tz is None:
-            rows[name] = found.dt.tz_localize("UTC").dt.tz_convert(wanted.tz)
+            rows[name] = found.dt.tz_localize("UTC").dt.tz_convert(trained[name].dt.tz)
     return rows
 
 

@@ -26,6 +26,8 @@ def failure_of(error: Exception) -> dg.DagsterEvent:
 
 def test_stop_is_told_by_its_words_alone():
     data = failure_of(StoppedError(MESSAGE)).step_failure_data
+    assert data.error is not None
+    assert data.user_failure_data is not None
     assert (data.error.message, list(data.error.stack), data.error.cause) == (MESSAGE, [], None)
     assert data.error.to_string() == MESSAGE
     assert data.user_failure_data.description == MESSAGE
@@ -33,4 +35,7 @@ def test_stop_is_told_by_its_words_alone():
 
 
 def test_bug_keeps_its_stack():
-    assert list(failure_of(ValueError("a bug")).step_failure_data.error.cause.stack)
+    error = failure_of(ValueError("a bug")).step_failure_data.error
+    assert error is not None
+    assert error.cause is not None
+    assert list(error.cause.stack)

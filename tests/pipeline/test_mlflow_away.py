@@ -16,11 +16,11 @@ calls: list[str] = []
 class Sometimes(Tracking):
     """Does not answer the calls whose numbers are in `away`."""
 
-    def run(self, use_case, dagster_run_id, tags):
+    def run(self, use_case, dagster_run_id, tags, name=""):
         calls.append(dagster_run_id)
         if len(calls) in away:
             raise ConnectionError("MLflow is away")
-        return super().run(use_case, dagster_run_id, tags)
+        return super().run(use_case, dagster_run_id, tags, name)
 
 
 @pytest.fixture

@@ -296,7 +296,9 @@ def test_mlflow_inputs_of_a_run_are_kept_once_by_the_hash_of_their_content(state
     run = tracking.run("toy", "99999999-0000", {})
     for _ in range(2):
         tracking.log_inputs(run, [DataInput("rows@v1/training", "f" * 64, "file:///rows", 30, "training")])
-    (found,) = tracking.client.get_run(run.run_id).inputs.dataset_inputs
+    inputs = tracking.client.get_run(run.run_id).inputs
+    assert inputs is not None
+    (found,) = inputs.dataset_inputs
     assert (found.dataset.name, found.dataset.digest) == ("rows@v1/training", "f" * 36)
     assert found.tags[0].value == "training"
 
@@ -310,4 +312,4 @@ def test_mlflow_version_and_its_logged_model_say_what_the_verdict_was(state):
     version = tracking.client.get_model_version("toy", model.version)
     assert (version.description, version.tags["verdict"]) == ("**shadow** on rows@v1", "shadow")
     logged = tracking.client.get_logged_model(version.tags["logged_model"])
-    assert (logged.tags["verdict"], [metric.value for metric in logged.metrics]) == ("shadow", [0.9])
+    assert (logged.tags["verdict"], [metric.value for metric in logged.metrics or ()]) == ("shadow", [0.9])
