@@ -78,7 +78,8 @@ DISPATCHERS = (WORKER,)
 LEFT_OUT = (
     *(f"{OURS}.assets.{name}" for name in ("step", "step_run", "declare")),
     *(f"{OURS}.assets.{name}" for name in ("announce", "ci", "freshness", "location", "metadata", "mirror", "output")),
-    f"{OURS}.assets.track", f"{OURS}.lifecycle.report", f"{OURS}.resources", f"{OURS}.pipeline",
+    f"{OURS}.assets.stopped", f"{OURS}.assets.track",
+    f"{OURS}.lifecycle.report", f"{OURS}.resources", f"{OURS}.pipeline",
 )  # fmt: skip
 # Packages whose version decides no number: the frame, what shows, what reads the machine, and what reads declarations,
 # whose values are in the identity as they were read.

@@ -23,7 +23,7 @@ from trainworthy.lifecycle.code_identity import (
 )
 from trainworthy.lifecycle.errors import WorkerError
 from trainworthy.lifecycle.protocol.jobs import PredictJob, PreflightJob, TrainJob
-from trainworthy.lifecycle.protocol.records import STAGES, STEPS
+from trainworthy.lifecycle.protocol.records import STAGES, STEPS, Step
 
 WORKER_STEPS = {"preflight", *STAGES, "evaluation", "promotion"}
 
@@ -172,8 +172,13 @@ def test_tokens_count_and_comments_do_not():
 
 def test_each_step_covers_the_jobs_that_it_sends():
     code = CodeOnDisk()
-    sent = {"preflight": (PreflightJob,), "evaluation": (PredictJob,), "promotion": (PredictJob, TrainJob)}
-    for step, jobs in {**sent, **dict.fromkeys(STAGES, (TrainJob,))}.items():
+    sent: dict[Step, tuple[type, ...]] = {
+        "preflight": (PreflightJob,),
+        "evaluation": (PredictJob,),
+        "promotion": (PredictJob, TrainJob),
+    }
+    sent |= {stage: (TrainJob,) for stage in STAGES}
+    for step, jobs in sent.items():
         modules = code.of(ENTRIES[step]).modules
         for job in jobs:
             assert set(code.of((WORKER, ENTRY_OF_JOB[job])).modules) <= set(modules), (step, job)

@@ -40,7 +40,8 @@ def test_publish_from_a_folder_keeps_its_files_and_its_address(trips, source, sc
     assert read_versions(trips.project)["clicks"]["v1"] == version
     fetched = fetch(trips, "v1")
     assert sorted(path.name for path in fetched.path.iterdir()) == ["2024-01.parquet", "2024-02.parquet"]
-    assert trips.git("status", "--porcelain") == " M data/contents.jsonl\n M data/versions.yaml\n"
+    written = " M data/contents.jsonl\n M data/versions.yaml\n?? data/clicks@v1.dvc\n"
+    assert trips.git("status", "--porcelain") == written
     trips.commit()
     # DVC's objects hold it: the source may go.
     shutil.rmtree(source)
