@@ -50,7 +50,7 @@ class NoTracking(Tracking):
     def client(self) -> NoReturn:  # pyright: ignore[reportIncompatibleVariableOverride]
         raise AssertionError("a step asked MLflow by a method that NoTracking lacks: add the method to NoTracking")
 
-    def run(self, use_case: str, dagster_run_id: str, tags: Mapping[str, str]) -> TrackedRun:
+    def run(self, use_case: str, dagster_run_id: str, tags: Mapping[str, str], name: str = "") -> TrackedRun:
         return TrackedRun("none", "none")
 
     def tags(self, run: TrackedRun) -> Mapping[str, str]:
@@ -66,7 +66,7 @@ class NoTracking(Tracking):
     def log_files(self, run: TrackedRun, files: Mapping[str, bytes]) -> None:
         pass
 
-    def end(self, run: TrackedRun, status: str) -> None:
+    def end(self, run: TrackedRun, status: str, name: str = "") -> None:
         pass
 
 

@@ -93,6 +93,7 @@ def publish(toy, version):
 
 def reason(tick):
     assert tick.run_requests == []
+    assert tick.skip_message is not None
     return tick.skip_message
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from trainworthy.lifecycle import identity
+from trainworthy.lifecycle.code_identity import ENTRIES, CodeOnDisk
 from trainworthy.lifecycle.engine.training import monitors
 from trainworthy.lifecycle.engine.training.monitors.rules import RULES
 from trainworthy.lifecycle.gates import monitor_words
@@ -70,6 +70,6 @@ def test_every_stages_check_has_its_words_and_a_page_that_is_there():
 
 
 def test_words_are_a_part_of_the_identity_and_the_record_of_benchmarks_is_none():
-    hashed = {path.name for path in identity._tables(GATES).values()}
-    assert {"catalogue.toml", "monitors.toml", "stages.toml"} <= hashed
-    assert "record.json" not in hashed
+    hashed = CodeOnDisk().of(ENTRIES["full"]).tables.keys()
+    assert {f"lifecycle/gates/{name}.toml" for name in ("catalogue", "monitors", "stages")} <= hashed
+    assert not any(name.endswith("record.json") for name in hashed)
