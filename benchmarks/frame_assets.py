@@ -63,6 +63,15 @@ class NoTracking(Tracking):
     def log_curve(self, run: TrackedRun, stage: str, lines: Any) -> None:
         pass
 
+    def log_inputs(self, run: TrackedRun, inputs: Any) -> None:
+        pass
+
+    def show_columns(self, run: TrackedRun, metrics: Any) -> None:
+        pass
+
+    def describe(self, run: TrackedRun, name: str, version: str, judged: Any) -> None:
+        pass
+
     def log_files(self, run: TrackedRun, files: Mapping[str, bytes]) -> None:
         pass
 

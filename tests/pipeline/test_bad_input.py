@@ -5,6 +5,8 @@ import shutil
 import pytest
 from toy_project import FIRST
 
+from trainworthy.lifecycle.code_identity import KEPT
+
 
 def refused(done, *told):
     """The command failed with one message that holds these texts, and without the stack of the machinery."""
@@ -17,11 +19,11 @@ def refused(done, *told):
 
 
 def written(toy):
-    """Records, runs' folders and logs of the state, without Dagster's own history."""
+    """Records, runs' folders and logs of the state, without Dagster's own history and what is remembered of sources."""
     if not toy.var.is_dir():
         return []
     names = {path.name for path in toy.var.iterdir()}
-    return sorted(names - {"dagster", ".dagster"})
+    return sorted(names - {"dagster", ".dagster", KEPT[0]})
 
 
 @pytest.mark.parametrize(

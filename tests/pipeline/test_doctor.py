@@ -132,7 +132,7 @@ def test_doctor_port_that_is_taken_names_the_process_and_another_port(place, cap
         server.bind(("127.0.0.1", 0))
         port = server.getsockname()[1]
         assert ports.main(["ui", str(port)]) == 0
-        assert f"use {port} instead" in capsys.readouterr().out
+        assert f"http://127.0.0.1:{port}" in capsys.readouterr().out
         server.listen()
         assert ports.main(["ui", str(port)]) == 1
         told = capsys.readouterr().err

@@ -155,7 +155,7 @@ def test_window_signals_are_of_the_window_s_own_updates_and_finite():
     norms = [1.0, 2.0, math.nan, 4.0]
     recent = [Signals(step, 0.5, 0.3, 8, 0.1, norm, [norm], 0.01 * step, 0.0) for step, norm in enumerate(norms)]
     sample = Sample(2, ("w", "b"), (True, False), (2.0, 1.0), (0.02, 0.5), (0.0, 0.0), (), 1.0, 1.0, 0.0)
-    watch = SimpleNamespace(recent=deque(recent), samples=deque([sample]))
+    watch = SimpleNamespace(recorder=SimpleNamespace(signals=deque(recent)), samples=deque([sample]))
     found = window_signals(watch, step=4, updates=3)
     assert found == WindowSignals(step=4, grad_norm=3.0, update_ratio=0.01, seconds=0.02)
     assert window_signals(watch, step=9, updates=3) is None
