@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -262,9 +263,6 @@ def _book_interrupted(run: StepRun, meter: Meter, error: BaseException) -> None:
     check = CheckResult(name="completed", status="error", evidence=what, fix=fix)
     record = _record(run, Outcome(checks=(check,), body=None), meter, what)
     run.workspace.records.put(record, run.run_id)
-    if cancelled:
-        # Else Dagster shows a run that nobody ended from its page, as by Ctrl-C or SIGTERM, as one that failed.
-        show_as_cancelled(run.context)
     tracked = None
     if run.trains:
         # What broke is what is to be told, not that MLflow is away, too.
@@ -275,6 +273,11 @@ def _book_interrupted(run: StepRun, meter: Meter, error: BaseException) -> None:
             run.tracking.end(tracked, "KILLED" if cancelled else "FAILED", run.named(ended))
     metadata = step_metadata(run, run.workspace, record, tracked, reused=False, report=None)
     run.context.log_event(dg.AssetObservation(run.context.asset_key, metadata=metadata, description=what))
+    if cancelled:
+        # Else Dagster shows a run that nobody ended from its page, as by Ctrl-C or SIGTERM, as one that failed. Last,
+        # since its database may be away, and what ended the run is what is to be raised.
+        with suppress(Exception):
+            show_as_cancelled(run.context)
 
 
 def show_as_cancelled(context: dg.AssetExecutionContext) -> None:

@@ -1,13 +1,14 @@
 """Which code decides a step: what its entries import, without comments, with tables and package versions.
 
 The code of a step is the import closure of its entries (ENTRIES): imports in functions count, those for type checkers
-do not. Of each module its tokens count, comments and docstrings left out; of a table (catalogue.toml) its values; of
-other people's packages the version. What frames a step, shows it, brings bytes or starts processes is left out by name
+do not. Of each module its tokens count, comments and docstrings left out; of a table (catalogue.toml) its values, but
+for those that are words for people (TEXTS); of other people's packages, also of those that a use case imports, the
+version, or the sources where no distribution has them. Files of a use case that are no Python count only where
+use_case.yaml names them. What frames a step, shows it, brings bytes or starts processes is left out by name
 (LEFT_OUT). The closure is read off the source, so an import that cannot be read off it would be missed: the worker
 tells at its end which of our modules it has, and one outside the closure is an error (`refuse_unhashed`).
 
-A source is parsed again only where its time or size has changed: `kept` names the file that remembers, as Python's own
-bytecode does.
+All sources are read, and one is parsed only where its bytes were not before: `kept` names the file that remembers.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import ast
 import functools
 import hashlib
+import importlib.util
 import io
 import json
 import os
@@ -29,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from trainworthy.lifecycle.errors import WorkerError
-from trainworthy.lifecycle.identity import canonical_json, python_sources, sha256_files, sha256_json
+from trainworthy.lifecycle.identity import canonical_json, python_sources, sha256_file, sha256_files, sha256_json
 from trainworthy.lifecycle.protocol.jobs import (
     AnyJob,
     FunctionsJob,
@@ -95,8 +97,12 @@ DISTRIBUTIONS: Mapping[str, str] = {
     "sklearn": "scikit-learn",
     "pytorch_lightning": "pytorch-lightning",
 }
-# Names of another form are read anew.
-_FORM = 1
+# Values of a table that are words for people.
+TEXTS = frozenset({"question", "symptom", "cause", "fix", "fixes", "page"})
+# What was kept in another form is parsed anew.
+_FORM = 2
+# Sources that are remembered; more are those of many earlier states.
+_MOST_KEPT = 5000
 # The file that remembers what was parsed, below the state folder.
 KEPT = ("code", "sources.json")
 
@@ -138,8 +144,12 @@ class CodeOnDisk:
     def step(self, use_case_folder: Path, step: Step) -> str:
         """Hash of what decides the step: each Python file of the use case's, and of ours what the step uses."""
         files = python_sources(use_case_folder)
-        roots = () if step in WITHOUT_USE_CASE else self._imported_by(files.values())
-        return sha256_json({"use_case": sha256_files(files), "ours": self.of((*ENTRIES[step], *roots)).sha256})
+        names = frozenset() if step in WITHOUT_USE_CASE else self._imported_by(files.values())
+        ours = self.of((*ENTRIES[step], *sorted(filter(_is_ours, names)))).sha256
+        others = {name.partition(".")[0] for name in names if not _is_ours(name)}
+        # Modules beside model.py are in use_case.
+        packages = _versions(frozenset(name for name in others if not _lies_in(use_case_folder, name)))
+        return sha256_json({"use_case": sha256_files(files), "ours": ours, "packages": dict(packages)})
 
     def of(self, entries: Iterable[str]) -> Code:
         """The import closure of modules of ours."""
@@ -172,7 +182,8 @@ class CodeOnDisk:
         files = list(python_sources(Path(job.use_case_folder)).values())
         if isinstance(job, PredictJob | VerifyJob):
             files += python_sources(Path(job.artifact)).values()
-        return frozenset(self.of((WORKER, ENTRY_OF_JOB[type(job)], *self._imported_by(files))).modules)
+        roots = sorted(filter(_is_ours, self._imported_by(files)))
+        return frozenset(self.of((WORKER, ENTRY_OF_JOB[type(job)], *roots)).modules)
 
     def _used_by(self, name: str) -> tuple[Source, list[str]]:
         """A module's source, and the modules of ours that it imports, each with all packages above it."""
@@ -184,10 +195,9 @@ class CodeOnDisk:
             self._uses[name] = source, sorted(used)
         return self._uses[name]
 
-    def _imported_by(self, files: Iterable[Path]) -> tuple[str, ...]:
-        """The names of ours that a use case's files import."""
-        names = {name for path in files for name in self._read(path).imports}
-        return tuple(sorted(name for name in names if name.partition(".")[0] in (OURS, EARLIER)))
+    def _imported_by(self, files: Iterable[Path]) -> frozenset[str]:
+        """The names that a use case's files import."""
+        return frozenset(name for path in files for name in self._read(path).imports)
 
     def _tables_beside(self, files: Iterable[Path]) -> dict[str, str]:
         """The values of each table that lies beside a module: a severity there decides as one in code does."""
@@ -195,7 +205,7 @@ class CodeOnDisk:
         for folder in sorted({path.parent for path in files}):
             for table in sorted(folder.glob("*.toml")):
                 if table not in self._tables:
-                    self._tables[table] = sha256_json(tomllib.loads(table.read_text(encoding="utf-8")))
+                    self._tables[table] = sha256_json(_deciding(tomllib.loads(table.read_text(encoding="utf-8"))))
                 found[table.relative_to(PRODUCT).as_posix()] = self._tables[table]
         return found
 
@@ -205,12 +215,30 @@ def step_code_sha256(use_case_folder: Path, step: Step, kept: Path | None = None
     return CodeOnDisk(kept).step(use_case_folder, step)
 
 
-def refuse_unhashed(job: AnyJob, loaded: Iterable[str] | None, kept: Path | None = None) -> None:
-    """Raises WorkerError for a module of ours that the job loaded and that no identity covers, or if it told none."""
+def _deciding(value: Any) -> Any:
+    """A table's values without words for people."""
+    if isinstance(value, dict):
+        return {name: _deciding(one) for name, one in value.items() if name not in TEXTS}
+    return [_deciding(one) for one in value] if isinstance(value, list) else value
+
+
+def _is_ours(name: str) -> bool:
+    return name.partition(".")[0] in (OURS, EARLIER)
+
+
+def _lies_in(folder: Path, name: str) -> bool:
+    return (folder / f"{name}.py").is_file() or (folder / name).is_dir()
+
+
+def refuse_unhashed(job: AnyJob, loaded: Iterable[str] | None, covered: frozenset[str]) -> None:
+    """Raises WorkerError for a module of ours that the job loaded and that no identity covers, or if it told none.
+
+    `covered` is what `CodeOnDisk.modules_of` gave before the job began: the code may be edited meanwhile.
+    """
     if loaded is None:
         fix = "run again; lifecycle/worker.py must write modules.json before its answer"
         raise WorkerError("the worker did not say which modules it loaded", value=job.out, fix=fix, exit_code=0)
-    beyond = sorted(set(loaded) - CodeOnDisk(kept).modules_of(job))
+    beyond = sorted(set(loaded) - covered)
     if beyond:
         raise WorkerError(
             "the worker loaded code that is not part of the step's identity, so a change of it would go unnoticed",
@@ -254,7 +282,7 @@ def _product_files() -> dict[str, Path]:
 @functools.cache
 def _versions(names: frozenset[str]) -> Mapping[str, str]:
     """Versions of the deciding ones of the packages, by distribution, without importing them."""
-    others = names - NOT_DECIDING - {OURS, EARLIER}
+    others = names - NOT_DECIDING - {OURS, EARLIER} - sys.stdlib_module_names
     deciding = {also for name in others for also in (name, *COMES_WITH.get(name, ()))}
     found: dict[str, str] = {}
     for name in sorted(deciding):
@@ -262,8 +290,31 @@ def _versions(names: frozenset[str]) -> Mapping[str, str]:
         try:
             found[distribution] = metadata.version(distribution)
         except metadata.PackageNotFoundError:
-            found[distribution] = "not installed"
+            found |= _others_version(name)
     return found
+
+
+def _others_version(name: str) -> dict[str, str]:
+    """Versions of the distributions that have a module under another name; else the hash of its own sources."""
+    # It reads the file lists of all distributions: half a second, so only where the name is none.
+    if distributions := _distributions().get(name):
+        return {one: metadata.version(one) for one in sorted(set(distributions))}
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        spec = None
+    if spec is None:
+        return {name: "not installed"}
+    if spec.submodule_search_locations:
+        folders = map(Path, spec.submodule_search_locations)
+        return {name: sha256_json([sha256_files(python_sources(folder)) for folder in folders])}
+    origin = Path(spec.origin) if spec.origin else None
+    return {name: sha256_file(origin) if origin is not None and origin.is_file() else "built in"}
+
+
+@functools.cache
+def _distributions() -> Mapping[str, list[str]]:
+    return metadata.packages_distributions()
 
 
 class _Sources:
@@ -275,22 +326,23 @@ class _Sources:
 
     def __call__(self, path: Path, *, top_only: bool = False, package: str = "") -> Source:
         """The source at a path; with `top_only` without what it imports in functions."""
-        key = f"{path}{'?' if top_only else ''}"
-        if key in self._seen:
-            return self._seen[key]
-        stat = path.stat()
-        seen = [stat.st_mtime_ns, stat.st_size]
-        if (known := self._kept.get(key)) is None or known[:2] != seen:
-            source = read_source(path.read_bytes(), top_only=top_only, package=package)
-            known = self._kept[key] = [*seen, source.sha256, list(source.imports)]
-            self._new = True
-        self._seen[key] = Source(known[2], tuple(known[3]))
+        text = path.read_bytes()
+        key = f"{hashlib.sha256(text).hexdigest()} {package}{'?' if top_only else ''}"
+        if key not in self._seen:
+            if (known := self._kept.get(key)) is None:
+                source = read_source(text, top_only=top_only, package=package)
+                known = self._kept[key] = [source.sha256, list(source.imports)]
+                self._new = True
+            self._seen[key] = Source(known[0], tuple(known[1]))
         return self._seen[key]
 
     def keep(self) -> None:
         """Write what was read, where that is possible: without it the next process parses again."""
         if self._path is None or not self._new:
             return
+        if len(self._kept) > _MOST_KEPT:
+            for key in self._kept.keys() - self._seen.keys():
+                del self._kept[key]
         text = canonical_json({"form": _FORM, "sources": self._kept})
         with suppress(OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True)

@@ -10,7 +10,7 @@ from typing import Literal
 import dagster as dg
 from pydantic import Field
 
-from trainworthy.lifecycle.code_identity import KEPT, refuse_unhashed
+from trainworthy.lifecycle.code_identity import KEPT, CodeOnDisk, refuse_unhashed
 from trainworthy.lifecycle.identity import job_sha256
 from trainworthy.lifecycle.protocol.jobs import AnyJob, TrainJob
 from trainworthy.lifecycle.protocol.results import AnyResult
@@ -50,6 +50,8 @@ class Launcher(dg.ConfigurableResource):
         return supervise(job, lambda: self._attempt(context, job, fresh), context.log.warning, seconds_left)
 
     def _attempt(self, context: Context, job: AnyJob, fresh: bool) -> AnyResult:
+        # Before it begins, since whoever works on the code may change it meanwhile.
+        covered = CodeOnDisk(read_settings().var.joinpath(*KEPT)).modules_of(job)
         with warnings.catch_warnings():
             # Dagster calls previews of its own when a session starts and ends, and warns whoever waits for a model.
             warnings.simplefilter("ignore", dg.PreviewWarning)
@@ -63,5 +65,5 @@ class Launcher(dg.ConfigurableResource):
         reported = [message.get("job_sha256") for message in session.get_custom_messages()]
         if job_sha256(job) not in reported:
             raise no_answer(job)
-        refuse_unhashed(job, read_modules(Path(job.out)), read_settings().var.joinpath(*KEPT))
+        refuse_unhashed(job, read_modules(Path(job.out)), covered)
         return answer

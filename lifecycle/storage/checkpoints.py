@@ -78,7 +78,9 @@ def verify_checkpoint(path: Path, sha256: str | None = None, identity: str | Non
         )
     if identity is not None and manifest["identity"] != identity:
         raise CheckpointError("the checkpoint belongs to another training", value=str(path), fix="delete this folder")
-    if {name: sha256_file(path / name) for name in _names(path)} != manifest["files"]:
+    # Other files may lie there: network storage and tools that synchronise leave some of their own.
+    named = manifest["files"].keys() & set(_names(path))
+    if {name: sha256_file(path / name) for name in named} != manifest["files"]:
         raise CheckpointError("the checkpoint's bytes were changed", value=str(path), fix="delete this folder")
     return manifest
 
@@ -132,20 +134,24 @@ class Copies:
     """Copies of a training's checkpoints on storage that outlives the machine; none if there is no such folder."""
 
     def __init__(self, durable: Path | None) -> None:
-        self.durable, self._newest_at = durable, time.monotonic()
+        self._durable = durable
+        self._failing_since: float | None = None
 
     def add(self, path: Path) -> None:
         """A storage that is away for a moment ends no training; one that stays away does, by its OSError."""
-        if self.durable is None:
+        if self._durable is None:
             return
         try:
-            copy_checkpoint(path, self.durable)
+            copy_checkpoint(path, self._durable)
         except OSError as error:
-            if time.monotonic() - self._newest_at > DURABLE_SECONDS:
+            now = time.monotonic()
+            # From the first failure on, and not from the newest copy: that may be hours old where one is rarely due.
+            self._failing_since = now if self._failing_since is None else self._failing_since
+            if now - self._failing_since > DURABLE_SECONDS:
                 raise
-            say(f"{path.name} could not be copied to {self.durable}: {error}; the next one will be tried")
+            say(f"{path.name} could not be copied to {self._durable}: {error}; the next one will be tried")
         else:
-            self._newest_at = time.monotonic()
+            self._failing_since = None
 
 
 def reached_step(out: Path) -> int:
@@ -189,12 +195,14 @@ def _names(folder: Path) -> list[str]:
 
 
 def _synced(folder: Path, known: Mapping[str, str]) -> dict[str, str]:
-    """Every file's hash by its name, where it is not `known`; each is on the disk then."""
+    """Every file's hash by its name, where it is not `known`; each is on the disk then, under its name."""
     found = {}
     for name in _names(folder):
         with (folder / name).open("rb") as file:
             os.fsync(file.fileno())
         found[name] = known[name] if name in known else sha256_file(folder / name)
+    for inner in sorted((path for path in folder.rglob("*") if path.is_dir()), reverse=True):
+        sync_folder(inner)
     return found
 
 

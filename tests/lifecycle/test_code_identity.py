@@ -1,5 +1,6 @@
 """What of the code decides a step: what its entries import, and nothing that only shows, words or stands beside."""
 
+import os
 import shutil
 import time
 from pathlib import Path
@@ -83,6 +84,7 @@ def test_code_changed_while_the_process_lives_is_noticed(tmp_path):
         pytest.param("resources/mlflow.py", "def ", "OTHER = 1\n\n\ndef ", id="stores"),
         pytest.param("pipeline/cli.py", "def ", "OTHER = 1\n\n\ndef ", id="command line"),
         pytest.param("lifecycle/gates/catalogue.toml", "[", "# A comment.\n[", id="comment in a table"),
+        pytest.param("lifecycle/gates/catalogue.toml", 'fix = "', 'fix = "Other words. ', id="words in a table"),
     ],
 )
 def test_what_decides_nothing_keeps_every_identity(product, name, old, new):
@@ -191,13 +193,14 @@ def test_every_name_that_is_left_out_is_there():
 
 def test_worker_that_loaded_what_no_identity_covers_is_refused(tmp_path):
     job = toy_jobs.train_job(tmp_path, tmp_path)
-    refuse_unhashed(job, [OURS, WORKER, f"{OURS}.lifecycle.engine.train"])
+    covered = CodeOnDisk().modules_of(job)
+    refuse_unhashed(job, [OURS, WORKER, f"{OURS}.lifecycle.engine.train"], covered)
     with pytest.raises(WorkerError, match=r"not part of the step's identity") as caught:
-        refuse_unhashed(job, [WORKER, f"{OURS}.lifecycle.alert"])
+        refuse_unhashed(job, [WORKER, f"{OURS}.lifecycle.alert"], covered)
     assert caught.value.value == f"{OURS}.lifecycle.alert"
     assert "import statement" in caught.value.fix
     with pytest.raises(WorkerError, match="did not say which modules"):
-        refuse_unhashed(job, None)
+        refuse_unhashed(job, None, covered)
 
 
 def test_what_was_parsed_is_remembered_until_the_file_changes(product, tmp_path, monkeypatch):
@@ -217,3 +220,41 @@ def test_what_was_parsed_is_remembered_until_the_file_changes(product, tmp_path,
 def test_state_folder_that_takes_no_file_only_costs_time(product, tmp_path):
     (tmp_path / "file").write_text("no folder")
     assert CodeOnDisk(tmp_path / "file" / "code" / "sources.json").of(ENTRIES["dataset"]).modules
+
+
+def test_digit_changed_within_a_source_of_the_same_size_and_time_is_noticed(tmp_path):
+    path, kept = tmp_path / "model.py", tmp_path / "sources.json"
+    path.write_text("RATE = 0.5\n")
+    before, time = step_code_sha256(tmp_path, "full", kept), path.stat().st_mtime_ns
+    path.write_text("RATE = 0.9\n")
+    os.utime(path, ns=(time, time))
+    assert step_code_sha256(tmp_path, "full", kept) != before
+
+
+@pytest.mark.parametrize("statement", ["import toolkit", "def f():\n    from toolkit.parts import g"])
+def test_version_of_a_package_that_only_the_use_case_imports_counts(tmp_path, monkeypatch, statement):
+    (tmp_path / "model.py").write_text(f"{statement}\n")
+    found, known = [], code_identity.metadata.version
+    for version in ("1.0", "2.0"):
+        code_identity._versions.cache_clear()
+        monkeypatch.setattr(
+            code_identity.metadata,
+            "version",
+            lambda name, version=version: version if name == "toolkit" else known(name),
+        )
+        found.append((step_code_sha256(tmp_path, "full"), step_code_sha256(tmp_path, "snapshot")))
+    code_identity._versions.cache_clear()
+    assert found[0][0] != found[1][0]
+    assert found[0][1] == found[1][1]
+
+
+def test_package_that_no_distribution_has_counts_by_its_sources(tmp_path, monkeypatch):
+    (tmp_path / "use_case").mkdir()
+    (tmp_path / "use_case" / "model.py").write_text("import ours_shared\nimport sklearn\n")
+    (tmp_path / "ours_shared").mkdir()
+    (tmp_path / "ours_shared" / "__init__.py").write_text("WIDTH = 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    before = step_code_sha256(tmp_path / "use_case", "full")
+    (tmp_path / "ours_shared" / "__init__.py").write_text("WIDTH = 2\n")
+    code_identity._versions.cache_clear()
+    assert step_code_sha256(tmp_path / "use_case", "full") != before

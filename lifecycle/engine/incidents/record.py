@@ -33,7 +33,7 @@ from trainworthy.lifecycle.protocol.jobs import CheckpointRef, TrainJob
 from trainworthy.lifecycle.protocol.records import Alarm, StoredFile
 from trainworthy.lifecycle.protocol.signals import Signals
 from trainworthy.lifecycle.provenance import PRODUCT, git_state
-from trainworthy.lifecycle.storage.checkpoints import checkpoints_in
+from trainworthy.lifecycle.storage.checkpoints import MANIFEST, checkpoint_path, checkpoints_in, durable_folder
 from trainworthy.lifecycle.storage.state import write_atomic
 
 # What an incident may weigh.
@@ -127,14 +127,14 @@ def environment(job: TrainJob, code_sha256: str, device: str) -> Environment:
 
 def _newest_before(job: TrainJob, step: int) -> CheckpointRef | None:
     """The newest checkpoint of at most `step` updates: this stage's own or a copy, else what it started from."""
-    durable = job.interruptions.durable
-    folders = [Path(job.out) / "checkpoints"]
-    if durable:
-        folders.append(Path(durable, job.identity.partition(":")[0], Path(job.out).name))
-    found = [path for folder in folders for path in checkpoints_in(folder) if int(path.name[5:]) <= step]
+    durable = durable_folder(job)
+    folders = [Path(job.out) / "checkpoints", *([durable] if durable else [])]
+    found = [
+        path for folder in folders for path in checkpoints_in(folder) if path <= checkpoint_path(path.parent, step)
+    ]
     for path in sorted(found, key=lambda path: path.name, reverse=True):
-        if (path / "manifest.json").is_file():
-            return CheckpointRef(path=str(path), sha256=sha256_file(path / "manifest.json"))
+        if (path / MANIFEST).is_file():
+            return CheckpointRef(path=str(path), sha256=sha256_file(path / MANIFEST))
     return job.start
 
 

@@ -60,9 +60,9 @@ class ScriptCheckpoints:
             if not any(path.is_file() for path in files.rglob("*")):
                 raise CheckpointError("the trainer wrote no file into its checkpoint", fix="save into the given folder")
             (draft.path / SESSION).write_bytes(canonical_json(session))
-        self._copies.add(checkpoint_path(self.folder, step))
         self.step, self.written = step, self.written + 1
         self.schedule.begun()
+        self._copies.add(checkpoint_path(self.folder, step))
         # The training waits for all of a write.
         self.schedule.blocked = self.schedule.stored = time.monotonic() - started
 

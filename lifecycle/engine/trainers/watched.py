@@ -70,7 +70,7 @@ class WatchedModel:
     def look_back(self) -> Alarm | None:
         """The alarm that ends the training by the closer look at the update before, which is made by now."""
         look = self._look
-        if look is None or not look.weighed or not self._told:
+        if look is None or not look.weighed or not self.watch.has_judged:
             return None
         self._look, self.state.step = None, look.step
         self.watch.sampled(self.state, look.end())

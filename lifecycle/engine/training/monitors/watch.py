@@ -161,6 +161,11 @@ class Watch:
                 self.sampled(state, look.end())
         return self.ended
 
+    @property
+    def has_judged(self) -> bool:
+        """True once an update was shown to `judge`."""
+        return self._newest is not None
+
     def sampled(self, state: TrainState, sample: Sample) -> None:
         """Ask the monitors of a closer look at the newest update."""
         assert self._newest is not None
