@@ -44,7 +44,7 @@ LAST_LINES = 3
 
 
 class ScriptTrial(Frozen):
-    """What was seen. A `problem` ended it, and `fix` mends that; each later field is as far as the trial came.
+    """What was seen. A `problem` ended it, and `fix` says what to do; each later field is as far as the trial came.
 
     `updates` were told; `went_on` if it made another one after it was told to end. `export_problem` is why its model
     cannot be exported. `saved`: it wrote a checkpoint when it was asked to end; `resumed_from` is the step it went on
@@ -87,7 +87,7 @@ def try_script(job: TrainJob, folder: Path) -> ScriptTrial:
             return ScriptTrial(problem=f"{job.trainer} did not end within {MOST_SECONDS:.0f} s", fix=fix)
     if not answer.is_file():
         last = " | ".join(log.read_text(errors="replace").splitlines()[-LAST_LINES:])
-        fix = f"mend {job.trainer}, so that its process lives on"
+        fix = f"correct {job.trainer}, so that its process lives on"
         return ScriptTrial(problem=f"the process ended with {code} and left no answer: {last}"[:500], fix=fix)
     return ScriptTrial.model_validate_json(answer.read_bytes())
 
@@ -127,7 +127,7 @@ def try_here(job: TrainJob, folder: Path) -> ScriptTrial:
         value = "" if error.value is None else f": {error.value}"
         found |= {"problem": f"{error.problem}{value}"[:500], "fix": error.fix}
     except Exception as error:
-        found |= {"problem": _told(error, job), "fix": f"mend that line of {job.trainer}"}
+        found |= {"problem": _told(error, job), "fix": f"correct that line of {job.trainer}"}
     return ScriptTrial.model_validate(found)
 
 

@@ -218,3 +218,10 @@ def test_checkpoint_of_an_earlier_version_whose_manifest_names_one_file_still_co
     assert restored(folder)[0].step == 20
     (path / "state.pt").write_bytes(b"changed")
     assert restored(folder)[0].step == 10
+
+
+def test_file_that_another_tool_left_in_a_checkpoint_is_no_damage_and_a_missing_one_is(folder):
+    (folder / "step-00000020" / ".nfs0001").write_text("left by the network")
+    assert restored(folder)[0].step == 20
+    (folder / "step-00000020" / "state.pt").unlink()
+    assert restored(folder)[0].step == 10
