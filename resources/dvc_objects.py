@@ -24,11 +24,24 @@ REMOTE = "local"
 LIST_OF_FILES = "the list of its files"
 # Files are read in pieces of this size: one may be larger than the memory.
 PIECE_BYTES = 8 * 2**20
+# A read that went wrong once is no damage: shares and object storage give wrong or short answers now and then.
+READS = 2
+
+
+@dataclass(frozen=True)
+class _Store:
+    """One of DVC's object stores; `own`: it lies below the state folder, so damaged objects may be removed from it."""
+
+    odb: Any
+    own: bool
 
 
 @dataclass(frozen=True)
 class DvcObjects:
-    """The cache below `folder`, and the remote of `project` or below `folder`. A version's name is `<md5>.dir`."""
+    """The cache below `folder`, and the remote of `project` or below `folder`. A version's name is `<md5>.dir`.
+
+    Nothing is ever removed from the project's remote: other people and other projects read there.
+    """
 
     folder: Path
     project: Path
@@ -52,7 +65,7 @@ class DvcObjects:
         return lost
 
     def keep(self, folder: Path) -> str:
-        """Put a folder's files into both places, mending what is missing or changed there; its DVC hash."""
+        """Put a folder's files into both places, with what is missing or, below `folder`, damaged there; its hash."""
         from dvc.fs import localfs
         from dvc_data.hashfile.hash_info import HashInfo
         from dvc_data.hashfile.tree import Tree
@@ -65,11 +78,12 @@ class DvcObjects:
         with self._stores() as stores:
             for store in stores:
                 for name, md5 in hashes.items():
-                    _mended(store, md5)
-                    store.add(str(paths[name]), localfs, md5)
+                    _clear_damaged(store, md5)
+                    # Never verified by DVC, whatever the remote's settings say: it removes what it finds damaged.
+                    store.odb.add(str(paths[name]), localfs, md5, verify=False)
                 # The list of files goes last: whoever finds it finds the files.
-                _mended(store, dvc_hash)
-                store.add(tree.path, tree.fs, dvc_hash)
+                _clear_damaged(store, dvc_hash)
+                store.odb.add(tree.path, tree.fs, dvc_hash, verify=False)
         return dvc_hash
 
     def changed_files(self, dvc_hash: str, folder: Path) -> list[str]:
@@ -82,12 +96,13 @@ class DvcObjects:
         return sorted(name for name in kept.keys() | found.keys() if kept.get(name) != found.get(name))
 
     @contextlib.contextmanager
-    def _stores(self) -> Iterator[list[Any]]:
+    def _stores(self) -> Iterator[list[_Store]]:
         """DVC's object stores, nearest first: the cache, then the remote. Raises DatasetError if that refuses."""
         from dvc.repo import Repo
 
         base = self.folder.resolve()
-        remote = project_remote(self.project) or {"url": str(base / "remote")}
+        declared = project_remote(self.project)
+        remote = declared or {"url": str(base / "remote")}
         # A repository of our own: opening the project's would write into the user's tree.
         (base / "home" / ".dvc").mkdir(parents=True, exist_ok=True)
         config = {
@@ -97,7 +112,7 @@ class DvcObjects:
         }
         try:
             with Repo(str(base / "home"), config=config) as repo:
-                yield [repo.cache.local, repo.cloud.get_remote_odb(REMOTE)]
+                yield [_Store(repo.cache.local, True), _Store(repo.cloud.get_remote_odb(REMOTE), declared is None)]
         except TrainworthyError:
             raise
         except Exception as error:
@@ -150,43 +165,50 @@ def _refused(error: Exception, url: str) -> DatasetError:
     return DatasetError(f"DVC's remote did not take part: {told}", value=without_credentials(url), fix=fix)
 
 
-def _tree(stores: list[Any], dvc_hash: str) -> dict[str, str] | None:
+def _tree(stores: list[_Store], dvc_hash: str) -> dict[str, str] | None:
     """Relative name and md5 of each file of a version; None if no store has a sound list."""
     from dvc_data.hashfile.hash_info import HashInfo
     from dvc_data.hashfile.tree import Tree
 
     for store in stores:
         if _copied(store, dvc_hash, None):
-            tree = Tree.load(store, HashInfo("md5", dvc_hash))
+            tree = Tree.load(store.odb, HashInfo("md5", dvc_hash))
             return {"/".join(parts): str(info.value) for parts, _, info in tree if info is not None}
     return None
 
 
-def _copied(store: Any, oid: str, path: Path | None) -> bool:
+def _copied(store: _Store, oid: str, path: Path | None) -> bool:
     """Copy an object to `path`, if one is given; False if the store lacks it or has it with other bytes.
 
-    A changed object is removed. DVC doesn't look again at an object once its file is read-only, so it would
-    go on using the wrong bytes, and never replace them.
+    A damaged object of an own store is removed. DVC doesn't look again at an object once its file is read-only, so it
+    would go on using the wrong bytes, and never replace them.
     """
-    source = store.oid_to_path(oid)
-    if not store.fs.exists(source):
+    source = store.odb.oid_to_path(oid)
+    if not store.odb.fs.exists(source):
         return False
+    if any(_read(store, source, path) == oid.removesuffix(".dir") for _ in range(READS)):
+        return True
+    if store.own:
+        store.odb.fs.remove(source)
+    done = "was removed" if store.own else "is not used; remove it there, or restore it from a backup"
+    print(f"a DVC object is damaged and {done}: {source}", file=sys.stderr, flush=True)
+    return False
+
+
+def _read(store: _Store, source: str, path: Path | None) -> str:
+    """The md5 of an object as it is read now, copied to `path` if one is given."""
     digest = hashlib.md5(usedforsecurity=False)
-    with store.fs.open(source, "rb") as file, contextlib.nullcontext() if path is None else path.open("wb") as copy:
+    with store.odb.fs.open(source, "rb") as file, contextlib.nullcontext() if path is None else path.open("wb") as copy:
         while piece := file.read(PIECE_BYTES):
             digest.update(piece)
             if copy is not None:
                 copy.write(piece)
-    if digest.hexdigest() == oid.removesuffix(".dir"):
-        return True
-    print(f"a DVC object is damaged and was removed: {source}", file=sys.stderr, flush=True)
-    store.fs.remove(source)
-    return False
+    return digest.hexdigest()
 
 
-def _mended(store: Any, oid: str) -> None:
-    """Remove an object that has other bytes, on a disk: elsewhere that would fetch all that was ever kept."""
-    if store.fs.protocol == "local":
+def _clear_damaged(store: _Store, oid: str) -> None:
+    """Look for a damaged object in the way, on a disk: elsewhere that would fetch all that was ever kept."""
+    if store.odb.fs.protocol == "local":
         _copied(store, oid, None)
 
 

@@ -9,6 +9,7 @@ import pytest
 from trips_project import Trips, assert_right
 
 from trainworthy.lifecycle.errors import DatasetError
+from trainworthy.resources import dvc_objects
 from trainworthy.resources.dvc_objects import project_remote
 
 
@@ -79,15 +80,34 @@ def test_plain_dvc_pushes_to_a_remote_that_is_named_later(shared, tmp_path):
     assert len([path for path in remote.rglob("files/md5/*/*")]) == 4
 
 
-def test_object_that_was_damaged_in_the_users_remote_is_not_used(shared, tmp_path):
+@pytest.mark.parametrize("settings", ["", "    verify = true\n"])
+def test_object_that_was_damaged_in_the_users_remote_is_told_not_used_and_stays(shared, tmp_path, capfd, settings):
     trips, remote = shared
     trips.publish("v3", 3)
     other = clone(trips, tmp_path)
     path = next(path for path in sorted(remote.rglob("files/md5/*/*")) if path.suffix != ".dir")
     path.chmod(0o644)
     path.write_bytes(b"other")
+    config = other.project / ".dvc" / "config"
+    config.write_text(config.read_text() + settings)
     assert_right(other.fetch(), other)
     assert trips.num_builds == 2
+    assert path.read_bytes() == b"other"
+    assert f"is damaged and is not used; remove it there, or restore it from a backup: {path}" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(("num_wrong", "stays"), [(1, True), (2, False)])
+def test_an_object_is_read_twice_before_it_counts_as_damaged(trips, tmp_path, monkeypatch, num_wrong, stays):
+    path = trips.objects("cache")[0]
+    wrong, read = ["other"] * num_wrong, dvc_objects._read
+
+    def read_wrong(store, source, copy):
+        return wrong.pop() if source == str(path) and wrong else read(store, source, copy)
+
+    monkeypatch.setattr(dvc_objects, "_read", read_wrong)
+    objects = dvc_objects.DvcObjects(trips.store.state / "dvc", trips.project)
+    assert objects.read(trips.fetch().dvc_hash, tmp_path / "files") == []
+    assert path.exists() is stays
 
 
 def test_without_a_remote_the_state_folder_keeps_the_bytes(unpublished):
