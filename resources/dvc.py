@@ -31,7 +31,7 @@ from trainworthy.lifecycle.files.versions import (
     read_versions,
 )
 from trainworthy.lifecycle.protocol.records import StoredFile, StoredTree
-from trainworthy.resources.dvc_objects import DvcObjects, write_pointer
+from trainworthy.resources.dvc_objects import DvcObjects, tell_refused, write_pointer
 from trainworthy.resources.dvc_origin import declared_entry, made, made_again
 from trainworthy.resources.dvc_stage import check_parameters
 from trainworthy.resources.dvc_work import locked, say, workspace
@@ -122,19 +122,16 @@ class DatasetStore:
             folder = made(project, name, parameters, source, work)
             content = content_hash(folder)
             if content.rows == 0:
-                fix = "mend dataset.py" if source is None else "import a source that has rows"
+                fix = "correct dataset.py" if source is None else "import a source that has rows"
                 raise DatasetError(f"{name}@{revision} has no rows", value=declared, fix=fix)
             contents = self._contents(project, name, published)
             refuse_undeclared(
                 name, revision, content, published, lambda earlier: contents[earlier.content_hash].content, backfill
             )
+            dvc_hash = self._objects(project).keep(folder)
+            self._objects(project).push(dvc_hash)
             version = PublishedVersion.model_validate(
-                {
-                    **declared,
-                    "rows": content.rows,
-                    "content_hash": content.sha256,
-                    "dvc_hash": self._objects(project).keep(folder),
-                }
+                {**declared, "rows": content.rows, "content_hash": content.sha256, "dvc_hash": dvc_hash}
             )
             target = self.datasets / name / content.sha256
             install(folder, target, content, version.dvc_hash)
@@ -193,8 +190,7 @@ class DatasetStore:
                 folder = work / "read"
                 lost = self._objects(project).read(dvc_hash, folder)
                 if not lost and _matches(folder, version):
-                    content = content_hash(folder)
-                    return install(folder, target, content, self._objects(project).keep(folder))
+                    return self._install(project, folder, target, rebuilt=False)
                 shutil.rmtree(folder, ignore_errors=True)
             folder = made_again(project, name, label, version, lost, work)
             content = content_hash(folder)
@@ -202,12 +198,24 @@ class DatasetStore:
                 raise _other_content(
                     label, version, content, self._objects(project).changed_files(version.dvc_hash, folder)
                 )
-            dvc_hash = self._objects(project).keep(folder)
+            manifest = self._install(project, folder, target, rebuilt=True)
+            dvc_hash = manifest.dvc_hash
             if dvc_hash != version.dvc_hash:
                 say(f"{label}: other bytes than published ({dvc_hash}, not {version.dvc_hash}), equal rows: accepted")
                 self._note(version).parent.mkdir(parents=True, exist_ok=True)
                 self._note(version).write_text(dvc_hash, encoding="utf-8")
-            return install(folder, target, content, dvc_hash)
+            return manifest
+
+    def _install(self, project: Path, folder: Path, target: Path, *, rebuilt: bool) -> Manifest:
+        """Install verified files and keep them; the user's remote gets what was rebuilt, if it takes part."""
+        objects = self._objects(project)
+        manifest = install(folder, target, content_hash(folder), objects.keep(folder))
+        try:
+            if rebuilt or objects.has_own_remote:
+                objects.push(manifest.dvc_hash)
+        except DatasetError as error:
+            tell_refused(error)
+        return manifest
 
     def _dvc_hashes(self, version: PublishedVersion) -> list[str]:
         """The published DVC hash and, if this machine rebuilt the same rows as other bytes, the one of those."""

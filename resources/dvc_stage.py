@@ -34,7 +34,7 @@ def build_stage(project: Path, name: str, parameters: Mapping[str, Any], work: P
         raise DatasetError(
             f"DVC could not build {name} (exit code {code}):\n    {tail}",
             value=dict(parameters),
-            fix=f"mend what the last lines say; the stage is `{name}` in dvc.yaml",
+            fix=f"correct what the last lines say; the stage is `{name}` in dvc.yaml",
         )
     return workspace / "data" / name
 
@@ -114,7 +114,7 @@ def _lay_out(project: Path, name: str, stage: dict[str, Any], parameters: Mappin
         elif source.is_file():
             shutil.copyfile(source, copy)
         else:
-            raise DatasetError(f"stage {name} depends on a missing file", value=path, fix="restore it, or mend deps")
+            raise DatasetError(f"stage {name} depends on a missing file", value=path, fix="restore it, or correct deps")
     _write_yaml(workspace / "data" / f"{name}.yaml", dict(parameters))
 
 
@@ -144,7 +144,7 @@ def _read_yaml(project: Path, name: str) -> dict[str, Any]:
     except FileNotFoundError as error:
         raise DatasetError("a file of the project is missing", value=name, fix=f"create {name}") from error
     except yaml.YAMLError as error:
-        raise DatasetError(f"{name} is not valid YAML: {error}", fix="mend that line") from error
+        raise DatasetError(f"{name} is not valid YAML: {error}", fix="correct that line") from error
     if not isinstance(values, dict):
         raise DatasetError(f"{name} must be a mapping of keys", value=values, fix="write `key: value` lines")
     return values

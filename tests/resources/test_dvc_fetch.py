@@ -81,7 +81,7 @@ def test_fetch_after_other_damage_to_the_folder_gives_the_right_bytes(trips, dam
     assert trips.num_builds == 1
 
 
-def test_fetch_with_a_changed_object_in_the_cache_takes_the_remote_and_mends_the_cache(trips):
+def test_fetch_with_a_changed_object_in_the_cache_takes_the_remote_and_refills_the_cache(trips):
     for path in trips.objects("cache"):
         flip_byte(path)
     trips.remove("datasets")

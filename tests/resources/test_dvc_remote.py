@@ -110,6 +110,78 @@ def test_an_object_is_read_twice_before_it_counts_as_damaged(trips, tmp_path, mo
     assert path.exists() is stays
 
 
+def declare_away(trips: Trips) -> None:
+    """A remote that no package here can reach."""
+    declare(trips, "[core]\n    remote = team\n['remote \"team\"']\n    url = gs://shop/x\n")
+
+
+def test_fetch_from_a_full_cache_does_not_ask_the_remote(trips, capfd):
+    declare_away(trips)
+    trips.remove("datasets")
+    assert_right(trips.fetch(), trips)
+    assert trips.num_builds == 1
+    assert "remote" not in capfd.readouterr().err
+
+
+def test_fetch_rebuilds_with_a_warning_where_the_remote_cannot_be_reached(trips, capfd):
+    declare_away(trips)
+    trips.remove("datasets", "dvc/cache")
+    assert_right(trips.fetch(), trips)
+    assert trips.num_builds == 2
+    assert "warning: DVC's remote did not take part" in capfd.readouterr().err
+
+
+def test_fetch_after_a_rebuild_warns_where_the_remote_takes_no_files(shared, tmp_path, capfd):
+    trips, remote = shared
+    trips.publish("v3", 3)
+    other = clone(trips, tmp_path)
+    shutil.rmtree(remote)
+    remote.write_text("no folder")
+    assert_right(other.fetch(), other)
+    assert trips.num_builds == 2
+    assert "warning: DVC's remote did not take part" in capfd.readouterr().err
+    other.remove("datasets")
+    assert_right(other.fetch(), other)
+    assert trips.num_builds == 2
+
+
+def test_publish_is_refused_where_a_damaged_object_is_in_the_way(shared, tmp_path):
+    trips, remote = shared
+    trips.publish("v1", 1)
+    path = next(path for path in sorted(remote.rglob("files/md5/*/*")) if path.suffix != ".dir")
+    path.chmod(0o644)
+    path.write_bytes(b"other")
+    with pytest.raises(DatasetError, match="DVC's remote has damaged objects in the way"):
+        trips.publish("v3", 3)
+    assert path.read_bytes() == b"other"
+
+
+def test_words_of_the_remotes_storage_hold_no_secrets():
+    remote = dvc_objects.Remote("team", {"team": {"url": "https://u:secret@h/x", "password": "hidden", "port": 8}})
+    error = OSError("GET https://u:secret@h/x?sig=abc failed, login hidden")
+    with pytest.raises(DatasetError) as caught, remote.asked():
+        raise error
+    assert caught.value.problem == "DVC's remote did not take part: GET https://h/x failed, login ***"
+    assert caught.value.value == "https://h/x"
+    assert caught.value.__suppress_context__
+
+
+def test_local_error_while_the_remote_is_read_passes_through(shared, tmp_path):
+    trips, _ = shared
+    version = trips.publish("v3", 3)
+    other = clone(trips, tmp_path)
+    (tmp_path / "full").write_text("no folder")
+    with pytest.raises(OSError, match="full"):
+        dvc_objects.DvcObjects(other.store.state / "dvc", other.project).read(version.dvc_hash, tmp_path / "full")
+
+
+def test_remote_below_another_remote_is_found(unpublished, tmp_path):
+    team = "[core]\n    remote = team\n['remote \"team\"']\n    url = remote://server/dvc\n"
+    declare(unpublished, f"{team}['remote \"server\"']\n    url = {tmp_path / 'server'}\n")
+    unpublished.publish("v3", 3)
+    assert len([*(tmp_path / "server" / "dvc").rglob("files/md5/*/*")]) == 4
+
+
 def test_without_a_remote_the_state_folder_keeps_the_bytes(unpublished):
     assert project_remote(unpublished.project) is None
     declare(unpublished, "[core]\n    remote = local\n['remote \"local\"']\n    url = ../var/dvc/remote\n")
@@ -119,7 +191,7 @@ def test_without_a_remote_the_state_folder_keeps_the_bytes(unpublished):
     declare(unpublished, "[core]\n    remote = team\n['remote \"team\"']\n    url = ../shared\n")
     found = project_remote(unpublished.project)
     assert found is not None
-    assert os.path.normpath(found["url"]) == str(unpublished.project / "shared")
+    assert os.path.normpath(found.url) == str(unpublished.project / "shared")
 
 
 @pytest.mark.parametrize(
