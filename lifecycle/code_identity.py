@@ -100,7 +100,7 @@ DISTRIBUTIONS: Mapping[str, str] = {
 # Values of a table that are words for people.
 TEXTS = frozenset({"question", "symptom", "cause", "fix", "fixes", "page"})
 # What was kept in another form is parsed anew.
-_FORM = 2
+_FORM = 3
 # Sources that are remembered; more are those of many earlier states.
 _MOST_KEPT = 5000
 # The file that remembers what was parsed, below the state folder.
@@ -109,7 +109,7 @@ KEPT = ("code", "sources.json")
 
 @dataclass(frozen=True)
 class Source:
-    """A source file: the sha256 of its tokens and what it imports, of ours `a.b.c` for `from a.b import c`."""
+    """A source file: the sha256 of its tokens and what it imports, `a.b.c` for `from a.b import c`."""
 
     sha256: str
     imports: tuple[str, ...]
@@ -147,9 +147,14 @@ class CodeOnDisk:
         names = frozenset() if step in WITHOUT_USE_CASE else self._imported_by(files.values())
         ours = self.of((*ENTRIES[step], *sorted(filter(_is_ours, names)))).sha256
         others = {name.partition(".")[0] for name in names if not _is_ours(name)}
-        # Modules beside model.py are in use_case.
-        packages = _versions(frozenset(name for name in others if not _lies_in(use_case_folder, name)))
-        return sha256_json({"use_case": sha256_files(files), "ours": ours, "packages": dict(packages)})
+        # Modules beside model.py are in use_case, and so is a folder that it lies in, as far as it is its own.
+        around = {folder.name: folder.parent for folder in use_case_folder.resolve().parents if folder.name in others}
+        packages = _versions(frozenset(n for n in others - around.keys() if not _lies_in(use_case_folder, n)))
+        beside = _modules_below(around, names, use_case_folder.resolve())
+        self._read.keep()
+        return sha256_json(
+            {"use_case": sha256_files(files), "ours": ours, "packages": dict(packages), "beside": sha256_files(beside)}
+        )
 
     def of(self, entries: Iterable[str]) -> Code:
         """The import closure of modules of ours."""
@@ -296,20 +301,37 @@ def _versions(names: frozenset[str]) -> Mapping[str, str]:
 
 def _others_version(name: str) -> dict[str, str]:
     """Versions of the distributions that have a module under another name; else the hash of its own sources."""
-    # It reads the file lists of all distributions: half a second, so only where the name is none.
-    if distributions := _distributions().get(name):
-        return {one: metadata.version(one) for one in sorted(set(distributions))}
     try:
         spec = importlib.util.find_spec(name)
     except (ImportError, ValueError):
         spec = None
     if spec is None:
         return {name: "not installed"}
+    places = [*(spec.submodule_search_locations or ()), *([spec.origin] if spec.origin else [])]
+    # To read the file lists of all distributions takes half a second.
+    if any("-packages" in place for place in places) and (distributions := _distributions().get(name)):
+        return {one: metadata.version(one) for one in sorted(set(distributions))}
     if spec.submodule_search_locations:
         folders = map(Path, spec.submodule_search_locations)
         return {name: sha256_json([sha256_files(python_sources(folder)) for folder in folders])}
     origin = Path(spec.origin) if spec.origin else None
     return {name: sha256_file(origin) if origin is not None and origin.is_file() else "built in"}
+
+
+def _modules_below(around: Mapping[str, Path], names: Iterable[str], use_case: Path) -> dict[str, Path]:
+    """Files by name of the modules that are imported from the folders around a use case, and are not its own."""
+    found: dict[str, Path] = {}
+    for name in names:
+        top, *parts = name.split(".")
+        if top not in around:
+            continue
+        # Of `from a.b import c` the module may be a.b.
+        for length in range(len(parts) + 1):
+            path = around[top].joinpath(top, *parts[:length])
+            for file in (path / "__init__.py", path.with_name(f"{path.name}.py")):
+                if file.is_file() and not file.is_relative_to(use_case):
+                    found[file.relative_to(around[top]).as_posix()] = file
+    return found
 
 
 @functools.cache
@@ -388,9 +410,8 @@ def read_source(text: bytes, *, top_only: bool = False, package: str = "") -> So
 
 
 def _name(imported: str) -> str:
-    """Of ours the dotted name; of another package the first part, and of Python's own nothing."""
-    first = imported.partition(".")[0]
-    return imported if first in (OURS, EARLIER) else "" if first in sys.stdlib_module_names else first
+    """The dotted name; of Python's own nothing."""
+    return "" if imported.partition(".")[0] in sys.stdlib_module_names else imported
 
 
 def _docstrings(tree: ast.Module) -> Iterator[ast.Constant]:

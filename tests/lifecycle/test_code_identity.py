@@ -258,3 +258,17 @@ def test_package_that_no_distribution_has_counts_by_its_sources(tmp_path, monkey
     (tmp_path / "ours_shared" / "__init__.py").write_text("WIDTH = 2\n")
     code_identity._versions.cache_clear()
     assert step_code_sha256(tmp_path / "use_case", "full") != before
+
+
+def test_use_case_beside_another_counts_what_it_imports_from_there_and_no_more(tmp_path):
+    folder = tmp_path / "use_cases" / "mine"
+    for name in ("mine", "other"):
+        (tmp_path / "use_cases" / name).mkdir(parents=True)
+        (tmp_path / "use_cases" / name / "model.py").write_text("WIDTH = 1\n")
+    (tmp_path / "use_cases" / "shared.py").write_text("DEPTH = 1\n")
+    (folder / "model.py").write_text("from use_cases.mine import parts\nfrom use_cases.shared import DEPTH\n")
+    before = step_code_sha256(folder, "full")
+    (tmp_path / "use_cases" / "other" / "model.py").write_text("WIDTH = 2\n")
+    assert step_code_sha256(folder, "full") == before
+    (tmp_path / "use_cases" / "shared.py").write_text("DEPTH = 2\n")
+    assert step_code_sha256(folder, "full") != before
