@@ -13,6 +13,7 @@ import dagster as dg
 
 from trainworthy.assets import declare, metadata, step
 from trainworthy.assets.step import Outcome
+from trainworthy.assets.step_run import INTENT_TAG
 from trainworthy.lifecycle.protocol.checks import holds
 from trainworthy.lifecycle.protocol.records import (
     STEPS,
@@ -176,7 +177,11 @@ defs = dg.Definitions(
     loggers={"console": console},
     jobs=[
         dg.define_asset_job(
-            "frame", selection=_assets, executor_def=dg.in_process_executor, config={"loggers": {"console": {}}}
-        )
+            "frame",
+            selection=_assets,
+            executor_def=dg.in_process_executor,
+            config={"loggers": {"console": {}}},
+            tags={INTENT_TAG: "candidate"},
+        )  # fmt: skip
     ],
 )
