@@ -182,6 +182,6 @@ defs = dg.Definitions(
             executor_def=dg.in_process_executor,
             config={"loggers": {"console": {}}},
             tags={INTENT_TAG: "candidate"},
-        )  # fmt: skip
+        )
     ],
 )
