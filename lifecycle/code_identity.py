@@ -100,7 +100,7 @@ DISTRIBUTIONS: Mapping[str, str] = {
 # Values of a table that are words for people.
 TEXTS = frozenset({"question", "symptom", "cause", "fix", "fixes", "page"})
 # What was kept in another form is parsed anew.
-_FORM = 3
+_FORM = 4
 # Sources that are remembered; more are those of many earlier states.
 _MOST_KEPT = 5000
 # The file that remembers what was parsed, below the state folder.
@@ -410,8 +410,9 @@ def read_source(text: bytes, *, top_only: bool = False, package: str = "") -> So
 
 
 def _name(imported: str) -> str:
-    """The dotted name; of Python's own nothing."""
-    return "" if imported.partition(".")[0] in sys.stdlib_module_names else imported
+    """The dotted name; of Python's own, and of a use case's own by a relative import, nothing."""
+    first = imported.partition(".")[0]
+    return "" if not first or first in sys.stdlib_module_names else imported
 
 
 def _docstrings(tree: ast.Module) -> Iterator[ast.Constant]:

@@ -272,3 +272,11 @@ def test_use_case_beside_another_counts_what_it_imports_from_there_and_no_more(t
     assert step_code_sha256(folder, "full") == before
     (tmp_path / "use_cases" / "shared.py").write_text("DEPTH = 2\n")
     assert step_code_sha256(folder, "full") != before
+
+
+def test_relative_import_within_a_use_case_is_its_own(tmp_path):
+    (tmp_path / "model.py").write_text("from .parts import WIDTH\nfrom . import parts\n")
+    (tmp_path / "parts.py").write_text("WIDTH = 1\n")
+    before = step_code_sha256(tmp_path, "full")
+    (tmp_path / "parts.py").write_text("WIDTH = 2\n")
+    assert step_code_sha256(tmp_path, "full") != before
