@@ -153,7 +153,7 @@ def test_version_of_an_imported_package_changes_its_steps_alone(monkeypatch):
             ("torch",),
         ),
         ("import typing\nif typing.TYPE_CHECKING:\n    import trainworthy.a", ()),
-        ("try:\n    import scipy.stats\nexcept ImportError:\n    import json", ("scipy",)),
+        ("try:\n    import scipy.stats\nexcept ImportError:\n    import json", ("scipy.stats",)),
         ("from . import other", ("trainworthy.own.other",)),
         ("from ..more import other", ("trainworthy.more.other",)),
         ("class A:\n    def f(self):\n        import polars as pl", ("polars",)),
