@@ -3,17 +3,12 @@
 import dagster as dg
 
 from trainworthy.lifecycle.contract.model import Column, Contract
-from trainworthy.lifecycle.contract.rule import NO_ROW
+from trainworthy.lifecycle.contract.rule import never_null
 
 
 def column_schema(contract: Contract) -> dg.TableSchema:
     """Name, type, what it is to a model, and whether rows may be null; constraints of several columns stay apart."""
-    bounded = {
-        name
-        for rule in contract.rules
-        if rule.kind == "nulls" and rule.parameters["bound"] == NO_ROW
-        for name in rule.columns
-    }
+    required = never_null(contract.rules)
     return dg.TableSchema(
         columns=[
             dg.TableColumn(
@@ -21,7 +16,7 @@ def column_schema(contract: Contract) -> dg.TableSchema:
                 column.logical_type,
                 description=_told(column),
                 constraints=dg.TableColumnConstraints(
-                    nullable=column.name not in bounded, unique=contract.primary_key == (column.name,)
+                    nullable=column.name not in required, unique=contract.primary_key == (column.name,)
                 ),
                 tags={"role": column.role},
             )

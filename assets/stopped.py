@@ -1,4 +1,4 @@
-"""An end that people can mend, as Dagster shows it: what is wrong, the value and the fix, without a stack.
+"""A stop that people can act on, as Dagster shows it: what is wrong, the value and the fix, without a stack.
 
 Dagster keeps a stack trace of every exception but of one kind, an error that another process has put into words. So a
 stop is one of these, too; a test holds that the event has no stack, whatever a later Dagster does.

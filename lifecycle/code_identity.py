@@ -98,7 +98,7 @@ DISTRIBUTIONS: Mapping[str, str] = {
     "pytorch_lightning": "pytorch-lightning",
 }
 # Values of a table that are words for people.
-TEXTS = frozenset({"question", "symptom", "cause", "fix", "fixes", "page"})
+TEXTS = frozenset({"question", "symptom", "also", "cause", "fix", "fixes", "page"})
 # What was kept in another form is parsed anew.
 _FORM = 4
 # Sources that are remembered; more are those of many earlier states.
@@ -147,10 +147,12 @@ class CodeOnDisk:
         names = frozenset() if step in WITHOUT_USE_CASE else self._imported_by(files.values())
         ours = self.of((*ENTRIES[step], *sorted(filter(_is_ours, names)))).sha256
         others = {name.partition(".")[0] for name in names if not _is_ours(name)}
-        # Modules beside model.py are in use_case, and so is a folder that it lies in, as far as it is its own.
-        around = {folder.name: folder.parent for folder in use_case_folder.resolve().parents if folder.name in others}
+        # A package that the use case lies in, as use_cases: only what is imported of it counts. Modules beside model.py
+        # are in `files`.
+        parents = use_case_folder.resolve().parents
+        around = {one.name: one.parent for one in parents if one.name in others and not _installed(one.name)}
         packages = _versions(frozenset(n for n in others - around.keys() if not _lies_in(use_case_folder, n)))
-        beside = _modules_below(around, names, use_case_folder.resolve())
+        beside = self._beside(around, names, use_case_folder.resolve())
         self._read.keep()
         return sha256_json(
             {"use_case": sha256_files(files), "ours": ours, "packages": dict(packages), "beside": sha256_files(beside)}
@@ -203,6 +205,24 @@ class CodeOnDisk:
     def _imported_by(self, files: Iterable[Path]) -> frozenset[str]:
         """The names that a use case's files import."""
         return frozenset(name for path in files for name in self._read(path).imports)
+
+    def _beside(self, around: Mapping[str, Path], names: Iterable[str], use_case: Path) -> dict[str, Path]:
+        """Files by name of the modules around a use case that it imports, with what these import there."""
+        found: dict[str, Path] = {}
+        waiting = list(names)
+        while waiting:
+            top, *parts = waiting.pop().split(".")
+            if top not in around:
+                continue
+            # Of `from a.b import c` the module may be a.b.
+            for length in range(len(parts) + 1):
+                path = around[top].joinpath(top, *parts[:length])
+                for file in (path / "__init__.py", path.with_name(f"{path.name}.py")):
+                    name = file.relative_to(around[top]).as_posix()
+                    if name not in found and file.is_file() and not file.is_relative_to(use_case):
+                        found[name] = file
+                        waiting += self._read(file).imports
+        return found
 
     def _tables_beside(self, files: Iterable[Path]) -> dict[str, str]:
         """The values of each table that lies beside a module: a severity there decides as one in code does."""
@@ -291,12 +311,17 @@ def _versions(names: frozenset[str]) -> Mapping[str, str]:
     deciding = {also for name in others for also in (name, *COMES_WITH.get(name, ()))}
     found: dict[str, str] = {}
     for name in sorted(deciding):
-        distribution = DISTRIBUTIONS.get(name, name.replace("_", "-"))
-        try:
-            found[distribution] = metadata.version(distribution)
-        except metadata.PackageNotFoundError:
-            found |= _others_version(name)
+        found |= _installed(name) or _others_version(name)
     return found
+
+
+def _installed(name: str) -> dict[str, str]:
+    """The version of the distribution of that name; {} if there is none."""
+    distribution = DISTRIBUTIONS.get(name, name.replace("_", "-"))
+    try:
+        return {distribution: metadata.version(distribution)}
+    except metadata.PackageNotFoundError:
+        return {}
 
 
 def _others_version(name: str) -> dict[str, str]:
@@ -316,22 +341,6 @@ def _others_version(name: str) -> dict[str, str]:
         return {name: sha256_json([sha256_files(python_sources(folder)) for folder in folders])}
     origin = Path(spec.origin) if spec.origin else None
     return {name: sha256_file(origin) if origin is not None and origin.is_file() else "built in"}
-
-
-def _modules_below(around: Mapping[str, Path], names: Iterable[str], use_case: Path) -> dict[str, Path]:
-    """Files by name of the modules that are imported from the folders around a use case, and are not its own."""
-    found: dict[str, Path] = {}
-    for name in names:
-        top, *parts = name.split(".")
-        if top not in around:
-            continue
-        # Of `from a.b import c` the module may be a.b.
-        for length in range(len(parts) + 1):
-            path = around[top].joinpath(top, *parts[:length])
-            for file in (path / "__init__.py", path.with_name(f"{path.name}.py")):
-                if file.is_file() and not file.is_relative_to(use_case):
-                    found[file.relative_to(around[top]).as_posix()] = file
-    return found
 
 
 @functools.cache

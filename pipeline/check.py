@@ -2,9 +2,6 @@
 
 All independent findings come at once: the functions are tried also when use_case.yaml has a mistake, as long as the
 contract and the hyperparameters can be read.
-
-`write_missing_task` adds the kind of task, where use_case.yaml names none, by the contract's label.
-Only that line is added; comments and form of the file stay.
 """
 
 from __future__ import annotations
@@ -18,8 +15,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from trainworthy.lifecycle.contract.draft import inline
-from trainworthy.lifecycle.contract.model import Contract, Label, LabelType
+from trainworthy.lifecycle.contract.model import Contract, Label
 from trainworthy.lifecycle.contract.read import load_contract
 from trainworthy.lifecycle.cost.prices import load_prices
 from trainworthy.lifecycle.declarations import declaration_problems
@@ -28,8 +24,7 @@ from trainworthy.lifecycle.files.versions import published_version
 from trainworthy.lifecycle.plan import make_plan
 from trainworthy.lifecycle.protocol.jobs import FunctionsJob, Rows
 from trainworthy.lifecycle.protocol.results import FunctionsResult, TriedFunction
-from trainworthy.lifecycle.spec.task import KIND_OF_LABEL, LABEL_TYPES, Target, TaskSpec, target_of
-from trainworthy.lifecycle.storage.state import write_atomic
+from trainworthy.lifecycle.spec.task import LABEL_TYPES, Target, TaskSpec, target_of
 from trainworthy.lifecycle.use_case import UseCase, load_use_case
 from trainworthy.resources.settings import Settings, read_settings, use_case_folder
 from trainworthy.resources.worker_process import run_worker
@@ -57,7 +52,7 @@ def check_use_case(name: str) -> list[Part]:
     settings = read_settings()
     folder = use_case_folder(settings, name)
     use_case, problems = _declarations(folder, settings)
-    contract = _contract(folder)
+    contract = contract_of(folder)
     script = (use_case.spec.trainer,) if use_case and use_case.spec.trainer else _other_files(problems)
     parts = [_file(file, problems, use_case, contract) for file in (*FILES, *script)]
     if use_case is None:
@@ -86,7 +81,7 @@ def _declarations(folder: Path, settings: Settings) -> tuple[UseCase | None, lis
     return use_case, declaration_problems(use_case, load_prices(settings.prices))
 
 
-def _contract(folder: Path) -> Contract | None:
+def contract_of(folder: Path) -> Contract | None:
     """The contract; None if it has problems, which _declarations tells."""
     try:
         return load_contract(folder / "contract.yaml")
@@ -203,68 +198,3 @@ def _part_lines(part: Part, width: int) -> Iterator[str]:
     yield f"{sign} {part.name:<{width}}  {told or part.evidence}".rstrip()
     for problem in part.problems:
         yield from (f"    {line}" for line in str(problem).splitlines())
-
-
-LABEL_WORDS: dict[LabelType, str] = {
-    "event": "is an event", "class": "is one of several classes", "labels": "is any number of several",
-    "number": "is a number", "mask": "is a class for each pixel", "text": "is a text's next byte",
-}  # fmt: skip
-
-
-def write_missing_task(name: str) -> str:
-    """What was written, or why nothing was. Raises SettingsError if there is no such use case."""
-    folder = use_case_folder(read_settings(), name)
-    path = folder / "use_case.yaml"
-    text = _text_of(path)
-    values = None if text is None else _mapping_of(text)
-    if text is None or values is None:
-        return "nothing repaired: use_case.yaml can't be read as a mapping of keys"
-    if "task" in values:
-        return "nothing to repair: use_case.yaml names its task"
-    contract = _contract_of(folder)
-    if contract is None:
-        return "nothing repaired: the kind of task follows from the contract's label, and contract.yaml has problems"
-    if contract.label.type == "text":
-        return "nothing repaired: write how many bytes are predicted: task: {kind: language_model, length: 256}"
-    task = {"kind": KIND_OF_LABEL[contract.label.type]}
-    line = f"task: {inline(task)}"
-    changed = with_line(text, line)
-    if _mapping_of(changed) != values | {"task": task}:
-        return f"nothing repaired: add this line to use_case.yaml by hand: {line}"
-    write_atomic(path, changed.encode())
-    return (
-        f"wrote    {path}: {line}, since the contract's label {contract.label.name} {LABEL_WORDS[contract.label.type]}"
-    )
-
-
-def with_line(text: str, line: str) -> str:
-    """The file with the line behind that of the key `target`, at its end where there is none."""
-    root = yaml.compose(text, Loader=yaml.SafeLoader)
-    assert isinstance(root, yaml.MappingNode)
-    ends = [value.end_mark.index for key, value in root.value if key.value == "target"]
-    found = text.find("\n", ends[0]) if ends else -1
-    place = len(text) if found < 0 else found + 1
-    before = text[:place] if text[:place].endswith("\n") else f"{text[:place]}\n"
-    return f"{before}{line}\n{text[place:]}"
-
-
-def _text_of(path: Path) -> str | None:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        return None
-
-
-def _mapping_of(text: str) -> dict[str, object] | None:
-    try:
-        found = yaml.safe_load(text)
-    except yaml.YAMLError:
-        return None
-    return found if isinstance(found, dict) else None
-
-
-def _contract_of(folder: Path) -> Contract | None:
-    try:
-        return load_contract(folder / "contract.yaml")
-    except UseCaseError:
-        return None

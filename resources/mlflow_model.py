@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainworthy.lifecycle.artifact import artifact_kind
 from trainworthy.lifecycle.contract.model import Column, Contract
-from trainworthy.lifecycle.contract.rule import NO_ROW
+from trainworthy.lifecycle.contract.rule import never_null
 from trainworthy.lifecycle.golden import file_columns, read_golden
 from trainworthy.lifecycle.identity import DECIDING_PACKAGES
 from trainworthy.resources.settings import IMPORTED_FROM, PACKAGES
@@ -63,17 +63,11 @@ def signature_of(artifact: Path, contract: Contract) -> ModelSignature | None:
     from mlflow.types import Schema
 
     features: list[str] = json.loads((artifact / "features.json").read_text())
-    columns, required = {column.name: column for column in contract.columns}, _never_null(contract)
+    columns, required = {column.name: column for column in contract.columns}, never_null(contract.rules)
     if not columns.keys() >= set(features):
         return None
     inputs = Schema([_spec(columns[name], required=name in required) for name in features])
     return ModelSignature(inputs=inputs, outputs=_outputs(artifact))
-
-
-def _never_null(contract: Contract) -> set[str]:
-    """Columns in which no row may be null, by the contract's own rules."""
-    rules = (rule for rule in contract.rules if rule.kind == "nulls" and rule.severity == "error")
-    return {name for rule in rules if rule.parameters["bound"] == NO_ROW for name in rule.columns}
 
 
 def _spec(column: Column, *, required: bool) -> Any:

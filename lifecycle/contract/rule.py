@@ -6,7 +6,7 @@ A rule counts the rows that break it (or, for row_count, the rows there are), an
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from trainworthy.lifecycle.protocol.checks import Severity
@@ -106,3 +106,9 @@ def within(bound: Mapping[str, Any], count: int, rows: int) -> bool:
         case "mustNotBeBetween":
             return not value[0] <= observed <= value[1]
     raise AssertionError(bound)
+
+
+def never_null(rules: Iterable[Rule]) -> frozenset[str]:
+    """Columns in which no row may be null: one that is stops the snapshot."""
+    stopping = (rule for rule in rules if rule.kind == "nulls" and rule.severity == "error")
+    return frozenset(name for rule in stopping if rule.parameters["bound"] == NO_ROW for name in rule.columns)

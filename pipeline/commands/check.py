@@ -28,7 +28,8 @@ def add(commands: Subparsers) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     """Print a line for each part, and what is wrong with it; 1 if anything is."""
-    from trainworthy.pipeline.check import check_use_case, parts_text, write_missing_task
+    from trainworthy.pipeline.check import check_use_case, parts_text
+    from trainworthy.pipeline.missing_task import write_missing_task
 
     if parsed.fix:
         print(write_missing_task(parsed.use_case))

@@ -272,6 +272,25 @@ def test_use_case_beside_another_counts_what_it_imports_from_there_and_no_more(t
     assert step_code_sha256(folder, "full") == before
     (tmp_path / "use_cases" / "shared.py").write_text("DEPTH = 2\n")
     assert step_code_sha256(folder, "full") != before
+    (tmp_path / "use_cases" / "shared.py").write_text("from use_cases.deeper import DEPTH\n")
+    (tmp_path / "use_cases" / "deeper.py").write_text("DEPTH = 2\n")
+    before = step_code_sha256(folder, "full")
+    (tmp_path / "use_cases" / "deeper.py").write_text("DEPTH = 3\n")
+    assert step_code_sha256(folder, "full") != before
+
+
+def test_package_by_whose_name_a_folder_above_the_use_case_is_called_still_counts(tmp_path, monkeypatch):
+    folder = tmp_path / "toolkit" / "mine"
+    folder.mkdir(parents=True)
+    (folder / "model.py").write_text("import toolkit\n")
+    found, known = [], code_identity.metadata.version
+    for version in ("1.0", "2.0"):
+        code_identity._versions.cache_clear()
+        told = lambda name, version=version: version if name == "toolkit" else known(name)
+        monkeypatch.setattr(code_identity.metadata, "version", told)
+        found.append(step_code_sha256(folder, "full"))
+    code_identity._versions.cache_clear()
+    assert found[0] != found[1]
 
 
 def test_relative_import_within_a_use_case_is_its_own(tmp_path):

@@ -8,8 +8,8 @@ import pytest
 import yaml
 from toy_project import ROOT
 
-from trainworthy.pipeline.check import with_line
 from trainworthy.pipeline.cli import main
+from trainworthy.pipeline.missing_task import with_line
 
 
 @pytest.fixture

@@ -42,21 +42,18 @@ class Session:
     asked: Callable[[], bool]
     forward: Callable[[str], None] | None = None
     ended: Why | None = None
+    begun: bool = False
     _progress: Progress | None = None
     _metrics: MetricsFile | None = None
     # Alarms that are in metrics.jsonl, by step and monitor.
     _written: set[tuple[int, str]] = field(default_factory=set)
-
-    @property
-    def begun(self) -> bool:
-        return self._progress is not None
 
     def begin(self, step: int, points: Sequence[CurvePoint]) -> None:
         """The update of `step` comes next; `points` are those so far."""
         self._progress = Progress(f"{self.job.stage}: step", self.plan.last_step, step, self.forward)
         self._metrics = MetricsFile(Path(self.job.out) / FILE_NAME)
         self._metrics.begin(step, points)
-        self._written, self.ended = set(), None
+        self._written, self.ended, self.begun = set(), None, True
 
     def updated(self, step: int, shown: str, points: Sequence[CurvePoint | WindowSignals] = ()) -> None:
         """An update was made: `shown` tells of it, and `points` are those of the window that it closed."""
