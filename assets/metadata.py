@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from trainworthy.resources.workspace import Workspace
 
 # Characters of a line that Dagster's page of an asset shows whole in a window of 1500 pixels.
-LINE = 46
+LINE = 43
 # The report's name among the artifacts of the MLflow run.
 REPORT_ARTIFACT = "report.html"
 
