@@ -8,11 +8,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
+from mlflow.exceptions import MlflowException
 from toy_project import FIRST, Toy
 
 from trainworthy.lifecycle.artifact import artifact_sha256
 from trainworthy.lifecycle.data.file_rows import sha_column
-from trainworthy.lifecycle.errors import EvaluationError
 from trainworthy.lifecycle.protocol.jobs import VerifyJob
 from trainworthy.lifecycle.protocol.records import EvaluationReport, Snapshot, StageReport
 from trainworthy.lifecycle.protocol.results import VerifyResult
@@ -190,7 +190,7 @@ def test_pictures_are_published_checked_trained_judged_and_served(fresh, tmp_pat
         served = mlflow.pyfunc.load_model(registered.source)
     picture = toy.var / next(iter(sorted((toy.var / "datasets" / "pictures").glob("*/files/files/shown/*.png"))))
     content = f"data:image/png;base64,{base64.b64encode(picture.read_bytes()).decode()}"
-    with pytest.raises(EvaluationError, match="this service opens none"):
+    with pytest.raises(MlflowException, match="this service opens none"):
         served.predict(pd.DataFrame({"picture": [str(picture)]}))
     monkeypatch.setenv("TRAINWORTHY_SERVED_FILES", str(picture.parent))
     answers = served.predict(pd.DataFrame({"picture": [picture.name, content]}))
