@@ -3,10 +3,11 @@
 The code of a step is the import closure of its entries (ENTRIES): imports in functions count, those for type checkers
 do not. Of each module its tokens count, comments and docstrings left out; of a table (catalogue.toml) its values, but
 for those that are words for people (TEXTS); of other people's packages, also of those that a use case imports, the
-version, or the sources where no distribution has them. Files of a use case that are no Python count only where
-use_case.yaml names them. What frames a step, shows it, brings bytes or starts processes is left out by name
-(LEFT_OUT). The closure is read off the source, so an import that cannot be read off it would be missed: the worker
-tells at its end which of our modules it has, and one outside the closure is an error (`refuse_unhashed`).
+version, or the sources where no distribution has them. Other files of a use case's folder (a vocabulary that model.py
+reads) count by their bytes, but for declarations, whose values are in the identity, and texts for people. What frames a
+step, shows it, brings bytes or starts processes is left out by name (LEFT_OUT). The closure is read off the source, so
+an import that cannot be read off it would be missed: the worker tells at its end which of our modules it has, and one
+outside the closure is an error (`refuse_unhashed`).
 
 All sources are read, and one is parsed only where its bytes were not before: `kept` names the file that remembers.
 """
@@ -99,6 +100,9 @@ DISTRIBUTIONS: Mapping[str, str] = {
 }
 # Values of a table that are words for people.
 TEXTS = frozenset({"question", "symptom", "also", "cause", "fix", "fixes", "page"})
+# Files of a use case's folder that no training reads: its declarations, and by their ending texts for people.
+DECLARATIONS = frozenset({"use_case.yaml", "contract.yaml", "first_model.yaml", "baseline.yaml"})
+FOR_PEOPLE = frozenset({".ipynb", ".md", ".rst"})
 # What was kept in another form is parsed anew.
 _FORM = 4
 # Sources that are remembered; more are those of many earlier states.
@@ -142,8 +146,9 @@ class CodeOnDisk:
         self._codes: dict[frozenset[str], Code] = {}
 
     def step(self, use_case_folder: Path, step: Step) -> str:
-        """Hash of what decides the step: each Python file of the use case's, and of ours what the step uses."""
+        """Hash of what decides the step: the use case's Python and data files, and of ours what the step uses."""
         files = python_sources(use_case_folder)
+        data = {} if step in WITHOUT_USE_CASE else data_files(use_case_folder)
         names = frozenset() if step in WITHOUT_USE_CASE else self._imported_by(files.values())
         ours = self.of((*ENTRIES[step], *sorted(filter(_is_ours, names)))).sha256
         others = {name.partition(".")[0] for name in names if not _is_ours(name)}
@@ -154,9 +159,10 @@ class CodeOnDisk:
         packages = _versions(frozenset(n for n in others - around.keys() if not _lies_in(use_case_folder, n)))
         beside = self._beside(around, names, use_case_folder.resolve())
         self._read.keep()
-        return sha256_json(
-            {"use_case": sha256_files(files), "ours": ours, "packages": dict(packages), "beside": sha256_files(beside)}
-        )
+        parts = {"use_case": sha256_files(files), "ours": ours, "packages": dict(packages)}
+        # Without data files the identity is that of before they counted.
+        read = {"data": sha256_files(data)} if data else {}
+        return sha256_json({**parts, "beside": sha256_files(beside), **read})
 
     def of(self, entries: Iterable[str]) -> Code:
         """The import closure of modules of ours."""
@@ -233,6 +239,18 @@ class CodeOnDisk:
                     self._tables[table] = sha256_json(_deciding(tomllib.loads(table.read_text(encoding="utf-8"))))
                 found[table.relative_to(PRODUCT).as_posix()] = self._tables[table]
         return found
+
+
+def data_files(use_case_folder: Path) -> dict[str, Path]:
+    """What a use case's code may read of its own folder, by relative name, without what is hidden."""
+    found = {path.relative_to(use_case_folder): path for path in use_case_folder.rglob("*") if path.is_file()}
+    return {
+        name.as_posix(): path
+        for name, path in sorted(found.items())
+        if name.suffix not in FOR_PEOPLE | {".py", ".pyc"}
+        and name.as_posix() not in DECLARATIONS
+        and not any(part.startswith(".") or part == "__pycache__" for part in name.parts)
+    }
 
 
 def step_code_sha256(use_case_folder: Path, step: Step, kept: Path | None = None) -> str:
