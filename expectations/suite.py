@@ -109,7 +109,7 @@ def _type_names(rows: pd.DataFrame, columns: list[str], table: Table) -> pd.Data
     return pd.DataFrame({name: [type_held(name, table, all_midnight(name))] for name in columns})
 
 
-def _expectations() -> Any:
+def gx_expectations() -> Any:
     """Great Expectations' own expectations; typed Any, as its package marks none of them as exported."""
     import great_expectations.expectations as gxe
 
@@ -124,7 +124,7 @@ def expectations(rule: Rule, table: Table) -> list[Any]:
     """The rule as Great Expectations expectations: one, or one a bin, whose unexpected rows are the bin's."""
     if rule.kind != "distribution":
         return [expectation(rule, table)]
-    gxe, column = _expectations(), rule.columns[0]
+    gxe, column = gx_expectations(), rule.columns[0]
     return [
         gxe.ExpectColumnValuesToNotBeInSet(column=column, value_set=[place], meta={"rule": rule.id})
         for place in range(len(rule.parameters["counts"]))
@@ -133,7 +133,7 @@ def expectations(rule: Rule, table: Table) -> list[Any]:
 
 def expectation(rule: Rule, table: Table) -> Any:
     """The rule as a Great Expectations expectation on its group's frame, marked with the rule's id."""
-    gxe = _expectations()
+    gxe = gx_expectations()
     columns, meta = list(rule.columns), {"rule": rule.id}
     if rule.kind == "row_count":
         return gxe.ExpectTableRowCountToBeBetween(min_value=0, meta=meta)
@@ -157,7 +157,7 @@ def expectation(rule: Rule, table: Table) -> Any:
 
 
 def _of_one_column(rule: Rule, column: str, table: Table, meta: dict[str, Any]) -> Any:
-    gxe = _expectations()
+    gxe = gx_expectations()
     if rule.kind == "nulls" or _null_means_missing(rule):
         return gxe.ExpectColumnValuesToNotBeNull(column=column, meta=meta)
     if rule.kind == "missing":

@@ -1,4 +1,4 @@
-"""trainworthy contract: pin a reference, try the rules, draft a contract, review its columns."""
+"""trainworthy contract: pin a reference, try the rules, draft a contract, review its columns, export it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from trainworthy.pipeline.commands import Subparsers
 
 def add(commands: Subparsers) -> None:
     """Declare the command and its actions."""
-    parser = commands.add_parser("contract", help="a data contract: review its columns, test its rules, pin, draft")
+    parser = commands.add_parser(
+        "contract", help="a data contract: review its columns, test its rules, pin, draft, export"
+    )
     parser.set_defaults(command=lambda parsed: parser.print_help() or 2)
     actions = parser.add_subparsers(metavar="ACTION")
     test = actions.add_parser(
@@ -44,6 +46,17 @@ def add(commands: Subparsers) -> None:
     suggest.add_argument("--key", action="append", metavar="COLUMN", help="names a row; give it again for several")
     suggest.add_argument("--out", type=Path, metavar="FILE", help="a new file; one that exists stays as it is")
     suggest.set_defaults(command=run_suggest)
+
+    export = actions.add_parser(
+        "export",
+        help="the contract as a suite of Great Expectations, for other tools",
+        description="Writes the rules as a Great Expectations suite over the table's own columns, to the terminal or "
+        "to a new file. Rules that no expectation counts as they do are named on stderr, with the reason.",
+    )
+    export.add_argument("use_case")
+    export.add_argument("--gx", action="store_true", required=True, help="as a suite of Great Expectations, in JSON")
+    export.add_argument("--out", type=Path, metavar="FILE", help="a new file; one that exists stays as it is")
+    export.set_defaults(command=run_export)
 
     review = actions.add_parser(
         "review",
@@ -87,6 +100,37 @@ def run_review(parsed: argparse.Namespace) -> int:
         return 1
     reason = parsed.reason.strip() if parsed.accept_all else None
     print(review(parsed.use_case, list(zip(columns, known, strict=True)), reason, input if not answered else None))
+    return 0
+
+
+def run_export(parsed: argparse.Namespace) -> int:
+    """Print the suite, or write it; the rules that it lacks go to stderr."""
+    import json
+
+    from trainworthy.expectations.export import export
+    from trainworthy.lifecycle.contract.read import load_contract
+    from trainworthy.lifecycle.errors import Problem, UseCaseError
+    from trainworthy.lifecycle.storage.state import write_atomic
+    from trainworthy.lifecycle.use_case import load_use_case
+    from trainworthy.resources.settings import read_settings, use_case_folder
+
+    out: Path | None = parsed.out
+    if out is not None and out.exists():
+        problem = Problem("--out", "there is such a file, and it stays", "name a new file", str(out))
+        raise UseCaseError(parsed.use_case, [problem])
+    if out is not None and not out.absolute().parent.is_dir():
+        problem = Problem("--out", "its folder does not exist", "make the folder first", str(out))
+        raise UseCaseError(parsed.use_case, [problem])
+    use_case = load_use_case(use_case_folder(read_settings(), parsed.use_case))
+    exported = export(load_contract(use_case.contract_path))
+    text = json.dumps(exported.suite, indent=2, ensure_ascii=False) + "\n"
+    if out is None:
+        print(text, end="")
+    else:
+        write_atomic(out, text.encode())
+        print(f"wrote {out}: {len(exported.suite['expectations'])} expectations")
+    for rule, reason in exported.left_out.items():
+        print(f"left out: {rule}: {reason}", file=sys.stderr)
     return 0
 
 
