@@ -8,11 +8,13 @@ hundred times too high: preflight is there for it, and a schedule that ends at z
 
     make bench NAME=go_no_go                about 8 minutes on 2 cores
     python -m benchmarks.go_no_go 4 10      one or two months
+    python -m benchmarks.go_no_go --record  and keep the counts of each of the stage's checks
 """
 
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.flights_rows import labelled
+from benchmarks.record import FaultRun, HealthyRun, keep, of_faults, of_healthy, whole_parts
 from benchmarks.result import arguments, begin, finish
 from trainworthy.lifecycle.contract.model import Contract
 from trainworthy.lifecycle.contract.read import load_contract
@@ -34,26 +37,38 @@ from trainworthy.resources.settings import PROJECT
 MONTHS = range(3, 13)
 # By how much the declared learning rate is multiplied.
 RATES = {"healthy": 1.0, "shuffled labels": 1.0, "vanishing rate": 1e-5, "rate x 100": 100.0}
+# The checks of a stage that are there for each fault.
+NAMED = {
+    "shuffled labels": ("stage.learned",),
+    "vanishing rate": ("stage.learned",),
+    "rate x 100": ("stage.finite", "stage.learned", "stage.loss_rise", "stage.monitors"),
+}
 
 
 def main() -> None:
     """Run every case of every month and print a row each."""
     parser = arguments(__doc__)
     parser.add_argument("months", nargs="*", type=int, help="months of 2013, 3 to 12; all of them without it")
+    parser.add_argument("--record", action="store_true", help="keep the counts of each check, of all months")
     asked = parser.parse_args()
+    record = whole_parts(parser, asked, asked.months)
     begin(asked.short)
     months = asked.months or (MONTHS[-1:] if asked.short else MONTHS)
     use_case = load_use_case(PROJECT / "use_cases" / "flight_delays")
     contract = load_contract(use_case.contract_path)
     rows = labelled(contract, asked.short)
     wrong = dict.fromkeys(RATES, 0)
+    judged: dict[str, list[tuple[CheckResult, ...]]] = {case: [] for case in RATES}
     for month in months:
         with tempfile.TemporaryDirectory() as folder:
             for case in RATES:
                 result, checks = _pilot(use_case, contract, rows, month, case, Path(folder) / case)
+                judged[case].append(checks)
                 stopped = [check.name for check in stopping(checks)]
                 wrong[case] += bool(stopped) == (case == "healthy")
                 print(_row(month, case, result, stopped), flush=True)
+    if record:
+        _keep(judged)
     figures = {
         "months": len(months),
         "healthy_stopped": wrong["healthy"],
@@ -62,6 +77,28 @@ def main() -> None:
     }
     targets = {"healthy_stopped": 0, "planted_not_stopped": 0}
     finish("go_no_go", figures, targets, short=asked.short, zero_allowed=figures.keys() - {"months"})
+
+
+def _keep(judged: dict[str, list[tuple[CheckResult, ...]]]) -> None:
+    """Put the checks' counts into record.json: of planted cases what stopped them, of healthy ones all answers."""
+    planted = [FaultRun(NAMED[case], _ids(stopping(checks))) for case in NAMED for checks in judged[case]]
+    healthy = [as_healthy(checks) for checks in judged["healthy"]]
+    keep("go_no_go", "planted", len(planted), of_faults(planted))
+    keep("go_no_go", "healthy", len(healthy), of_healthy(healthy))
+
+
+def as_healthy(checks: tuple[CheckResult, ...]) -> HealthyRun:
+    failed = [check for check in checks if check.status == "fail"]
+    return HealthyRun(
+        looked=_ids(check for check in checks if check.status in ("pass", "fail")),
+        alarms=_ids(check for check in checks if check.stops),
+        warnings=_ids(check for check in failed if not check.stops),
+    )
+
+
+def _ids(checks: Iterable[CheckResult]) -> tuple[str, ...]:
+    """As `trainworthy explain` knows them."""
+    return tuple(f"stage.{check.name}" for check in checks)
 
 
 def _pilot(

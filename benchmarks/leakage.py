@@ -4,18 +4,20 @@ Every table is drawn anew from a seed: size, share of positives, features. The l
 rates printed are those of the odd ones. Target: 95 % of the leaks are found by the right family, and at most 1 % of
 the healthy tables raise an alarm.
 
-    make bench NAME=leakage          about 3 minutes on 2 cores
+    make bench NAME=leakage                 about 3 minutes on 2 cores
+    python -m benchmarks.leakage --record   and keep the counts of the check snapshot.leakage
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
+from benchmarks.record import FaultRun, HealthyRun, keep, of_faults, of_healthy, whole_parts
 from benchmarks.result import arguments, begin, finish
 from trainworthy.lifecycle.contract.model import Column, Contract, Label
 from trainworthy.lifecycle.data.files import SplitFiles
@@ -24,6 +26,8 @@ from trainworthy.lifecycle.protocol.leak import Leak
 from trainworthy.lifecycle.spec.split import BenchmarkWindow, TimeSplit
 
 SEEDS = range(1, 60, 2)
+# The id by which `trainworthy explain` knows the battery.
+CHECK = "snapshot.leakage"
 SHARES = {"training": 0.7, "validation": 0.1, "calibration": 0.1, "benchmark": 0.1}
 SPLIT = TimeSplit(
     by="time", column="day", embargo="1d", validation="14d", calibration="14d",
@@ -35,28 +39,47 @@ Plant = Callable[[Table, np.random.Generator], Table]
 
 def main() -> None:
     """Print the share of tables on which each leak was found, and of healthy ones with an alarm."""
-    short = arguments(__doc__).parse_args().short
+    parser = arguments(__doc__)
+    parser.add_argument("--record", action="store_true", help="keep the counts of the check")
+    asked = parser.parse_args()
+    short, record = asked.short, whole_parts(parser, asked)
     begin(short)
     seeds = SEEDS[:1] if short else SEEDS
-    caught = {name: _share(plant, FAMILIES[name], seeds) for name, plant in LEAKS.items()}
-    alarmed = {name: _share(plant, None, seeds) for name, plant in HEALTHY.items()}
+    planted = {name: [alarms(table(seed, plant), FAMILIES[name]) for seed in seeds] for name, plant in LEAKS.items()}
+    healthy = {name: [alarms(table(seed, plant)) for seed in seeds] for name, plant in HEALTHY.items()}
+    caught, alarmed = _shares(planted), _shares(healthy)
     print(pd.Series(caught, name="found").round(3).to_string())
     print(pd.Series(alarmed, name="false alarm").round(3).to_string())
+    if record:
+        _keep([one for some in planted.values() for one in some], [one for some in healthy.values() for one in some])
     missed, wrong = 1 - np.mean(list(caught.values())), np.mean(list(alarmed.values()))
     figures = {"leaks_missed": float(missed), "false_alarms": float(wrong)}
     targets = {"leaks_missed": 0.05, "false_alarms": 0.01}
     finish("leakage", figures, targets, short=short, zero_allowed=figures)
 
 
-def _share(plant: Plant, families: tuple[str, ...] | None, seeds: Iterable[int]) -> float:
-    return float(np.mean([bool(alarms(table(seed, plant), families)) for seed in seeds]))
+def _shares(leaks: dict[str, list[list[Leak]]]) -> dict[str, float]:
+    """By kind of table, the share of its tables with a finding."""
+    return {name: float(np.mean([bool(of_one) for of_one in tables])) for name, tables in leaks.items()}
+
+
+def _keep(planted: list[list[Leak]], healthy: list[list[Leak]]) -> None:
+    """Put the check's counts into record.json; a leak counts where a family that it is named for saw it."""
+    keep("leakage", "planted", len(planted), of_faults([FaultRun((CHECK,), (CHECK,) * bool(one)) for one in planted]))
+    keep("leakage", "healthy", len(healthy), of_healthy([as_healthy(one) for one in healthy]))
+
+
+def as_healthy(leaks: list[Leak]) -> HealthyRun:
+    """A failing family stops the step, as in `leakage_check`; one that suspects something warns."""
+    stops = any(leak.status == "fail" for leak in leaks)
+    return HealthyRun((CHECK,), alarms=(CHECK,) * stops, warnings=(CHECK,) * (bool(leaks) and not stops))
 
 
 def alarms(rows: Table, families: tuple[str, ...] | None = None) -> list[Leak]:
     """Findings that fail or warn; only those of the families, if given."""
     with tempfile.TemporaryDirectory() as folder:
-        found = leakage_findings(written(rows, Path(folder)), contract_of(rows), SPLIT)
-    return [one for one in found if one.status in ("fail", "warning") and (not families or one.family in families)]
+        leaks = leakage_findings(written(rows, Path(folder)), contract_of(rows), SPLIT)
+    return [leak for leak in leaks if leak.status in ("fail", "warning") and (not families or leak.family in families)]
 
 
 def table(seed: int, plant: Plant) -> Table:

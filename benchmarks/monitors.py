@@ -192,7 +192,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=0, help="seeds of each; else five healthy, one planted")
     parser.add_argument("--record", action="store_true", help="keep the counts of each monitor, of whole parts")
     asked = parser.parse_args()
-    short, record = asked.short, whole_parts(parser, asked)
+    short, record = asked.short, whole_parts(parser, asked, asked.names)
     seeds, hosts = (1, 1) if short else (5, None)
     begin(short)
     # The networks are so small that a second thread costs more than it gives.

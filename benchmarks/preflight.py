@@ -203,7 +203,7 @@ def main() -> None:
     parser.add_argument("--record", action="store_true", help="keep the counts of each check, of whole parts")
     asked = parser.parse_args()
     short = asked.short
-    record = whole_parts(parser, asked)
+    record = whole_parts(parser, asked, asked.names)
     begin(short)
     # The networks are so small that a second thread costs more than it gives.
     torch.set_num_threads(1)

@@ -62,9 +62,12 @@ def keep(
     print(f"kept in record.json: {benchmark} {part}, {runs} runs", flush=True)
 
 
-def whole_parts(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> bool:
-    """Whether counts are to be kept. Ends the program where they would be those of less than a whole part."""
-    if asked.record and (asked.short or asked.names):
+def whole_parts(parser: argparse.ArgumentParser, asked: argparse.Namespace, chosen: Collection[object] = ()) -> bool:
+    """Whether counts are to be kept. Ends the program where they would be those of less than a whole part.
+
+    `chosen` are the cases that the command line names; all of them where it names none.
+    """
+    if asked.record and (asked.short or chosen):
         parser.error("--record keeps the counts of whole parts. Fix: leave out --short and names")
     return asked.record
 

@@ -1,7 +1,8 @@
 """What is known of how well each check finds what it is for: record.json, which only benchmarks write.
 
-`python -m benchmarks.preflight PART --record` and the same of `benchmarks.monitors` put a whole part's counts into it,
-in the place of those that this part had before. No gate reads it: it decides nothing, and is part of no identity.
+`python -m benchmarks.preflight PART --record`, and the same of `benchmarks.monitors`, `leakage` and `go_no_go`, put a
+whole part's counts into it, in the place of those that this part had before. No gate reads it: it decides nothing, and
+is part of no identity.
 """
 
 from __future__ import annotations

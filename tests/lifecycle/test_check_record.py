@@ -2,11 +2,14 @@
 
 import pytest
 
+from benchmarks import go_no_go, leakage
 from benchmarks.record import FaultRun, HealthyRun, keep, of_faults, of_healthy
 from trainworthy.lifecycle.gates.catalogue import CATALOGUE
 from trainworthy.lifecycle.gates.check_record import FILE, Counts, Part, parts, record_of, written
 from trainworthy.lifecycle.gates.monitor_words import CAUSES, MONITORS
 from trainworthy.lifecycle.gates.stage_words import STAGE_CHECKS
+from trainworthy.lifecycle.protocol.checks import CheckResult
+from trainworthy.lifecycle.protocol.leak import Leak
 
 KEPT = parts()
 FAULTS = [FaultRun({"a", "b"}, {"a", "c"}, 0.2), FaultRun({"a", "b"}, {"b"}, 0.4), FaultRun({"a"}, {"c"})]
@@ -83,3 +86,26 @@ def test_keep_puts_a_part_in_the_place_of_what_it_had_and_leaves_the_others(tmp_
     assert now["x healthy"].checks == {"a": Counts(looked=3)}
     assert now["x planted"].checks == of_faults(FAULTS)
     assert (now["x planted"].command, now["x planted"].runs) == ("python -m benchmarks.x planted --record", 3)
+
+
+def test_counts_of_stages_and_leakage_are_kept_by_ids_that_explain_knows():
+    kept = {leakage.CHECK, *(name for names in go_no_go.NAMED.values() for name in names)}
+    assert kept <= {check.id for check in STAGE_CHECKS}
+
+
+@pytest.mark.parametrize(
+    ("checks", "alarms", "warnings"),
+    [
+        ((CheckResult(name="learned", status="pass"),), (), ()),
+        ((CheckResult(name="learned", status="fail"),), ("stage.learned",), ()),
+        ((CheckResult(name="learned", status="fail", severity="warning"),), (), ("stage.learned",)),
+    ],
+)
+def test_healthy_pilot_counts_what_stops_it_as_an_alarm_and_the_rest_as_a_warning(checks, alarms, warnings):
+    assert go_no_go.as_healthy(checks) == HealthyRun(("stage.learned",), alarms, warnings)
+
+
+@pytest.mark.parametrize(("status", "alarms", "warnings"), [("fail", 1, 0), ("warning", 0, 1)])
+def test_healthy_table_counts_a_leak_that_stops_as_an_alarm_and_a_suspicion_as_a_warning(status, alarms, warnings):
+    run = leakage.as_healthy([Leak(taxon="L2", family="single_feature", status=status, evidence="x")])
+    assert (len(run.alarms), len(run.warnings)) == (alarms, warnings)
