@@ -11,12 +11,15 @@ PAGE = "docs/how-to/monitors.md"
 _ENTRIES = tomllib.loads(Path(__file__).with_name("monitors.toml").read_text(encoding="utf-8"))
 
 
+Severity = Literal["critical", "warning"]
+
+
 @dataclass(frozen=True)
 class MonitorWords:
     """A monitor as people are told of it: an entry of monitors.toml, which says what each field means."""
 
     id: str
-    severity: Literal["critical", "warning"]
+    severity: Severity
     question: str
     symptom: str
     also: dict[str, str] = field(default_factory=dict)
@@ -39,6 +42,11 @@ CAUSES: tuple[CauseWords, ...] = tuple(
 )
 _BY_ID = {one.id: one for one in MONITORS}
 _BY_CASE = {(one.id, one.case): one for one in CAUSES}
+
+
+def severity_of(monitor: str) -> Severity:
+    """The most that an alarm of that monitor weighs. Raises KeyError."""
+    return _BY_ID[monitor].severity
 
 
 def symptom_of(monitor: str, case: str = "") -> str:

@@ -117,8 +117,8 @@ class InNoOptimizer(Base):
         if not seen.left_out:
             return None
         return self.tell(
-            "warning" if any(seen.changes) else "critical", seen.step, seen.step,
+            seen.step, seen.step,
             "no optimizer that was told has trainable parameters, and they stand still",
             f"{len(seen.left_out)} of {len(seen.names)} parameters at update {seen.step}: {named(seen.left_out)}",
-            seen.left_out,
+            seen.left_out, milder=any(seen.changes),
         )  # fmt: skip

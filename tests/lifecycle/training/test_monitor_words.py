@@ -7,6 +7,8 @@ import pytest
 
 from trainworthy.lifecycle.code_identity import ENTRIES, CodeOnDisk
 from trainworthy.lifecycle.engine.training import monitors
+from trainworthy.lifecycle.engine.training.monitors.all import all_monitors
+from trainworthy.lifecycle.engine.training.monitors.base import Base
 from trainworthy.lifecycle.engine.training.monitors.rules import RULES
 from trainworthy.lifecycle.gates import monitor_words
 from trainworthy.lifecycle.gates.monitor_words import CAUSES, MONITORS, causes_of, symptom_of
@@ -54,6 +56,41 @@ def test_symptoms_that_the_engine_asks_for_are_in_the_catalogue():
         assert symptom_of(monitor, case)
     with pytest.raises(KeyError):
         symptom_of("no_such_monitor")
+
+
+def calls_of(name: str) -> list[ast.Call]:
+    """All calls of a function or method of that name in the engine."""
+    nodes = [node for path in ENGINE.parent.rglob("*.py") for node in ast.walk(ast.parse(path.read_text()))]
+    return [
+        node for node in nodes
+        if isinstance(node, ast.Call) and name in (getattr(node.func, "id", ""), getattr(node.func, "attr", ""))
+    ]  # fmt: skip
+
+
+def test_no_monitor_says_by_itself_that_its_finding_is_critical():
+    calls = [*calls_of("Finding"), *calls_of("tell")]
+    assert len(calls) > 20
+    literal = [call.lineno for call in calls for one in call.args if getattr(one, "value", "") == "critical"]
+    assert literal == []
+
+
+@pytest.mark.parametrize("monitor", MONITORS, ids=lambda one: one.id)
+def test_severity_of_a_finding_is_the_catalogues_and_a_warning_where_it_is_milder(monitor):
+    found = [Base().tell(0, 0, "symptom", "evidence", what=monitor.id, milder=milder) for milder in (False, True)]
+    assert [one.severity for one in found if one] == [monitor.severity, "warning"]
+
+
+def test_finding_of_a_monitor_that_the_catalogue_lacks_is_refused():
+    with pytest.raises(KeyError):
+        Base().tell(0, 0, "symptom", "evidence", what="no_such_monitor")
+
+
+def test_monitors_are_named_as_in_the_catalogue_but_for_those_that_tell_of_several_things():
+    kinds: list[type[Base]] = [Base]
+    for kind in kinds:
+        kinds += kind.__subclasses__()
+    names = {kind.name for kind in kinds if kind.__module__.startswith(all_monitors.__module__.rpartition(".")[0])}
+    assert names - {one.id for one in MONITORS} == {"", "non_finite", "spikes", "trends"}
 
 
 def test_page_of_alarms_is_what_the_code_gives():

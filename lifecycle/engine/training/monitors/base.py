@@ -6,7 +6,8 @@ import copy
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from trainworthy.lifecycle.engine.training.monitors.monitor import Finding, Severity
+from trainworthy.lifecycle.engine.training.monitors.monitor import Finding
+from trainworthy.lifecycle.gates.monitor_words import severity_of
 from trainworthy.lifecycle.protocol.signals import Sample, Signals
 
 
@@ -38,14 +39,16 @@ class Base:
             setattr(self, name, value)
 
     def tell(
-        self, severity: Severity, step: int, onset: int, symptom: str, evidence: str, where: tuple[str, ...] = (),
-        what: str = "", again_if_critical: bool = False,
+        self, step: int, onset: int, symptom: str, evidence: str, where: tuple[str, ...] = (),
+        what: str = "", milder: bool = False, again_if_critical: bool = False,
     ) -> Finding | None:  # fmt: skip
         """The finding, told once a training, of `what` where a monitor looks for several things.
 
-        With `again_if_critical`, a warning that has become critical is told once more.
+        It weighs what monitors.toml says of it; a warning if it is `milder` than the worst case. With
+        `again_if_critical`, a warning that has become critical is told once more.
         """
         name = what or self.name
+        severity = "warning" if milder else severity_of(name)
         worst = f"{name}, critical" if again_if_critical else name
         told = worst if severity == "critical" else name
         if {told, worst} & set(self._told):

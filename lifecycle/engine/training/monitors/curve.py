@@ -57,7 +57,7 @@ class Plateau(Base):
         if possible > NO_PROGRESS * abs(start):
             return None
         return self.tell(
-            "warning", closed.last, 0, symptom_of("plateau"),
+            closed.last, 0, symptom_of("plateau"),
             f"{start:.4g} in the first window and {mean:.4g} by update {closed.last}"
             f"{f', with its noise at most {possible:.2g} less' if possible > 0 else ''}",
         )  # fmt: skip
@@ -69,7 +69,7 @@ class Plateau(Base):
         if mean - closed.mean > 2 * math.hypot(error, closed.error):
             return None
         return self.tell(
-            "warning", closed.last, 0, symptom_of("plateau", "prior"),
+            closed.last, 0, symptom_of("plateau", "prior"),
             f"{mean:.4g} by update {closed.last}, {self._prior:.4g} for the best answer that looks at no input",
         )  # fmt: skip
 
@@ -124,7 +124,7 @@ class RiseAboveBest(Base):
         if self._risen < RISEN:
             return None
         return self.tell(
-            "warning", closed.last, self._onset, symptom_of("rise_above_best"),
+            closed.last, self._onset, symptom_of("rise_above_best"),
             f"{closed.mean:.4g} ± {closed.error:.2g} after {best:.4g} ± {error:.2g} at update {int(at)}, "
             f"for {RISEN} windows",
         )  # fmt: skip
@@ -169,7 +169,7 @@ class Overfitting(Base):
         if self._risen < OVERFITTED:
             return None
         return self.tell(
-            "warning", reserve.step, self._onset,
+            reserve.step, self._onset,
             symptom_of("overfitting"),
             f"reserve {best:.4g} at update {int(at)} and {reserve.loss:.4g} now; training {self._training[0]:.4g} and "
             f"{training.loss:.4g}",
@@ -223,8 +223,8 @@ class ConstantPredictions(Base):
         if self._samples < (AFTER_SPREAD if once else FROM_START) or not (once or losses_differ):
             return None
         return self.tell(
-            "critical" if left <= NOTHING_LEFT else "warning", seen.step, self._since,
+            seen.step, self._since,
             symptom_of("constant_predictions"),
             f"the outputs' spread over the rows is {seen.spread:.2g} of their size, {self._largest:.2g} at most before",
-            again_if_critical=True,
+            milder=left > NOTHING_LEFT, again_if_critical=True,
         )  # fmt: skip

@@ -68,7 +68,7 @@ class RepeatedBatches(Base):
             return None
         of = f" of {rows} rows" if rows else ""
         return self.tell(
-            "critical", step, self._first, symptom_of("repeated_batches"),
+            step, self._first, symptom_of("repeated_batches"),
             f"{count} batches{of} by update {step} had the same {what} as an earlier one of the same pass of "
             f"{self._steps_per_epoch} updates",
         )  # fmt: skip
@@ -115,7 +115,7 @@ class WaitsForRows(Base):
         if self._in_a_row < WAITS or self._waited < LEAST_WAITED:
             return None
         return self.tell(
-            "warning", step, max(0, step - self._in_a_row * WINDOW + 1),
+            step, max(0, step - self._in_a_row * WINDOW + 1),
             symptom_of("data_wait"),
             f"{share:.0%} of the last {WINDOW} updates' {math.fsum(seconds):.3g} s",
         )  # fmt: skip
@@ -145,7 +145,7 @@ class ThroughputDrop(Base):
         if self._in_a_row < SLOWED or self._slow < LEAST_SLOW:
             return None
         return self.tell(
-            "warning", step, max(0, step - self._in_a_row * WINDOW + 1), symptom_of("throughput_drop"),
+            step, max(0, step - self._in_a_row * WINDOW + 1), symptom_of("throughput_drop"),
             f"{1e3 * median:.3g} ms for the median update, {1e3 * usual:.3g} ms in the fastest window, "
             f"for {self._in_a_row * WINDOW} updates",
         )  # fmt: skip

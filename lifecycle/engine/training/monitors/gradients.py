@@ -45,7 +45,7 @@ class StaleGradients(Base):
         if self._equal < EQUAL:
             return None
         return self.tell(
-            "critical", seen.step, seen.step - EQUAL + 1, symptom_of("stale_gradients"),
+            seen.step, seen.step - EQUAL + 1, symptom_of("stale_gradients"),
             f"{EQUAL + 1} updates in a row with a gradient norm of {seen.grad_norm!r}, equal to the last bit for every "
             f"parameter, while the loss was {before.loss:.6g} and {seen.loss:.6g}",
         )  # fmt: skip
@@ -75,7 +75,7 @@ class StaleGradients(Base):
         if len(confirmed) < 2 or now.loss == before.loss:
             return None
         return self.tell(
-            "critical", seen.step, self._since, symptom_of("stale_gradients", "some"),
+            seen.step, self._since, symptom_of("stale_gradients", "some"),
             f"equal to the last bit from update {self._since} on: {named(confirmed)}", tuple(confirmed),
         )  # fmt: skip
 
@@ -129,7 +129,7 @@ class NotZeroed(Base):
         if grown < AT_LEAST or not by_law or _swing(logs) > STEADY or _exponential(logs) > explained:
             return None
         return self.tell(
-            "critical", updates[-1].step, 1, symptom_of("gradients_not_zeroed"),
+            updates[-1].step, 1, symptom_of("gradients_not_zeroed"),
             f"in the first {WINDOW} updates the gradient norm grew {grown:.3g} times, as "
             f"the number of updates to the power of {power:.2f}, which explains {explained:.1%} of it",
         )  # fmt: skip
@@ -156,12 +156,11 @@ class NotZeroed(Base):
         if usual < LEAST_SWING or of_sums >= min(STEADY, STEADIER * usual):
             return None
         return self.tell(
-            # A term on the same rows whose weight is turned up from zero looks the same.
-            "warning", updates[-1].step, 1,
-            symptom_of("gradients_not_zeroed", "some"),
+            updates[-1].step, 1, symptom_of("gradients_not_zeroed", "some"),
             f"in the first {WINDOW} updates those of {len(summed)} of {len(self._names)} parameters grew as sums do "
             f"and swung by {of_sums:.2g} from update to update, the others' by {usual:.2g}: {named(summed)}",
-            tuple(summed),
+            # A term on the same rows whose weight is turned up from zero looks the same.
+            tuple(summed), milder=True,
         )  # fmt: skip
 
 

@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from trainworthy.lifecycle.engine.training.monitors.monitor import Finding
-from trainworthy.lifecycle.gates.monitor_words import symptom_of
+from trainworthy.lifecycle.gates.monitor_words import severity_of, symptom_of
 from trainworthy.lifecycle.processor import waits_for_cores
 from trainworthy.lifecycle.progress import say
 from trainworthy.lifecycle.protocol.signals import FIRST_UPDATE_SECONDS
@@ -157,7 +157,7 @@ class Heartbeat:
         where = "within an update" if self._beats % 2 else "between two updates: rows, checkpoint or validation"
         usual = f", usually {statistics.median(list(self._updates)):.3g} s an update" if self._updates else ""
         return Finding(
-            "hang", "critical", self._step, self._step, symptom_of("hang"),
+            "hang", severity_of("hang"), self._step, self._step, symptom_of("hang"),
             f"no step for {self._waited:.0f} s {where} (step {self._step}), at most {self._limit():.0f} s{usual}; "
             f"where each thread is: {path}",
         )  # fmt: skip

@@ -8,7 +8,7 @@ from fnmatch import fnmatch
 from typing import ClassVar
 
 from trainworthy.lifecycle.engine.training.monitors.base import Base, named
-from trainworthy.lifecycle.engine.training.monitors.monitor import Finding, Severity
+from trainworthy.lifecycle.engine.training.monitors.monitor import Finding
 from trainworthy.lifecycle.gates.monitor_words import symptom_of
 from trainworthy.lifecycle.protocol.signals import Sample, Signals
 
@@ -47,7 +47,7 @@ class DeadLayer(Base):
             return None
         onset = self._since[confirmed[0]]
         return self.tell(
-            "critical", seen.step, onset, symptom_of("dead_layer"),
+            seen.step, onset, symptom_of("dead_layer"),
             f"every feature of {named(confirmed)} was zero for all rows in {CONFIRMED} samples from update {onset} on",
             tuple(confirmed),
         )  # fmt: skip
@@ -108,12 +108,11 @@ class Unchanged(Base):
                 continue
             onset = min(self._since[name] for name in names)
             # A head that is not used is common; a network of which most does not train is no training.
-            severity: Severity = "critical" if 2 * len(names) >= watched else "warning"
             return self.tell(
-                severity, seen.step, onset, symptom,
+                seen.step, onset, symptom,
                 f"{len(names)} of {watched} trainable parameters from update {onset} on ({named(names)}), at a "
                 f"learning rate of {update.learning_rate:.3g} and a gradient norm of {update.grad_norm:.3g} in all",
-                tuple(names), what=why,
+                tuple(names), what=why, milder=2 * len(names) < watched,
             )  # fmt: skip
         return None
 
@@ -157,11 +156,10 @@ class NotOptimized(Base):
             return None
         trainable = sum(seen.trainable)
         # Left out from the start may be meant, if most parameters are in one; a part lost on the way is not.
-        severity: Severity = "critical" if seen.step or 2 * len(left_out) >= trainable else "warning"
         return self.tell(
-            severity, seen.step, seen.step, symptom_of("not_in_optimizer"),
+            seen.step, seen.step, symptom_of("not_in_optimizer"),
             f"{len(left_out)} of {trainable} trainable parameters at update {seen.step}: {named(left_out)}",
-            tuple(left_out),
+            tuple(left_out), milder=not seen.step and 2 * len(left_out) < trainable,
         )  # fmt: skip
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
+from trainworthy.lifecycle.gates.monitor_words import Severity
 from trainworthy.lifecycle.protocol.records import CurvePoint
 from trainworthy.lifecycle.protocol.signals import Sample, Signals
-
-Severity = Literal["critical", "warning"]
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from trainworthy.lifecycle.engine.training.monitors.base import Base
 from trainworthy.lifecycle.engine.training.monitors.diagnosis import NO_CONTEXT, diagnosed
 from trainworthy.lifecycle.engine.training.monitors.monitor import Finding
 from trainworthy.lifecycle.engine.training.monitors.told import Context
-from trainworthy.lifecycle.gates.monitor_words import symptom_of
+from trainworthy.lifecycle.gates.monitor_words import severity_of, symptom_of
 from trainworthy.lifecycle.protocol.records import Alarm
 from trainworthy.lifecycle.protocol.signals import Sample, Signals
 
@@ -51,7 +51,8 @@ class NonFinite(Base):
         if not layers:
             return None
         return Finding(
-            "non_finite_activation", "warning", seen.step, seen.step, symptom_of("non_finite_activation"),
+            "non_finite_activation", severity_of("non_finite_activation"), seen.step, seen.step,
+            symptom_of("non_finite_activation"),
             f"step {seen.step}: {_some(layers)}, while loss, gradient and parameters are", layers[:NAMED],
         )  # fmt: skip
 
@@ -65,8 +66,9 @@ def not_finite(step: int, loss: float, grad_norm: float, where: tuple[str, ...] 
     """The finding of an update whose loss or gradient is not finite."""
     what = "loss" if not finite(loss) else "gradient"
     of = f", of {_some(where)}" if what == "gradient" and where else ""
+    name = f"non_finite_{what}"
     return Finding(
-        f"non_finite_{what}", "critical", step, step, symptom_of(f"non_finite_{what}"),
+        name, severity_of(name), step, step, symptom_of(name),
         f"step {step}: loss {loss}, gradient norm {grad_norm}{of}; the update was not applied",
         where[:NAMED] if what == "gradient" else (),
     )  # fmt: skip
@@ -75,7 +77,7 @@ def not_finite(step: int, loss: float, grad_norm: float, where: tuple[str, ...] 
 def bad_parameters(step: int, onset: int, names: Sequence[str], follows: str = COME_BACK) -> Finding:
     """The finding of weights that an update has made not finite. `follows` says what becomes of them."""
     return Finding(
-        "non_finite_parameter", "critical", step, onset, symptom_of("non_finite_parameter"),
+        "non_finite_parameter", severity_of("non_finite_parameter"), step, onset, symptom_of("non_finite_parameter"),
         f"seen at step {step}: {_some(names)}; {follows}", tuple(names[:NAMED]),
     )  # fmt: skip
 

@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import ClassVar
 
 from trainworthy.lifecycle.engine.training.monitors.base import Base, named
-from trainworthy.lifecycle.engine.training.monitors.monitor import Finding, Severity
+from trainworthy.lifecycle.engine.training.monitors.monitor import Finding
 from trainworthy.lifecycle.gates.monitor_words import symptom_of
 from trainworthy.lifecycle.protocol.signals import Sample, Signals
 
@@ -56,13 +56,13 @@ class MemoryGrowth(Base):
         notable = at_end - held[0] > max(NOTABLE_BYTES, NOTABLE_SHARE * held[0])
         if not (too_much or notable):
             return None
-        severity: Severity = "critical" if too_much and held[-1] > NEAR_LIMIT * (self._limit or 0) else "warning"
+        critical = too_much and held[-1] > NEAR_LIMIT * (self._limit or 0)
         of = f" of {self._limit / 2**30:.3g} GiB that there are" if self._limit else ""
         return self.tell(
-            severity, seen.step, steps[0], symptom_of("memory_growth"),
+            seen.step, steps[0], symptom_of("memory_growth"),
             f"{slope / 2**20:.3g} MiB an update since update {steps[0]}: {held[-1] / 2**30:.3g} GiB now, "
             f"{at_end / 2**30:.3g} GiB at the end of the run{of}",
-            again_if_critical=True,
+            milder=not critical, again_if_critical=True,
         )  # fmt: skip
 
 
@@ -97,7 +97,7 @@ class GpuIdle(Base):
         if self._samples < IDLE:
             return None
         return self.tell(
-            "warning", seen.step, self._since, symptom_of("gpu_idle"),
+            seen.step, self._since, symptom_of("gpu_idle"),
             f"busy for {seen.gpu_busy:.0%} of the time in the newest of {IDLE} samples, each below {LITTLE_BUSY:.0%}",
         )  # fmt: skip
 
@@ -115,7 +115,7 @@ class ReplicasApart(Base):
         if not apart:
             return None
         return self.tell(
-            "critical", seen.step, seen.step, symptom_of("replicas_apart"),
+            seen.step, seen.step, symptom_of("replicas_apart"),
             f"{len(apart)} of {len(seen.names)} parameters differ between {len(seen.replicas)} processes: "
             f"{named(apart)}",
             tuple(apart),

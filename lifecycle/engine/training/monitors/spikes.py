@@ -18,9 +18,9 @@ from collections import deque
 from typing import Any
 
 from trainworthy.lifecycle.engine.training.monitors.base import Base
-from trainworthy.lifecycle.engine.training.monitors.monitor import Finding, Severity
+from trainworthy.lifecycle.engine.training.monitors.monitor import Finding
 from trainworthy.lifecycle.engine.training.monitors.non_finite import finite
-from trainworthy.lifecycle.gates.monitor_words import symptom_of
+from trainworthy.lifecycle.gates.monitor_words import severity_of, symptom_of
 from trainworthy.lifecycle.protocol.signals import Signals
 
 # Updates that the newest are held against, and how many are needed; how many the newest are.
@@ -96,8 +96,8 @@ class Spikes(Base):
         for what, level in (("loss", loss), ("gradient", gradient)):
             if told := level.one_batch():
                 return Finding(
-                    "outlier_batch", "warning", seen.step, seen.step, symptom_of("outlier_batch", what),
-                    f"step {seen.step}: {told}",
+                    "outlier_batch", severity_of("outlier_batch"), seen.step, seen.step,
+                    symptom_of("outlier_batch", what), f"step {seen.step}: {told}",
                 )  # fmt: skip
         return None
 
@@ -115,8 +115,8 @@ class Spikes(Base):
     def _spike(self, what: str, told: str, step: int, onset: int) -> Finding:
         # The same level again is the same alarm, until it has become the usual one.
         self._until = step + WINDOW
-        severity: Severity = "warning" if self.game else "critical"
         name = f"{what}_spike"
+        severity = "warning" if self.game else severity_of(name)
         return Finding(name, severity, step, onset, symptom_of(name), f"since step {onset}: {told}")
 
 

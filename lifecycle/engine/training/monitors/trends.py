@@ -15,7 +15,7 @@ from typing import ClassVar
 import numpy as np
 
 from trainworthy.lifecycle.engine.training.monitors.base import Base
-from trainworthy.lifecycle.engine.training.monitors.monitor import Finding, Severity
+from trainworthy.lifecycle.engine.training.monitors.monitor import Finding
 from trainworthy.lifecycle.gates.monitor_words import symptom_of
 from trainworthy.lifecycle.protocol.signals import Signals
 
@@ -71,7 +71,7 @@ class Trends(Base):
         rises = (np.diff(quarters, axis=0) > 0).all(axis=0) & (grown > math.log(EXPLODES))
         if not rises.any() or not _larger(losses[-1], losses[0], ROSE):
             return None
-        return self._finding("exploding_gradients", "critical", step, rises, grown, losses)
+        return self._finding("exploding_gradients", "grew", step, rises, grown, losses)
 
     def _vanishing(self, step: int, quarters: np.ndarray, losses: list[float]) -> Finding | None:
         """Shrunk in each quarter, and to nothing, while the loss did not fall.
@@ -87,16 +87,15 @@ class Trends(Base):
             self._first_loss, losses[-1], 1 / FELL
         ):
             return None
-        return self._finding("vanishing_gradients", "warning", step, falls & nothing, -fallen, losses)
+        return self._finding("vanishing_gradients", "shrank", step, falls & nothing, -fallen, losses)
 
     def _finding(
-        self, monitor: str, severity: Severity, step: int, which: np.ndarray, change: np.ndarray, losses: list[float]
+        self, monitor: str, way: str, step: int, which: np.ndarray, change: np.ndarray, losses: list[float]
     ) -> Finding | None:
         names = [name for name, one in zip(self._names, which.tolist(), strict=True) if one]
         updates, factor = KEEP_EVERY * KEPT, math.exp(min(700.0, float(abs(change[which]).max())))
-        way = "grew" if severity == "critical" else "shrank"
         return self.tell(
-            severity, step, max(0, step - updates),
+            step, max(0, step - updates),
             symptom_of(monitor),
             f"over {updates} updates to step {step}, gradients of {len(names)} of {len(self._names)} parameters {way}, "
             f"by up to {factor:.3g} times, while the loss went from {losses[0]:.4g} to {losses[-1]:.4g}",

@@ -125,10 +125,11 @@ class UpdateRatio(_AtFullRate, _FollowsLoss):
         # Of small random weights, as a factorisation begins with, the first update of Adam is that large.
         if self._count("", large) >= CONFIRMED or (whole > VERY_LARGE and before > 0):
             return self.tell(
-                "warning" if self.loss_fell(FELL) else "critical", seen.step, self._onset(seen, ""),
+                seen.step, self._onset(seen, ""),
                 symptom_of("update_ratio"),
                 f"an update changes the weights by {whole:.2g} of their norm (usual are 0.0001 to 0.03), at a learning "
                 f"rate of {update.learning_rate:.3g}; the norm is {self._size:.3g}, {before:.3g} at the sample before",
+                milder=self.loss_fell(FELL),
             )  # fmt: skip
         return self._one_large(seen, ratios) or self._left_behind(seen, ratios, median)
 
@@ -152,7 +153,7 @@ class UpdateRatio(_AtFullRate, _FollowsLoss):
             return None
         one = max(large, key=lambda name: moved[name])
         return self.tell(
-            "warning", seen.step, self._onset(seen, f"large {one}"),
+            seen.step, self._onset(seen, f"large {one}"),
             symptom_of("layer_updates_too_large", "own size" if ratios[one] > LARGE_ONE else ""),
             f"{CONFIRMED_ONE} samples in a row; now {one} changes by {ratios[one]:.2g} of its norm, which was "
             f"{(self._first or {})[one]:.2g} at the start, an element by {moved[one]:.2g}, the median parameter's by "
@@ -168,7 +169,7 @@ class UpdateRatio(_AtFullRate, _FollowsLoss):
         if not behind:
             return None
         return self.tell(
-            "warning", seen.step, self._onset(seen, f"behind {behind[0]}"),
+            seen.step, self._onset(seen, f"behind {behind[0]}"),
             symptom_of("layer_left_behind"),
             f"an update changes {named(behind)} by {ratios[behind[0]]:.2g} of the norm, the median parameter by "
             f"{median:.2g}",
@@ -229,7 +230,7 @@ class WeightsShrink(_FollowsLoss):
         if self.loss_fell(FELL_AS_WELL) or not 0 < size <= SHRUNK * before:
             return None
         return self.tell(
-            "warning", seen.step, max(0, seen.step - SAMPLE_EVERY), symptom_of("weights_shrink"),
+            seen.step, max(0, seen.step - SAMPLE_EVERY), symptom_of("weights_shrink"),
             f"their norm is {size:.3g}, {before:.3g} {SAMPLE_EVERY} updates before; the loss has hardly fallen by it",
         )  # fmt: skip
 
@@ -261,7 +262,7 @@ class RoundedAway(_AtFullRate):
         if self._samples < CONFIRMED:
             return None
         return self.tell(
-            "critical", seen.step, self._since, symptom_of("rounded_updates"),
+            seen.step, self._since, symptom_of("rounded_updates"),
             f"the median parameter kept {shares[len(shares) // 2]:.0%} of the elements that have a gradient bit for "
             f"bit, at a learning rate of {update.learning_rate:.3g}",
         )  # fmt: skip
