@@ -87,6 +87,7 @@ check: $(READY)  ## what a contributor runs before a commit
 	ruff format --check .
 	ruff check .
 	PYTHONPATH=src lint-imports
+	deptry assets expectations lifecycle pipeline resources
 	basedpyright --baselinemode=lock
 
 ui: PORT ?= 3000
