@@ -21,11 +21,14 @@ from trainworthy.pipeline.commands import (
     next_version,
     replay,
     schema,
+    site,
     verdict,
 )
 
 # In the order of the help text, which is that of a user's day.
-COMMANDS = (doctor, new, check, explain, contract, verdict, next_version, champion, history, replay, datasets, schema)
+COMMANDS = (
+    doctor, new, check, explain, contract, verdict, next_version, champion, history, site, replay, datasets, schema,
+)  # fmt: skip
 EXAMPLES = """\
 examples:
   trainworthy doctor                  is everything set up, and what to do where it is not

@@ -54,7 +54,7 @@ def render(
     records = sections.ordered(records)
     stopped = outcome.stopped_step(records, stopped_at)
     return (
-        _environment()
+        environment()
         .get_template("template.html.j2")
         .render(
             records=records,
@@ -94,7 +94,7 @@ def is_safe(target: str) -> bool:
 
 
 @cache
-def _environment() -> Environment:
+def environment() -> Environment:
     """Jinja's; it keeps the compiled template, so a process compiles it once (0.1 s)."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
