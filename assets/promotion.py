@@ -60,7 +60,7 @@ from trainworthy.lifecycle.protocol.records import (
     Verdict,
     VerdictBody,
 )
-from trainworthy.lifecycle.provenance import changed_files, committed_text, git_state
+from trainworthy.lifecycle.provenance import changed_files, committed_text, git_state, installed_version
 from trainworthy.lifecycle.storage.records import record_sha256
 from trainworthy.lifecycle.tasks import words_of
 from trainworthy.lifecycle.use_case import UseCase
@@ -182,7 +182,7 @@ def _evidence(run: StepRun, first_model: bool, model: RegisteredModel, champion:
     rerun_sha256 = reproducibility_evidence(run, run.launcher)
     comparison, champion_error = champion_comparison(run, run.launcher, champion) if champion else (None, "")
     commit = git_state(run.use_case.folder)[0]
-    changed = changed_files(run.use_case.folder)
+    changed, installed = changed_files(run.use_case.folder), installed_version()
     if changed is not None and not entry_is_committed(run.use_case):
         changed += (f"data/versions.yaml ({run.use_case.spec.dataset})",)
     published = published_version(run.use_case.project, dataset.name, dataset.revision)
@@ -214,6 +214,7 @@ def _evidence(run: StepRun, first_model: bool, model: RegisteredModel, champion:
             rerun_prefix_sha256=rerun_sha256,
             prefix_steps=full.prefix_steps,
             inexact_resume=inexact_resume(run.use_case.spec.trainer, full, preflight),
+            installed=installed,
         ),
         deployment_control(
             **deployment,
@@ -244,6 +245,7 @@ def _evidence(run: StepRun, first_model: bool, model: RegisteredModel, champion:
         "rerun_prefix_sha256": rerun_sha256,
         "git_commit": commit,
         "changed_files": changed,
+        **({"trainworthy": installed} if installed else {}),
         **({"backfill": dataset.backfill.told} if dataset.backfill else {}),
     }
     latency: Latency | None = deployment["latency"]

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
+import base64
 import functools
 import re
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from trainworthy.lifecycle.identity import python_sources, sha256_json
+from trainworthy.lifecycle.identity import python_sources, sha256_file, sha256_json
 from trainworthy.lifecycle.protocol.records import Provenance
 
-# Trainworthy itself: a result is as much its code's as the use case's.
+# Trainworthy itself: a result is as much its code's as the use case's. A checkout, or trainworthy/ in site-packages.
 PRODUCT = Path(__file__).resolve().parent.parent
 OUR_CODE = ("lifecycle", "expectations", "resources", "assets", "pipeline", "src")
 
 
 def git_state(folder: Path) -> tuple[str | None, bool | None]:
-    """Commit of the use case in `folder`, and whether any of changed_files is not what a commit holds.
+    """Commit of the use case in `folder`, and whether changed_files names any.
 
-    None for the second if the use case or Trainworthy lies outside git, for the first if the use case does.
+    None for the second if changed_files is None, for the first if the use case lies outside git.
     """
     commit, changed = (_git(folder, "rev-parse", "--verify", "--quiet", "HEAD") or "").strip(), changed_files(folder)
     return commit or None, None if changed is None else bool(changed)
@@ -31,18 +32,30 @@ def git_state(folder: Path) -> tuple[str | None, bool | None]:
 def changed_files(folder: Path) -> tuple[str, ...] | None:
     """Files of the use case in `folder` and of Trainworthy's code that are not what a commit holds, by name.
 
-    Changed, untracked, or ignored by git; another use case's files say nothing about this one. None if the use case
-    or Trainworthy lies outside git (an installed Trainworthy does).
+    Changed, untracked, or ignored by git; another use case's files say nothing about this one. An installed
+    Trainworthy is held against its distribution's RECORD instead. None if the use case lies outside git, or if
+    Trainworthy does and is not installed either.
     """
     mine = _changed(folder, (".",), [*python_sources(folder).values(), *folder.rglob("*.yaml")])
-    sources = [path for name in OUR_CODE for path in python_sources(PRODUCT / name).values()]
-    ours = _changed(PRODUCT, OUR_CODE, sources)
+    recorded = _recorded()
+    ours = _changed(PRODUCT, OUR_CODE, _our_sources()) if recorded is None else _not_as_recorded(recorded)
     return None if mine is None or ours is None else tuple(sorted({*mine, *ours}))
 
 
 def committed_text(folder: Path, name: str) -> str | None:
     """A file as the commit holds it, by its path relative to the folder; None if the commit or git has none."""
     return _git(folder, "show", f"HEAD:./{name}")
+
+
+def installed_version() -> str | None:
+    """Version of the installed Trainworthy with a hash of all its files as RECORD has them; None of a checkout.
+
+    Two builds of one version differ in the hash, and one wheel has one hash wherever it is installed.
+    """
+    recorded = _recorded()
+    if recorded is None:
+        return None
+    return f"trainworthy {metadata.version('trainworthy')} (files {sha256_json(recorded)[:12]})"
 
 
 @functools.cache
@@ -80,6 +93,45 @@ def _changed(folder: Path, within: Iterable[str], code: Iterable[Path]) -> list[
     named = [entry[3:] for entry in found.split("\0") if entry]
     # Python itself writes bytecode beside the sources, also where no .gitignore names it.
     return [*(name for name in named if "__pycache__" not in name.split("/")), *ignored]
+
+
+def _our_sources() -> list[Path]:
+    return [path for name in OUR_CODE for path in python_sources(PRODUCT / name).values()]
+
+
+def _recorded() -> dict[str, str] | None:
+    """sha256 (base64, as RECORD writes it) of each of the installed Trainworthy's files, by its path below PRODUCT.
+
+    None if PRODUCT is a checkout: the RECORD of an editable installation names none of its files.
+    """
+    try:
+        distribution = metadata.distribution("trainworthy")
+    except metadata.PackageNotFoundError:
+        return None
+    # An environment below a symbolic link (macOS' /tmp) names its files by another path than PRODUCT's resolved one.
+    root = Path(str(distribution.locate_file(""))).resolve()
+    files = {root / file: file.hash for file in distribution.files or ()}
+    if files.get(PRODUCT / "lifecycle" / "provenance.py") is None:
+        return None
+    return {
+        path.relative_to(PRODUCT).as_posix(): recorded.value
+        for path, recorded in sorted(files.items())
+        if recorded is not None and recorded.mode == "sha256" and path.is_relative_to(PRODUCT)
+    }
+
+
+def _not_as_recorded(recorded: Mapping[str, str]) -> list[str]:
+    """Files that were changed or removed since they were installed, and sources that no installation brought."""
+    more = {path.relative_to(PRODUCT).as_posix() for path in _our_sources()} - recorded.keys()
+    changed = {name for name, sha256 in recorded.items() if _record_sha256(PRODUCT / name) != sha256}
+    return [f"trainworthy/{name}" for name in changed | more]
+
+
+def _record_sha256(path: Path) -> str | None:
+    """A file's hash as RECORD writes it: base64 for addresses, without padding; None if there is no such file."""
+    if not path.is_file():
+        return None
+    return base64.urlsafe_b64encode(bytes.fromhex(sha256_file(path))).decode().rstrip("=")
 
 
 def _git(folder: Path, *arguments: str) -> str | None:

@@ -113,10 +113,12 @@ def reproducibility_control(
     rerun_prefix_sha256: str | None,
     prefix_steps: int,
     inexact_resume: str = "",
+    installed: str | None = None,
 ) -> Control:
     """The code and the dataset's entry are a commit's, and a rerun of the first updates gave the same parameters.
 
     `changed_files` names what is not; None if something lies in no git repository. `prefix_steps` updates were rerun.
+    `installed` is the version of an installed Trainworthy, whose files are held against what was installed.
     `inexact_resume` says why an uninterrupted training may have ended otherwise; empty if it would not.
     """
     if git_commit is None or changed_files is None:
@@ -124,11 +126,13 @@ def reproducibility_control(
     else:
         named = ", ".join(changed_files[:5]) + (f" and {len(changed_files) - 5} more" if len(changed_files) > 5 else "")
         told = f"what the verdict is about differs from commit {git_commit[:12]} in {named}: commit it"
+        told += f"; install {installed} again where a file of trainworthy/ is named" if installed else ""
         code = ("insufficient" if changed_files else "pass", told)
     steps: Finding = ("pass" if prefix_steps > 0 else "insufficient", "no step was run again")
+    by = f"commit {(git_commit or '')[:12]}" + (f", {installed}" if installed else "")
     return _control(
         "reproducibility",
-        f"commit {(git_commit or '')[:12]}; the first {prefix_steps} steps gave the same parameters again.",
+        f"{by}; the first {prefix_steps} steps gave the same parameters again.",
         code,
         _equal(f"parameters after {prefix_steps} steps", recorded_prefix_sha256, rerun_prefix_sha256),
         steps,

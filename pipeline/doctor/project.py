@@ -56,9 +56,9 @@ def git(settings: Settings) -> Iterator[CheckResult]:
 
 def _committed(name: str, folder: Path) -> CheckResult:
     commit, dirty = git_state(folder)
-    fix = "git add and git commit; until then a verdict stays at shadow, and everything else works"
+    fix = "git add and git commit (a file of trainworthy/: install it again); until then a verdict stays at shadow"
     if commit is None or dirty is None:
-        told = "the use case or Trainworthy lies in no git repository with a commit"
+        told = "the use case lies in no git repository with a commit, or Trainworthy is neither installed nor in one"
         return CheckResult(name=name, status="fail", severity="warning", evidence=told, fix=f"git init, {fix}")
     told = f"commit {commit[:12]}" + (f", not in it: {', '.join(changed_files(folder) or ())}" if dirty else ", clean")
     return holds(name, not dirty, severity="warning", evidence=told, fix=fix)

@@ -1,5 +1,7 @@
 """Whether all code that a step runs is in a commit, in real git repositories."""
 
+import base64
+import hashlib
 import subprocess
 
 import pytest
@@ -11,6 +13,7 @@ from trainworthy.lifecycle.provenance import (
     commit_url,
     committed_text,
     git_state,
+    installed_version,
     repository_url,
     without_credentials,
 )
@@ -159,3 +162,70 @@ def test_commit_url_of_origin_is_https_without_credentials_or_none(toy, origin, 
 def test_without_credentials_keeps_the_address_alone(text, expected):
     expected = expected or "a request to https://mlflow/api failed: mail me@example.org"
     assert without_credentials(text) == expected
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """A stand-in for an installed Trainworthy: files in site-packages, which git ignores, and their RECORD."""
+    site = tmp_path / "mine" / ".venv" / "site-packages"
+    files = [f"trainworthy/{name}" for name in ("lifecycle/provenance.py", "assets/code.py", "lifecycle/stages.toml")]
+    lines = ["trainworthy/lifecycle/__pycache__/provenance.cpython-311.pyc,,", "trainworthy-0.1.0.dist-info/RECORD,,"]
+    for name in files:
+        (site / name).parent.mkdir(parents=True, exist_ok=True)
+        (site / name).write_text(name)
+        sha256 = base64.urlsafe_b64encode(hashlib.sha256(name.encode()).digest()).decode().rstrip("=")
+        lines.append(f"{name},sha256={sha256},{len(name)}")
+    (site / "trainworthy-0.1.0.dist-info").mkdir()
+    (site / "trainworthy-0.1.0.dist-info" / "METADATA").write_text("Name: trainworthy\nVersion: 0.1.0\n")
+    (site / "trainworthy-0.1.0.dist-info" / "RECORD").write_text("\n".join(lines))
+    monkeypatch.syspath_prepend(str(site))
+    monkeypatch.setattr(provenance, "PRODUCT", site / "trainworthy")
+    return site / "trainworthy"
+
+
+@pytest.fixture
+def teams(installed, tmp_path):
+    """A use case in a team's repository, which ignores its environment."""
+    (tmp_path / "mine" / ".gitignore").write_text(".venv/\n")
+    return repository(tmp_path / "mine", ["use_cases/toy/model.py", "use_cases/toy/use_case.yaml"]) / "use_cases/toy"
+
+
+def test_installed_trainworthy_as_its_record_says_is_clean_and_has_a_version(teams, installed):
+    assert changed_files(teams) == ()
+    assert git_state(teams)[1] is False
+    version = installed_version()
+    assert version is not None
+    assert version.startswith("trainworthy 0.1.0 (files ")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("assets/code.py", "changed"), ("lifecycle/stages.toml", "changed"), ("lifecycle/more.py", "more"),
+     ("assets/code.py", None)],
+    ids=["edited source", "edited table", "source that was not installed", "removed"],
+)  # fmt: skip
+def test_installed_trainworthy_that_was_changed_names_the_file(teams, installed, name, text):
+    version = installed_version()
+    (installed / name).write_text(text) if text else (installed / name).unlink()
+    assert changed_files(teams) == (f"trainworthy/{name}",)
+    assert installed_version() == version
+
+
+def test_installed_trainworthy_with_bytecode_beside_its_sources_is_clean(teams, installed):
+    (installed / "lifecycle" / "__pycache__").mkdir()
+    (installed / "lifecycle" / "__pycache__" / "provenance.cpython-311.pyc").write_bytes(b"")
+    assert changed_files(teams) == ()
+
+
+def test_trainworthy_that_its_record_does_not_name_is_judged_by_git(teams, installed, tmp_path, monkeypatch):
+    checkout = repository(tmp_path / "checkout", [f"{name}/code.py" for name in OUR_CODE])
+    monkeypatch.setattr(provenance, "PRODUCT", checkout)
+    assert installed_version() is None
+    assert changed_files(teams) == ()
+    (checkout / "assets" / "code.py").write_text("changed")
+    assert changed_files(teams) == ("assets/code.py",)
+
+
+def test_installed_trainworthy_says_nothing_of_a_use_case_outside_git(installed, tmp_path):
+    (tmp_path / "loose").mkdir()
+    assert changed_files(tmp_path / "loose") is None

@@ -173,3 +173,12 @@ def test_reproducibility_of_a_training_that_did_not_resume_exactly_is_insufficie
         inexact_resume=inexact,
     )  # fmt: skip
     assert (found.status, inexact in found.reason) == (status, True)
+
+
+@pytest.mark.parametrize(("changed", "status"), [((), "pass"), (("trainworthy/lifecycle/x.py",), "insufficient")])
+def test_reproducibility_by_an_installed_trainworthy_names_it(changed, status):
+    installed = "trainworthy 0.1.0 (files 0123456789ab)"
+    found = reproducibility_control(**(REPRODUCIBILITY | {"changed_files": changed, "installed": installed}))
+    assert found.status == status
+    assert installed in found.reason
+    assert all(name in found.reason for name in changed)
