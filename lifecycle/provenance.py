@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import csv
 import functools
 import re
 import subprocess
@@ -110,14 +111,13 @@ def _recorded() -> dict[str, str] | None:
         return None
     # An environment below a symbolic link (macOS' /tmp) names its files by another path than PRODUCT's resolved one.
     root = Path(str(distribution.locate_file(""))).resolve()
-    files = {root / file: file.hash for file in distribution.files or ()}
-    if files.get(PRODUCT / "lifecycle" / "provenance.py") is None:
+    # Not `files`: from Python 3.12 on, and wherever importlib_metadata is imported, it leaves out those that are gone.
+    rows = [row for row in csv.reader((distribution.read_text("RECORD") or "").splitlines()) if len(row) == 3]
+    hashed = {root / name: value for name, sha256, _ in rows for kind, _, value in [sha256.partition("=")] if kind}
+    if PRODUCT / "lifecycle" / "provenance.py" not in hashed:
         return None
-    return {
-        path.relative_to(PRODUCT).as_posix(): recorded.value
-        for path, recorded in sorted(files.items())
-        if recorded is not None and recorded.mode == "sha256" and path.is_relative_to(PRODUCT)
-    }
+    ours = [path for path in hashed if path.is_relative_to(PRODUCT)]
+    return {path.relative_to(PRODUCT).as_posix(): hashed[path] for path in sorted(ours)}
 
 
 def _not_as_recorded(recorded: Mapping[str, str]) -> list[str]:

@@ -205,6 +205,9 @@ def test_installed_trainworthy_as_its_record_says_is_clean_and_has_a_version(tea
     ids=["edited source", "edited table", "source that was not installed", "removed"],
 )  # fmt: skip
 def test_installed_trainworthy_that_was_changed_names_the_file(teams, installed, name, text):
+    # Transformers and others bring it; its finder takes the place of Python's own.
+    import importlib_metadata  # noqa: F401  # pyright: ignore[reportUnusedImport]
+
     version = installed_version()
     (installed / name).write_text(text) if text else (installed / name).unlink()
     assert changed_files(teams) == (f"trainworthy/{name}",)
