@@ -118,12 +118,16 @@ def artifact_sha256(folder: Path) -> str:
 def verify_artifact(folder: Path, sha256: str) -> None:
     """Raises CheckpointError unless every file is what was written."""
     manifest = folder / "manifest.json"
-    if not manifest.is_file() or sha256_file(manifest) != sha256:
-        raise CheckpointError("the artifact is missing or not the one on record", value=str(folder), fix="train again")
+    if not manifest.is_file():
+        raise CheckpointError("the artifact is missing", value=str(folder), fix="train again", code="artifact.missing")
+    if sha256_file(manifest) != sha256:
+        told, code = "the artifact is not the one on record", "artifact.other_manifest"
+        raise CheckpointError(told, value=str(folder), fix="train again", code=code)
     declared, found = json.loads(manifest.read_text()), _hashes(folder)
     changed = sorted(name for name in declared.keys() | found.keys() if declared.get(name) != found.get(name))
     if changed:
-        raise CheckpointError("files of the artifact were changed", value=changed, fix="restore them or train again")
+        fix = "restore them or train again"
+        raise CheckpointError("files of the artifact were changed", value=changed, fix=fix, code="artifact.changed")
 
 
 @dataclass(frozen=True)

@@ -117,7 +117,8 @@ class DatasetStore:
                 check_parameters(project, name, parameters)
             check_versions_writable(project)
             if revision in published:
-                raise DatasetError(f"dataset {name} already has this version", value=revision, fix="take a new name")
+                told = f"dataset {name} already has this version"
+                raise DatasetError(told, value=revision, fix="take a new name", code="dataset.published")
             say(f"{'building' if source is None else 'importing'} {name}@{revision} ...")
             folder = made(project, name, parameters, source, work)
             content = content_hash(folder)

@@ -60,7 +60,8 @@ def refuse_undeclared(
     new = f"{name}@{revision}"
     for earlier, version in versions.items():
         if version.content_hash == content.sha256:
-            raise DatasetError(f"{new} is the same as {name}@{earlier}", value=content.sha256, fix="use that version")
+            told = f"{new} is the same as {name}@{earlier}"
+            raise DatasetError(told, value=content.sha256, fix="use that version", code="dataset.same_content")
     if not declared:
         for earlier in to_keep(versions, revision):
             refuse_changes(new, content, f"{name}@{earlier}", content_of(versions[earlier]))

@@ -89,9 +89,11 @@ def parquet_files(folder: Path) -> dict[str, Path]:
             f"{folder.name} holds files that are not Parquet",
             value=foreign[:5],
             fix=f"write only *.parquet files there, and files that rows name below {FILES}/",
+            code="dataset.foreign_file",
         )
     if not paths:
-        raise DatasetError("the folder holds no Parquet file", value=str(folder), fix="build the dataset first")
+        fix = "build the dataset first"
+        raise DatasetError("the folder holds no Parquet file", value=str(folder), fix=fix, code="dataset.no_parquet")
     return dict(sorted(paths.items()))
 
 
@@ -113,11 +115,17 @@ def file_content(path: Path) -> dict[str, Any]:
         columns = [[name, *_column(file.read(columns=[name]).column(name))] for name in names]
     except (pa.ArrowException, OSError, KeyError) as error:
         raise DatasetError(
-            f"{path.name} can't be read as Parquet: {error}", value=str(path), fix="remove the file and fetch it again"
+            f"{path.name} can't be read as Parquet: {error}",
+            value=str(path),
+            fix="remove the file and fetch it again",
+            code="dataset.unreadable_file",
         ) from error
     except NotImplementedError as error:
         raise DatasetError(
-            f"{path.name} has {error}", value=str(path), fix="write numbers, text, booleans, dates or times"
+            f"{path.name} has {error}",
+            value=str(path),
+            fix="write numbers, text, booleans, dates or times",
+            code="dataset.column_type",
         ) from error
     rows = file.metadata.num_rows
     return {"rows": rows, "sha256": sha256_json({"rows": rows, "columns": columns})}

@@ -77,13 +77,16 @@ def parse_versions(text: str) -> Versions:
     try:
         values = yaml.load(text, Loader=_NoDuplicates)  # noqa: S506, a safe loader
     except yaml.YAMLError as error:
-        raise DatasetError(f"data/versions.yaml is not valid YAML: {error}", fix="correct that line") from error
+        told = f"data/versions.yaml is not valid YAML: {error}"
+        raise DatasetError(told, fix="correct that line", code="versions.yaml") from error
     try:
         return _VERSIONS.validate_python(values or {})
     except ValidationError as error:
         lines = "\n".join(_line(item) for item in error.errors())
         raise DatasetError(
-            f"data/versions.yaml can't be used:\n{lines}", fix="restore the file's last commit, or correct these lines"
+            f"data/versions.yaml can't be used:\n{lines}",
+            fix="restore the file's last commit, or correct these lines",
+            code="versions.entry",
         ) from error
 
 
@@ -92,7 +95,8 @@ def check_versions_writable(project: Path) -> None:
     folder = versions_path(project).parent
     if not os.access(folder, os.W_OK):
         fix = "make the folder writable, or publish from a checkout that is"
-        raise DatasetError("the folder of versions.yaml cannot be written", value=str(folder), fix=fix)
+        told = "the folder of versions.yaml cannot be written"
+        raise DatasetError(told, value=str(folder), fix=fix, code="versions.unwritable")
 
 
 def published_version(project: Path, name: str, revision: str) -> PublishedVersion:
@@ -100,13 +104,15 @@ def published_version(project: Path, name: str, revision: str) -> PublishedVersi
     versions = read_versions(project)
     if name not in versions:
         fix = did_you_mean(name, versions) if versions else "publish a version first"
-        raise DatasetError(f"no version of this dataset is published in {versions_path(project)}", value=name, fix=fix)
+        told = f"no version of this dataset is published in {versions_path(project)}"
+        raise DatasetError(told, value=name, fix=fix, code="dataset.unknown")
     if revision not in versions[name]:
         listed = ", ".join(versions[name])
         raise DatasetError(
             f"dataset {name} has no such published version (published: {listed})",
             value=revision,
             fix=did_you_mean(revision, versions[name]),
+            code="dataset.unknown_version",
         )
     return versions[name][revision]
 
@@ -126,6 +132,7 @@ def check_entry(name: str, revision: str, entry: Mapping[str, Any]) -> None:
             f"a version can't be published like this:\n{lines}",
             fix="names: lower-case letters, digits, _; parameters: numbers, booleans, text of A-Z a-z 0-9 _ . : + / -; "
             "source: an address without user, password and query; a reason: one line",
+            code="dataset.unpublishable",
         ) from error
 
 
@@ -134,7 +141,10 @@ def add_version(project: Path, name: str, revision: str, version: PublishedVersi
     versions = read_versions(project)
     if revision in versions.get(name, {}):
         raise DatasetError(
-            f"dataset {name} already has this version", value=revision, fix="publish under the next free name"
+            f"dataset {name} already has this version",
+            value=revision,
+            fix="publish under the next free name",
+            code="dataset.published",
         )
     versions.setdefault(name, {})[revision] = version
     _replace(versions_path(project), _text(versions))
@@ -145,7 +155,8 @@ def refuse_changes(new: str, content: ContentHash, earlier: str, known: ContentH
     built = {file.name: file.sha256 for file in content.files}
     before = {file.name: file.sha256 for file in known.files}
     if built == before:
-        raise DatasetError(f"{new} is the same as {earlier}", value=content.sha256, fix="use that version")
+        told = f"{new} is the same as {earlier}"
+        raise DatasetError(told, value=content.sha256, fix="use that version", code="dataset.same_content")
     changed, missing = changed_files(content, known)
     if changed or missing:
         raise DatasetError(
@@ -153,6 +164,7 @@ def refuse_changes(new: str, content: ContentHash, earlier: str, known: ContentH
             value=(changed + missing)[:10],
             fix="correct dataset.py or the parameters; if rows of the past are meant to change, declare it: --backfill "
             '"reason"',
+            code="dataset.changed_files",
         )
 
 

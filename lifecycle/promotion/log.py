@@ -68,6 +68,7 @@ def append(
                 f"the log {path} moved on since this verdict was made",
                 value=newest.verdict_sha256 if newest else None,
                 fix="run promotion again: it is judged against the newest state",
+                code="verdict_log.moved_on",
             )
         values: dict[str, Any] = {
             "number": len(entries) + 1,
@@ -124,7 +125,8 @@ def _write(path: Path, descriptor: int, line: bytes) -> None:
         os.fsync(descriptor)
     except OSError as error:
         os.ftruncate(descriptor, size)
-        raise RecordError(f"the log {path} cannot be written: {error}", fix="free space on the disk") from error
+        told, fix = f"the log {path} cannot be written: {error}", "free space on the disk"
+        raise RecordError(told, fix=fix, code="verdict_log.unwritable") from error
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)
@@ -143,20 +145,21 @@ def _parse(path: Path, content: bytes) -> tuple[LogEntry, ...]:
 def _entry(path: Path, number: int, line: bytes, previous: LogEntry | None) -> LogEntry:
     """A line as the successor of the entry before it."""
     if not line.endswith(b"\n"):
-        raise _broken(path, number, "was torn while it was written", "remove this last line; it was never reported")
+        fix = "remove this last line; it was never reported"
+        raise _broken(path, number, "was torn while it was written", fix, "torn")
     restore = "restore the log from a backup; the verdicts' records hold the same chain"
     try:
         entry = LogEntry.model_validate(json.loads(line))
     except (ValueError, ValidationError) as error:
-        raise _broken(path, number, f"is no entry: {error}", restore) from error
+        raise _broken(path, number, f"is no entry: {error}", restore, "no_entry") from error
     # Over the keys that the line has: a log stays valid when a later form adds one.
     if sha256_json(entry.model_dump(exclude={"entry_sha256"}, exclude_unset=True)) != entry.entry_sha256:
-        raise _broken(path, number, "was changed after it was written", restore)
+        raise _broken(path, number, "was changed after it was written", restore, "changed")
     expected = (number, previous and previous.entry_sha256, previous and previous.verdict_sha256)
     if (entry.number, entry.previous_entry_sha256, entry.previous_verdict_sha256) != expected:
-        raise _broken(path, number, "does not follow the line before it", restore)
+        raise _broken(path, number, "does not follow the line before it", restore, "broken_chain")
     return entry
 
 
-def _broken(path: Path, number: int, problem: str, fix: str) -> RecordError:
-    return RecordError(f"line {number} of the verdict log {path} {problem}", fix=fix)
+def _broken(path: Path, number: int, problem: str, fix: str, code: str) -> RecordError:
+    return RecordError(f"line {number} of the verdict log {path} {problem}", fix=fix, code=f"verdict_log.{code}")

@@ -84,23 +84,31 @@ class FileRecordStore:
         """The record of that hash. Raises RecordError if it is missing or was changed."""
         path = self._object(use_case, sha256)
         if not path.is_file():
-            raise RecordError(f"the {step} record is missing", value=sha256, fix=f"materialize {use_case}/{step} again")
+            raise RecordError(
+                f"the {step} record is missing", value=sha256, fix=f"materialize {use_case}/{step} again",
+                code="record.missing",
+            )  # fmt: skip
         content = path.read_bytes()
         if _sha256(content) != sha256:
             fix = f"delete {path} and materialize {use_case}/{step} again"
-            raise RecordError(f"the {step} record was changed after it was written", value=sha256, fix=fix)
+            raise RecordError(
+                f"the {step} record was changed after it was written", value=sha256, fix=fix, code="record.changed"
+            )
         values = json.loads(content)
         kind = StoppedStep if "error" in values else RECORD_TYPES[step]
         fix = f"materialize {use_case}/{step} again"
         if values.get("form", 1) > FORM:
             told = f"the {step} record was written by a newer Trainworthy (form {values['form']}, known up to {FORM})"
-            raise RecordError(told, value=sha256, fix="use that version, or a state folder of this one's own")
+            fix = "use that version, or a state folder of this one's own"
+            raise RecordError(told, value=sha256, fix=fix, code="record.newer_form")
         try:
             record = kind.model_validate_json(content)
         except ValidationError:
-            raise RecordError(f"the {step} record is of another version's form", value=sha256, fix=fix) from None
+            told = f"the {step} record is of another version's form"
+            raise RecordError(told, value=sha256, fix=fix, code="record.other_form") from None
         if record.kind != step:
-            raise RecordError(f"a pointer to the {step} record names one of {record.kind}", value=sha256, fix=fix)
+            told = f"a pointer to the {step} record names one of {record.kind}"
+            raise RecordError(told, value=sha256, fix=fix, code="record.other_step")
         return as_written(record, content)
 
     def of_run(self, use_case: str, step: Step, run_id: str) -> Record | None:

@@ -25,7 +25,8 @@ class StateFolder:
         """A folder below the root; each part is a plain name, so that no name leads out of it."""
         for part in parts:
             if not _SAFE.fullmatch(part):
-                raise SettingsError("a name would leave the state folder", value=part, fix="use letters, digits, _ . -")
+                fix = "use letters, digits, _ . -"
+                raise SettingsError("a name would leave the state folder", value=part, fix=fix, code="state.name")
         return self.root.joinpath(*parts)
 
     def absolute(self, relative: str) -> Path:
@@ -36,6 +37,7 @@ class StateFolder:
                 "a record names a path outside the state folder",
                 value=relative,
                 fix="restore the record from a backup, or materialize its step again; records are never edited",
+                code="state.path",
             )
         return path
 
@@ -52,8 +54,9 @@ class StateFolder:
         except OSError as error:
             fix = "make the folder writable, or name another one in TRAINWORTHY_VAR"
             raise SettingsError(
-                f"the state folder cannot be written: {error.strerror}", value=str(self.root), fix=fix
-            ) from None
+                f"the state folder cannot be written: {error.strerror}", value=str(self.root), fix=fix,
+                code="state.unwritable",
+            ) from None  # fmt: skip
 
     def check_room(self) -> None:
         """Raises SettingsError if the disk is nearly full: a step that starts then breaks on the way."""

@@ -22,6 +22,7 @@ def upstream_records(store: RecordStore, use_case: str, step: Step, run_id: str)
             raise RecordError(
                 f"{step} needs a record of {parent} that passed its gate, and there is none",
                 fix=f"materialize {use_case}/{parent} first, or run the whole job",
+                code="upstream.missing",
             )
         found[parent] = record
     _refuse_mixed(store, use_case, step, found)
@@ -46,4 +47,5 @@ def _refuse_mixed(store: RecordStore, use_case: str, step: Step, found: Mapping[
                     f"{step} refuses a stale upstream: {record.kind} was made from another {name} than the newest",
                     value=f"made from {sha256[:12]}, newest is {hashes[name][:12]}",
                     fix=f"materialize {record.use_case}/{record.kind} again, or run the whole job",
+                    code="upstream.stale",
                 )

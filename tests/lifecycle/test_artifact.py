@@ -5,6 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import toy_jobs
+from refusals import refused
 
 from trainworthy.lifecycle.artifact import load_artifact, verify_artifact
 from trainworthy.lifecycle.engine.train import run_stage
@@ -144,15 +145,15 @@ def test_artifact_reads_no_column_but_its_features(trained, splits):
 def test_artifact_with_a_changed_file_is_refused_before_anything_is_loaded(copied, trained, change):
     verify_artifact(copied, trained.artifact_sha256)
     change(copied)
-    with pytest.raises(CheckpointError, match="files of the artifact were changed"):
+    with refused(CheckpointError, "artifact.changed"):
         load_artifact(copied, trained.artifact_sha256)
 
 
 def test_artifact_with_another_manifest_is_refused(copied, trained):
-    with pytest.raises(CheckpointError, match="not the one on record"):
+    with refused(CheckpointError, "artifact.other_manifest"):
         load_artifact(copied, "0" * 64)
     (copied / "manifest.json").unlink()
-    with pytest.raises(CheckpointError, match="missing"):
+    with refused(CheckpointError, "artifact.missing"):
         load_artifact(copied, trained.artifact_sha256)
 
 

@@ -1,6 +1,7 @@
 import json
 
 import pytest
+from refusals import refused
 
 from trainworthy.lifecycle.errors import RecordError, SettingsError
 from trainworthy.lifecycle.protocol.checks import CheckResult
@@ -96,9 +97,9 @@ def test_changed_record_is_refused(store, state):
     sha256 = store.put(dataset(), "r1")
     path = object_path(state, sha256)
     path.write_bytes(path.read_bytes().replace(b'"rows":3', b'"rows":4'))
-    with pytest.raises(RecordError, match="changed after it was written"):
+    with refused(RecordError, "record.changed"):
         store.get("toy", "dataset", sha256)
-    with pytest.raises(RecordError, match="changed after it was written"):
+    with refused(RecordError, "record.changed"):
         store.newest("toy", "dataset")
     assert store.by_identity("toy", "dataset", "d1") is None
 
@@ -106,15 +107,15 @@ def test_changed_record_is_refused(store, state):
 def test_missing_record_is_refused(store, state):
     sha256 = store.put(dataset(), "r1")
     object_path(state, sha256).unlink()
-    with pytest.raises(RecordError, match="is missing"):
+    with refused(RecordError, "record.missing"):
         store.newest("toy", "dataset")
 
 
 def test_pointer_to_a_record_of_another_step_is_refused(store, state):
     report = PreflightReport(**common("preflight", "p1", {}, ()), memory_bytes=None, seconds=None, cost_usd=None)
     stopped = StoppedStep(**common("preflight", "p1", {}, ()), error="no rows")
-    for record in (report, stopped):
-        with pytest.raises(RecordError, match="dataset record"):
+    for record, code in ((report, "record.other_form"), (stopped, "record.other_step")):
+        with refused(RecordError, code):
             store.get("toy", "dataset", store.put(record, "r1"))
 
 
@@ -130,19 +131,20 @@ def test_record_of_an_older_form_is_refused_and_not_reused(store, state):
     write_atomic(state.root / "records/toy/identity/dataset/d1", sha256.encode())
     assert older.identity == "d1"
     assert store.by_identity("toy", "dataset", "d1") is None
-    with pytest.raises(RecordError, match="another version's form"):
+    with refused(RecordError, "record.other_form"):
         store.get("toy", "dataset", sha256)
 
 
 def test_record_of_a_newer_form_is_refused_with_what_to_do(store):
     newer = dataset().model_copy(update={"form": FORM + 1})
-    with pytest.raises(RecordError, match=rf"newer Trainworthy \(form {FORM + 1}, known up to {FORM}\)"):
+    with refused(RecordError, "record.newer_form") as caught:
         store.get("toy", "dataset", store.put(newer, "r1"))
+    assert f"form {FORM + 1}, known up to {FORM}" in caught.value.problem
 
 
 @pytest.mark.parametrize("name", ["..", ".", "", "a/b", "/etc", ".hidden", "a b", "a\n", "a\0", "ü"])
 def test_name_that_would_leave_the_state_folder_is_refused(state, name):
-    with pytest.raises(SettingsError, match="leave the state folder"):
+    with refused(SettingsError, "state.name"):
         state.folder("records", name)
 
 
@@ -151,13 +153,13 @@ def test_path_that_a_record_names_outside_the_state_folder_is_refused(state, tmp
     (state.root / "link").symlink_to(tmp_path)
     assert state.absolute("snapshots/x.parquet") == state.root / "snapshots" / "x.parquet"
     for path in ("../secret", "/etc/passwd", "link/secret"):
-        with pytest.raises(SettingsError, match="outside the state folder"):
+        with refused(SettingsError, "state.path"):
             state.absolute(path)
 
 
 def test_state_folder_that_is_a_file_is_told(tmp_path):
     (tmp_path / "var").write_text("")
-    with pytest.raises(SettingsError, match="cannot be written"):
+    with refused(SettingsError, "state.unwritable"):
         StateFolder(tmp_path / "var").check_writable()
 
 

@@ -1,4 +1,5 @@
 import pytest
+from refusals import refused
 from test_record_store import PROVENANCE, common, dataset
 
 from trainworthy.lifecycle.errors import RecordError
@@ -39,20 +40,21 @@ def test_upstream_of_a_run_is_its_own_even_if_another_run_is_newer(store):
 
 
 def test_upstream_that_is_missing_is_refused(store):
-    with pytest.raises(RecordError, match="needs a record of dataset"):
+    with refused(RecordError, "upstream.missing") as caught:
         upstream_records(store, "toy", "snapshot", "r1")
+    assert "toy/dataset" in caught.value.fix
 
 
 def test_upstream_that_failed_in_the_run_is_refused_although_an_older_one_passed(store):
     store.put(dataset("good"), "r1")
     store.put(dataset("bad", status="fail"), "r2")
-    with pytest.raises(RecordError, match="passed its gate"):
+    with refused(RecordError, "upstream.missing"):
         upstream_records(store, "toy", "snapshot", "r2")
 
 
 def test_upstream_that_stopped_without_a_result_is_refused(store):
     store.put(StoppedStep(**common("dataset", "d1", {}, ()), error="no bytes"), "r1")
-    with pytest.raises(RecordError, match="passed its gate"):
+    with refused(RecordError, "upstream.missing"):
         upstream_records(store, "toy", "snapshot", "r1")
 
 
@@ -62,8 +64,9 @@ def test_upstream_with_a_required_check_unmeasured_is_refused(store):
     unmeasured = CheckResult(name="memory_forecast", status="insufficient", required=True)
     for record in (data, snap, preflight(snap, checks=(unmeasured,))):
         store.put(record, "r1")
-    with pytest.raises(RecordError, match="preflight that passed"):
+    with refused(RecordError, "upstream.missing") as caught:
         upstream_records(store, "toy", "smoke", "r1")
+    assert "toy/preflight" in caught.value.fix
 
 
 def test_upstream_records_that_do_not_belong_together_are_refused(store):
@@ -71,8 +74,9 @@ def test_upstream_records_that_do_not_belong_together_are_refused(store):
     snapshot_old, snapshot_new = snapshot(old, "s1"), snapshot(new, "s2")
     for record in (old, new, snapshot_old, snapshot_new, preflight(snapshot_old)):
         store.put(record, "r1" if record is not snapshot_new else "r2")
-    with pytest.raises(RecordError, match="stale upstream: preflight was made from another snapshot"):
+    with refused(RecordError, "upstream.stale") as caught:
         upstream_records(store, "toy", "smoke", "alone")
+    assert "toy/preflight" in caught.value.fix
 
 
 def test_provenance_of_a_record_is_kept(store):

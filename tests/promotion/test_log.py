@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from refusals import refused
 
 from trainworthy.lifecycle.errors import RecordError
 from trainworthy.lifecycle.promotion import log
@@ -66,7 +67,7 @@ def test_log_of_the_form_before_reasons_is_read_and_goes_on(path):
 def test_log_line_of_the_old_form_with_a_reason_put_in_is_refused(path, reason):
     path.parent.mkdir()
     path.write_text(change(OLD_LINE, reason=reason) + "\n")
-    with pytest.raises(RecordError, match=r"line 1 .* was changed"):
+    with refused(RecordError, "verdict_log.changed"):
         log.read(path)
 
 
@@ -75,7 +76,7 @@ def test_log_line_whose_reason_was_taken_out_is_refused(path):
     values = json.loads(path.read_text())
     del values["reason"]
     path.write_text(json.dumps(values) + "\n")
-    with pytest.raises(RecordError, match=r"line 1 .* was changed"):
+    with refused(RecordError, "verdict_log.changed"):
         log.read(path)
 
 
@@ -90,7 +91,7 @@ def test_append_after_another_verdict_is_refused_and_writes_nothing(path):
     write(path, "promote", "shadow")
     before = path.read_bytes()
     for stale in (None, "1" * 64):
-        with pytest.raises(RecordError, match="moved on"):
+        with refused(RecordError, "verdict_log.moved_on"):
             log.append(
                 path,
                 use_case="flights",
@@ -107,32 +108,34 @@ def change(line: str, **values) -> str:
 
 
 @pytest.mark.parametrize(
-    ("tamper", "message"),
+    ("tamper", "line", "code"),
     [
-        (lambda lines: [lines[0], change(lines[1], action="promote"), lines[2]], "line 2 .* was changed"),
-        (lambda lines: [lines[0], lines[2]], "line 2 .* does not follow"),
-        (lambda lines: lines[1:], "line 1 .* does not follow"),
-        (lambda lines: [lines[0], lines[2], lines[1]], "line 2 .* does not follow"),
-        (lambda lines: [lines[0], lines[0], *lines[1:]], "line 2 .* does not follow"),
-        (lambda lines: [lines[0], "", *lines[1:]], "line 2 .* is no entry"),
-        (lambda lines: [lines[0], "[]", *lines[1:]], "line 2 .* is no entry"),
-        (lambda lines: [*lines, change(lines[2], extra=1)], "line 4 .* is no entry"),
+        (lambda lines: [lines[0], change(lines[1], action="promote"), lines[2]], 2, "changed"),
+        (lambda lines: [lines[0], lines[2]], 2, "broken_chain"),
+        (lambda lines: lines[1:], 1, "broken_chain"),
+        (lambda lines: [lines[0], lines[2], lines[1]], 2, "broken_chain"),
+        (lambda lines: [lines[0], lines[0], *lines[1:]], 2, "broken_chain"),
+        (lambda lines: [lines[0], "", *lines[1:]], 2, "no_entry"),
+        (lambda lines: [lines[0], "[]", *lines[1:]], 2, "no_entry"),
+        (lambda lines: [*lines, change(lines[2], extra=1)], 4, "no_entry"),
     ],
 )
-def test_log_with_a_broken_chain_is_refused_by_read_and_append(path, tamper, message):
+def test_log_with_a_broken_chain_is_refused_by_read_and_append(path, tamper, line, code):
     write(path, "promote", "shadow", "reject")
     path.write_text("\n".join(tamper(path.read_text().splitlines())) + "\n")
-    with pytest.raises(RecordError, match=message):
+    with refused(RecordError, f"verdict_log.{code}") as caught:
         log.read(path)
-    with pytest.raises(RecordError, match=message):
+    assert caught.value.problem.startswith(f"line {line} ")
+    with refused(RecordError, f"verdict_log.{code}"):
         write(path, "promote")
 
 
 def test_log_with_a_torn_last_line_is_refused_with_the_remedy(path):
     write(path, "promote", "shadow")
     path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(RecordError, match="remove this last line"):
+    with refused(RecordError, "verdict_log.torn") as caught:
         log.read(path)
+    assert caught.value.problem.startswith("line 2 ")
 
 
 def test_append_that_cannot_be_written_leaves_the_log_as_it_was(path, monkeypatch):
@@ -144,7 +147,7 @@ def test_append_that_cannot_be_written_leaves_the_log_as_it_was(path, monkeypatc
         return real(descriptor, data[:10])
 
     monkeypatch.setattr(log.os, "write", full)
-    with pytest.raises(RecordError, match="cannot be written"):
+    with refused(RecordError, "verdict_log.unwritable"):
         write(path, "shadow")
     monkeypatch.undo()
     assert path.read_bytes() == before

@@ -2,6 +2,7 @@
 
 import pytest
 import yaml
+from refusals import refused
 from trips_project import DVC_YAML, assert_right
 
 from trainworthy.lifecycle.errors import DatasetError
@@ -49,7 +50,7 @@ def test_publish_keeps_files_that_rows_name_and_fetch_brings_them_back(unpublish
         "out.mkdir(parents=True)",
         "(out / 'files').mkdir(parents=True)\n(out / 'files' / '1.png').write_bytes(b'other')",
     )
-    with pytest.raises(DatasetError, match=r"trips@v2 changes or lacks files of trips@v1") as caught:
+    with refused(DatasetError, "dataset.changed_files") as caught:
         unpublished.publish("v2", 2)
     assert caught.value.value == ["files/1.png", "files/b/2.png"]
 
@@ -57,19 +58,20 @@ def test_publish_keeps_files_that_rows_name_and_fetch_brings_them_back(unpublish
 def test_publish_of_changed_files_is_refused_and_writes_nothing(trips):
     before = versions_path(trips.project).read_text()
     trips.write_builder("row * month", "row * month + (month == 2)")
-    with pytest.raises(DatasetError, match=r"trips@v4 changes or lacks files of trips@v3") as caught:
+    with refused(DatasetError, "dataset.changed_files") as caught:
         trips.publish("v4", 4)
     assert caught.value.value == ["2013-02.parquet"]
     trips.write_builder("range(1,", "range(2,")
-    with pytest.raises(DatasetError, match=r"2013-01\.parquet"):
+    with refused(DatasetError, "dataset.changed_files") as caught:
         trips.publish("v4", 4)
+    assert "2013-01.parquet" in str(caught.value.value)
     assert versions_path(trips.project).read_text() == before
 
 
 def test_publish_of_the_same_content_or_name_is_refused(trips):
-    with pytest.raises(DatasetError, match="the same as trips@v3"):
+    with refused(DatasetError, "dataset.same_content"):
         trips.publish("v4", 3)
-    with pytest.raises(DatasetError, match="already has this version"):
+    with refused(DatasetError, "dataset.published"):
         trips.publish("v3", 2)
 
 
@@ -127,7 +129,7 @@ def test_publish_of_a_stage_whose_bare_name_yaml_reads_as_a_boolean_is_refused(u
 
 def test_publish_into_a_read_only_project_is_refused_before_the_build(unpublished, monkeypatch):
     monkeypatch.setattr("trainworthy.lifecycle.files.versions.os.access", lambda path, mode: False)
-    with pytest.raises(DatasetError, match=r"versions\.yaml cannot be written"):
+    with refused(DatasetError, "versions.unwritable"):
         unpublished.publish("v1", 1)
     assert unpublished.num_builds == 0
 
