@@ -27,7 +27,7 @@ from trainworthy.lifecycle.protocol.latency import Latency
 from trainworthy.lifecycle.protocol.records import STEPS, Snapshot, StageReport, Verdict
 from trainworthy.lifecycle.storage.records import FileRecordStore
 from trainworthy.lifecycle.storage.state import StateFolder
-from trainworthy.resources.settings import PROJECT
+from trainworthy.resources.settings import PRODUCT
 
 FIRST = '{"resources": {"intent": {"config": {"first_model": true}}}}'
 # They end by themselves if this process is killed.
@@ -67,14 +67,14 @@ def main() -> None:
 def judged(folder: Path, name: str, job: str = "train_toy") -> tuple[dict[str, str], Usage]:
     """Every status of a first run of the job on a state of its own, by name, and what the command took."""
     root, state = folder / f"{name} project", folder / name
-    shutil.copytree(PROJECT / "tests" / "toy", root, ignore=shutil.ignore_patterns("__pycache__", "toy_rows"))
+    shutil.copytree(PRODUCT / "tests" / "toy", root, ignore=shutil.ignore_patterns("__pycache__", "toy_rows"))
     committed(root)
     config = folder / "first.yaml"
     config.write_text(FIRST)
     named = {"TRAINWORTHY_VAR": str(state), "TRAINWORTHY_USE_CASES": str(root / "use_cases")}
     told = ["-c", str(config)] if job.startswith("train") else []
     command = ["-m", "dagster", "job", "execute", "-m", "trainworthy.pipeline.definitions", "-j", job, *told]
-    usage = run([sys.executable, *command], {**os.environ, "PYTHONPATH": str(PROJECT / "src"), **named}, PROJECT)
+    usage = run([sys.executable, *command], {**os.environ, "PYTHONPATH": str(PRODUCT / "src"), **named}, PRODUCT)
     return statuses(state, "toy"), usage
 
 

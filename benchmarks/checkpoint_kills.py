@@ -29,9 +29,9 @@ from trainworthy.lifecycle.protocol.jobs import JobFile, Rows, TrainJob
 from trainworthy.lifecycle.protocol.results import TrainResult
 from trainworthy.lifecycle.use_case import load_use_case
 from trainworthy.lifecycle.worker import read_result
-from trainworthy.resources.settings import PROJECT
+from trainworthy.resources.settings import PRODUCT
 
-TOY = PROJECT / "tests" / "toy" / "use_cases" / "toy"
+TOY = PRODUCT / "tests" / "toy" / "use_cases" / "toy"
 DAYS, BATCH_ROWS, EVERY_STEPS = 60, 32, 20
 # Lives end before this share of the clean run's training is through, so that it lasts for all of them.
 SHARE = 0.4
@@ -51,7 +51,7 @@ IMPORTS = (
     "trainworthy.lifecycle.engine.training.stage", "trainworthy.lifecycle.engine.training.judging.learned",
 )  # fmt: skip
 Life = subprocess.Popen[bytes] | ForkServerProcess
-ENVIRONMENT = {"PYTHONPATH": str(PROJECT / "src"), "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
+ENVIRONMENT = {"PYTHONPATH": str(PRODUCT / "src"), "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
 
 
 class Lives(NamedTuple):
@@ -152,7 +152,7 @@ def _started(job: TrainJob) -> Life:
     with (Path(job.out) / "told.txt").open("ab") as told:
         return subprocess.Popen(
             [sys.executable, "-m", "trainworthy.lifecycle.worker", "--job", str(Path(job.out) / "job.json")],
-            env=_environment({"STAMP": str(Path(job.out) / "stamp")}), cwd=PROJECT, stderr=told,
+            env=_environment({"STAMP": str(Path(job.out) / "stamp")}), cwd=PRODUCT, stderr=told,
         )  # fmt: skip
 
 
@@ -201,7 +201,7 @@ def _exit_code(life: Life) -> int | None:
 
 
 def _import_seconds() -> float:
-    return run([sys.executable, "-c", f"import {', '.join(IMPORTS)}"], _environment({}), PROJECT).wall_seconds
+    return run([sys.executable, "-c", f"import {', '.join(IMPORTS)}"], _environment({}), PRODUCT).wall_seconds
 
 
 def _environment(more: Mapping[str, str]) -> dict[str, str]:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from benchmarks.process import Usage, run
 from benchmarks.result import arguments, begin, finish
-from trainworthy.resources.settings import PROJECT
+from trainworthy.resources.settings import PRODUCT
 
 # Each command, how often it is started, and a use case that is in the repository.
 COMMANDS = {"help": (("--help",), 11), "check": (("check", "flight_delays"), 5)}
@@ -31,8 +31,8 @@ def main() -> None:
 def measure(words: Sequence[str], repeats: int) -> list[Usage]:
     """Fresh processes of `trainworthy`, without the first."""
     command = [sys.executable, "-m", "trainworthy.pipeline.cli", *words]
-    environment = {**os.environ, "PYTHONPATH": str(PROJECT / "src")}
-    return [run(command, environment, PROJECT) for _ in range(repeats + 1)][1:]
+    environment = {**os.environ, "PYTHONPATH": str(PRODUCT / "src")}
+    return [run(command, environment, PRODUCT) for _ in range(repeats + 1)][1:]
 
 
 def figures(usages: Mapping[str, Sequence[Usage]]) -> dict[str, float]:

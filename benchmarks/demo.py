@@ -21,7 +21,7 @@ import psutil
 
 from benchmarks.result import arguments, begin, finish
 from benchmarks.toy_project import job_command, new_toy
-from trainworthy.resources.settings import PROJECT
+from trainworthy.resources.settings import PRODUCT
 
 REPEATS = 3
 TARGETS = {"first_run_seconds": 300.0, "second_run_seconds": 30.0, "peak_pss_gb": 4.0}
@@ -64,7 +64,7 @@ def _run(command: Sequence[str], environment: Mapping[str, str]) -> tuple[float,
     started = time.perf_counter()
     process = psutil.Popen(
         command,
-        cwd=PROJECT,
+        cwd=PRODUCT,
         env={**os.environ, **environment},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

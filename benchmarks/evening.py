@@ -24,7 +24,7 @@ from trainworthy.lifecycle.errors import TrainworthyError
 from trainworthy.pipeline.check import check_use_case
 from trainworthy.pipeline.scaffold.create import create
 from trainworthy.pipeline.scaffold.request import Request
-from trainworthy.resources.settings import PROJECT, read_settings
+from trainworthy.resources.settings import PRODUCT, read_settings
 
 # Files of a short run; and of those that work, how many are asked by `trainworthy check` too: a worker each.
 SHORT = ("dates_german", "encoding_latin_1", "target_three_classes")
@@ -106,7 +106,7 @@ def end_of(name: str, check: bool) -> str:
         (folder / "project" / "use_cases").mkdir(parents=True)
         os.environ |= {
             "TRAINWORTHY_USE_CASES": str(folder / "project" / "use_cases"),
-            "TRAINWORTHY_VAR": str(folder / "state"), "PYTHONPATH": str(PROJECT / "src"),
+            "TRAINWORTHY_VAR": str(folder / "state"), "PYTHONPATH": str(PRODUCT / "src"),
         }  # fmt: skip
         asked = replace(Request("shop", write(name, folder), "bought", "at", None, (), None), **case.asked)
         try:

@@ -21,7 +21,7 @@ import pandas as pd
 from benchmarks.busy import committed, statuses
 from benchmarks.process import run
 from benchmarks.reviewed import avocados, digits
-from trainworthy.resources.settings import PROJECT
+from trainworthy.resources.settings import PRODUCT
 
 WHEEL = "ISLP==0.6.0"
 REASON = "a published table, whose columns are known beforehand"
@@ -82,7 +82,7 @@ def evening(table: Table, name: str, folder: Path, wheels: Path, *, train: bool)
     table.rows(wheels).to_csv(folder / "rows.csv", index=False)
     environment = os.environ | {
         "TRAINWORTHY_VAR": str(state), "TRAINWORTHY_USE_CASES": str(root / "use_cases"),
-        "PYTHONPATH": str(PROJECT / "src"),
+        "PYTHONPATH": str(PRODUCT / "src"),
     }  # fmt: skip
     job = ["-j", f"train_{name}", "-c", str(root / "use_cases" / name / "first_model.yaml")]
     execute = ["dagster", "job", "execute", "-m", "trainworthy.pipeline.definitions"]
@@ -96,7 +96,7 @@ def evening(table: Table, name: str, folder: Path, wheels: Path, *, train: bool)
         ):
             if words[0] == "dagster":
                 committed(root)
-            seconds += run([sys.executable, "-m", *words], environment, PROJECT).wall_seconds
+            seconds += run([sys.executable, "-m", *words], environment, PRODUCT).wall_seconds
     except AssertionError as error:
         return Evening(seconds, statuses(state, name), (str(error),))
     return Evening(seconds, statuses(state, name), ())

@@ -31,7 +31,7 @@ from trainworthy.lifecycle.task import fit_preprocessing, load_task
 from trainworthy.lifecycle.tasks.binary import BINARY
 from trainworthy.lifecycle.tasks.probabilities import auc, log_loss
 from trainworthy.lifecycle.use_case import load_use_case
-from trainworthy.resources.settings import PROJECT
+from trainworthy.resources.settings import PRODUCT
 
 TOLERANCE = 0.01
 
@@ -52,7 +52,7 @@ def main() -> None:
     short = arguments(__doc__).parse_args().short
     begin(short)
     size = SHORT if short else WHOLE
-    use_case = load_use_case(PROJECT / "use_cases" / "flight_delays")
+    use_case = load_use_case(PRODUCT / "use_cases" / "flight_delays")
     contract = load_contract(use_case.contract_path)
     rows = labelled(contract, short)
     table = []

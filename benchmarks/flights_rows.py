@@ -12,7 +12,7 @@ from trainworthy.lifecycle.data.files import read_columns
 from trainworthy.lifecycle.data.snapshot import with_label
 from trainworthy.lifecycle.files.content import parquet_files
 from trainworthy.resources.dvc import DatasetStore
-from trainworthy.resources.settings import PROJECT, read_settings
+from trainworthy.resources.settings import PRODUCT, read_settings
 
 # A short run takes every 20th row: 1,400 a month.
 EVERY = 20
@@ -21,7 +21,7 @@ EVERY = 20
 def published(version: str = "v12") -> Path:
     """The folder of a published version's Parquet files, one a month; built where it is missing, in some seconds."""
     var = read_settings().var
-    return Path(DatasetStore(var).fetch(PROJECT, "flights", version, var / "datasets").path)
+    return Path(DatasetStore(var).fetch(PRODUCT, "flights", version, var / "datasets").path)
 
 
 def labelled(contract: Contract, short: bool, version: str = "v12") -> pd.DataFrame:

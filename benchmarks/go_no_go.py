@@ -32,7 +32,7 @@ from trainworthy.lifecycle.protocol.checks import CheckResult, stopping
 from trainworthy.lifecycle.protocol.jobs import Rows, TrainJob
 from trainworthy.lifecycle.protocol.results import TrainResult
 from trainworthy.lifecycle.use_case import UseCase, load_use_case
-from trainworthy.resources.settings import PROJECT
+from trainworthy.resources.settings import PRODUCT
 
 MONTHS = range(3, 13)
 # By how much the declared learning rate is multiplied.
@@ -54,7 +54,7 @@ def main() -> None:
     record = whole_parts(parser, asked, asked.months)
     begin(asked.short)
     months = asked.months or (MONTHS[-1:] if asked.short else MONTHS)
-    use_case = load_use_case(PROJECT / "use_cases" / "flight_delays")
+    use_case = load_use_case(PRODUCT / "use_cases" / "flight_delays")
     contract = load_contract(use_case.contract_path)
     rows = labelled(contract, asked.short)
     wrong = dict.fromkeys(RATES, 0)

@@ -24,11 +24,11 @@ from benchmarks.process import Usage, run
 from benchmarks.result import arguments, begin, finish, hardware
 from benchmarks.worker_jobs import EXIT_WITHOUT_ROWS, one_step_job, without_rows_job
 from trainworthy.lifecycle.protocol.records import STEPS
-from trainworthy.resources.settings import PROJECT
+from trainworthy.resources.settings import PRODUCT
 
 MORE_CHECKS, MORE_USE_CASES = 10, 10
 CHECKS = 3
-TOY = PROJECT / "tests" / "toy" / "use_cases"
+TOY = PRODUCT / "tests" / "toy" / "use_cases"
 TARGETS = {
     "frame_over_empty": 1.3,
     "further_check_cpu_seconds": 0.025,
@@ -131,7 +131,7 @@ def variants(folder: Path, empty_assets: int = len(STEPS)) -> dict[str, Variant]
 
 def _python(*arguments: str, ends: int = 0, **environment: str) -> Usage:
     return run(
-        [sys.executable, *arguments], {**os.environ, "PYTHONPATH": str(PROJECT / "src"), **environment}, PROJECT, ends
+        [sys.executable, *arguments], {**os.environ, "PYTHONPATH": str(PRODUCT / "src"), **environment}, PRODUCT, ends
     )
 
 
@@ -151,7 +151,7 @@ def _fresh_frame(state: str, checks: int, **environment: str) -> Usage:
 
 def _dagster_home(folder: Path, our_storage: bool) -> dict[str, str]:
     """The environment of an instance with the project's settings, without or with its storage."""
-    settings = yaml.safe_load((PROJECT / "dagster.yaml").read_text())
+    settings = yaml.safe_load((PRODUCT / "dagster.yaml").read_text())
     if not our_storage:
         del settings["storage"]
     folder.mkdir()

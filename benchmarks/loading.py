@@ -38,7 +38,7 @@ from trainworthy.lifecycle.engine.training.state import Batches, Recipe, TrainDa
 from trainworthy.lifecycle.plan import Plan, make_plan
 from trainworthy.lifecycle.task import fit_preprocessing, load_task
 from trainworthy.lifecycle.use_case import UseCase, load_use_case
-from trainworthy.resources.settings import PROJECT
+from trainworthy.resources.settings import PRODUCT
 
 SIDE, CROP, PICTURE_BATCH = 72, 64, 32
 TARGETS = {"flights_wait": 0.02, "pictures_wait": 0.10}
@@ -61,7 +61,7 @@ def main() -> None:
     short = arguments(__doc__).parse_args().short
     begin(short)
     size = SHORT if short else WHOLE
-    use_case = load_use_case(PROJECT / "use_cases" / "flight_delays")
+    use_case = load_use_case(PRODUCT / "use_cases" / "flight_delays")
     contract = load_contract(use_case.contract_path)
     rows = labelled(contract, short, use_case.spec.dataset.version)
     figures = flights(size, use_case, contract, rows) | pictures(size)
@@ -177,7 +177,7 @@ class InTheLoop:
 def pictures(size: Size) -> dict[str, float]:
     """The wait for loaders, and for the loop's own decoding; rows a second of both, in rounds that take turns."""
     features, targets = encoded(size.pictures, 0)
-    rows = LoadedRows(decoded, PROJECT, features, targets, "cpu", usual_loaders(), seed=0, augment=cropped)
+    rows = LoadedRows(decoded, PRODUCT, features, targets, "cpu", usual_loaders(), seed=0, augment=cropped)
     an_epoch = size.pictures // PICTURE_BATCH
     steps = 2 * an_epoch
     plan = Plan(

@@ -35,7 +35,7 @@ from benchmarks.toy_project import new_toy, run_job
 from trainworthy.lifecycle.engine.preflight.run import run_battery
 from trainworthy.lifecycle.engine.preflight.subject import Subject
 from trainworthy.lifecycle.protocol.trial import Trial
-from trainworthy.resources.settings import PROJECT
+from trainworthy.resources.settings import PRODUCT
 
 PARTS = ("healthy", "planted", "held_back", "fresh_healthy", "fresh", "flights", "forecasts")
 FORECASTS = ("preflight_memory", "preflight_seconds")
@@ -190,7 +190,7 @@ def forecasts(short: bool) -> dict[str, float]:
     """
     for name in FORECASTS[-1:] if short else FORECASTS:
         command = [sys.executable, "-m", f"benchmarks.{name}", *(["--short"] if short else [])]
-        subprocess.run(command, cwd=PROJECT, check=True)
+        subprocess.run(command, cwd=PRODUCT, check=True)
     return {}
 
 

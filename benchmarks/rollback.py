@@ -26,7 +26,7 @@ from benchmarks.result import arguments, begin, finish, hardware
 from benchmarks.toy_project import commit, new_toy, run_job
 from trainworthy.lifecycle.promotion import log
 from trainworthy.resources.mlflow import Tracking
-from trainworthy.resources.settings import PROJECT
+from trainworthy.resources.settings import PRODUCT
 
 TARGETS = {"alias_seconds": 0.1, "cold_seconds": 10.0}
 # A model of another seed that is no worse within a wide margin takes the first one's place.
@@ -129,7 +129,7 @@ def cold_rollback(folder: Path, number: int) -> tuple[Usage, dict[str, float]]:
     champion = log.champion(log.read(state / "verdicts" / "toy.jsonl"))
     assert champion is not None
     assert (champion.action, champion.model_version) == ("rollback", "1")
-    with dg.DagsterInstance.from_config(str(PROJECT)) as instance:
+    with dg.DagsterInstance.from_config(str(PRODUCT)) as instance:
         (event,) = instance.fetch_observations(dg.AssetKey(["toy", "promotion"]), limit=1).records
     observed: Any = event.asset_observation
     return usage, {part: float(observed.metadata[f"rollback/{part}"].value) for part in PARTS}

@@ -30,7 +30,7 @@ from trainworthy.lifecycle.files.content import parquet_files
 from trainworthy.lifecycle.protocol.records import Cost, DatasetVersion, Provenance
 from trainworthy.lifecycle.storage.state import StateFolder
 from trainworthy.lifecycle.use_case import UseCase, load_use_case
-from trainworthy.resources.settings import PROJECT
+from trainworthy.resources.settings import PRODUCT
 
 TARGETS = {"cpu_seconds_1": 4.0, "peak_gb_30": 3.0, "cpu_per_row_30_over_1": 1.3}
 # A month's rows in the step that warms up: the contract asks for 20,000 in all.
@@ -89,14 +89,14 @@ def write_rows(source: Path, folder: Path, copies: int, every: int) -> None:
 def measured(folder: Path) -> dict[str, float]:
     """What one step in a fresh process took."""
     command = [sys.executable, "-m", "benchmarks.snapshot", "step", str(folder)]
-    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=PRODUCT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout.splitlines()[-1])
 
 
 def child(folder: Path) -> None:
     """The step in this process, after one on the first file alone, which loads what it imports."""
-    use_case = load_use_case(PROJECT / "use_cases" / "flight_delays")
+    use_case = load_use_case(PRODUCT / "use_cases" / "flight_delays")
     contract = load_contract(use_case.contract_path)
     with tempfile.TemporaryDirectory(dir=folder) as warm:
         (files := Path(warm, "files")).mkdir()

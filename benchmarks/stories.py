@@ -44,7 +44,7 @@ from trainworthy.lifecycle.spec.split import HashSplit, Shares, SplitSpec
 from trainworthy.lifecycle.tasks.binary import BINARY
 from trainworthy.lifecycle.tasks.probabilities import auc, log_loss
 from trainworthy.lifecycle.use_case import UseCase, load_use_case
-from trainworthy.resources.settings import PROJECT
+from trainworthy.resources.settings import PRODUCT
 from use_cases.flight_delays import dataset
 
 CLOCKS = {"as labelled": "UTC", "by its clock": "America/New_York"}
@@ -91,13 +91,13 @@ def main() -> None:
     parser.add_argument("stories", nargs="*", help=f"{', '.join(STORIES)}; all of them without it")
     asked = parser.parse_args()
     begin(asked.short)
-    use_case = load_use_case(PROJECT / "use_cases" / "flight_delays")
+    use_case = load_use_case(PRODUCT / "use_cases" / "flight_delays")
     contract = load_contract(use_case.contract_path)
     figures: dict[str, float] = {}
     with tempfile.TemporaryDirectory(prefix="stories-") as name:
         scratch = Path(name)
         v4, v12 = few(scratch) if asked.short else (published("v4"), published("v12"))
-        size, images = (SHORT, scratch) if asked.short else (WHOLE, PROJECT / "docs" / "images")
+        size, images = (SHORT, scratch) if asked.short else (WHOLE, PRODUCT / "docs" / "images")
         flights = Flights(use_case, contract, v4, v12, size, images)
         for name in asked.stories or STORIES:
             print(f"\n==== {name}", flush=True)

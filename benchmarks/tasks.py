@@ -48,7 +48,7 @@ from trainworthy.lifecycle.storage.records import FileRecordStore
 from trainworthy.lifecycle.storage.state import StateFolder
 from trainworthy.lifecycle.use_case import load_use_case
 from trainworthy.resources.dvc import DatasetStore
-from trainworthy.resources.settings import PROJECT
+from trainworthy.resources.settings import PRODUCT
 
 TARGETS = {"missed_share": 0.1, "wrong_cause_share": 0.25, "healthy_stopped": 0.0}
 SECONDS = 600
@@ -79,15 +79,15 @@ class Bench:
     def __init__(self, folder: Path) -> None:
         self.root, self.state, self.kept = folder / "project", folder / "state", folder / "kept"
         self.environment = {
-            **os.environ, "PYTHONPATH": str(PROJECT / "src"), "TRAINWORTHY_VAR": str(self.state),
+            **os.environ, "PYTHONPATH": str(PRODUCT / "src"), "TRAINWORTHY_VAR": str(self.state),
             "TRAINWORTHY_USE_CASES": str(self.root / "use_cases"),
         }  # fmt: skip
         self._rows: dict[str, Rows] = {}
         self._published_cases = 0
         skipped = shutil.ignore_patterns("__pycache__", "flights", "digits")
-        shutil.copytree(PROJECT / "data", self.root / "data", ignore=skipped)
-        shutil.copytree(PROJECT / "use_cases", self.root / "use_cases", ignore=shutil.ignore_patterns("__pycache__"))
-        shutil.copy(PROJECT / "dvc.yaml", self.root)
+        shutil.copytree(PRODUCT / "data", self.root / "data", ignore=skipped)
+        shutil.copytree(PRODUCT / "use_cases", self.root / "use_cases", ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copy(PRODUCT / "dvc.yaml", self.root)
         committed(self.root)
 
     def rows(self, name: str) -> Rows:
@@ -129,7 +129,7 @@ class Bench:
         command = job_command(f"experiment_{case.host}")
         try:
             done = subprocess.run(
-                command, env=self.environment, cwd=PROJECT, capture_output=True, timeout=SECONDS, check=False
+                command, env=self.environment, cwd=PRODUCT, capture_output=True, timeout=SECONDS, check=False
             )
         except subprocess.TimeoutExpired:
             return Ended(well=False)
@@ -168,7 +168,7 @@ class Bench:
 
     def _trainworthy(self, *words: str) -> None:
         command = [sys.executable, "-m", "trainworthy.pipeline.cli", *words]
-        done = subprocess.run(command, env=self.environment, cwd=PROJECT, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, env=self.environment, cwd=PRODUCT, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from benchmarks.process import Usage, run
-from trainworthy.resources.settings import PROJECT
+from trainworthy.resources.settings import PRODUCT
 
 # The run config that declares the first model.
 FIRST = '{"resources": {"intent": {"config": {"first_model": true}}}}'
@@ -18,7 +18,7 @@ FIRST = '{"resources": {"intent": {"config": {"first_model": true}}}}'
 def new_toy(folder: Path) -> dict[str, str]:
     """The project in <folder>/project, its state in <folder>/state; gives the environment that names both."""
     root = folder / "project"
-    shutil.copytree(PROJECT / "tests" / "toy", root, ignore=shutil.ignore_patterns("__pycache__", "toy_rows"))
+    shutil.copytree(PRODUCT / "tests" / "toy", root, ignore=shutil.ignore_patterns("__pycache__", "toy_rows"))
     committed(root)
     (folder / "first.yaml").write_text(FIRST)
     return {"TRAINWORTHY_VAR": str(folder / "state"), "TRAINWORTHY_USE_CASES": str(root / "use_cases")}
@@ -32,7 +32,7 @@ def job_command(job: str, *arguments: str) -> list[str]:
 
 def run_job(job: str, *arguments: str, **environment: str) -> Usage:
     """Run a job in a fresh process; it must end well."""
-    return run(job_command(job, *arguments), {**os.environ, "PYTHONPATH": str(PROJECT / "src"), **environment}, PROJECT)
+    return run(job_command(job, *arguments), {**os.environ, "PYTHONPATH": str(PRODUCT / "src"), **environment}, PRODUCT)
 
 
 def committed(root: Path) -> Path:

@@ -28,7 +28,7 @@ import numpy as np
 from benchmarks.process import run
 from benchmarks.result import arguments, begin, finish
 from benchmarks.toy_project import job_command
-from trainworthy.resources.settings import PROJECT
+from trainworthy.resources.settings import PRODUCT
 
 SINCE, VERSION, SHORT_VERSION = "51d800d", "v4", "v3"
 USE_CASE, STAGES = "flight_delays", ("smoke", "pilot", "full")
@@ -67,7 +67,7 @@ def main() -> None:
         folder = Path(name)
         with worktree(since, folder / "earlier") as earlier:
             before = trained(earlier, folder / "before", version)
-        now = trained(PROJECT, folder / "now", version)
+        now = trained(PRODUCT, folder / "now", version)
     print(f"{USE_CASE} on flights@{version}: {since} and this checkout")
     finish("unmoved", differences(before, now), TARGETS, short=given.short, zero_allowed=tuple(TARGETS))
 
@@ -75,7 +75,7 @@ def main() -> None:
 @contextlib.contextmanager
 def worktree(commit: str, folder: Path) -> Iterator[Path]:
     """The files of a commit in `folder`. Fails with git's words where the history does not hold it."""
-    git = ["git", "-C", str(PROJECT), "worktree"]
+    git = ["git", "-C", str(PRODUCT), "worktree"]
     subprocess.run([*git, "add", "--quiet", "--detach", str(folder), commit], check=True)
     try:
         yield folder

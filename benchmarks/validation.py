@@ -28,7 +28,7 @@ from trainworthy.lifecycle.contract.model import Contract
 from trainworthy.lifecycle.contract.read import load_contract
 from trainworthy.lifecycle.contract.rule import Rule, within
 from trainworthy.lifecycle.files.content import parquet_files
-from trainworthy.resources.settings import PROJECT
+from trainworthy.resources.settings import PRODUCT
 
 CONTRACT = Path(__file__).with_name("validation_contract.yaml")
 FLIGHTS = 336_776
@@ -76,7 +76,7 @@ def write_rows(source: Path, folder: Path, rows: int) -> None:
 def measured(engine: str, folder: Path) -> dict[str, float]:
     """CPU seconds and peak bytes of one engine in a fresh process, and how many rules failed."""
     command = [sys.executable, "-m", "benchmarks.validation", "engine", engine, str(folder)]
-    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=PRODUCT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout.splitlines()[-1])
 

@@ -24,7 +24,7 @@ from trainworthy.pipeline.retraining import new_version_sensor, weekly_schedule
 from trainworthy.pipeline.validation import daily_schedule, validating_sensor
 from trainworthy.resources.launcher import Launcher
 from trainworthy.resources.mlflow import Tracking
-from trainworthy.resources.settings import PACKAGES, PROJECT, read_settings, use_case_folders
+from trainworthy.resources.settings import PRODUCT, Settings, read_settings, use_case_folders
 from trainworthy.resources.workspace import Intent, Workspace
 
 
@@ -56,9 +56,10 @@ def load_all() -> tuple[list[UseCase], list[UseCaseError]]:
 
     Settings that are wrong end the command with one clear message.
     """
-    _tell_unread_settings()
     try:
-        folders = use_case_folders(read_settings())
+        settings = read_settings()
+        _tell_unread_settings(settings)
+        folders = use_case_folders(settings)
     except SettingsError as error:
         # click shows this as one message without a traceback, exit code 1.
         raise click.ClickException(str(error)) from None
@@ -72,12 +73,13 @@ def load_all() -> tuple[list[UseCase], list[UseCaseError]]:
     return loaded, broken
 
 
-def _tell_unread_settings() -> None:
+def _tell_unread_settings(settings: Settings) -> None:
     """Say so where Dagster works without dagster.yaml: it has sent its notice about telemetry by then, and goes on."""
     if os.environ.get("DAGSTER_HOME") or Path("dagster.yaml").is_file():
         return
-    installed = f"cp {shlex.quote(str(PACKAGES / 'dagster.yaml'))} {shlex.quote(str(PROJECT))}"
-    fix = f"cd {PROJECT}" if PROJECT == PACKAGES else installed
+    project = shlex.quote(str(settings.project))
+    there = (settings.project / "dagster.yaml").is_file()
+    fix = f"cd {project}" if there else f"cp {shlex.quote(str(PRODUCT / 'dagster.yaml'))} {project}"
     click.echo(
         f"Warning: there is no dagster.yaml in {Path.cwd()}, where Dagster looks for it: this run will be in no "
         f"history, and Dagster's own telemetry is on\n  fix: {fix}, or name its folder in DAGSTER_HOME",

@@ -6,10 +6,10 @@ import json
 from typing import Any
 
 from trainworthy.lifecycle.spec.use_case import UseCaseSpec
-from trainworthy.resources.settings import PROJECT
+from trainworthy.resources.settings import PRODUCT
 
 # What `trainworthy schema` prints, committed, so that editors find it: tests hold both equal.
-COMMITTED = PROJECT / "docs" / "schema" / "use_case.schema.json"
+COMMITTED = PRODUCT / "docs" / "schema" / "use_case.schema.json"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 

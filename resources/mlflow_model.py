@@ -19,7 +19,7 @@ from trainworthy.lifecycle.contract.model import Column, Contract
 from trainworthy.lifecycle.contract.rule import never_null
 from trainworthy.lifecycle.golden import file_columns, read_golden
 from trainworthy.lifecycle.identity import DECIDING_PACKAGES
-from trainworthy.resources.settings import IMPORTED_FROM, PACKAGES
+from trainworthy.resources.settings import IMPORTED_FROM, PRODUCT
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,7 +48,7 @@ def save_pyfunc(path: Path, artifact: Path, contract: Contract | None = None) ->
     with tempfile.TemporaryDirectory() as folder:
         mlflow.pyfunc.save_model(
             str(path),
-            python_model=str(PACKAGES / "resources" / "served_model.py"),
+            python_model=str(PRODUCT / "resources" / "served_model.py"),
             artifacts={"artifact": str(artifact)},
             code_paths=[str(_loader(Path(folder)))],
             pip_requirements=[f"{name}=={metadata.version(name).split('+')[0]}" for name in needed],
@@ -111,7 +111,7 @@ def _as_data(path: Path) -> str:
 def _loader(folder: Path) -> Path:
     """trainworthy/ with lifecycle alone, made in the folder: MLflow keeps a copy beside the model, by its name."""
     made = folder / "trainworthy"
-    shutil.copytree(PACKAGES / "lifecycle", made / "lifecycle", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(PRODUCT / "lifecycle", made / "lifecycle", ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("__init__.py", "earlier_name.py"):
         shutil.copy(IMPORTED_FROM / "trainworthy" / name, made)
     return made

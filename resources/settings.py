@@ -1,5 +1,7 @@
-"""Where things live: three environment variables, and the folders they default to.
+"""Where things live: four environment variables, and the folders they default to.
 
+TRAINWORTHY_PROJECT    the project: use cases, dataset versions, settings; default the nearest folder with use_cases/,
+                       from the working directory upwards
 TRAINWORTHY_VAR        the state folder; default var/ of the project
 TRAINWORTHY_USE_CASES  folders of use cases, separated like PATH; default use_cases/
 TRAINWORTHY_DURABLE    a folder on storage that outlives this machine, for copies of checkpoints; default none
@@ -10,7 +12,8 @@ TRAINWORTHY_DAGSTER_URL   where people open Dagster's UI; default http://127.0.0
 TRAINWORTHY_MLFLOW_URL    where people open MLflow's UI; default the server of MLFLOW_TRACKING_URI, else
                           http://127.0.0.1:5000
 
-The project is the checkout; of an installed Trainworthy it is the folder where a command starts.
+Outside of any project a checkout's own is meant; of an installed Trainworthy the working directory, where
+`trainworthy new` makes use_cases/.
 """
 
 from __future__ import annotations
@@ -22,11 +25,11 @@ from urllib.parse import urlsplit
 
 from trainworthy.lifecycle.errors import SettingsError, did_you_mean
 
-# Where the packages lie: the checkout, or trainworthy/ in site-packages.
-PACKAGES = Path(__file__).resolve().parent.parent
+# Where Trainworthy's own packages lie: the checkout, or trainworthy/ in site-packages.
+PRODUCT = Path(__file__).resolve().parent.parent
 # What trainworthy is imported from: the checkout's src/, or site-packages.
 IMPORTED_FROM = Path(__file__).absolute().parents[2]
-PROJECT = PACKAGES if (PACKAGES / "pyproject.toml").is_file() else Path.cwd()
+PROJECT, USE_CASES = "TRAINWORTHY_PROJECT", "TRAINWORTHY_USE_CASES"
 DURABLE = "TRAINWORTHY_DURABLE"
 DAGSTER_URL, MLFLOW_URL = "TRAINWORTHY_DAGSTER_URL", "TRAINWORTHY_MLFLOW_URL"
 
@@ -35,6 +38,7 @@ DAGSTER_URL, MLFLOW_URL = "TRAINWORTHY_DAGSTER_URL", "TRAINWORTHY_MLFLOW_URL"
 class Settings:
     """Resolved folders."""
 
+    project: Path
     var: Path
     use_cases: tuple[Path, ...]
     prices: Path
@@ -42,23 +46,41 @@ class Settings:
 
 
 def read_settings() -> Settings:
-    """Settings from the environment. Raises SettingsError if a folder of use cases does not exist.
+    """Settings from the environment. Raises SettingsError if the project or a folder of use cases does not exist.
 
-    The project of an installed Trainworthy need not have one yet: `trainworthy new` makes it.
+    A team's project need not have use_cases/ yet: `trainworthy new` makes it.
     """
-    var = Path(os.environ.get("TRAINWORTHY_VAR") or PROJECT / "var").resolve()
-    named = os.environ.get("TRAINWORTHY_USE_CASES")
-    folders = [Path(part) for part in named.split(os.pathsep) if part] if named else [PROJECT / "use_cases"]
+    project = project_folder()
+    named = os.environ.get(USE_CASES)
+    folders = [Path(part) for part in named.split(os.pathsep) if part] if named else [project / "use_cases"]
     for folder in folders:
-        if not folder.is_dir() and (named or PROJECT == PACKAGES):
-            fix = "name existing folders in TRAINWORTHY_USE_CASES"
+        if not folder.is_dir() and (named or project == PRODUCT):
+            fix = f"name existing folders in {USE_CASES}"
             raise SettingsError("the folder of use cases does not exist", value=str(folder), fix=fix)
     return Settings(
-        var=var,
+        project=project,
+        var=state_folder(project),
         use_cases=tuple(folder.resolve() for folder in folders),
-        prices=own if (own := PROJECT / "prices.yaml").is_file() else PACKAGES / "prices.yaml",
+        prices=own if (own := project / "prices.yaml").is_file() else PRODUCT / "prices.yaml",
         durable=_durable(),
     )
+
+
+def project_folder() -> Path:
+    """The project, resolved. Raises SettingsError if TRAINWORTHY_PROJECT names no folder."""
+    here, named = Path.cwd(), os.environ.get(PROJECT)
+    if named:
+        if not Path(named).is_dir():
+            fix = f"name an existing folder in {PROJECT}, or unset it and work inside the project"
+            raise SettingsError("the folder of the project does not exist", value=named, fix=fix)
+        return Path(named).resolve()
+    outside = PRODUCT if (PRODUCT / "pyproject.toml").is_file() else here
+    return next((folder for folder in (here, *here.parents) if (folder / "use_cases").is_dir()), outside)
+
+
+def state_folder(project: Path) -> Path:
+    """The state folder, resolved; it need not be there."""
+    return Path(os.environ.get("TRAINWORTHY_VAR") or project / "var").resolve()
 
 
 def _durable() -> Path | None:

@@ -10,7 +10,7 @@ from trainworthy.lifecycle.errors import SettingsError, TrainworthyError
 from trainworthy.lifecycle.protocol.checks import CheckResult
 from trainworthy.pipeline.doctor import copies, machine, ports, project, sensitive, stores
 from trainworthy.pipeline.doctor.project import in_short, refused
-from trainworthy.resources.settings import PROJECT, Settings, read_settings
+from trainworthy.resources.settings import Settings, project_folder, read_settings, state_folder
 
 Check = Callable[[Settings], Iterator[CheckResult]]
 SIGNS = {"pass": "✓", "not_applicable": "-", "insufficient": "!"}
@@ -51,8 +51,18 @@ def settings_there() -> tuple[Settings, CheckResult | None]:
     try:
         return read_settings(), None
     except SettingsError as error:
-        var = Path(os.environ.get("TRAINWORTHY_VAR") or PROJECT / "var").resolve()
-        return Settings(var=var, use_cases=(), prices=PROJECT / "prices.yaml"), refused("settings", error)
+        project = _project_or_here()
+        return (
+            Settings(project=project, var=state_folder(project), use_cases=(), prices=project / "prices.yaml"),
+            refused("settings", error),
+        )
+
+
+def _project_or_here() -> Path:
+    try:
+        return project_folder()
+    except SettingsError:
+        return Path.cwd()
 
 
 def examined(check: Check, settings: Settings) -> list[CheckResult]:

@@ -15,7 +15,7 @@ from trainworthy.lifecycle.errors import NotifierError, did_you_mean
 from trainworthy.lifecycle.protocol.checks import CheckResult, holds
 from trainworthy.lifecycle.storage.state import LEAST_FREE_BYTES
 from trainworthy.resources.notifier import WEBHOOK, webhook
-from trainworthy.resources.settings import DURABLE, PACKAGES, PROJECT, Settings
+from trainworthy.resources.settings import DAGSTER_URL, DURABLE, MLFLOW_URL, PRODUCT, PROJECT, USE_CASES, Settings
 
 PYTHONS = ((3, 11), (3, 14))
 # The demo leaves 0.2 GB and needs about as much again while it runs; a dataset version is kept three times.
@@ -24,7 +24,7 @@ COMFORTABLE_FREE_GB = 3.0
 GPU = Path("/dev/nvidiactl")
 # As in lifecycle/worker.py, which takes a third of a second to import.
 SPOT_NOTICE = "TRAINWORTHY_SPOT_NOTICE"
-VARIABLES = ("TRAINWORTHY_VAR", "TRAINWORTHY_USE_CASES", DURABLE, SPOT_NOTICE, WEBHOOK)
+VARIABLES = (PROJECT, "TRAINWORTHY_VAR", USE_CASES, DURABLE, DAGSTER_URL, MLFLOW_URL, SPOT_NOTICE, WEBHOOK)
 
 
 def python(settings: Settings) -> Iterator[CheckResult]:
@@ -50,14 +50,14 @@ def packages(settings: Settings) -> Iterator[CheckResult]:
             wrong.append(f"{requirement} (found {found or 'none'})")
     evidence = f"wrong or missing: {', '.join(wrong)}" if wrong else f"all {len(declared)} dependencies are in range"
     yield holds("packages", not wrong, evidence=evidence, fix="make setup")
-    yield from _exact_versions(PROJECT / "constraints.txt")
+    yield from _exact_versions(PRODUCT / "constraints.txt")
     yield from _torch()
 
 
 def _dependencies() -> list[str]:
     """As pyproject.toml has them, which an editable install may be older than; an installed Trainworthy has none."""
-    declared = PROJECT / "pyproject.toml"
-    if PROJECT != PACKAGES:
+    declared = PRODUCT / "pyproject.toml"
+    if not declared.is_file():
         return metadata.requires("trainworthy") or []
     return tomllib.loads(declared.read_text(encoding="utf-8"))["project"]["dependencies"]
 
@@ -117,10 +117,10 @@ def environment(settings: Settings) -> Iterator[CheckResult]:
     home = os.environ.get("DAGSTER_HOME")
     if home and not (Path(home) / "dagster.yaml").is_file():
         told.append((f"DAGSTER_HOME names a folder without dagster.yaml: {home}", "unset DAGSTER_HOME"))
-    elif home and Path(home).resolve() != PROJECT:
+    elif home and Path(home).resolve() != settings.project:
         told.append((f"DAGSTER_HOME is set: Dagster follows {home}/dagster.yaml", "unset it to use the project's"))
-    elif not home and Path.cwd() != PROJECT:
-        told.append((f"Dagster's bare commands read dagster.yaml of {Path.cwd()}", f"cd {PROJECT}"))
+    elif not home and Path.cwd() != settings.project:
+        told.append((f"Dagster's bare commands read dagster.yaml of {Path.cwd()}", f"cd {settings.project}"))
     for problem, fix in told:
         yield CheckResult(name="environment", status="fail", severity="warning", evidence=problem, fix=fix)
     if not told:

@@ -12,7 +12,7 @@ import psutil
 from trainworthy.lifecycle.protocol.checks import CheckResult, holds
 from trainworthy.pipeline.doctor.ports import command_of
 from trainworthy.pipeline.doctor.stores import dagster_folder
-from trainworthy.resources.settings import PROJECT, Settings
+from trainworthy.resources.settings import Settings
 from trainworthy.resources.stuck_runs import end_stuck_run, leaked_slots, stuck_runs
 
 FIX = "trainworthy doctor --fix"
@@ -24,7 +24,7 @@ def instance_of(settings: Settings) -> Iterator[dg.DagsterInstance | None]:
     if not (dagster_folder(settings) / "history" / "runs.db").is_file():
         yield None
         return
-    with dg.DagsterInstance.from_config(str(PROJECT)) as instance:
+    with dg.DagsterInstance.from_config(str(settings.project)) as instance:
         yield instance
 
 

@@ -25,7 +25,7 @@ from trainworthy.lifecycle.storage.state import StateFolder
 from trainworthy.lifecycle.use_case import load_use_case
 from trainworthy.pipeline.doctor.project import in_short, refused
 from trainworthy.resources.mlflow_folder import champion_alias, settle, written_for
-from trainworthy.resources.settings import PROJECT, Settings, use_case_folders
+from trainworthy.resources.settings import Settings, use_case_folders
 
 # MLflow asks a server that does not answer for minutes; importing it takes 2 s, several on a busy machine.
 SERVER_SECONDS = 30.0
@@ -57,7 +57,7 @@ def dagster_store(settings: Settings) -> Iterator[CheckResult]:
     folder = dagster_folder(settings)
     known = revisions("dagster", "_core/storage/alembic/versions")
     for name in ("history/runs.db", "history/runs/index.db", "schedules/schedules.db"):
-        migrate = f"DAGSTER_HOME={shlex.quote(str(PROJECT))} dagster instance migrate"
+        migrate = f"DAGSTER_HOME={shlex.quote(str(settings.project))} dagster instance migrate"
         fix = f"{migrate}; if that fails, move {folder} away: history is lost"
         yield schema_check(f"dagster {Path(name).name}", folder / name, known, fix)
 

@@ -25,7 +25,7 @@ from trainworthy.pipeline.scaffold.request import Request
 from trainworthy.pipeline.scaffold.stage_text import with_stage
 from trainworthy.pipeline.scaffold.target import FoundTarget
 from trainworthy.pipeline.schema import COMMITTED
-from trainworthy.resources.settings import PROJECT, Settings
+from trainworthy.resources.settings import PRODUCT, Settings
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -117,7 +117,7 @@ def _question(found: Found) -> str:
 
 def _schema_path(folder: Path) -> str | None:
     """The schema for editors, relative to the use case; None where the use case lies outside of its checkout."""
-    inside = folder.is_relative_to(PROJECT) and COMMITTED.is_file()
+    inside = folder.is_relative_to(PRODUCT) and COMMITTED.is_file()
     return os.path.relpath(COMMITTED, folder) if inside else None
 
 

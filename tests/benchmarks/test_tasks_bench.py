@@ -59,7 +59,7 @@ from benchmarks.tasks_texts import (
     topics_moved,
 )
 from trainworthy.lifecycle.protocol.checks import CheckResult
-from trainworthy.resources.settings import PROJECT
+from trainworthy.resources.settings import PRODUCT
 
 TABLE = pd.DataFrame({"picture": range(10), "sheet": [0, 0, 1, 1, 2, 2, 3, 3, 4, 4], "digit": range(10)})
 ROWS = Rows(TABLE, {"training": TABLE.index[:6], "validation": TABLE.index[6:8], "benchmark": TABLE.index[8:]})
@@ -87,7 +87,7 @@ def test_each_kind_has_mistakes_of_rows_and_code_and_healthy_variants():
 @pytest.mark.parametrize("name", [name for name, host in HOSTS.items() if host.made is None or host.files])
 def test_every_change_finds_its_place_in_the_files_of_its_host(name):
     host = HOSTS[name]
-    folder = host.files or PROJECT / "use_cases" / name
+    folder = host.files or PRODUCT / "use_cases" / name
     for case in (case for case in (*PLANTED, *HEALTHY) if case.host == name):
         texts = {path.name: path.read_text() for path in folder.iterdir() if path.is_file()}
         for file, old, new in (*host.changes, *case.changes):

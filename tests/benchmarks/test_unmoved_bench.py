@@ -47,7 +47,7 @@ def test_an_earlier_tree_is_asked_by_the_names_that_it_knows(tmp_path):
 def test_a_worktree_holds_the_commit_and_is_gone_afterwards(tmp_path, monkeypatch):
     (root := tmp_path / "root").mkdir()
     (root / "code.py").write_text("1")
-    monkeypatch.setattr(unmoved, "PROJECT", committed(root))
+    monkeypatch.setattr(unmoved, "PRODUCT", committed(root))
     (root / "code.py").write_text("2")
     with unmoved.worktree("HEAD", tmp_path / "earlier") as tree:
         assert (tree / "code.py").read_text() == "1"

@@ -182,7 +182,7 @@ def test_doctor_state_folder_that_cannot_be_made_or_written_fails(place):
     assert not (place / "state").exists()
     (place / "file").touch()
     for var in (place / "file", place / "file" / "state"):
-        settings = Settings(var=var, use_cases=(), prices=ROOT / "prices.yaml")
+        settings = Settings(project=ROOT, var=var, use_cases=(), prices=ROOT / "prices.yaml")
         only(stores.state_folder, "✗ state folder", str(var), settings=settings)
 
 
@@ -254,7 +254,7 @@ def test_doctor_folder_of_use_cases_that_is_empty_or_missing_fails(place, monkey
 
 def test_doctor_prices_that_are_old_or_broken_are_told(place):
     prices = place / "prices.yaml"
-    settings = Settings(var=place / "state", use_cases=(), prices=prices)
+    settings = Settings(project=place, var=place / "state", use_cases=(), prices=prices)
     only(project.prices, "✗ prices", "prices.yaml is missing", settings=settings)
     prices.write_text("dated: 2001-01-01\nskus: {a: {usd_per_hour: 1}}\n")
     only(project.prices, "! prices", "2001-01-01", settings=settings)
@@ -268,7 +268,7 @@ def test_doctor_code_that_no_commit_holds_is_a_warning(place, monkeypatch):
     monkeypatch.undo()
     folder = place / "project" / "use_cases" / "toy"
     (folder / "notes.py").touch()
-    settings = Settings(var=place, use_cases=(folder.parent,), prices=place)
+    settings = Settings(project=place, var=place, use_cases=(folder.parent,), prices=place)
     only(project.git, "! git toy: commit", "not in it: use_cases/toy/notes.py", "git commit", settings=settings)
     shutil.rmtree(place / "project" / ".git")
     only(project.git, "in no git repository", "git init", settings=settings)

@@ -17,9 +17,9 @@ from trainworthy.lifecycle.lineage import declared_sections
 from trainworthy.lifecycle.protocol.records import STEPS
 from trainworthy.lifecycle.storage.state import StateFolder
 from trainworthy.lifecycle.use_case import load_use_case
-from trainworthy.resources.settings import PROJECT
+from trainworthy.resources.settings import PRODUCT
 
-TOY = PROJECT / "tests" / "toy" / "use_cases" / "toy"
+TOY = PRODUCT / "tests" / "toy" / "use_cases" / "toy"
 RULES = (
     make_rule("low.range", "range", ("low",), bound=NO_ROW, minimum=0),
     make_rule("../odd name", "unique", ("code",), bound=NO_ROW),
