@@ -31,8 +31,8 @@ from trainworthy.lifecycle.protocol.records import (
     VerdictBody,
 )
 from trainworthy.lifecycle.use_case import UseCase
+from trainworthy.pipeline.build import load_all
 from trainworthy.pipeline.console import console
-from trainworthy.pipeline.definitions import load_all
 from trainworthy.resources.launcher import Launcher
 from trainworthy.resources.mlflow import TrackedRun, Tracking
 from trainworthy.resources.workspace import Intent, Workspace

@@ -12,8 +12,8 @@ TRAINWORTHY_DAGSTER_URL   where people open Dagster's UI; default http://127.0.0
 TRAINWORTHY_MLFLOW_URL    where people open MLflow's UI; default the server of MLFLOW_TRACKING_URI, else
                           http://127.0.0.1:5000
 
-Outside of any project a checkout's own is meant; of an installed Trainworthy the working directory, where
-`trainworthy new` makes use_cases/.
+Outside of any project it is DAGSTER_HOME, if that has use_cases/ (a service starts anywhere), else a checkout's own;
+of an installed Trainworthy the working directory, where `trainworthy new` makes use_cases/.
 """
 
 from __future__ import annotations
@@ -75,7 +75,23 @@ def project_folder() -> Path:
             raise SettingsError("the folder of the project does not exist", value=named, fix=fix)
         return Path(named).resolve()
     outside = PRODUCT if (PRODUCT / "pyproject.toml").is_file() else here
-    return next((folder for folder in (here, *here.parents) if (folder / "use_cases").is_dir()), outside)
+    home = Path(os.environ.get("DAGSTER_HOME") or outside).resolve()
+    return next((folder for folder in (here, *here.parents, home) if (folder / "use_cases").is_dir()), outside)
+
+
+def choose_project(folder: Path) -> None:
+    """Work on this project from here on, in this process and those that it starts.
+
+    Raises SettingsError if it is no folder, or TRAINWORTHY_PROJECT names another.
+    """
+    if not folder.is_dir():
+        fix = "name the folder with use_cases/, as Path(__file__).parent"
+        raise SettingsError("the folder of the project does not exist", value=str(folder), fix=fix)
+    chosen, before = folder.resolve(), project_folder()
+    if os.environ.get(PROJECT) and before != chosen:
+        fix = f"unset {PROJECT}, or let it name the second; each project needs a process of its own"
+        raise SettingsError("two projects in one process", value=[str(before), str(chosen)], fix=fix)
+    os.environ[PROJECT] = str(chosen)
 
 
 def state_folder(project: Path) -> Path:

@@ -11,7 +11,7 @@ from toy_project import ROOT
 from trainworthy.lifecycle.errors import Problem, UseCaseError
 from trainworthy.lifecycle.protocol.records import STEPS
 from trainworthy.lifecycle.use_case import load_use_case
-from trainworthy.pipeline.definitions import build_defs, load_all
+from trainworthy.pipeline.build import build_defs, load_all
 
 HEAVY = ("torch", "mlflow", "great_expectations", "dvc", "pandas", "numpy", "sklearn", "pyarrow", "matplotlib")
 

@@ -4,7 +4,7 @@ import pytest
 
 from trainworthy.lifecycle.protocol.records import STEPS
 from trainworthy.lifecycle.use_case import load_use_case
-from trainworthy.pipeline.definitions import build_defs
+from trainworthy.pipeline.build import build_defs
 from trainworthy.resources.mlflow import Tracking
 
 # An experiment's steps end with the last stage.

@@ -15,7 +15,7 @@ from trainworthy.lifecycle.promotion import log
 from trainworthy.lifecycle.protocol.records import DatasetVersion, Verdict
 from trainworthy.lifecycle.storage.records import record_sha256
 from trainworthy.lifecycle.use_case import load_use_case
-from trainworthy.pipeline.definitions import build_defs
+from trainworthy.pipeline.build import build_defs
 from trainworthy.pipeline.retraining import new_version_sensor, weekly_schedule
 
 

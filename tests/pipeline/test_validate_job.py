@@ -19,7 +19,7 @@ from webhook_receiver import receiving
 from trainworthy.lifecycle.alert import read_told
 from trainworthy.lifecycle.files.versions import versions_path
 from trainworthy.lifecycle.use_case import load_use_case
-from trainworthy.pipeline.definitions import build_defs
+from trainworthy.pipeline.build import build_defs
 from trainworthy.pipeline.validation import daily_schedule, validating_sensor
 
 LATENCY = "slaProperties: [{property: latency, value: 50, unit: y, element: toy_rows.when}]\n"

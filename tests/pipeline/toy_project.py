@@ -138,7 +138,7 @@ class Toy:
         environment: Mapping[str, str],
     ) -> Done:
         """Execute in this process a job of the definitions that the bare command would load."""
-        from trainworthy.pipeline.definitions import build_defs, load_all
+        from trainworthy.pipeline.build import build_defs, load_all
 
         run_id, success = "", False
         with (

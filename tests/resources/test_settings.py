@@ -12,8 +12,8 @@ from trainworthy.resources.settings import PRODUCT, dagster_url, mlflow_url, rea
 @pytest.fixture
 def elsewhere(monkeypatch, tmp_path) -> Path:
     """A working directory outside of any project, and an environment that names none."""
-    for name in ("PROJECT", "VAR", "USE_CASES"):
-        monkeypatch.delenv(f"TRAINWORTHY_{name}", raising=False)
+    for name in ("TRAINWORTHY_PROJECT", "TRAINWORTHY_VAR", "TRAINWORTHY_USE_CASES", "DAGSTER_HOME"):
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
     return tmp_path.resolve()
 
@@ -46,6 +46,14 @@ def test_project_outside_of_any_is_the_working_directory_of_an_installed_copy(el
     settings = read_settings()
     assert (settings.project, settings.use_cases) == (elsewhere, (elsewhere / "use_cases",))
     assert settings.prices == installed / "prices.yaml"
+
+
+def test_project_outside_of_any_is_that_of_dagster_home(elsewhere, monkeypatch):
+    (elsewhere / "team" / "use_cases").mkdir(parents=True)
+    (elsewhere / "other").mkdir()
+    monkeypatch.chdir(elsewhere / "other")
+    monkeypatch.setenv("DAGSTER_HOME", str(elsewhere / "team"))
+    assert read_settings().project == elsewhere / "team"
 
 
 def test_project_that_is_no_folder_is_refused(elsewhere, monkeypatch):
