@@ -5,7 +5,6 @@ A value that is not finite is shown as such, never rounded into something that l
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from typing import Any
@@ -55,7 +54,7 @@ def figure(value: float) -> str:
 
 
 def plain(value: Any) -> str:
-    """A value of any type: true and false in words, floats in at most five digits, lists by comma, the rest as JSON."""
+    """A value of any type: true and false in words, floats in at most five digits, lists and mappings by comma."""
     if value is None:
         return "–"
     if isinstance(value, bool):
@@ -66,7 +65,9 @@ def plain(value: Any) -> str:
         return _digits(value) if math.isfinite(value) else NOT_FINITE
     if isinstance(value, list | tuple):
         return ", ".join(map(plain, value)) or "–"
-    return value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)
+    if isinstance(value, dict):
+        return ", ".join(f"{words(str(name))} {plain(item)}" for name, item in value.items()) or "–"
+    return str(value)
 
 
 def estimate(value: Estimate, sign: bool = False) -> str:

@@ -41,6 +41,8 @@ from trainworthy.lifecycle.wording import metric_name, stage_metric_name, words
 # A table of more rows than this is read in the record, not in a report.
 MAX_ROWS = 200
 MAX_DETAILS = 20
+# A table of more columns than this is wider than a sheet of A4: its rows are shown as lists.
+MAX_COLUMNS = 8
 _FIRST_KEYS = ("rule", "slice", "column", "status", "observed", "threshold")
 
 
@@ -197,9 +199,14 @@ def failing_first(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 
 def keys_of(rows: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The keys of a check's rows: what a row is about, what was found, then the others in the order of first use."""
-    keys = list(dict.fromkeys(key for row in rows for key in row))
+    """The keys with a value in a check's rows: what a row is about, what was found, then in the order of first use."""
+    keys = list(dict.fromkeys(key for row in rows for key in values_of(row)))
     return [*(key for key in _FIRST_KEYS if key in keys), *(key for key in keys if key not in _FIRST_KEYS)]
+
+
+def values_of(row: Mapping[str, Any]) -> dict[str, Any]:
+    """What a check's row holds; keys without a value are left out."""
+    return {key: value for key, value in row.items() if value is not None and value not in ("", (), [], {})}
 
 
 def not_reached(records: Records) -> list[Step]:
