@@ -7,7 +7,8 @@ MODULE` it notes the module alone, which is the location's name as well: workspa
 from __future__ import annotations
 
 import dagster as dg
-from dagster._core.code_pointer import ModuleCodePointer
+
+from trainworthy.resources.dagster_private import DagsterPrivateError
 
 # What Dagster itself puts on a run that is launched.
 REPOSITORY_TAG = ".dagster/repository"
@@ -15,9 +16,19 @@ REPOSITORY_TAG = ".dagster/repository"
 
 def show_in_location(context: dg.AssetExecutionContext) -> None:
     """Tag the run with its location, unless Dagster has: it was launched, or its module is not known."""
-    run = context.run
-    if run.remote_job_origin is not None or run.job_code_origin is None or REPOSITORY_TAG in run.tags:
-        return
-    pointer = run.job_code_origin.repository_origin.code_pointer
-    if isinstance(pointer, ModuleCodePointer):
-        context.instance.add_run_tags(run.run_id, {REPOSITORY_TAG: f"__repository__@{pointer.module}"})
+    module = None if REPOSITORY_TAG in context.run.tags else module_of(context.run)
+    if module is not None:
+        context.instance.add_run_tags(context.run.run_id, {REPOSITORY_TAG: f"__repository__@{module}"})
+
+
+def module_of(run: dg.DagsterRun) -> str | None:
+    """The module of a run that was not launched; None of any other, and where Dagster does not say."""
+    try:
+        from trainworthy.resources.dagster_private import ModuleCodePointer
+
+        if run.remote_job_origin is not None or run.job_code_origin is None:
+            return None
+        pointer = run.job_code_origin.repository_origin.code_pointer
+        return pointer.module if isinstance(pointer, ModuleCodePointer) else None
+    except (DagsterPrivateError, AttributeError):
+        return None

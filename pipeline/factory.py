@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import dagster as dg
-from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition as UnresolvedAssetJob
 
 from trainworthy.assets.announce import announcing_hooks
 from trainworthy.assets.dataset import dataset_asset
@@ -18,6 +19,9 @@ from trainworthy.assets.training import stage_assets
 from trainworthy.lifecycle.protocol.records import STEPS, Step
 from trainworthy.lifecycle.run_config import run_config
 from trainworthy.lifecycle.use_case import UseCase
+
+if TYPE_CHECKING:
+    from trainworthy.resources.dagster_private import UnresolvedAssetJobDefinition as UnresolvedAssetJob
 
 # Name, intent, last step, description.
 JOBS: tuple[tuple[str, str, Step, str], ...] = (

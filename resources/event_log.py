@@ -5,19 +5,33 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-from dagster._core.event_api import EventHandlerFn
-from dagster._core.storage.event_log.sqlite.sqlite_event_log import (
-    SqliteEventLogStorage,
-    SqliteEventLogStorageWatchdog,
-)
-from dagster._core.storage.sqlite import SQLITE_BUSY_TIMEOUT_SECONDS
 from sqlalchemy import Connection, Engine, create_engine
 from watchdog.events import FileSystemEvent
 from watchdog.observers import Observer
 
+from trainworthy.resources.dagster_private import (
+    SQLITE_BUSY_TIMEOUT_SECONDS,
+    SqliteEventLogStorage,
+    SqliteEventLogStorageWatchdog,
+)
+
+if TYPE_CHECKING:
+    from trainworthy.resources.dagster_private import EventHandlerFn, EventLogStorage
+
 # The index and the runs in progress; a process that serves the UI reads many more, one after the other.
 KEPT_OPEN = 4
+# What this file uses of Dagster's event log, beside what it imports.
+USED = (
+    *("_base_dir", "_connect", "_db_lock", "_initialized_dbs", "_obs", "_watchers"),
+    *("conn_string_for_shard", "dispose", "path_for_shard"),
+)
+
+
+def fits(stock: EventLogStorage) -> bool:
+    """True if the event log that Dagster made has all parts by which its files can be kept open."""
+    return all(hasattr(stock, name) for name in USED) and hasattr(SqliteEventLogStorageWatchdog, "_process_log")
 
 
 class KeptOpenEventLog(SqliteEventLogStorage):
@@ -25,7 +39,7 @@ class KeptOpenEventLog(SqliteEventLogStorage):
 
     Dagster opens and closes a file about five times an event, and SQLite writes its journal back at
     every last close. Eight assets with 24 checks on a busy machine: 2.7 CPU s and 8.3 s so, 1.6 and 1.7
-    kept open. Each event is still committed by itself. If Dagster renames `_connect`, this is only slower.
+    kept open. Each event is still committed by itself.
     """
 
     def __init__(self, base_dir: str) -> None:
@@ -78,7 +92,8 @@ class _JournalWatchdog(SqliteEventLogStorageWatchdog):
         self, storage: SqliteEventLogStorage, run_id: str, callback: EventHandlerFn, cursor: str | None
     ) -> None:
         super().__init__(storage, run_id, callback, cursor)
-        self._patterns = [self._log_path, f"{self._log_path}-wal"]
+        log = storage.path_for_shard(run_id)
+        self._patterns = [log, f"{log}-wal"]
 
     def on_modified(self, event: FileSystemEvent) -> None:
         self._process_log()

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import fcntl
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from dagster._core.storage.sqlite_storage import DagsterSqliteStorage
-from dagster._serdes import ConfigurableClassData
 
 from trainworthy.lifecycle.errors import TrainworthyError
 from trainworthy.lifecycle.storage.state import StateFolder
-from trainworthy.resources.event_log import KeptOpenEventLog
+from trainworthy.resources.dagster_private import DagsterPrivateError
 from trainworthy.resources.settings import read_settings
+
+try:
+    from trainworthy.resources.dagster_private import DagsterSqliteStorage
+except DagsterPrivateError as error:
+    raise click.ClickException(str(error)) from None
+
+if TYPE_CHECKING:
+    from trainworthy.resources.dagster_private import ConfigurableClassData, EventLogStorage
 
 
 class StateFolderStorage(DagsterSqliteStorage):
@@ -21,7 +27,7 @@ class StateFolderStorage(DagsterSqliteStorage):
 
     def __init__(self, base_dir: str, inst_data: ConfigurableClassData | None = None) -> None:
         super().__init__(base_dir, inst_data)
-        self._event_log_storage = KeptOpenEventLog(os.path.join(base_dir, "history", "runs", ""))
+        self._event_log_storage = kept_open(self.event_log_storage, os.path.join(base_dir, "history", "runs", ""))
 
     @classmethod
     def config_type(cls) -> dict[str, Any]:
@@ -41,3 +47,12 @@ class StateFolderStorage(DagsterSqliteStorage):
             # Two processes that create the tables at once can leave two schema heads for ever (dagster issue 27390).
             fcntl.flock(file, fcntl.LOCK_EX)
             return cls.from_local(str(folder), inst_data=inst_data)
+
+
+def kept_open(stock: EventLogStorage, folder: str) -> EventLogStorage:
+    """The event log in that folder with its files kept open; Dagster's own where its parts have other names."""
+    try:
+        from trainworthy.resources.event_log import KeptOpenEventLog, fits
+    except DagsterPrivateError:
+        return stock
+    return KeptOpenEventLog(folder) if fits(stock) else stock
