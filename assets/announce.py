@@ -1,6 +1,8 @@
-"""Alerts of a validation: each finding of a step once to the log and the webhook, and its recovery once.
+"""Alerts are sent: each finding and event of a run once to the webhook, and the recovery of a finding once.
 
-No failing receiver breaks a run: what was not delivered is said in the run's log, and tried again by the next run.
+What is sent of a validation is what the checks of its data found; what is sent of a training stands in
+training_alerts.py. No failing receiver breaks a run: what was not delivered is said in the run's log and waits in the
+state folder for the next run of the use case.
 
 No `from __future__ import annotations`: Dagster cannot resolve a text annotation of `context`.
 """
@@ -8,55 +10,133 @@ No `from __future__ import annotations`: Dagster cannot resolve a text annotatio
 import contextlib
 import fcntl
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import dagster as dg
 
-from trainworthy.lifecycle.alert import Alert, Judged, after_telling, read_told, recovered, unsent, write_told
-from trainworthy.lifecycle.errors import DatasetError, NotifierError
+from trainworthy.assets import ci, training_alerts
+from trainworthy.assets.step_run import INTENT_TAG, VALIDATION, StepRun
+from trainworthy.assets.track import first_step
+from trainworthy.lifecycle.alert import (
+    About,
+    AlertState,
+    Subject,
+    read_alerts,
+    with_findings,
+    write_alerts,
+)
+from trainworthy.lifecycle.errors import DatasetError, NotifierError, TrainworthyError
 from trainworthy.lifecycle.files.versions import read_versions
 from trainworthy.lifecycle.protocol.checks import CheckResult
-from trainworthy.lifecycle.protocol.records import Step
+from trainworthy.lifecycle.protocol.records import Alarm, Record, Step
 from trainworthy.lifecycle.use_case import UseCase
 from trainworthy.resources.notifier import LogNotifier, webhook
-from trainworthy.resources.workspace import Intent, Workspace
+from trainworthy.resources.workspace import Workspace
 
+# Of the steps that a validation judges; what it asks of the clock is announced by freshness.py.
 JUDGING: tuple[Step, ...] = ("dataset", "snapshot")
+Change = Callable[[AlertState], AlertState]
 
 
-def announcing_hooks(use_case: UseCase) -> set[dg.HookDefinition]:
-    """Hooks of a job that announce what the checks of dataset and snapshot found, whether they passed or not."""
-    needed = {"workspace", "intent"}
+@contextlib.contextmanager
+def announced(context: dg.AssetExecutionContext, workspace: Workspace, use_case: UseCase, step: Step) -> Iterator[None]:
+    """Around a step: when it ends, what is to be sent of it is sent. A preflight for a pull request sends nothing.
 
-    @dg.success_hook(name=f"{use_case.name}__announce_passed", required_resource_keys=needed)
-    def passed(context: dg.HookContext) -> None:
-        _announce_step(context, use_case)
+    Nothing is sent of a step that was cancelled.
+    """
+    ended: BaseException | None = None
+    try:
+        yield
+    except BaseException as error:
+        ended = error
+        raise
+    finally:
+        if ended is None or isinstance(ended, Exception):
+            intent = context.run.tags.get(INTENT_TAG, "")
+            with _breaking_nothing(context.log, step):
+                if intent == VALIDATION and step in JUDGING:
+                    _announce_validated(context, workspace, use_case, step, ended)
+                elif intent not in (VALIDATION, ci.PREFLIGHT):
+                    _announce_trained(context, workspace, use_case, step, ended)
 
-    @dg.failure_hook(name=f"{use_case.name}__announce_failed", required_resource_keys=needed)
-    def failed(context: dg.HookContext) -> None:
-        _announce_step(context, use_case)
 
-    return {passed, failed}
+def announce_checks(
+    workspace: Workspace, use_case: UseCase, subject: Subject, step: str, run_id: str, checks: Iterable[CheckResult],
+    log: logging.Logger, *, again: bool = False,
+) -> None:  # fmt: skip
+    """Send what the checks of the use case's dataset version found, and what holds again."""
+    about = About(use_case=use_case.name, subject=subject, dataset=str(use_case.spec.dataset), step=step, run_id=run_id)
+    published = [f"{use_case.spec.dataset.name}@{version}" for version in _readable_versions(use_case)]
+    announce(workspace, use_case, log, lambda state: with_findings(state, about, checks, published), again=again)
+
+
+def announce_incidents(run: StepRun, alarms: Iterable[Alarm]) -> None:
+    """Send what a training's monitors recorded, while it goes on."""
+    about = training_alerts.about(run.use_case, "incident", run.step, run.run_id)
+    found = tuple(alarm for alarm in alarms if alarm.incident is not None)
+    with _breaking_nothing(run.context.log, "incidents"):
+        if found:
+            announce(
+                run.workspace, run.use_case, run.context.log,
+                lambda state: training_alerts.with_incidents(state, about, found),
+            )  # fmt: skip
+
+
+def announce_rollback(
+    workspace: Workspace, use_case: UseCase, run_id: str, log: logging.Logger, refused: TrainworthyError | None = None
+) -> None:
+    """Send that the champion before is live again, or why it is not."""
+
+    def change(state: AlertState) -> AlertState:
+        if refused is not None:
+            return training_alerts.with_refused_rollback(state, use_case, run_id, refused)
+        return training_alerts.with_judgements(state, workspace, use_case, run_id, judged=True)
+
+    with _breaking_nothing(log, "the rollback"):
+        announce(workspace, use_case, log, change)
 
 
 def announce(
-    workspace: Workspace, use_case: UseCase, step: str, run_id: str, checks: Iterable[CheckResult], log: logging.Logger
+    workspace: Workspace, use_case: UseCase, log: logging.Logger, change: Change, *, again: bool = False
 ) -> None:
-    """Tell what people do not know yet, remember it, and take back what holds again; a receiver can't break it."""
-    dataset, checks = str(use_case.spec.dataset), tuple(checks)
-    judged = Judged(use_case=use_case.name, dataset=dataset, step=step, run_id=run_id)
-    published = [f"{use_case.spec.dataset.name}@{version}" for version in _readable_versions(use_case)]
+    """Change what is remembered of the use case, and send the alerts that wait if there is a new one, or `again`.
+
+    The state is written before an alert is sent, and again once it was: a crash loses none, and may send one twice.
+    """
     path = workspace.state.folder("alerts", f"{use_case.name}.json")
     with _alone(path):
-        known = before = read_told(path)
-        for alert, entry in unsent(judged, checks, known):
-            known = after_telling(known, entry) if _delivered(alert, log) else known
-        for alert, closed in recovered(judged, checks, known, published):
-            if _delivered(alert, log):
-                known = tuple(told for told in known if told not in closed)
-        if known != before:
-            write_told(path, known)
+        before = read_alerts(path)
+        state = change(before)
+        if state != before:
+            write_alerts(path, state)
+        new = [alert for alert in state.waiting if alert not in before.waiting]
+        for alert in new:
+            # What the log of a training says itself is not said twice.
+            if alert.subject in ("data", "late data"):
+                LogNotifier(log.info if alert.severity == "recovered" else log.warning).send(alert)
+        if new or (again and state.waiting):
+            _deliver(path, state, log)
+
+
+def _deliver(path: Path, state: AlertState, log: logging.Logger) -> None:
+    """Send what waits, oldest first. After one that is not taken all wait: a dead receiver costs one timeout.
+
+    It is tried last then, so that one that a receiver never takes holds up no other.
+    """
+    try:
+        receiver = webhook()
+        while state.waiting:
+            alert, *others = state.waiting
+            state = state.model_copy(update={"waiting": (*others, alert)})
+            if receiver is not None:
+                receiver.send(alert)
+                log.info(f"alert sent: {alert.what} ({alert.severity})")
+            state = state.model_copy(update={"waiting": tuple(others)})
+            write_alerts(path, state)
+    except NotifierError as error:
+        log.warning(f"alert not delivered: {error}")
+        write_alerts(path, state)
 
 
 def published_versions(use_case: UseCase) -> tuple[str, ...]:
@@ -72,21 +152,37 @@ def _readable_versions(use_case: UseCase) -> tuple[str, ...]:
         return ()
 
 
-def _announce_step(context: dg.HookContext, use_case: UseCase) -> None:
-    """Announce what the step's record holds; of a step without one, why it was refused."""
-    steps: dict[str, Step] = {f"{use_case.name}__{step}": step for step in JUDGING}
-    if (step := steps.get(context.op.name)) is None:
-        return
-    workspace: Workspace = context.resources.workspace
-    intent: Intent = context.resources.intent
-    error, record = context.op_exception, workspace.records.of_run(use_case.name, step, context.run_id)
-    if error is not None and not isinstance(error, Exception):
-        return  # cancelled, which says nothing of the data
-    if record is None or not (error is None or isinstance(error, dg.Failure)):
-        checks: tuple[CheckResult, ...] = (_completed(error),)
-    else:
-        checks = (*record.checks, _completed(None)) if error is None else record.checks
-    announce(workspace, use_case.at_version(intent.dataset_version), step, context.run_id, checks, context.log)
+def _announce_validated(
+    context: dg.AssetExecutionContext, workspace: Workspace, use_case: UseCase, step: Step, error: BaseException | None
+) -> None:
+    """Send what the step's record holds; of a step without one, why it was refused."""
+    run_id = context.run.run_id
+    checks = _checks(workspace.records.of_run(use_case.name, step, run_id), error)
+    again = step == first_step(context)
+    announce_checks(workspace, use_case, "data", step, run_id, checks, context.log, again=again)
+
+
+def _announce_trained(
+    context: dg.AssetExecutionContext, workspace: Workspace, use_case: UseCase, step: Step, error: BaseException | None
+) -> None:
+    """Send why a training stopped or that it passes the step again, its incidents, and each verdict."""
+    run_id = context.run.run_id
+    record = workspace.records.of_run(use_case.name, step, run_id)
+    checks = _checks(record, error)
+
+    def change(state: AlertState) -> AlertState:
+        state = training_alerts.with_incidents_of(state, use_case, step, run_id, record)
+        state = training_alerts.with_stop(state, use_case, step, run_id, checks)
+        return training_alerts.with_judgements(state, workspace, use_case, run_id, judged=step == "promotion")
+
+    announce(workspace, use_case, context.log, change, again=step == first_step(context))
+
+
+def _checks(record: Record | None, error: BaseException | None) -> tuple[CheckResult, ...]:
+    """The record's checks, and whether the step came to its result."""
+    if record is None or not (error is None or isinstance(error, dg.Failure)) or (error and record.passed):
+        return (_completed(error),)
+    return (*record.checks, _completed(None)) if error is None else record.checks
 
 
 def _completed(error: BaseException | None) -> CheckResult:
@@ -98,21 +194,18 @@ def _completed(error: BaseException | None) -> CheckResult:
     return CheckResult(name="completed", status="error", evidence=told)
 
 
-def _delivered(alert: Alert, log: logging.Logger) -> bool:
-    """True if every receiver took the alert."""
-    LogNotifier(log.info if alert.severity == "recovered" else log.warning).send(alert)
+@contextlib.contextmanager
+def _breaking_nothing(log: logging.Logger, what: str) -> Iterator[None]:
+    """An alert is less than what it is about: whatever breaks here, the run goes on."""
     try:
-        if (receiver := webhook()) is not None:
-            receiver.send(alert)
-    except NotifierError as error:
-        log.warning(f"alert not delivered: {error}")
-        return False
-    return True
+        yield
+    except Exception as error:
+        log.warning(f"no alert was made of {what}: {type(error).__name__}: {error}")
 
 
 @contextlib.contextmanager
 def _alone(path: Path) -> Iterator[None]:
-    """One validation of a use case tells at a time, so that two that run at once do not tell the same."""
+    """One run of a use case sends at a time, so that two that run at once do not send the same."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.with_suffix(".lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

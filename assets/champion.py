@@ -39,7 +39,12 @@ def champion_of(run: Judged) -> RegisteredModel | None:
 
 def verdict_log(run: Judged) -> Path:
     """The append-only log of the use case's verdicts."""
-    return run.workspace.state.folder("verdicts", f"{run.use_case.name}.jsonl")
+    return verdict_log_of(run.workspace, run.use_case)
+
+
+def verdict_log_of(workspace: Workspace, use_case: UseCase) -> Path:
+    """The same, without a run."""
+    return workspace.state.folder("verdicts", f"{use_case.name}.jsonl")
 
 
 def reused_before(run: Judged, verdict: Verdict) -> Reused:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import dagster as dg
 
+from trainworthy.assets.announce import announced
 from trainworthy.assets.step import Read, Reusable, StepEvents, Work, run_step
 from trainworthy.assets.step_run import StepResources
 from trainworthy.lifecycle.code_identity import KEPT, CodeOnDisk
@@ -126,7 +127,8 @@ def step_asset(
         intent: Intent,
     ) -> StepEvents:
         resources = StepResources(workspace, tracking, launcher, intent)
-        with around(resources, use_case, context.run.run_id):
+        at_version = use_case.at_version(intent.dataset_version)
+        with around(resources, use_case, context.run.run_id), announced(context, workspace, at_version, step):
             yield from run_step(context, resources, use_case, step, work, read=read, reusable=reusable)
 
     return asset

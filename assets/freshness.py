@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 
 import dagster as dg
 
-from trainworthy.assets.announce import announce, published_versions
+from trainworthy.assets.announce import announce_checks, published_versions
 from trainworthy.assets.metadata import check_result
 from trainworthy.assets.stopped import StoppedError
 from trainworthy.lifecycle.contract.freshness import AHEAD, Freshness, freshness_check
@@ -53,7 +53,7 @@ def freshness_asset_check(use_case: UseCase) -> dg.AssetChecksDefinition:
             context.log.exception(NAME)
             told = f"{type(error).__name__}, see the log of the run"
             check = CheckResult(name=NAME, status="error", evidence=told, fix="fix what the log of the run names")
-        announce(workspace, newest, "dataset", context.run.run_id, (check,), context.log)
+        announce_checks(workspace, newest, "late data", "dataset", context.run.run_id, (check,), context.log)
         yield check_result(check)
         if check.stops:
             told = f"{use_case.name} stopped at {NAME}\n  - {check.evidence}\n    fix: {check.fix}"

@@ -7,6 +7,7 @@ from typing import Any
 
 import dagster as dg
 
+from trainworthy.assets.announce import announce_rollback
 from trainworthy.assets.champion import champion_of, judged_alone, verdict_log
 from trainworthy.assets.stopped import StoppedError
 from trainworthy.lifecycle.errors import ChampionError, TrainworthyError
@@ -73,9 +74,12 @@ def _guarded(run: Rollback) -> dict[str, Any]:
     """Roll back alone; what a user can fix ends in one message."""
     try:
         with judged_alone(run.workspace, run.use_case):
-            return roll_back(run)
+            shown = roll_back(run)
     except TrainworthyError as error:
+        announce_rollback(run.workspace, run.use_case, run.context.run_id, run.context.log, refused=error)
         raise StoppedError(f"the rollback of {run.use_case.name} stopped\n{error}") from None
+    announce_rollback(run.workspace, run.use_case, run.context.run_id, run.context.log)
+    return shown
 
 
 def roll_back(run: Rollback) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any, Literal, cast
 
 import dagster as dg
 
+from trainworthy.assets.announce import announce_incidents
 from trainworthy.assets.contract import judged_contract
 from trainworthy.assets.curve import stage_curve
 from trainworthy.assets.declare import gpu_pool, step_asset
@@ -152,9 +153,10 @@ def _trainings(
 
 
 def _mirrored(run: StepRun, folder: Path) -> AbstractContextManager[None]:
-    """The windows that the worker writes in `folder`, in the run's MLflow while it trains."""
+    """The windows that the worker writes in `folder`, in the run's MLflow while it trains; its incidents are sent."""
 
     def send(lines: Sequence[MetricsLine]) -> None:
+        announce_incidents(run, [line.alarm for line in lines if line.alarm is not None])
         run.tracking.log_curve(run.tracked(), run.step, lines)
 
     return mirrored(folder, send, run.context.log.warning)

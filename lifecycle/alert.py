@@ -1,17 +1,21 @@
-"""What is told when data fails or warns: made from any CheckResult, told once, and taken back once when it recovers.
+"""Alerts: what people are sent about data, trainings, verdicts and rollbacks, each once, its recovery once.
+
+A finding, such as late data or a stopped run, is open until its check passes again; an event, such as a verdict, is not
+taken back. AlertState is all that is remembered of a use case: open findings, events that were sent, and the alerts
+that wait for a receiver. It is written before an alert is sent and again after it, so that a crash loses none: what
+was sent and not yet written is sent a second time, equal in every field.
 
 An Alert holds words and counts, never a row: a check's `details` stay in the state folder and in Dagster.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from trainworthy.lifecycle.identity import sha256_json
 from trainworthy.lifecycle.protocol.checks import CheckResult
@@ -20,24 +24,38 @@ from trainworthy.lifecycle.spec.frozen import Frozen
 from trainworthy.lifecycle.storage.state import write_atomic
 
 MOST_EVIDENCE = 800
-# What a finding is called; a check that is not named here is called by its own name.
-_WHAT = {"completed": "data not judged", "freshness": "late data", "content_hash": "changed data"}
+# What a finding about data is called; a check that is not named here is called by its own name.
+_WHAT = {"completed": "data not judged", "content_hash": "changed data"}
 _KINDS = {"row_count": "volume", "type": "schema change"}
 _BROKEN = ("fail", "error")
 
 
-class Alert(Frozen):
-    """One finding about a dataset version, for people. `step` and `check` say where it was found."""
+Subject = Literal["data", "late data", "stopped run", "budget", "incident", "verdict", "rollback"]
+Severity = Literal["error", "warning", "info", "recovered"]
+
+
+class About(Frozen):
+    """What an alert is about: a step of a run on a dataset version, such as flights@v12."""
 
     use_case: str
+    subject: Subject
     dataset: str
     step: str
+    run_id: str
+
+
+class Alert(About):
+    """A finding, its recovery or an event, for people.
+
+    `check` says what found it. `key` is equal for a finding and its recovery.
+    """
+
     check: str
     what: str
-    severity: Literal["error", "warning", "recovered"]
+    severity: Severity
     evidence: str
     fix: str
-    run_id: str
+    key: str
 
     @property
     def text(self) -> str:
@@ -46,27 +64,40 @@ class Alert(Frozen):
         return f"{head}: {self.evidence}" + (f"; fix: {self.fix}" if self.fix else "")
 
 
-class Told(Frozen):
-    """A finding that people know of. `finding` changes with what was found, not with its figures."""
+class SentFinding(About):
+    """A finding or an event that has its alert. `finding` changes with what was found, not with its figures."""
 
-    dataset: str
-    step: str
     check: str
     finding: str
     what: str
-    run_id: str
+
+    @property
+    def place(self) -> tuple[str, ...]:
+        """Where only one finding is open at a time."""
+        return (self.subject, self.dataset, self.step, self.check)
+
+    @property
+    def key(self) -> str:
+        """The key of its alerts."""
+        return sha256_json([self.use_case, *self.place, self.finding])[:16]
 
 
-class Judged(Frozen):
-    """What was judged: a step of a run on a dataset version, such as flights@v12."""
+class AlertState(Frozen):
+    """What was sent of a use case, and the alerts that wait for a receiver, oldest first.
 
-    use_case: str
-    dataset: str
-    step: str
-    run_id: str
+    `judgements` are the entries of the verdict log that alerts were made of, None before the first look at it.
+    """
+
+    sent: tuple[SentFinding, ...] = ()
+    waiting: tuple[Alert, ...] = ()
+    judgements: int | None = None
+
+    def with_alert(self, alert: Alert) -> AlertState:
+        """The state with one more alert to send."""
+        return self.model_copy(update={"waiting": (*self.waiting, alert)})
 
 
-def severity_of(check: CheckResult) -> Literal["error", "warning"] | None:
+def severity_of(check: CheckResult) -> Severity | None:
     """Whether the check is worth an alert: it stops, or it or one of its parts fails as a warning."""
     if check.stops:
         return "error"
@@ -76,16 +107,10 @@ def severity_of(check: CheckResult) -> Literal["error", "warning"] | None:
     return "warning" if noted else None
 
 
-def alert_of(judged: Judged, check: CheckResult, severity: Literal["error", "warning", "recovered"]) -> Alert:
-    """The check's finding in words."""
-    return Alert(
-        **judged.model_dump(), check=check.name, what=what(check), severity=severity,
-        evidence=_in_line(check.evidence), fix="" if severity == "recovered" else _in_line(check.fix),
-    )  # fmt: skip
-
-
-def what(check: CheckResult) -> str:
-    """What is wrong, in a few words: of a contract by the kinds of its broken rules, else by the check's name."""
+def what(subject: Subject, check: CheckResult) -> str:
+    """What happened, in a few words: the subject, or of data the kinds of the broken rules, or the check's name."""
+    if subject != "data":
+        return subject
     broken = [part for part in check.details if part.get("status") in _BROKEN and part.get("severity") != "info"]
     if check.name != "contract" or not broken:
         return _WHAT.get(check.name, check.name.replace("_", " "))
@@ -102,60 +127,89 @@ def finding_of(check: CheckResult) -> str:
     return sha256_json([check.name, check.status, check.severity, words, texts])
 
 
-def unsent(judged: Judged, checks: Iterable[CheckResult], known: Sequence[Told]) -> Iterator[tuple[Alert, Told]]:
-    """Each finding that was not told yet for this version, with what to remember once it is."""
-    for check in checks:
-        severity = severity_of(check)
-        if severity is None:
-            continue
-        entry = Told(
-            dataset=judged.dataset, step=judged.step, check=check.name, finding=finding_of(check), what=what(check),
-            run_id=judged.run_id,
-        )  # fmt: skip
-        if not any(_same(entry, other) for other in known):
-            yield alert_of(judged, check, severity), entry
-
-
-def recovered(
-    judged: Judged, checks: Iterable[CheckResult], known: Sequence[Told], published: Sequence[str]
-) -> Iterator[tuple[Alert, tuple[Told, ...]]]:
-    """Each check that holds again, with the findings that it closes: those of this version and of earlier ones.
+def with_findings(
+    state: AlertState, about: About, checks: Iterable[CheckResult], published: Sequence[str] = ()
+) -> AlertState:
+    """The state after the checks of a step: an alert for what is new, and one for what holds again.
 
     Args:
-        published: every published version in the order of publication; a finding about another one is closed too.
+        published: every published version in the order of publication; what is found in one is closed by it or by a
+            later one. A finding of another version is closed by any.
     """
-    later = set(published[published.index(judged.dataset) + 1 :]) if judged.dataset in published else set()
+    later = set(published[published.index(about.dataset) + 1 :]) if about.dataset in published else set()
     for check in checks:
-        if check.status not in ("pass", "not_applicable") or severity_of(check) is not None:
-            continue
-        place = (judged.step, check.name)
-        closed = tuple(told for told in known if (told.step, told.check) == place and told.dataset not in later)
-        if closed:
-            alert = alert_of(judged, check, "recovered")
-            yield alert.model_copy(update={"what": closed[-1].what}), closed
+        severity = severity_of(check)
+        if severity is not None:
+            state = _with_finding(state, about, check, severity)
+        elif check.status in ("pass", "not_applicable"):
+            place = (about.subject, about.step, check.name)
+            closed = [one for one in state.sent if (one.subject, one.step, one.check) == place]
+            state = _recovered(state, about, check, [one for one in closed if one.dataset not in later])
+    return state
 
 
-def after_telling(known: Sequence[Told], entry: Told) -> tuple[Told, ...]:
-    """The findings with this one; another finding of the same check and version is replaced."""
-    place = (entry.dataset, entry.step, entry.check)
-    return (*(told for told in known if (told.dataset, told.step, told.check) != place), entry)
+def with_event(state: AlertState, about: About, check: CheckResult, severity: Severity, name: str) -> AlertState:
+    """The state after an event, told by the words of `check` and known by `name`: nothing closes it."""
+    entry = SentFinding(**about.model_dump(), check=check.name, finding=name, what=what(about.subject, check))
+    if any(_same(entry, other) for other in state.sent):
+        return state
+    return _remembered(state, (*state.sent, entry)).with_alert(_alert(entry, check, severity))
 
 
-def read_told(path: Path) -> tuple[Told, ...]:
-    """The findings that people know of; none from a file that is missing or broken: then they are told again."""
+def _with_finding(state: AlertState, about: About, check: CheckResult, severity: Severity) -> AlertState:
+    """The finding takes the place of another one of the same check and version."""
+    entry = SentFinding(
+        **about.model_dump(), check=check.name, finding=finding_of(check), what=what(about.subject, check)
+    )
+    if any(_same(entry, other) for other in state.sent):
+        return state
+    others = (other for other in state.sent if other.place != entry.place)
+    return _remembered(state, (*others, entry)).with_alert(_alert(entry, check, severity))
+
+
+def _recovered(state: AlertState, about: About, check: CheckResult, closed: Sequence[SentFinding]) -> AlertState:
+    """Without the closed findings. One whose alert still waits was never heard of, and needs no recovery."""
+    if not closed:
+        return state
+    keys = {one.key for one in closed}
+    unheard = {alert.key for alert in state.waiting if alert.key in keys and alert.severity != "recovered"}
+    state = _remembered(state, (one for one in state.sent if one not in closed))
+    waiting = tuple(alert for alert in state.waiting if alert.key not in unheard)
+    state = state.model_copy(update={"waiting": waiting})
+    heard = [one for one in closed if one.key not in unheard]
+    if not heard:
+        return state
+    last = heard[-1].model_copy(update={"dataset": about.dataset, "run_id": about.run_id})
+    alert = _alert(last, check, "recovered").model_copy(update={"key": heard[-1].key, "fix": ""})
+    return state.with_alert(alert)
+
+
+def _alert(entry: SentFinding, check: CheckResult, severity: Severity) -> Alert:
+    return Alert(
+        **entry.model_dump(exclude={"finding"}), key=entry.key, severity=severity,
+        evidence=_in_line(check.evidence), fix=_in_line(check.fix),
+    )  # fmt: skip
+
+
+def _remembered(state: AlertState, sent: Iterable[SentFinding]) -> AlertState:
+    return state.model_copy(update={"sent": tuple(sent)})
+
+
+def read_alerts(path: Path) -> AlertState:
+    """What is remembered; nothing of a file that is missing or broken: open findings are sent again."""
     try:
-        return TypeAdapter(tuple[Told, ...]).validate_json(path.read_bytes())
+        return AlertState.model_validate_json(path.read_bytes())
     except (OSError, ValidationError):
-        return ()
+        return AlertState()
 
 
-def write_told(path: Path, known: Sequence[Told]) -> None:
+def write_alerts(path: Path, state: AlertState) -> None:
     """Replace the file at once."""
-    write_atomic(path, json.dumps([told.model_dump() for told in known], indent=1).encode())
+    write_atomic(path, state.model_dump_json(indent=1).encode())
 
 
-def _same(one: Told, other: Told) -> bool:
-    return one.model_dump(exclude={"run_id"}) == other.model_dump(exclude={"run_id"})
+def _same(one: SentFinding, other: SentFinding) -> bool:
+    return one.model_dump(exclude={"run_id", "what"}) == other.model_dump(exclude={"run_id", "what"})
 
 
 def _texts(value: Any) -> Iterator[str]:

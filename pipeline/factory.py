@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import dagster as dg
 
-from trainworthy.assets.announce import announcing_hooks
 from trainworthy.assets.dataset import dataset_asset
 from trainworthy.assets.evaluation import evaluation_asset
 from trainworthy.assets.freshness import freshness_asset_check, freshness_spec, watched
@@ -68,7 +67,6 @@ def _job(use_case: UseCase, name: str, intent: str, last: Step, description: str
     return dg.define_asset_job(
         f"{name}_{use_case.name}",
         selection=selected if validates else selected - dg.AssetSelection.checks(freshness_spec(use_case).key),
-        hooks=announcing_hooks(use_case) if validates else None,
         description=f"{description} {use_case.spec.description}".strip(),
         tags={INTENT_TAG: intent, "trainworthy/use_case": use_case.name},
         config=run_config(**declared, dataset_version=""),

@@ -109,4 +109,6 @@ def _on_this_machine(host: str) -> bool:
 
 def _undelivered(why: str) -> NotifierError:
     fix = f"ask who runs the receiver, and whether {WEBHOOK} is right: trainworthy doctor"
-    return NotifierError(f"the webhook did not take the alert: {why}; the next validation tries again", fix=fix)
+    return NotifierError(
+        f"the webhook did not take the alert: {why}; the next run of the use case tries again", fix=fix
+    )

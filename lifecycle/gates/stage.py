@@ -16,6 +16,10 @@ from trainworthy.lifecycle.protocol.results import Progress, TrainResult
 from trainworthy.lifecycle.wording import figures
 
 RISE_STANDARD_ERRORS = 4.0
+# The code of the check of a stage that the run's budget ended.
+BUDGET = "budget"
+# Behind it, evidence names rows by their keys.
+ROWS_FOLLOW = "; first of "
 
 CHECKS = {
     "smoke": ("finite", "monitors", "steps", "loss_rise", "remaining_cost"),
@@ -49,6 +53,7 @@ def training_checks(stage: str, result: TrainResult) -> tuple[CheckResult, ...]:
                 [f"{result.steps} updates on {result.rows:,} rows", *_budget_note(result), *result.notes]
             ),
             fix=_steps_fix(result),
+            code=BUDGET if result.ended == "budget" else "",
         ),
         "loss_rise": stage_loss_rise(result),
         "learned": learned_check(result.learned, result.progress, result.device, result.curve, stage),
@@ -92,7 +97,7 @@ def finite_check(result: TrainResult) -> CheckResult:
         finite = "loss and gradient norm were finite at every update that was made"
         return holds("finite", True, device=result.device, evidence=finite)
     shown = "; ".join(", ".join(f"{name}={value}" for name, value in row.items()) for row in alarm.row_keys[:3])
-    rows = f"; first of {len(alarm.row_keys)} rows: {shown}" if shown else ""
+    rows = f"{ROWS_FOLLOW}{len(alarm.row_keys)} rows: {shown}" if shown else ""
     return holds(
         "finite", False, device=result.device, observed=alarm.monitor, evidence=f"{alarm.evidence}{rows}",
         fix=alarm.fix, details=alarm.row_keys,

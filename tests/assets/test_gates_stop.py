@@ -237,7 +237,7 @@ def test_freshness_that_cannot_be_judged_fails_the_run_and_announces_it(monkeypa
     announced = []
     monkeypatch.setattr(freshness, "newest_version", newest)
     monkeypatch.setattr(freshness, "judge_freshness", lambda use_case, workspace: check("freshness", "pass"))
-    monkeypatch.setattr(freshness, "announce", lambda *given: announced.extend(given[4]))
+    monkeypatch.setattr(freshness, "announce_checks", lambda *given: announced.extend(given[5]))
     log = SimpleNamespace(exception=lambda line: None)
     context = SimpleNamespace(log=log, run=SimpleNamespace(run_id="r"))
     asked = freshness.freshness_asset_check(TOY).op.compute_fn.decorated_fn(context, None)  # pyright: ignore

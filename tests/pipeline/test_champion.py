@@ -4,6 +4,7 @@ import shutil
 
 import pytest
 from toy_project import FIRST
+from webhook_receiver import receiving
 
 from trainworthy.assets.promotion import entry_is_committed
 from trainworthy.lifecycle.protocol.records import STEPS
@@ -111,10 +112,12 @@ def test_champion_judged_on_a_dirty_tree_waits_until_the_code_is_committed(unjud
 @pytest.mark.slow
 def test_champion_against_an_equal_model_stays_unless_the_purpose_is_refresh(toy, trained):
     toy.edit("use_case.yaml", "seed: 7", "seed: 8")
-    second = toy.run()
+    with receiving() as receiver:
+        second = toy.run(TRAINWORTHY_WEBHOOK=receiver.url)
     assert second.code == 0, second.out
     verdict, first = toy.verdict(second.run_id), trained.toy.verdict(trained.done.run_id)
     assert verdict.decision in ("shadow", "reject")
+    assert [alert for alert in receiver.told() if alert[1] != "incident"] == [("info", "verdict", "toy_rows@v1")]
     assert (verdict.champion, verdict.model_version, verdict.first_model) == ("1", "2", False)
     assert verdict.previous_verdict_sha256 == record_sha256(first)
     assert verdict.binds["benchmark" if "benchmark" in verdict.binds else "split"] == first.binds["split"]

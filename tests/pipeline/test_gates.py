@@ -7,6 +7,7 @@ import dagster as dg
 import pytest
 from test_train_job import COST, SHARED
 from toy_project import FIRST, Done, Toy, plant, unbroken
+from webhook_receiver import receiving
 
 from trainworthy.lifecycle.protocol.records import STEPS, StageReport
 
@@ -100,9 +101,11 @@ def test_gate_budget_below_the_forecast_stops_at_preflight(toy):
     toy.edit("use_case.yaml", "run_usd: 0.5", "run_usd: 0.0001")
     # Budget is no part of preflight's identity, so the trained record would be reused; another width is not.
     toy.edit("use_case.yaml", "{width: 32}", "{width: 33}")
-    done = toy.run()
+    with receiving() as receiver:
+        done = toy.run(TRAINWORTHY_WEBHOOK=receiver.url)
     told = stops_at(toy, "preflight", "cost_forecast", done)
     assert "budget.run_usd" in told
+    assert receiver.told() == [("error", "budget", "toy_rows@v1")]
 
 
 def test_gate_model_that_raises_stops_at_preflight_and_names_the_line(toy):
@@ -175,8 +178,11 @@ def test_gate_worker_that_is_killed_stops_with_a_word_about_it(toy):
 @pytest.mark.slow
 def test_gate_loss_that_is_not_finite_stops_at_smoke_before_an_update(toy):
     plant(toy, "smoke", "def loss_fn(outputs, targets):\n", 'targets = targets * float("nan")')
-    told = stops_at(toy, "smoke", "finite", toy.run())
+    with receiving() as receiver:
+        told = stops_at(toy, "smoke", "finite", toy.run(TRAINWORTHY_WEBHOOK=receiver.url))
     assert "the update was not applied" in told
+    assert "row_id" not in str(receiver.taken)
+    assert receiver.told() == [("error", "incident", "toy_rows@v1"), ("error", "stopped run", "toy_rows@v1")]
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from toy_project import Done, Toy
+from webhook_receiver import receiving
 
 from trainworthy.lifecycle.promotion import log
 from trainworthy.lifecycle.protocol.records import STEPS, Verdict
@@ -50,7 +51,7 @@ def roll_back(toy: Toy) -> Done:
     return toy.run("rollback_toy")
 
 
-def roll_back_by_command(toy: Toy, reason: str) -> Done:
+def roll_back_by_command(toy: Toy, reason: str, **environment: str) -> Done:
     """The bare command, with a config file that holds the reason."""
     path = toy.root.parent / "reason.json"
     path.write_text(json.dumps({"reason": reason}))
@@ -65,6 +66,7 @@ def roll_back_by_command(toy: Toy, reason: str) -> Done:
         "rollback_toy",
         "-c",
         str(path),
+        **environment,
     )
 
 
@@ -106,8 +108,13 @@ def refused(done: Done, *told: str) -> bool:
 def test_rollback_verifies_the_version_before_and_makes_it_champion_and_a_second_one_is_refused(replaced):
     assert aliases(replaced) == {"champion": "2", "rollback": "1"}
     before = replaced.verdict_log()
-    done = roll_back_by_command(replaced, "late  flights\nwere missed")
+    with receiving() as receiver:
+        done = roll_back_by_command(replaced, "late  flights\nwere missed", TRAINWORTHY_WEBHOOK=receiver.url)
     assert done.code == 0, done.out
+    # Version 2 was promoted without a run: its verdict is sent by the first run after it.
+    verdict, rollback = receiver.taken
+    assert (verdict["subject"], rollback["subject"], rollback["dataset"]) == ("verdict", "rollback", "toy_rows@v1")
+    assert "version 1 again, version 2 is withdrawn: late flights were missed" in rollback["evidence"]
     for told in ("the champion is version 1 again", "50 golden requests answered", "to move the alias"):
         assert told in done.out
     assert aliases(replaced) == {"champion": "1"}

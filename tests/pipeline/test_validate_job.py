@@ -16,7 +16,7 @@ from dagster._core.test_utils import freeze_time
 from toy_project import Toy, git, new_toy
 from webhook_receiver import receiving
 
-from trainworthy.lifecycle.alert import read_told
+from trainworthy.lifecycle.alert import read_alerts
 from trainworthy.lifecycle.files.versions import versions_path
 from trainworthy.lifecycle.use_case import load_use_case
 from trainworthy.pipeline.build import build_defs
@@ -256,7 +256,8 @@ def test_validate_alert_holds_no_row_and_no_address(place, receiver, capfd):
     validate(place)
     (alert,) = receiver.taken
     assert set(alert) == {
-        "text", "use_case", "dataset", "step", "check", "what", "severity", "evidence", "fix", "run_id",
+        "text", "use_case", "subject", "dataset", "step", "check", "what", "severity", "evidence", "fix", "run_id",
+        "key",
     }  # fmt: skip
     assert "row_id" not in json.dumps(alert)
     told = capfd.readouterr()
@@ -294,7 +295,7 @@ def test_validate_fault_of_a_newer_version_is_not_recovered_by_an_older_one(plac
     assert receiver.told() == [("error", "volume", "toy_rows@v2")]
     assert validate(place, "v1").success
     assert receiver.told() == []
-    assert [told.dataset for told in read_told(place.var / "alerts" / "toy.json")] == ["toy_rows@v2"]
+    assert [one.dataset for one in read_alerts(place.var / "alerts" / "toy.json").sent] == ["toy_rows@v2"]
 
 
 def test_sensor_validates_the_newest_version_once_and_says_what_became_of_it(place):

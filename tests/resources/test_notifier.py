@@ -10,6 +10,7 @@ from trainworthy.lifecycle.errors import NotifierError
 from trainworthy.resources.notifier import WEBHOOK, LogNotifier, WebhookNotifier, webhook
 
 ALERT = Alert(
+    subject="late data", key="5e",
     use_case="toy", dataset="rows@v2", step="dataset", check="freshness", what="late data", severity="error",
     evidence="9 d", fix="publish", run_id="1",
 )  # fmt: skip
