@@ -121,7 +121,7 @@ def registered() -> tuple[Site, ...]:
     from trainworthy.lifecycle.contract import fused
     from trainworthy.lifecycle.contract.rule import Kind
     from trainworthy.lifecycle.engine.preflight.catalogue import TRAINER_CHECKS, WORKER_CHECKS
-    from trainworthy.lifecycle.engine.training.monitors.rules import RULES
+    from trainworthy.lifecycle.engine.training.monitors.diagnosis import RULES
     from trainworthy.lifecycle.gates.host import AFTER_CHECKS, HOST_CHECKS
 
     sites, count = [], Counter[str]()

@@ -1,13 +1,108 @@
-"""What a use case declares, held against what there is: its contract, its dataset version, its price."""
+"""What a use case declares, held against what there is: its contract (the same columns and label), its dataset version
+and its price.
+"""
 
 from __future__ import annotations
 
-from trainworthy.lifecycle.agreement import agreement_problems
+from collections.abc import Iterator
+
+from trainworthy.lifecycle.contract.model import Contract
 from trainworthy.lifecycle.contract.read import load_contract
 from trainworthy.lifecycle.cost.prices import Prices
-from trainworthy.lifecycle.errors import Problem, TrainworthyError, UseCaseError
+from trainworthy.lifecycle.errors import Problem, TrainworthyError, UseCaseError, did_you_mean
 from trainworthy.lifecycle.files.versions import published_version
+from trainworthy.lifecycle.spec.split import HashSplit, StratifiedSplit
+from trainworthy.lifecycle.spec.task import KIND_OF_LABEL, LABEL_TYPES, target_of
+from trainworthy.lifecycle.spec.use_case import UseCaseSpec
+from trainworthy.lifecycle.tasks import kind_of
 from trainworthy.lifecycle.use_case import UseCase
+
+
+def agreement_problems(use_case: UseCase, contract: Contract) -> list[Problem]:
+    """Columns that the contract lacks or that don't fit, a target that is not its label, and no features at all."""
+    spec, columns = use_case.spec, [column.name for column in contract.columns]
+    named = {
+        **({} if spec.prediction_time is None else {"prediction_time": spec.prediction_time}),
+        **{f"split.{key}": name for key, name in spec.split.columns_named().items()},
+        **{f"benchmark.slices.{number}": name for number, name in enumerate(spec.benchmark.slices)},
+        **({} if spec.benchmark.weight is None else {"benchmark.weight": spec.benchmark.weight}),
+    }
+    problems = [
+        Problem(f"use_case.yaml: {key}", "not a column of contract.yaml", did_you_mean(name, columns), name)
+        for key, name in named.items()
+        if name not in columns
+    ]
+    problems += _split_problems(spec, contract)
+    if spec.target != contract.label.name:
+        fix = f"write target: {contract.label.name}, or rename the label in contract.yaml"
+        problems.append(Problem("use_case.yaml: target", "is not the contract's label", fix, spec.target))
+    problems += [*_task_problems(spec, contract), *_weight_problems(spec, contract)]
+    if not contract.feature_columns:
+        problems.append(Problem("contract.yaml", "no column has the role feature", "give the inputs role: feature"))
+    return problems
+
+
+def _task_problems(spec: UseCaseSpec, contract: Contract) -> Iterator[Problem]:
+    """A kind of task that does not predict such a label, and metrics of classes that the label has not."""
+    kind, label = spec.task.kind, contract.label
+    if LABEL_TYPES[kind] != label.type:
+        length = ", length: 128" if label.type == "text" else ""
+        fits = (
+            f"write task: {{kind: {KIND_OF_LABEL[label.type]}{length}}}, or {_LABEL_FIXES[LABEL_TYPES[kind]]} in "
+            "contract.yaml"
+        )
+        yield Problem("use_case.yaml: task.kind", f"the contract's label is of type {label.type}", fits, kind)
+        return
+    metrics, benchmark = kind_of(target_of(spec.task, label.classes)).metrics, spec.benchmark
+    named = {"primary": benchmark.primary.metric}
+    named |= {f"guardrails.{number}": one.metric for number, one in enumerate(benchmark.guardrails)}
+    for place, metric in named.items():
+        if metric not in metrics and metric not in benchmark.metrics:
+            fix = did_you_mean(metric, metrics)
+            yield Problem(
+                f"use_case.yaml: benchmark.{place}.metric", "names a class that the label has not", fix, metric
+            )
+
+
+def _weight_problems(spec: UseCaseSpec, contract: Contract) -> Iterator[Problem]:
+    """A column that weighs the benchmark and holds no numbers, or may not be stored row by row."""
+    for column in contract.columns:
+        if column.name == spec.benchmark.weight:
+            if column.logical_type not in ("integer", "number"):
+                fix = "name a column of integers or numbers"
+                yield Problem("use_case.yaml: benchmark.weight", "is no column of numbers", fix, column.name)
+            if column.sensitive:
+                fix = "name a column that is not sensitive: weights are stored row by row"
+                yield Problem("use_case.yaml: benchmark.weight", "is a sensitive column", fix, column.name)
+
+
+_LABEL_FIXES = {
+    "event": "give the label greaterThan or a column of 0 and 1",
+    "class": "give the label type: class and classes",
+    "labels": "give the label type: labels, classes and a separator",
+    "number": "give the label type: number",
+    "mask": "give the label type: mask and classes",
+    "text": "give the label type: text",
+}
+
+
+def _split_problems(spec: UseCaseSpec, contract: Contract) -> list[Problem]:
+    """A split by the key where there is none, and times that can't be told where the split itself names none."""
+    problems, split = [], spec.split
+    keyed = isinstance(split, StratifiedSplit) or (isinstance(split, HashSplit) and not split.columns)
+    if keyed and not contract.primary_key:
+        fix = "mark the columns that name a row with primaryKey: true"
+        problems.append(Problem("contract.yaml", f"split by: {split.by} needs a primary key, and there is none", fix))
+    types = {column.name: column.logical_type for column in contract.columns}
+    asked = spec.prediction_time
+    if split.time_column is None and asked and types.get(asked, "timestamp") not in ("date", "timestamp"):
+        fix = "name the column of dates or timestamps that says when the model is asked, or leave the key out"
+        problems.append(Problem("use_case.yaml: prediction_time", "is no column of dates or timestamps", fix, asked))
+    weights = [column.name for column in contract.columns if column.role == "weight"]
+    if len(weights) > 1:
+        fix = "give one column the role weight: it weighs training rows"
+        problems.append(Problem("contract.yaml", "more than one column has the role weight", fix, weights))
+    return problems
 
 
 def declaration_problems(use_case: UseCase, prices: Prices) -> list[Problem]:

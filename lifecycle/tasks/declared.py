@@ -18,7 +18,7 @@ from trainworthy.lifecycle.tasks.kind import BASELINES
 def metric_problems(values: Mapping[str, Any]) -> list[Problem]:
     """Metrics that the declared kind does not know, of a file as it was read, which may have mistakes elsewhere.
 
-    Which classes there are only the contract says: agreement.py holds the metrics of a class against it.
+    Which classes there are only the contract says: declarations.py holds the metrics of a class against it.
     """
     try:
         kind = kind_of(target_of(TaskSpec.model_validate(values.get("task"))))

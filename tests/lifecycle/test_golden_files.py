@@ -21,8 +21,7 @@ from trainworthy.lifecycle.artifact import (
 from trainworthy.lifecycle.errors import CheckpointError, EvaluationError
 from trainworthy.lifecycle.files.kind import FileKind
 from trainworthy.lifecycle.files.values import of_strangers, opened_files, with_paths
-from trainworthy.lifecycle.golden import answer_golden, draw_requests, file_columns, read_golden
-from trainworthy.lifecycle.golden_files import made_files
+from trainworthy.lifecycle.golden import answer_golden, draw_requests, file_columns, made_files, read_golden
 from trainworthy.lifecycle.spec.task import Target
 from trainworthy.lifecycle.task import load_task
 from trainworthy.lifecycle.tasks.binary import BINARY

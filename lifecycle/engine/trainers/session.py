@@ -17,32 +17,144 @@ weights. The callbacks for Lightning and transformers (lightning.py, transformer
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+import pickle
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from numbers import Integral, Real
 from pathlib import Path
+from typing import Any, TypeGuard
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from trainworthy.lifecycle.engine.trainers.checkpoints import FILES, SESSION, ScriptCheckpoints
-from trainworthy.lifecycle.engine.trainers.given import (
-    Rows,
-    count_of,
-    loss_of,
-    numbers_of,
-    optimizers_of,
-    require_module,
-    require_parts,
-)
 from trainworthy.lifecycle.engine.trainers.gradients import unclipped
 from trainworthy.lifecycle.engine.trainers.logbook import Logbook, Told
-from trainworthy.lifecycle.engine.trainers.state_file import load_parts, save_parts
 from trainworthy.lifecycle.engine.training.prepare import Prepared
+from trainworthy.lifecycle.engine.training.random_state import random_state, restore_random
 from trainworthy.lifecycle.engine.training.state import Stateful, TrainData
 from trainworthy.lifecycle.engine.training.watching.clock import COMPUTE, DATA
-from trainworthy.lifecycle.errors import CheckpointError
+from trainworthy.lifecycle.errors import CheckpointError, TrainingError
 from trainworthy.lifecycle.files.values import as_texts
 from trainworthy.lifecycle.spec.training import TrainingSpec
+
+_KEEPS = "keep plain values and tensors in state_dict()"
+
+
+def save_parts(path: Path, parts: Mapping[str, Stateful]) -> None:
+    """Write the parts' state and the random numbers. Raises CheckpointError if it can't be written as a file."""
+    saved = {"parts": {name: part.state_dict() for name, part in parts.items()}, "random": random_state()}
+    try:
+        torch.save(saved, path)
+    except (pickle.PicklingError, TypeError, AttributeError) as error:
+        raise CheckpointError("the checkpoint holds more than plain values", value=str(error), fix=_KEEPS) from None
+
+
+def load_parts(path: Path, parts: Mapping[str, Stateful]) -> None:
+    """Load what save_parts wrote. Raises CheckpointError if it holds other parts, or more than plain values."""
+    try:
+        loaded = torch.load(path, weights_only=True, map_location="cpu")
+    except FileNotFoundError:
+        fix = "go on from the files in session.newest, as they were saved"
+        raise CheckpointError(
+            "the checkpoint was not written by session.checkpoint", value=str(path), fix=fix
+        ) from None
+    except pickle.UnpicklingError as error:
+        raise CheckpointError("the checkpoint holds more than plain values", value=str(error), fix=_KEEPS) from None
+    if loaded["parts"].keys() != parts.keys():
+        told = f"{sorted(loaded['parts'])} instead of {sorted(parts)}"
+        fix = "give resume and checkpoint the same parts, or delete this folder"
+        raise CheckpointError("the checkpoint holds other parts than this training has", value=told, fix=fix)
+    for name, part in parts.items():
+        part.load_state_dict(loaded["parts"][name])
+    restore_random(loaded["random"])
+
+
+Rows = int | Tensor | np.ndarray | Sequence[int] | None
+
+ROWS_FIX = (
+    "give how many rows there were, or their numbers: integers in a list, or a tensor or array of one dimension; of a "
+    "mask, mask.nonzero()[:, 0]"
+)
+
+
+def loss_of(loss: float | Tensor) -> float:
+    """The number. Raises TrainingError if it is none, or several."""
+    if isinstance(loss, torch.Tensor):
+        if loss.numel() != 1:
+            shape = tuple(loss.shape)
+            raise TrainingError(
+                "session.step was given several losses", value=shape, fix="give their mean: loss.mean()"
+            )
+        return float(loss.detach())
+    if not isinstance(loss, Real):
+        raise _wrong("loss", loss, "give the mean loss of the update's rows, a number or a tensor of one")
+    return float(loss)
+
+
+def count_of(rows: Rows) -> int:
+    """How many rows; 0 if that is not told. Raises TrainingError unless they are a number, or numbers of rows."""
+    if rows is None:
+        return 0
+    if isinstance(rows, Integral) and not isinstance(rows, bool):
+        return int(rows)
+    if not _are_numbers(rows):
+        raise _wrong("rows", rows, ROWS_FIX)
+    return len(rows)
+
+
+def numbers_of(rows: Rows) -> tuple[int, ...]:
+    """The numbers of rows that count_of has taken; none where it was only told how many."""
+    if rows is None or isinstance(rows, int | Integral):
+        return ()
+    numbers: Sequence[int] = rows if isinstance(rows, Sequence) else rows.tolist()
+    return tuple(map(int, numbers))
+
+
+def _are_numbers(rows: object) -> TypeGuard[Tensor | np.ndarray | Sequence[int]]:
+    """True of one dimension of whole numbers. A mask of rows is none: it would be taken for rows 0 and 1."""
+    if isinstance(rows, torch.Tensor):
+        no_numbers = rows.is_floating_point() or rows.is_complex() or rows.dtype == torch.bool
+        return rows.dim() == 1 and not no_numbers
+    if isinstance(rows, np.ndarray):
+        return rows.ndim == 1 and rows.dtype.kind in "iu"
+    if not isinstance(rows, Sequence) or isinstance(rows, str | bytes):
+        return False
+    # By kinds: to ask each of 4096 numbers whether it is one takes ten times as long.
+    return all(issubclass(kind, Integral) and kind is not bool for kind in set(map(type, rows)))
+
+
+def require_module(model: object) -> None:
+    """Raises TrainingError unless it is a module."""
+    if not isinstance(model, torch.nn.Module):
+        raise _wrong("model", model, "give the torch.nn.Module that is trained")
+
+
+def optimizers_of(optimizer: Any) -> tuple[torch.optim.Optimizer, ...]:
+    """One or several as a tuple. Raises TrainingError if one has no param_groups."""
+    if optimizer is None:
+        return ()
+    found = tuple(optimizer) if isinstance(optimizer, Sequence) else (optimizer,)
+    for one in found:
+        if not hasattr(one, "param_groups"):
+            raise _wrong("optimizer", one, "give the torch optimizer, or a list of all of them")
+    return found
+
+
+def require_parts(parts: Mapping[str, object]) -> None:
+    """Raises CheckpointError if one has no state_dict and load_state_dict."""
+    for name, part in parts.items():
+        if not (hasattr(part, "state_dict") and hasattr(part, "load_state_dict")):
+            raise CheckpointError(
+                f"the part {name} of a checkpoint has no state_dict and load_state_dict", value=type(part).__name__,
+                fix="give modules, optimizers, schedules; the number of updates is kept already: resume returns it",
+            )  # fmt: skip
+
+
+def _wrong(name: str, given: object, fix: str) -> TrainingError:
+    return TrainingError(f"session.step was given no {name}", value=type(given).__name__, fix=fix)
+
 
 Optimizers = torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | None
 

@@ -1,15 +1,25 @@
-"""The updates of a stage from its newest checkpoint to its end, as often as its monitors make it go back."""
+"""The updates of a stage from its newest checkpoint to its end, as often as its monitors make it go back.
+
+What is done around an update is StepHooks: the loop calls `after_step` and knows nothing else of it.
+"""
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 from trainworthy.lifecycle.engine.incidents.record import make_recorder
 from trainworthy.lifecycle.engine.training.checkpoints.checkpoint import WeightsNotFiniteError
-from trainworthy.lifecycle.engine.training.checkpoints.checkpointing import go_back, open_checkpoints, resume
+from trainworthy.lifecycle.engine.training.checkpoints.checkpointing import (
+    Checkpoints,
+    go_back,
+    open_checkpoints,
+    resume,
+)
 from trainworthy.lifecycle.engine.training.loop import train
 from trainworthy.lifecycle.engine.training.monitors.all import all_monitors
 from trainworthy.lifecycle.engine.training.monitors.diagnosis import diagnosed
@@ -22,20 +32,78 @@ from trainworthy.lifecycle.engine.training.prepare import Prepared, seed_everyth
 from trainworthy.lifecycle.engine.training.recipe import make_model, make_optimizers, make_recipe
 from trainworthy.lifecycle.engine.training.rows.loading import LoadedRows
 from trainworthy.lifecycle.engine.training.session import Session
-from trainworthy.lifecycle.engine.training.state import TrainState
-from trainworthy.lifecycle.engine.training.step_hooks import StepHooks, open_hooks
-from trainworthy.lifecycle.engine.training.techniques.parts import early_stopping_of, make_parts
+from trainworthy.lifecycle.engine.training.state import TrainState, Update
+from trainworthy.lifecycle.engine.training.techniques.parts import after_update, early_stopping_of, make_parts
 from trainworthy.lifecycle.engine.training.validate import make_validation_loss
 from trainworthy.lifecycle.engine.training.watching.clock import START, VALIDATION
 from trainworthy.lifecycle.engine.training.watching.progressive import Progressive, make_progressive
+from trainworthy.lifecycle.engine.training.watching.trace import Trace
+from trainworthy.lifecycle.engine.training.watching.window_signals import window_signals
+from trainworthy.lifecycle.error_causes import PreemptedError
 from trainworthy.lifecycle.failure import EXIT_HANG
 from trainworthy.lifecycle.identity import canonical_json
 from trainworthy.lifecycle.memory_limit import device_limit_bytes
 from trainworthy.lifecycle.plan import Plan
 from trainworthy.lifecycle.progress import say
 from trainworthy.lifecycle.protocol.jobs import CheckpointRef, TrainJob
-from trainworthy.lifecycle.protocol.records import Alarm
+from trainworthy.lifecycle.protocol.records import Alarm, CurvePoint
+from trainworthy.lifecycle.storage.metrics_file import WindowSignals
 from trainworthy.lifecycle.storage.state import write_atomic
+
+
+@dataclass
+class StepHooks:
+    """One stage under way. `open_hooks` makes it, and closes what it has open."""
+
+    session: Session
+    progressive: Progressive | None
+    watch: Watch
+    checkpoints: Checkpoints
+    trace: Trace
+    _windows: int = field(default=0)
+
+    def after_step(self, state: TrainState, update: Update) -> bool:
+        """True if the training ends here. Raises PreemptedError, with the checkpoint written, if asked to end."""
+        session, plan = self.session, self.session.plan
+        self.trace.after_update(state.step)
+        shown = "batch left out" if update.skipped else f"loss {update.loss:.4f}"
+        session.updated(state.step, shown, self._window_closed(state))
+        session.write(self.watch.alarms)
+        state.prefix_sha256 = session.prefix(state.step, state.model) or state.prefix_sha256
+        stops = after_update(state, plan.last_step, moved=not update.skipped)
+        state.clock.step_done(state.step)
+        if session.asked_to_end():
+            self.checkpoints.last(state)
+            raise PreemptedError
+        if state.step < plan.last_step:
+            self.checkpoints.after_step(state)
+            session.deadline.saved(self.checkpoints.seconds)
+        return stops or session.ends_after(state.step)
+
+    def _window_closed(self, state: TrainState) -> Sequence[CurvePoint | WindowSignals]:
+        """The points of the window that this update closed, with what was scored beside it, and shown to the watch."""
+        closed = state.curve.points[-1] if len(state.curve.points) > self._windows else None
+        beside = () if self.progressive is None else self.progressive.after_step(state, closed)
+        if closed is None:
+            return ()
+        self._windows = len(state.curve.points)
+        signals = window_signals(self.watch, state.step, self.session.plan.window)
+        self.watch.after_points(state, (closed, *beside))
+        return (closed, *beside, *([signals] if signals else []))
+
+
+@contextmanager
+def open_hooks(
+    session: Session, state: TrainState, progressive: Progressive | None, watch: Watch, checkpoints: Checkpoints
+) -> Iterator[StepHooks]:
+    """The hooks from this state on; whatever ends it, all that is open is closed, and what ended it is raised."""
+    job = session.job
+    with ExitStack() as stack:
+        stack.callback(session.close)
+        trace = Trace(None if job.stop_after_steps else job.training.profile, Path(job.out))
+        stack.callback(trace.close)
+        session.begin(state.step, [*state.curve.points, *(() if progressive is None else progressive.points)])
+        yield StepHooks(session, progressive, watch, checkpoints, trace, _windows=len(state.curve.points))
 
 
 @dataclass

@@ -30,7 +30,7 @@ def train(
     after_step: Callable[[TrainState, Update], bool],
     watch: Watch | None = None,
 ) -> Alarm | None:
-    """Train from state.step to plan.last_step; `after_step` (step_hooks.py, for one) may end it by returning True.
+    """Train from state.step to plan.last_step; `after_step` (a StepHooks, for one) may end it by returning True.
 
     Returns the alarm that ends it here, with the weights as they were before the bad step: loss or gradient is not
     finite, or what `watch` decided.

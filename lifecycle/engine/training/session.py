@@ -1,6 +1,6 @@
 """One stage's training under way, whoever makes its updates: who follows it, and why it has to end.
 
-Its clients are our own loop (step_hooks.py) and the handle that a training script is given (trainers/session.py).
+Its clients are our own loop (StepHooks) and the handle that a training script is given (trainers/session.py).
 """
 
 from __future__ import annotations

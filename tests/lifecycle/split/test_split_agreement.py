@@ -6,8 +6,8 @@ import pytest
 from split_specs import CONTRACT, KINDS, spec
 from toy_jobs import SPEC, TOY
 
-from trainworthy.lifecycle.agreement import agreement_problems
 from trainworthy.lifecycle.contract.model import Contract
+from trainworthy.lifecycle.declarations import agreement_problems
 from trainworthy.lifecycle.spec.use_case import UseCaseSpec
 from trainworthy.lifecycle.use_case import UseCase
 

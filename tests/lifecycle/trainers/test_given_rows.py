@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from trainworthy.lifecycle.engine.train import run_stage
-from trainworthy.lifecycle.engine.trainers.given import count_of, numbers_of
+from trainworthy.lifecycle.engine.trainers.session import count_of, numbers_of
 from trainworthy.lifecycle.errors import TrainingError
 from trainworthy.lifecycle.incidents.incident import read_incident
 

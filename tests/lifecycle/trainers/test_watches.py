@@ -8,7 +8,7 @@ import weakref
 import pytest
 
 from trainworthy.lifecycle.engine.trainers.gradients import gradients_of
-from trainworthy.lifecycle.engine.trainers.watches import WatchedModels
+from trainworthy.lifecycle.engine.trainers.logbook import WatchedModels
 from trainworthy.lifecycle.engine.training.monitors.recorder import Recorder
 from trainworthy.lifecycle.engine.training.watching.clock import Clock
 from trainworthy.lifecycle.plan import Plan

@@ -15,8 +15,7 @@ from trainworthy.lifecycle.engine.train import run_stage
 from trainworthy.lifecycle.engine.training.checkpoints import writer as writer_module
 from trainworthy.lifecycle.engine.training.checkpoints.checkpoint import load_newest, state_dict, write_checkpoint
 from trainworthy.lifecycle.engine.training.checkpoints.checkpointing import Checkpoints
-from trainworthy.lifecycle.engine.training.checkpoints.copied import Buffers
-from trainworthy.lifecycle.engine.training.checkpoints.writer import Writer
+from trainworthy.lifecycle.engine.training.checkpoints.writer import Buffers, Writer
 from trainworthy.lifecycle.protocol.jobs import DURABLE_SECONDS, Interruptions
 from trainworthy.lifecycle.storage.checkpoints import checkpoints_in
 from trainworthy.lifecycle.worker import EXIT_DISK_FULL, EXIT_STORAGE, main

@@ -9,7 +9,7 @@ from trainworthy.lifecycle.code_identity import ENTRIES, CodeOnDisk
 from trainworthy.lifecycle.engine.training import monitors
 from trainworthy.lifecycle.engine.training.monitors.all import all_monitors
 from trainworthy.lifecycle.engine.training.monitors.base import Base
-from trainworthy.lifecycle.engine.training.monitors.rules import RULES
+from trainworthy.lifecycle.engine.training.monitors.diagnosis import RULES
 from trainworthy.lifecycle.gates import monitor_words
 from trainworthy.lifecycle.gates.monitor_words import CAUSES, MONITORS, causes_of, symptom_of
 from trainworthy.lifecycle.gates.pages import PAGES, alarms_text

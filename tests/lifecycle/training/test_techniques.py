@@ -17,9 +17,8 @@ from trainworthy.lifecycle.engine.training.loop import train
 from trainworthy.lifecycle.engine.training.prepare import prepare
 from trainworthy.lifecycle.engine.training.random_state import random_state
 from trainworthy.lifecycle.engine.training.techniques.average import Average
-from trainworthy.lifecycle.engine.training.techniques.deadline import Deadline, make_deadline
+from trainworthy.lifecycle.engine.training.techniques.deadline import Deadline, make_deadline, seconds_a_row
 from trainworthy.lifecycle.engine.training.techniques.early_stopping import EarlyStopping
-from trainworthy.lifecycle.engine.training.techniques.evaluation_time import seconds_a_row
 from trainworthy.lifecycle.engine.training.techniques.scaler import INTERVAL, START, Scaler, scaler_of
 from trainworthy.lifecycle.engine.training.watching.trace import Trace
 from trainworthy.lifecycle.error_causes import PreemptedError

@@ -164,7 +164,7 @@ def _augment_seconds(subject: Subject, batches: Sequence[Tensor]) -> float:
 
 
 def _logging_seconds(subject: Subject) -> float:
-    """Seconds an update that progress and the metrics of a stage take, as step_hooks.py writes them."""
+    """Seconds an update that progress and the metrics of a stage take, as StepHooks writes them."""
     window = subject.plan.window
     point = CurvePoint(step=1, rows=1, loss=0.5, standard_error=0.1, learning_rate=0.1)
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as open_until:

@@ -4,14 +4,39 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 from trainworthy.lifecycle.engine.training.monitors.base import Base
 from trainworthy.lifecycle.engine.training.monitors.monitor import Finding
-from trainworthy.lifecycle.engine.training.monitors.windows import Window, window_of
 from trainworthy.lifecycle.gates.monitor_words import symptom_of
 from trainworthy.lifecycle.protocol.records import CurvePoint
 from trainworthy.lifecycle.protocol.signals import WINDOW, Sample, Signals
+
+
+@dataclass(frozen=True)
+class Window:
+    """Mean loss of updates `first` to `last`, its standard error, the lower quartile, and the mean learning rate."""
+
+    first: int
+    last: int
+    mean: float
+    error: float
+    low: float
+    rate: float
+
+
+def window_of(seen: Sequence[Signals]) -> Window:
+    """Of updates with finite losses."""
+    losses, rows = [one.loss for one in seen], sum(one.rows for one in seen)
+    mean = math.fsum(losses) / len(seen)
+    between = math.fsum((one - mean) ** 2 for one in losses) / (len(seen) - 1)
+    # The larger of what rows and what updates say: batches are neither independent nor alike.
+    within = max(0.0, math.fsum((one.squared - one.loss * one.loss) * one.rows for one in seen)) / rows / rows
+    error, low = math.sqrt(max(between / len(seen), within)), sorted(losses)[len(losses) // 4]
+    rate = math.fsum(one.learning_rate for one in seen) / len(seen)
+    return Window(seen[0].step, seen[-1].step, mean, error, low, rate)
+
 
 # Share of the planned updates after which a training that has not moved is told, and how many at least.
 FLAT_AFTER, FLAT_STEPS = 0.25, 60
