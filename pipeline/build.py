@@ -24,7 +24,7 @@ from trainworthy.pipeline.retraining import new_version_sensor, weekly_schedule
 from trainworthy.pipeline.validation import daily_schedule, validating_sensor
 from trainworthy.resources.launcher import Launcher
 from trainworthy.resources.mlflow import Tracking
-from trainworthy.resources.settings import PRODUCT, Settings, choose_project, read_settings, use_case_folders
+from trainworthy.resources.settings import Settings, choose_project, read_settings, use_case_folders
 from trainworthy.resources.workspace import Intent, Workspace
 
 
@@ -97,7 +97,7 @@ def _tell_unread_settings(settings: Settings) -> None:
         return
     project = shlex.quote(str(settings.project))
     there = (settings.project / "dagster.yaml").is_file()
-    fix = f"cd {project}" if there else f"cp {shlex.quote(str(PRODUCT / 'dagster.yaml'))} {project}"
+    fix = f"cd {project}" if there else f"trainworthy init {project}"
     click.echo(
         f"Warning: there is no dagster.yaml in {Path.cwd()}, where Dagster looks for it: this run will be in no "
         f"history, and Dagster's own telemetry is on\n  fix: {fix}, or name its folder in DAGSTER_HOME",

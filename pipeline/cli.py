@@ -17,6 +17,7 @@ from trainworthy.pipeline.commands import (
     doctor,
     explain,
     history,
+    init,
     new,
     next_version,
     replay,
@@ -27,12 +28,14 @@ from trainworthy.pipeline.commands import (
 
 # In the order of the help text, which is that of a user's day.
 COMMANDS = (
-    doctor, new, check, explain, contract, verdict, next_version, champion, history, site, replay, datasets, schema,
+    doctor, init, new, check, explain, contract, verdict, next_version, champion, history, site, replay, datasets,
+    schema,
 )  # fmt: skip
 EXAMPLES = """\
 examples:
   trainworthy doctor                  is everything set up, and what to do where it is not
   trainworthy verdict flight_delays   the newest verdict: decision, reasons, cost, links
+  trainworthy init                    the files of a project of your own, in this folder
   trainworthy new churn               an own use case, to begin with on example rows
   trainworthy next flight_delays      train on the next dataset version, against the champion
 

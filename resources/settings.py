@@ -46,11 +46,12 @@ class Settings:
 
 
 def read_settings() -> Settings:
-    """Settings from the environment. Raises SettingsError if the project or a folder of use cases does not exist.
+    """Settings from the environment. Raises SettingsError if the project or a folder of use cases cannot be used.
 
     A team's project need not have use_cases/ yet: `trainworthy new` makes it.
     """
     project = project_folder()
+    refuse_own_name(project)
     named = os.environ.get(USE_CASES)
     folders = [Path(part) for part in named.split(os.pathsep) if part] if named else [project / "use_cases"]
     for folder in folders:
@@ -77,6 +78,15 @@ def project_folder() -> Path:
     outside = PRODUCT if (PRODUCT / "pyproject.toml").is_file() else here
     home = Path(os.environ.get("DAGSTER_HOME") or outside).resolve()
     return next((folder for folder in (here, *here.parents, home) if (folder / "use_cases").is_dir()), outside)
+
+
+def refuse_own_name(project: Path) -> None:
+    """Raises SettingsError if the project has a package of Trainworthy's name: Python would import it instead."""
+    for own in (project / "trainworthy" / "__init__.py", project / "trainworthy.py"):
+        if own.is_file():
+            named = own if own.name == "trainworthy.py" else own.parent
+            fix = "give it another name: Python imports it in place of Trainworthy"
+            raise SettingsError("the project has a package called trainworthy", value=str(named), fix=fix)
 
 
 def choose_project(folder: Path) -> None:
