@@ -16,7 +16,7 @@ from trainworthy.lifecycle.storage.records import FileRecordStore
 from trainworthy.lifecycle.storage.state import StateFolder
 from trainworthy.lifecycle.use_case import UseCase, load_use_case
 from trainworthy.pipeline.show import verdict_log
-from trainworthy.resources.settings import projects, read_settings, use_case_folders
+from trainworthy.resources.settings import claim_state, projects, read_settings, use_case_folders
 
 # Of each version; the records hold the others.
 SHOWN_TRAININGS = 5
@@ -112,8 +112,7 @@ def publish_dataset(
         raise DatasetError("a version is built or imported, not both", value=[source, *parameters], fix=fix)
     values = {key: yaml.safe_load(value) for key, _, value in pairs}
     project = _project_of(name)
-    state = StateFolder(read_settings().var)
-    state.check_writable()
+    state = claim_state(read_settings())
     if not values:
         source = source or declared_source(project, name)
     version = DatasetStore(state.root).publish(project, name, revision, values, source=source, backfill=backfill)

@@ -19,17 +19,21 @@ of an installed Trainworthy the working directory, where `trainworthy new` makes
 from __future__ import annotations
 
 import os
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from trainworthy.lifecycle.errors import SettingsError, did_you_mean
+from trainworthy.lifecycle.storage.state import StateFolder, write_atomic
 
 # Where Trainworthy's own packages lie: the checkout, or trainworthy/ in site-packages.
 PRODUCT = Path(__file__).resolve().parent.parent
 # What trainworthy is imported from: the checkout's src/, or site-packages.
 IMPORTED_FROM = Path(__file__).absolute().parents[2]
 PROJECT, USE_CASES = "TRAINWORTHY_PROJECT", "TRAINWORTHY_USE_CASES"
+# In the state folder.
+OWNERS = "use_cases.txt"
 DURABLE = "TRAINWORTHY_DURABLE"
 DAGSTER_URL, MLFLOW_URL = "TRAINWORTHY_DAGSTER_URL", "TRAINWORTHY_MLFLOW_URL"
 
@@ -107,6 +111,46 @@ def choose_project(folder: Path) -> None:
 def state_folder(project: Path) -> Path:
     """The state folder, resolved; it need not be there."""
     return Path(os.environ.get("TRAINWORTHY_VAR") or project / "var").resolve()
+
+
+def claim_state(settings: Settings) -> StateFolder:
+    """The state folder, to be written by this project; it remembers whose it is, by their folders of use cases.
+
+    Raises SettingsError if it cannot be written, or is another project's.
+    """
+    state = StateFolder(settings.var)
+    state.check_writable()
+    known, mine = state_owners(settings), [str(folder) for folder in settings.use_cases]
+    if not set(mine) <= set(known):
+        lines = [_owners_heading(settings), *dict.fromkeys([*known, *mine])]
+        write_atomic(state.root / OWNERS, "".join(f"{line}\n" for line in lines).encode())
+    return state
+
+
+def state_owners(settings: Settings) -> list[str]:
+    """The folders of use cases that the state folder was used for, as far as they are there.
+
+    Where none is, the project was moved; where the state folder itself was moved or copied, it goes with whoever uses
+    it there. Raises SettingsError if all are another project's and the folder lies outside of this one: use cases of
+    one name would share records, champions and cost.
+    """
+    remembered = settings.var / OWNERS
+    lines = remembered.read_text(encoding="utf-8").splitlines() if remembered.is_file() else []
+    here = lines[:1] == [_owners_heading(settings)]
+    known = [line for line in lines[1:] if line and Path(line).is_dir()] if here else []
+    mine = [str(folder) for folder in settings.use_cases]
+    inside = any(settings.var.is_relative_to(folder) for folder in (settings.project, *projects(settings)))
+    if known and not inside and not set(known) & set(mine):
+        fix = (
+            "name a folder of its own in TRAINWORTHY_VAR; for a clone or worktree that shall share it: "
+            f"echo {shlex.quote(mine[0])} >> {shlex.quote(str(remembered))}"
+        )
+        raise SettingsError("the state folder is that of another project", value=[*known, *mine], fix=fix)
+    return known
+
+
+def _owners_heading(settings: Settings) -> str:
+    return f"# Who uses {settings.var}: a folder of use cases a line."
 
 
 def _durable() -> Path | None:

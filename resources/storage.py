@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from trainworthy.lifecycle.errors import TrainworthyError
-from trainworthy.lifecycle.storage.state import StateFolder
 from trainworthy.resources.dagster_private import DagsterPrivateError
-from trainworthy.resources.settings import read_settings
+from trainworthy.resources.settings import claim_state, read_settings
 
 try:
     from trainworthy.resources.dagster_private import DagsterSqliteStorage
@@ -36,8 +35,7 @@ class StateFolderStorage(DagsterSqliteStorage):
     @classmethod
     def from_config_value(cls, inst_data: ConfigurableClassData | None, config_value: Any) -> StateFolderStorage:
         try:
-            state = StateFolder(read_settings().var)
-            state.check_writable()
+            state = claim_state(read_settings())
         except TrainworthyError as error:
             # Dagster opens its storage before it loads any definitions, so this is where bad settings show first.
             raise click.ClickException(str(error)) from None

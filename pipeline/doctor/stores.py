@@ -25,7 +25,7 @@ from trainworthy.lifecycle.storage.state import StateFolder
 from trainworthy.lifecycle.use_case import load_use_case
 from trainworthy.pipeline.doctor.project import in_short, refused
 from trainworthy.resources.mlflow_folder import champion_alias, settle, written_for
-from trainworthy.resources.settings import Settings, use_case_folders
+from trainworthy.resources.settings import Settings, state_owners, use_case_folders
 
 # MLflow asks a server that does not answer for minutes; importing it takes 2 s, several on a busy machine.
 SERVER_SECONDS = 30.0
@@ -33,9 +33,11 @@ _REVISION = re.compile(r"""^(revision|down_revision)\b[^=]*=\s*["']([0-9a-z_]+)[
 
 
 def state_folder(settings: Settings) -> Iterator[CheckResult]:
-    """The state folder can be written, or made."""
+    """The state folder can be written, or made, and is this project's."""
     if settings.var.exists():
         StateFolder(settings.var).check_writable()
+        if settings.use_cases:
+            state_owners(settings)
         yield CheckResult(name="state_folder", status="pass", evidence=f"{settings.var} can be written")
         return
     place = next(folder for folder in settings.var.parents if folder.exists())

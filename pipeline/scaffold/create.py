@@ -23,7 +23,6 @@ from trainworthy.lifecycle.declarations import refuse_declarations
 from trainworthy.lifecycle.errors import UseCaseError
 from trainworthy.lifecycle.files.versions import add_version
 from trainworthy.lifecycle.spec.task import KindName
-from trainworthy.lifecycle.storage.state import StateFolder
 from trainworthy.lifecycle.use_case import load_use_case
 from trainworthy.pipeline.scaffold.found import PARAMETERS, Found, place_part
 from trainworthy.pipeline.scaffold.found_files import find_files
@@ -33,7 +32,7 @@ from trainworthy.pipeline.scaffold.request import Request, request_problems
 from trainworthy.pipeline.scaffold.stage_text import project_stages
 from trainworthy.pipeline.scaffold.windows import Windows
 from trainworthy.resources.dvc import DatasetStore
-from trainworthy.resources.settings import Settings
+from trainworthy.resources.settings import Settings, claim_state
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -70,8 +69,7 @@ def create(request: Request, settings: Settings) -> Created:
         found, found_problems = (find_files if source.is_dir() else find_out)(request, source, work)
         if found is None or problems:
             raise UseCaseError(request.name, [*problems, *found_problems])
-        state = StateFolder(settings.var)
-        state.check_writable()
+        state = claim_state(settings)
         project = work / "project"
         folder = lay_out(request, settings, found, project)
         if found.files is None:

@@ -62,13 +62,13 @@ def make_repository(folder: Path) -> Repository:
         _refuse_unfit(folder)
         kept = tuple(name for name in FILES if (folder / name).exists() or (folder / name).is_symlink())
         written = tuple(name for name in FILES if name not in kept)
-        try:
-            for name in written:
-                _make_folders((folder / name).parent, undo)
-                undo.callback((folder / name).unlink, missing_ok=True)
+        for name in written:
+            _make_folders((folder / name).parent, undo)
+            undo.callback((folder / name).unlink, missing_ok=True)
+            try:
                 write_atomic(folder / name, FILES[name]().encode())
-        except OSError as error:
-            raise _unwritable(folder / name, error) from None
+            except OSError as error:
+                raise _unwritable(folder / name, error) from None
         undo.pop_all()
     return Repository(folder, written, kept, _unignored(folder) if ".gitignore" in kept else ())
 

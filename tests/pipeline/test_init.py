@@ -1,6 +1,7 @@
 """trainworthy init: the files of a team's own repository."""
 
 import os
+import runpy
 import subprocess
 from pathlib import Path
 
@@ -47,8 +48,7 @@ def test_init_writes_definitions_that_load_the_project(team, monkeypatch, tmp_pa
     monkeypatch.setenv("TRAINWORTHY_PROJECT", "")
     monkeypatch.setenv("TRAINWORTHY_VAR", str(tmp_path / "state"))
     monkeypatch.delenv("TRAINWORTHY_USE_CASES", raising=False)
-    made = {"__file__": str(team / "definitions.py")}
-    exec((team / "definitions.py").read_text(), made)
+    made = runpy.run_path(str(team / "definitions.py"))
     assert set(made["defs"].resources) == {"workspace", "tracking", "launcher", "intent"}
     assert os.environ["TRAINWORTHY_PROJECT"] == str(team)
 

@@ -1,12 +1,23 @@
 """The folders that the environment names."""
 
+import shutil
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from trainworthy.lifecycle.errors import SettingsError
 from trainworthy.resources.mlflow import TrackedRun
-from trainworthy.resources.settings import PRODUCT, dagster_url, mlflow_url, read_settings, require_durable
+from trainworthy.resources.settings import (
+    OWNERS,
+    PRODUCT,
+    claim_state,
+    dagster_url,
+    mlflow_url,
+    read_settings,
+    require_durable,
+)
 
 
 @pytest.fixture
@@ -61,6 +72,61 @@ def test_project_that_is_no_folder_is_refused(elsewhere, monkeypatch):
     with pytest.raises(SettingsError, match="TRAINWORTHY_PROJECT") as refused:
         read_settings()
     assert refused.value.value == "gone"
+
+
+@pytest.fixture
+def claimed(elsewhere, monkeypatch) -> Callable[[str], Path]:
+    """Claims the one state folder as a project of this name; gives the project's folder of use cases."""
+    monkeypatch.setenv("TRAINWORTHY_VAR", str(elsewhere / "state"))
+
+    def claim(name: str) -> Path:
+        (folder := elsewhere / name / "use_cases").mkdir(parents=True, exist_ok=True)
+        monkeypatch.chdir(elsewhere / name)
+        claim_state(read_settings())
+        return folder
+
+    return claim
+
+
+def test_state_folder_of_another_project_is_refused_until_it_may_be_shared(claimed, elsewhere):
+    first = claimed("first")
+    with pytest.raises(SettingsError, match="that of another project") as refused:
+        claimed("second")
+    assert refused.value.value == [str(first), str(elsewhere / "second" / "use_cases")]
+    assert (elsewhere / "state" / OWNERS).read_text().splitlines()[1:] == [str(first)]
+    subprocess.run(["sh", "-c", refused.value.fix.partition("share it: ")[2]], check=True)
+    claimed("second")
+    claimed("first")
+
+
+def test_state_folder_goes_with_a_project_that_was_moved(claimed, elsewhere):
+    claimed("before")
+    (elsewhere / "before").rename(elsewhere / "after")
+    after = claimed("after")
+    assert (elsewhere / "state" / OWNERS).read_text().splitlines()[1:] == [str(after)]
+
+
+def test_state_folder_that_was_copied_goes_with_the_project_beside_it(claimed, elsewhere, monkeypatch):
+    first = claimed("first")
+    shutil.copytree(elsewhere / "state", elsewhere / "copy" / "state")
+    shutil.copytree(first.parent, elsewhere / "copy" / "first")
+    monkeypatch.setenv("TRAINWORTHY_VAR", str(elsewhere / "copy" / "state"))
+    monkeypatch.chdir(elsewhere / "copy" / "first")
+    copied = elsewhere / "copy" / "first" / "use_cases"
+    claim_state(read_settings())
+    assert (elsewhere / "copy" / "state" / OWNERS).read_text().splitlines()[1:] == [str(copied)]
+
+
+def test_state_folder_inside_of_a_project_is_its_own_in_a_copy_too(elsewhere, monkeypatch):
+    (elsewhere / "first" / "use_cases").mkdir(parents=True)
+    monkeypatch.chdir(elsewhere / "first")
+    claim_state(read_settings())
+    shutil.copytree(elsewhere / "first", elsewhere / "copy")
+    monkeypatch.chdir(elsewhere / "copy")
+    claim_state(read_settings())
+    monkeypatch.setenv("TRAINWORTHY_VAR", "var")
+    monkeypatch.setenv("TRAINWORTHY_USE_CASES", f"{elsewhere}/first/use_cases:{elsewhere}/copy/use_cases")
+    assert claim_state(read_settings()).root == elsewhere / "copy" / "var"
 
 
 def test_folder_for_copies_of_checkpoints_is_none_unless_named(monkeypatch, tmp_path):
