@@ -13,7 +13,7 @@ from trainworthy.lifecycle.promotion import log
 from trainworthy.lifecycle.promotion.history import tenures
 from trainworthy.lifecycle.promotion.log import LogEntry
 from trainworthy.lifecycle.protocol.records import STEPS, DatasetVersion, Record, Step
-from trainworthy.lifecycle.report.first_page import key_figures
+from trainworthy.lifecycle.report.first_page import quality
 from trainworthy.lifecycle.report.outcome import found, outcome
 from trainworthy.lifecycle.report.site import Champion, LatestRun, UseCaseRow, render_site
 from trainworthy.lifecycle.storage.records import FileRecordStore
@@ -115,7 +115,7 @@ def _champion(
         version=live.model_version,
         since=live.written_at,
         dataset=f"{dataset.name}@{dataset.revision}" if dataset else "?",
-        figures=tuple(key_figures({**records, "promotion": verdict})[:1]),
+        figures=tuple(quality(records)),
         report=linked(live.use_case, verdict.provenance.run_id),
     )
 

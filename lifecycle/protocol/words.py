@@ -10,6 +10,8 @@ class Words(Frozen):
 
     `constant` says what the loss of the prior is the loss of, `unit` what a loss is counted in, empty where it has no
     name, and `a_row` what a row loses some of. `predicted` and `observed` are the axes of the reliability picture.
+    `familiar` are metrics that people know, the best known first, each with what it means: {value} stands for its
+    value, {share} for that in percent.
     """
 
     prior: str = "label prior"
@@ -19,6 +21,7 @@ class Words(Frozen):
     a_row: str = "nats a row"
     predicted: str = "mean predicted probability"
     observed: str = "observed share"
+    familiar: tuple[tuple[str, str], ...] = (("auc", "a positive row ranks above a negative one in {share} of pairs"),)
 
     def reference(self, name: str) -> str:
         """What a candidate is compared with, as one calls it."""

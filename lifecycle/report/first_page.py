@@ -1,21 +1,36 @@
-"""The first page's figures and what the decision binds, derived from the records."""
+"""The first page's figures, its open checks and what the decision covers, derived from the records."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from trainworthy.lifecycle.protocol.records import Comparison, DatasetVersion, EvaluationReport, Snapshot, Verdict
+from trainworthy.lifecycle.gates.preflight import trials_of
+from trainworthy.lifecycle.protocol.checks import CheckResult
+from trainworthy.lifecycle.protocol.records import (
+    Comparison,
+    DatasetVersion,
+    Estimate,
+    EvaluationReport,
+    Metric,
+    Snapshot,
+    Step,
+    Verdict,
+)
 from trainworthy.lifecycle.protocol.words import Words
-from trainworthy.lifecycle.report.formatting import HASH_PREFIX, capital, day, estimate, figure, limits, point
+from trainworthy.lifecycle.report.formatting import HASH_PREFIX, capital, day, estimate, figure, limits, point, share
 from trainworthy.lifecycle.report.origins import commit_state
 from trainworthy.lifecycle.report.outcome import Records, all_comparisons, found, reading, said, stages_of
-from trainworthy.lifecycle.report.pictures import overall_metrics, validation_loss
-from trainworthy.lifecycle.report.sections import forecast_rows
+from trainworthy.lifecycle.report.pictures import CANDIDATE, overall_metrics, validation_loss
+from trainworthy.lifecycle.report.sections import forecast_rows, status_words
 from trainworthy.lifecycle.tasks import words_of
-from trainworthy.lifecycle.wording import count, metric_name
+from trainworthy.lifecycle.wording import count, metric_name, words
 
 # What fits on one printed page; the rest stands further below.
-MAX_REASONS, MAX_CHANGES = 6, 4
+MAX_REASONS, MAX_CHANGES, MAX_CHECKS = 6, 4, 3
+
+
+_OPEN = ("fail", "error", "insufficient")
 
 
 class Fact(NamedTuple):
@@ -28,13 +43,41 @@ class Fact(NamedTuple):
 
 def key_figures(records: Records) -> list[Fact]:
     """Quality, the gain over champion and over the hardest baseline, and the training's cost against its forecast."""
-    report = found(records, "evaluation", EvaluationReport)
-    facts = _quality(report) if report else _validation(records)
+    facts = quality(records) or _validation(records)
     facts += [_gain(item, said(records)) for item in _decisive(records)]
     cost = next((row for row in forecast_rows(records) if row.name == "cost"), None)
     if cost is not None:
         facts.append(Fact("Training, forecast", cost.forecast.partition(" [")[0], _against(cost.actual, cost.reading)))
     return facts
+
+
+def quality(records: Records) -> list[Fact]:
+    """The primary metric on the benchmark, and beside it the one that people know, in a sentence; none unmeasured."""
+    report = found(records, "evaluation", EvaluationReport)
+    if report is None:
+        return []
+    first = [
+        Fact(f"{capital(metric_name(report.primary))} on the benchmark", point(item.estimate), _interval(item.estimate))
+        for item in overall_metrics(report)
+    ]
+    return first + _familiar(report)
+
+
+def open_checks(records: Records) -> list[Fact]:
+    """Checks that failed or were inconclusive and stopped nothing, with what to do; those of severity error first.
+
+    The verdict's own are left out: they are the controls, which the page shows.
+    """
+    before = {step: record for step, record in records.items() if step != "promotion"}
+    checks = [(step, check) for step, record in before.items() for check in _with_trials(record.checks)]
+    left: list[tuple[Step, CheckResult]] = [
+        (step, check) for step, check in checks if check.status in _OPEN and not check.stops
+    ]
+    left.sort(key=lambda item: item[1].severity != "error")
+    return [
+        Fact(f"{words(step)}: {words(check.name)}", status_words(check.status).lower(), check.fix or check.evidence)
+        for step, check in left
+    ]
 
 
 def bound(records: Records) -> list[Fact]:
@@ -63,9 +106,35 @@ def _champion(verdict: Verdict) -> Fact:
     return Fact("Champion after this run", after, "unchanged" if after == before else f"before: {before}")
 
 
-def _quality(report: EvaluationReport) -> list[Fact]:
-    name = f"{capital(metric_name(report.primary))} on the benchmark"
-    return [Fact(name, point(item.estimate), f"95 % {limits(item.estimate)}") for item in overall_metrics(report)]
+def _with_trials(checks: Iterable[CheckResult]) -> Iterator[CheckResult]:
+    """The checks; in place of a family of preflight its trials."""
+    for check in checks:
+        trials = trials_of([check])
+        for trial in trials:
+            yield CheckResult(
+                name=trial.check, status=trial.status, severity=trial.severity, required=trial.required,
+                evidence=trial.evidence, fix=trial.fix,
+            )  # fmt: skip
+        if not trials:
+            yield check
+
+
+def _familiar(report: EvaluationReport) -> list[Fact]:
+    """The best known metric of the kind of task that was measured and is not the primary one."""
+    overall: dict[str, Metric] = {
+        item.metric: item for item in report.metrics if item.model == CANDIDATE and item.slice is None
+    }
+    known = [(name, meaning) for name, meaning in words_of(report).familiar if name != report.primary]
+    for name, meaning in known:
+        if name in overall:
+            value = overall[name].estimate
+            told = meaning.format(value=point(value), share=share(value.value))
+            return [Fact(capital(metric_name(name)), point(value), f"{_interval(value)}: {told}")]
+    return []
+
+
+def _interval(value: Estimate) -> str:
+    return f"95 % {limits(value)}"
 
 
 def _validation(records: Records) -> list[Fact]:

@@ -24,7 +24,7 @@ from trainworthy.lifecycle.protocol.records import (
     Verdict,
 )
 from trainworthy.lifecycle.protocol.words import Words
-from trainworthy.lifecycle.report.formatting import estimate, interval, limits, plain, sentence_case, usd
+from trainworthy.lifecycle.report.formatting import capital, estimate, interval, limits, plain, sentence_case, usd
 from trainworthy.lifecycle.tasks import words_of
 from trainworthy.lifecycle.tasks.interval import groups_to_show
 from trainworthy.lifecycle.wording import count, metric_name
@@ -165,9 +165,13 @@ def _stopped(step: Step, record: Record | None) -> Outcome:
         summary="The run ended at a closed gate; nothing was shipped." if failed else "Nothing was shipped.",
         why=first,
         reasons=tuple(rest),
-        changes=tuple(f"{sentence_case(check.name)}: {check.fix}" for check in failed if check.fix)
+        changes=tuple(_fix_of(check) for check in failed if check.fix)
         or (f"Fix the cause at {step}, then run again; finished steps are reused.",),
     )
+
+
+def _fix_of(check: CheckResult) -> str:
+    return capital(check.fix) if check.name == "completed" else f"{sentence_case(check.name)}: {check.fix}"
 
 
 def _judged(records: Records, verdict: Verdict) -> Outcome:
@@ -217,7 +221,7 @@ def _not_judged(records: Records) -> Outcome:
 
 
 def _changes(records: Records, verdict: Verdict) -> tuple[str, ...]:
-    """What held the model back, and how to measure what could not be; for a promotion, its narrowest evidence."""
+    """What held the model back; for a promotion, its narrowest evidence."""
     if verdict.decision == "promote":
         comparisons, named = all_comparisons(records), said(records)
         clear = [item for item in comparisons if reading(item) == "better"]
@@ -225,14 +229,7 @@ def _changes(records: Records, verdict: Verdict) -> tuple[str, ...]:
         open_ones = [item for item in comparisons if reading(item) == "no difference shown"]
         return tuple(narrow + [_more_groups(item, named) for item in open_ones])
     # A verdict from before this field has only its reasons, the one that decided first.
-    held_back_by = verdict.held_back_by or verdict.reasons[:1]
-    fixes = [
-        f"{sentence_case(check.name)}: {check.fix}"
-        for record in records.values()
-        for check in record.checks
-        if check.fix and check.status == "insufficient"
-    ]
-    return tuple(dict.fromkeys([*held_back_by, *fixes]))
+    return tuple(dict.fromkeys(verdict.held_back_by or verdict.reasons[:1]))
 
 
 def _narrowest(item: Comparison, named: Words) -> str:

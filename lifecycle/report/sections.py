@@ -179,7 +179,7 @@ def check_summary(checks: Iterable[CheckResult | Trial]) -> str:
 
 def status_words(status: str) -> str:
     """A status as a reader's word."""
-    return {"fail": "Failed", "pass": "Passed"}.get(status, words(status).capitalize())
+    return {"fail": "Failed", "pass": "Passed", "insufficient": "Inconclusive"}.get(status, words(status).capitalize())
 
 
 def check_note(check: CheckResult) -> str:

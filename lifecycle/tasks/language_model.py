@@ -62,6 +62,10 @@ class LanguageModel(Places):
         a_row="nats a byte",
         predicted="mean probability of the most probable byte",
         observed="share of bytes that are it",
+        familiar=(
+            ("perplexity", "as unsure as among {value} equally likely bytes"),
+            ("accuracy", "the most probable byte is right in {share} of places"),
+        ),
     )
     classes: tuple[Any, ...] = tuple(range(BYTES))
     declares_classes = False

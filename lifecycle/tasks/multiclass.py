@@ -44,6 +44,7 @@ class Multiclass(FewNumbers):
         constant="always predicting the training rows' share of each class",
         predicted="mean probability of the predicted class",
         observed="share of rows of that class",
+        familiar=(("accuracy", "the most probable class is right for {share} of rows"),),
     )
     copy = COPY_OF_CLASSES
     loss, score = "log_loss", "accuracy"

@@ -49,6 +49,9 @@ class Multilabel(FewNumbers):
         constant="always predicting the training rows' share of each label",
         predicted="mean predicted probability of a label",
         observed="share of rows that have it",
+        familiar=(
+            ("macro_auc", "a row with a label ranks above one without it in {share} of pairs, mean over labels"),
+        ),
     )
     copy = COPY_OF_LABELS
     loss, score = "log_loss", "macro_auc"

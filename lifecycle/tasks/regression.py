@@ -65,6 +65,11 @@ class Regression(FewNumbers):
             a_row=f"of {'pinball loss' if self.quantiles else 'squared error'} a row",
             predicted="mean answer",
             observed="mean label",
+            familiar=(
+                ("r2", "{share} of the labels' variance is explained"),
+                ("mae", "off by {value} on average, in the unit of the label"),
+                ("interval_coverage", "{share} of labels lie between the outer quantiles"),
+            ),
         )
 
     @property

@@ -60,6 +60,7 @@ class Segmentation(Places):
         a_row="nats a pixel",
         predicted="mean probability of the predicted class of a pixel",
         observed="share of pixels of that class",
+        familiar=(("mean_iou", "predicted and true areas have {share} of their union in common, mean over classes"),),
     )
     why_unfit = "and a mask holds many (kind: segmentation); weigh pixels in loss_fn instead"
     copy = COPY_OF_CLASSES

@@ -23,10 +23,11 @@ from trainworthy.lifecycle.protocol.records import (
     EvaluationReport,
     Metric,
     Record,
+    Step,
     StoppedStep,
 )
 from trainworthy.lifecycle.protocol.words import Words
-from trainworthy.lifecycle.report import figures, formatting, outcome, pictures, render, sections
+from trainworthy.lifecycle.report import figures, first_page, formatting, outcome, pictures, render, sections
 
 LINKS = {"Dagster run": "http://localhost:3000/runs/1", "Commit": "https://example.org/c/1"}
 VOID = {"meta", "link", "br", "img"}
@@ -132,9 +133,9 @@ def test_report_of_promoted_model_tells_decision_reasons_cost_and_evidence(pages
     ):
         assert expected in text
     asked = [
-        "What this result covers",
+        "What this verdict covers",
         "Is it better than what we have?",
-        "For whom is it worse?",
+        "Where it is worse",
         "Can the measurement be believed?",
         "Will it run?",
         "What did it cost?",
@@ -148,14 +149,17 @@ def test_report_of_promoted_model_tells_decision_reasons_cost_and_evidence(pages
 def test_report_of_rejected_model_tells_what_would_change_it(pages: dict[str, str]) -> None:
     text = Page(pages["reject"]).text
     assert "✕ Reject" in text
-    changes = text.split("What would change it")[1].split("What this result covers")[0].strip()
+    changes = text.split("What would change it")[1].split("Failed and inconclusive checks")[0].strip()
     assert changes == example.verdict("reject").reasons[0]
     assert "Champion after this run version 3 unchanged" in text
     # The reader's first question is about what is in use.
     assert text.index("Gain over champion") < text.index("Gain over gradient boosting")
     assert outcome.all_comparisons(example.judged("reject"))[0].reference == "champion"
-    # A failed check that is only a warning decides nothing.
+    # A failed check that is only a warning decides nothing, and is named with what to do.
     assert "Tailnum null share:" not in text
+    assert first_page.open_checks(example.judged("reject")) == [
+        ("snapshot: tailnum null share", "failed", "ask the owner of the source, or widen the rule in contract.yaml")
+    ]
 
 
 @pytest.mark.parametrize("headline", ["worse than logistic regression", ""])
@@ -174,17 +178,42 @@ def test_changes_of_a_verdict_are_what_held_it_back_and_nothing_else() -> None:
     assert outcome.outcome(before_the_field, None).changes == reasons[:1]
 
 
-def test_changes_of_a_verdict_name_the_fix_of_what_could_not_be_measured() -> None:
-    records = example.judged(
-        "shadow", held_back_by=("Earlier checks were inconclusive, which allows shadow at most: preflight/seconds.",)
-    )
+def test_first_page_names_what_was_inconclusive_with_its_fix_before_warnings() -> None:
+    records = example.judged("shadow")
     check = CheckResult(name="seconds", status="insufficient", fix="time it on this machine")
     records["preflight"] = records["preflight"].model_copy(update={"checks": (check,)})
-    changes = outcome.outcome(records, None).changes
-    assert changes == (
-        "Earlier checks were inconclusive, which allows shadow at most: preflight/seconds.",
-        "Seconds: time it on this machine",
-    )
+    found = first_page.open_checks(records)
+    assert found[0] == ("preflight: seconds", "inconclusive", "time it on this machine")
+    assert [fact.name for fact in found[1:]] == ["snapshot: tailnum null share"]
+    # What stopped the run is its first sentence already.
+    assert first_page.open_checks(example.stopped_at_pilot()) == first_page.open_checks(example.judged())
+
+
+@pytest.mark.parametrize(
+    ("records", "name", "told"),
+    [
+        (example.judged(), "AUC", "a positive row ranks above a negative one in 70.8 % of pairs"),
+        (example.of_numbers(), "R²", "11.3 % of the labels' variance is explained"),
+        (example.of_classes(), "Accuracy", "the most probable class is right for 58.3 % of rows"),
+    ],
+)
+def test_first_page_has_beside_the_primary_metric_one_that_people_know(
+    records: dict[Step, Record], name: str, told: str
+) -> None:
+    primary, familiar = first_page.quality(records)
+    assert primary.name.endswith(" on the benchmark")
+    assert familiar.name == name
+    assert familiar.remark.startswith("95 % [")
+    assert familiar.remark.endswith(told)
+
+
+def test_splits_without_times_are_in_no_order_of_time() -> None:
+    records = example.judged()
+    snapshot = example.snapshot()
+    splits = {name: split.model_copy(update={"start": "", "end": ""}) for name, split in snapshot.splits.items()}
+    records["snapshot"] = snapshot.model_copy(update={"splits": splits})
+    assert "in the order of time" not in Page(render.render(records, LINKS)).text
+    assert "in the order of time" in Page(render.render(example.judged(), LINKS)).text
 
 
 @pytest.mark.parametrize(
