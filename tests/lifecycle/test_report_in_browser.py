@@ -12,7 +12,10 @@ import report_records as example
 from PIL import Image
 
 from trainworthy.lifecycle.protocol.checks import CheckResult
+from trainworthy.lifecycle.report.first_page import quality
+from trainworthy.lifecycle.report.outcome import outcome
 from trainworthy.lifecycle.report.render import render
+from trainworthy.lifecycle.report.site import Champion, LatestRun, UseCaseRow, render_site
 
 pytestmark = pytest.mark.slow
 
@@ -33,10 +36,22 @@ def reports(tmp_path_factory) -> dict[str, str]:
         "wide": render(wide(), LINKS, question=QUESTION),
         "hostile": render(hostile(), {HOSTILE: "javascript:document.title=1"}, question=HOSTILE),
     }
+    made["site"] = render_site(use_cases(), "2026-03-02T09:00:00+00:00", 30)
     folder = tmp_path_factory.mktemp("reports")
     for name, html in made.items():
         (folder / f"{name}.html").write_text(html)
     return {name: (folder / f"{name}.html").as_uri() for name in made}
+
+
+def use_cases() -> list[UseCaseRow]:
+    """Use cases of every state: with a champion, stopped, hostile, and none of whose runs is there."""
+    champion = Champion("4", "2026-03-01T09:00:00+00:00", "flights@v9", tuple(quality(example.judged())), "r.html")
+    newest = LatestRun(outcome(example.stopped_at_pilot(), "pilot"), "2026-03-02T08:00:00+00:00", "r.html")
+    return [
+        *(UseCaseRow(f"delays_{n}", QUESTION, champion, newest, 12, 1_234.5, 12.3456) for n in range(30)),
+        UseCaseRow("unbroken" * 20, HOSTILE, latest=newest, problem="unbroken" * 20),
+        UseCaseRow("empty", ""),
+    ]
 
 
 HOSTILE = """<script>document.title = "ran"</script><img src=x onerror="document.title = 'ran'">'"&amp;`${1}é漢\u202e"""
@@ -105,6 +120,16 @@ def test_report_needs_no_horizontal_scrolling(page, reports, kind, width):
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
+@pytest.mark.parametrize("width", [360, 390, 800, 1500])
+def test_site_shows_every_column_without_scrolling(page, reports, width):
+    page.set_viewport_size({"width": width, "height": 900})
+    page.goto(reports["site"])
+    assert page.evaluate(OUTERMOST) <= width
+    assert page.get_by_text("last 30 days 12.35 USD").first.is_visible()
+    label = page.evaluate("getComputedStyle(document.querySelector('td'), '::before').content")
+    assert label == ("none" if width >= 800 else '"Champion"')
+
+
 @pytest.mark.parametrize("kind", ["promote", "reject", "stopped", "experiment"])
 def test_report_first_page_fits_one_screen_and_one_sheet(page, reports, kind):
     page.goto(reports[kind])
@@ -126,7 +151,7 @@ def test_report_in_print_is_white_and_opens_what_was_folded(page, reports):
     assert page.evaluate("getComputedStyle(document.images[0]).filter") == "none"
 
 
-@pytest.mark.parametrize("kind", ["promote", "stopped", "wide"])
+@pytest.mark.parametrize("kind", ["promote", "stopped", "wide", "site"])
 def test_report_on_a4_cuts_nothing_and_leaves_no_sheet_nearly_blank(page, reports, kind):
     page.set_viewport_size(A4)
     page.goto(reports[kind])
