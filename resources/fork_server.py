@@ -56,19 +56,22 @@ class Leader(Protocol):
     def wait(self, timeout: float | None = None) -> int: ...
 
 
-def start_worker(arguments: Sequence[str], environment: Mapping[str, str], lock: int, *, fresh: bool = False) -> Leader:
+def start_worker(
+    arguments: Sequence[str], environment: Mapping[str, str], lock: int, *, fresh: bool = False,
+    output: tuple[int, int] = (1, 2),
+) -> Leader:  # fmt: skip
     """Start `python -m trainworthy.lifecycle.worker --lock LOCK ARGUMENTS` in a session of its own.
 
-    It holds the lock's descriptor.
+    It holds the lock's descriptor, and writes to those of `output`, for stdout and stderr.
 
     `fresh`: as a process of its own, whatever the server could do.
     """
     server = None if fresh else _server(environment)
-    forked = None if server is None else server.fork(arguments, environment, lock)
+    forked = None if server is None else server.fork(arguments, environment, lock, output)
     command = [sys.executable, "-m", "trainworthy.lifecycle.worker", "--lock", str(lock), *arguments]
     return forked or subprocess.Popen(
         command, env=dict(environment), start_new_session=True, preexec_fn=ends_with(os.getpid()),
-        stdin=subprocess.DEVNULL, pass_fds=(lock,),
+        stdin=subprocess.DEVNULL, stdout=output[0], stderr=output[1], pass_fds=(lock,),
     )  # fmt: skip
 
 
@@ -96,7 +99,9 @@ class ForkServer:
     owner: int = field(default_factory=os.getpid)
     child: Forked | None = None
 
-    def fork(self, arguments: Sequence[str], environment: Mapping[str, str], lock: int) -> Forked | None:
+    def fork(
+        self, arguments: Sequence[str], environment: Mapping[str, str], lock: int, output: tuple[int, int]
+    ) -> Forked | None:
         """The started child; None if the server works for another, or is gone."""
         if self.child is not None and self.child.poll() is None:
             return None
@@ -105,7 +110,7 @@ class ForkServer:
         if len(told) > MOST_BYTES:
             return None
         try:
-            socket.send_fds(self.channel, [told], [1, 2, lock])
+            socket.send_fds(self.channel, [told], [*output, lock])
             pid = self.channel.recv(64)
         except OSError:
             return None

@@ -18,6 +18,7 @@ from trainworthy.lifecycle.spec.use_case import ComputeSpec
 from trainworthy.lifecycle.worker import read_modules
 from trainworthy.resources.settings import read_settings
 from trainworthy.resources.supervisor import supervise
+from trainworthy.resources.worker_output import kept_output
 from trainworthy.resources.worker_process import no_answer, run_worker
 
 Context = dg.AssetExecutionContext | dg.OpExecutionContext
@@ -61,9 +62,18 @@ class Launcher(dg.ConfigurableResource):
                 message_reader=dg.PipesTempFileMessageReader(),
             ) as session:
                 more, grace = session.get_bootstrap_env_vars(), self.grace_seconds
-                answer = run_worker(job, more=more, grace_seconds=grace, tell=context.log.info, fresh=fresh)
+                with kept_output(context.instance.compute_log_manager, _title(context, job)) as output:
+                    answer = run_worker(
+                        job, more=more, grace_seconds=grace, tell=context.log.info, fresh=fresh, output=output
+                    )
         reported = [message.get("job_sha256") for message in session.get_custom_messages()]
         if job_sha256(job) not in reported:
             raise no_answer(job)
         refuse_unhashed(job, read_modules(Path(job.out)), covered)
         return answer
+
+
+def _title(context: Context, job: AnyJob) -> str:
+    """Which of the run's workers it is: the step, and what it was asked for."""
+    op = context.op_execution_context if isinstance(context, dg.AssetExecutionContext) else context
+    return f"{op.op.name.replace('__', '/')}: worker for {job.kind}"

@@ -37,10 +37,12 @@ def run_worker(
     grace_seconds: float = 10.0,
     tell: Callable[[str], None] = say,
     fresh: bool = False,
+    output: tuple[int, int] = (1, 2),
 ) -> AnyResult:
     """Run the job to its answer; `more` is added to the environment. Raises WorkerError if there is no answer.
 
-    `fresh` is as in fork_server.py: a process that shares nothing with this run's other workers.
+    `fresh` and `output` are as in fork_server.py: a process that shares nothing with this run's other workers, and
+    where it writes.
 
     Waits as long as another run does the same; `tell` says so. An answer that was there already cost no GPU seconds.
     """
@@ -58,7 +60,7 @@ def run_worker(
         environment = {**ENVIRONMENT, **os.environ, **(more or {}), "PYTHONPATH": _python_path()}
         # The worker holds the lock too: if this process is killed, nobody gets the folder before the worker is gone.
         given, earlier = ["--queued", str(meter.queue_seconds), "--job", str(path)], _written(out)
-        start = functools.partial(start_worker, given, environment, lock, fresh=fresh)
+        start = functools.partial(start_worker, given, environment, lock, fresh=fresh, output=output)
         code = run_group(start, grace_seconds, look=memory.look)
         if code != 0:
             batch = (job.training.batch_size, job.training.accumulate) if isinstance(job, TrainJob) else None

@@ -3,6 +3,9 @@
 Three end the bare command: a stop of Dagster's own process, of a worker, and of a stage. The others run in this one.
 """
 
+from types import SimpleNamespace
+from typing import Any
+
 import dagster as dg
 import pytest
 from test_train_job import COST, SHARED
@@ -51,6 +54,26 @@ def failed_checks(toy: Toy, run_id: str) -> set[str]:
         found = [entry.get_dagster_event().asset_check_evaluation_data for entry in logs]
     bad = [check for check in found if not check.passed and check.severity == dg.AssetCheckSeverity.ERROR]
     return {f"{check.asset_key.path[-1]}/{check.check_name}" for check in bad}
+
+
+def worker_output(toy: Toy, run_id: str, step: str) -> tuple[str, str]:
+    """Stdout and stderr of the workers, as Dagster's page of the run asks for them when the step is selected."""
+    from dagster_graphql.schema import create_schema
+
+    captured = "... on LogsCapturedEvent { fileKey stepKeys }"
+    events = f'{{ logsForRun(runId: "{run_id}") {{ ... on EventConnection {{ events {{ {captured} }} }} }} }}'
+    with toy.instance() as instance:
+        context = SimpleNamespace(instance=instance, records_for_run_default_limit=None)
+
+        def ask(query: str) -> dict[str, Any]:
+            answer = create_schema().execute(query, context_value=context)
+            assert not answer.errors
+            return answer.data or {}
+
+        found = ask(events)["logsForRun"]["events"]
+        (key,) = [event["fileKey"] for event in found if step in event.get("stepKeys", ())]
+        logs = ask(f'{{ capturedLogs(logKey: ["{run_id}", "compute_logs", "{key}"]) {{ stdout stderr }} }}')
+    return logs["capturedLogs"]["stdout"], logs["capturedLogs"]["stderr"]
 
 
 def publish(toy: Toy, old: str, new: str, version: str = "v8") -> None:
@@ -109,9 +132,17 @@ def test_gate_budget_below_the_forecast_stops_at_preflight(toy):
 
 
 def test_gate_model_that_raises_stops_at_preflight_and_names_the_line(toy):
-    toy.edit("model.py", "return torch.sigmoid(outputs)", 'raise ValueError("planted")')
+    said = 'os.write(1, b"out of the worker"); os.write(2, b"err of the worker"); raise ValueError("planted")'
+    toy.edit("model.py", "import torch\n", "import os\n\nimport torch\n")
+    toy.edit("model.py", "return torch.sigmoid(outputs)", said)
     done = toy.execute()
     told = stops_at(toy, "preflight", "one_batch", done)
+    out, err = worker_output(toy, done.run_id, "toy__preflight")
+    assert "== toy/preflight: worker for preflight\n" in out
+    assert ("out of the worker" in out, "err of the worker" in err) == (True, True)
+    # The run's own lines go to the terminal alone, the worker's there as well.
+    assert "stopped at preflight" not in out + err
+    assert "err of the worker" in done.out
     assert "planted" in told
     assert "in predict)" in told
 
