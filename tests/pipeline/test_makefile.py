@@ -21,7 +21,7 @@ def checkout(tmp_path):
     """A folder with the Makefile and a Python that only says what it was asked for."""
     folder = tmp_path / "my checkout"
     folder.mkdir()
-    for name in ("Makefile", "constraints.txt", "pyproject.toml"):
+    for name in ("Makefile", "constraints.txt", "pyproject.toml", "install.py"):
         shutil.copy(ROOT / name, folder)
     (folder / "python").write_text(FAKE_PYTHON)
     (folder / "python").chmod(0o755)
@@ -37,8 +37,8 @@ def make(folder, *arguments, fail_at="never"):
 def test_make_setup_that_was_completed_here_is_not_repeated(checkout):
     first = make(checkout, "setup")
     assert first.returncode == 0, first.stderr
-    assert "pip install" in first.stdout
-    assert "pip install" not in make(checkout, "setup").stdout
+    assert "install.py" in first.stdout
+    assert "install.py" not in make(checkout, "setup").stdout
 
 
 @pytest.mark.parametrize("step", ["-m venv", "--editable"])
@@ -49,7 +49,7 @@ def test_make_setup_that_was_interrupted_starts_from_scratch(checkout, step):
     assert again.returncode == 0, again.stderr
     assert not (checkout / ".venv" / "half").exists()
     assert "--editable" in again.stdout
-    assert "pip install" not in make(checkout, "setup").stdout
+    assert "install.py" not in make(checkout, "setup").stdout
 
 
 def test_make_setup_after_the_checkout_moved_says_so_and_starts_from_scratch(checkout):
@@ -59,7 +59,7 @@ def test_make_setup_after_the_checkout_moved_says_so_and_starts_from_scratch(che
     done = make(moved, "setup")
     assert f"setting up .venv anew (it was made in {checkout})" in done.stdout
     assert not (moved / ".venv" / "old").exists()
-    assert "pip install" not in make(moved, "setup").stdout
+    assert "install.py" not in make(moved, "setup").stdout
 
 
 def test_make_setup_after_a_change_of_versions_keeps_what_is_installed(checkout):
@@ -68,7 +68,7 @@ def test_make_setup_after_a_change_of_versions_keeps_what_is_installed(checkout)
     os.utime(checkout / "constraints.txt", (4e9, 4e9))
     # Also where the first try is interrupted.
     assert make(checkout, "setup", fail_at="--editable").returncode == 2
-    assert "pip install" in make(checkout, "setup").stdout
+    assert "install.py" in make(checkout, "setup").stdout
     assert (checkout / ".venv" / "installed").exists()
 
 
@@ -76,7 +76,7 @@ def test_make_setup_with_an_empty_mark_of_an_older_makefile_keeps_what_is_instal
     make(checkout, "setup")
     (checkout / ".venv" / ".ready").write_text("")
     (checkout / ".venv" / "installed").touch()
-    assert "pip install" in make(checkout, "setup").stdout
+    assert "install.py" in make(checkout, "setup").stdout
     assert (checkout / ".venv" / "installed").exists()
 
 

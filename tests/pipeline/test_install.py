@@ -1,0 +1,68 @@
+"""What installs a checkout's packages: its words while it works and when it fails. Nothing is installed."""
+
+import sys
+
+import pytest
+
+import install
+
+
+@pytest.fixture
+def environment(tmp_path, monkeypatch):
+    """An environment with two packages."""
+    for name in ("a-1.dist-info", "b-2.dist-info"):
+        (tmp_path / "lib" / "python3.11" / "site-packages" / name).mkdir(parents=True)
+    monkeypatch.setattr(install, "SECONDS_A_LINE", 0.05)
+    return tmp_path
+
+
+def writes(text, then="pass"):
+    """A command that writes the text, then runs a statement."""
+    return [sys.executable, "-c", f"import sys, time; print({text!r}, flush=True); {then}"]
+
+
+def test_install_says_what_is_done_while_it_works_and_at_the_end(environment, capsys):
+    assert install.install(writes("Collecting numpy==2.4.6", "time.sleep(0.5)"), environment) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-2] == "   0 s: 2 packages; Collecting numpy==2.4.6"
+    assert lines[-1] == "   0 s: 2 packages"
+
+
+@pytest.mark.parametrize(
+    ("text", "fix"),
+    [
+        ("NewConnectionError('Temporary failure in name resolution')", "needs a network"),
+        ("ERROR: ResolutionImpossible", "git checkout -- constraints.txt"),
+        ("× No solution found when resolving dependencies", "git checkout -- constraints.txt"),
+        ("OSError: [Errno 28] No space left on device", "free space"),
+        ("ERROR: something else", "run it again"),
+    ],
+)
+def test_install_that_fails_shows_the_end_of_its_log_and_a_fix(environment, capsys, text, fix):
+    assert install.install(writes(f"WARNING: noise\n{text}", "sys.exit(2)"), environment) == 1
+    shown = capsys.readouterr().err
+    assert text in shown
+    assert "WARNING" not in shown
+    assert shown.count("fix:") == 1
+    assert fix in shown
+    assert str(environment / "setup.log") in shown
+
+
+def test_install_by_uv_where_it_is_and_by_pip_where_it_is_asked_for(environment, monkeypatch):
+    commands = []
+    monkeypatch.setattr(install, "install", lambda command, environment: commands.append(command) or 0)
+    for uv, options in [("/bin/uv", []), ("/bin/uv", ["--pip"]), (None, [])]:
+        monkeypatch.setattr(install.shutil, "which", lambda name, uv=uv: uv)
+        assert install.main([*options, str(environment), "--editable", ".[dev]"]) == 0
+    by_uv, by_pip, without_uv = commands
+    assert by_uv[:3] == ["/bin/uv", "pip", "install"]
+    assert by_pip == without_uv
+    assert by_pip[1:4] == ["-m", "pip", "install"]
+    for command in commands:
+        assert command[-4:] == ["--constraint", "constraints.txt", "--editable", ".[dev]"]
+
+
+def test_last_step_is_one_short_line():
+    assert install.last_step("Collecting a\nWARNING: x\n") == "Collecting a"
+    assert len(install.last_step("Installing collected packages: " + "name, " * 100)) == install.SHOWN_CHARACTERS
+    assert install.last_step("") == ""
