@@ -28,6 +28,10 @@ LIST_OF_FILES = "the list of its files"
 PIECE_BYTES = 8 * 2**20
 # A read that went wrong once is no damage: shares and object storage give wrong or short answers now and then.
 READS = 2
+# Of a large file, so many parts of 50 MB are sent at once, each held twice; DVC's default takes 0.8 GB.
+PARTS_AT_ONCE = 2
+# Settings of a remote that are addresses, and no secrets.
+ADDRESSES = ("url", "endpointurl")
 
 
 @dataclass(frozen=True)
@@ -45,7 +49,7 @@ class Remote:
 
     def shown(self, text: str) -> str:
         """The text without credentials in addresses, and without any value of the settings but addresses."""
-        values = {value for section in self.sections.values() for key, value in section.items() if key != "url"}
+        values = {value for section in self.sections.values() for key, value in section.items() if key not in ADDRESSES}
         secrets = sorted((value for value in values if isinstance(value, str) and value), key=len, reverse=True)
         for secret in secrets:
             text = text.replace(secret, "***")
@@ -96,7 +100,7 @@ class _Store:
 
         with self.asked():
             # Never verified by DVC, whatever the remote's settings say: it removes what it finds damaged.
-            self.odb.add(path, localfs, oid, verify=False)
+            self.odb.add(path, localfs, oid, verify=False, jobs=PARTS_AT_ONCE)
 
 
 @dataclass(frozen=True)

@@ -96,7 +96,7 @@ def test_publish_over_http_imports_one_file(trips, source):
 
 def test_publish_from_a_storage_whose_package_is_missing_says_what_to_install(trips):
     with pytest.raises(DatasetError) as caught:
-        publish(trips, "v1", "s3://bucket/rows/")
+        publish(trips, "v1", "gs://bucket/rows/")
     assert "[s3]" in caught.value.fix
 
 

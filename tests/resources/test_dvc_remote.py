@@ -2,11 +2,9 @@
 
 import os
 import shutil
-import subprocess
-import sys
 
 import pytest
-from trips_project import Trips, assert_right
+from trips_project import Trips, assert_right, clone, declare_remote, dvc
 
 from trainworthy.lifecycle.errors import DatasetError
 from trainworthy.resources import dvc_objects
@@ -17,31 +15,8 @@ from trainworthy.resources.dvc_objects import project_remote
 def shared(unpublished, tmp_path):
     """A project whose .dvc/config names a folder outside of it."""
     remote = tmp_path / "shared"
-    declare(unpublished, f"[core]\n    remote = team\n['remote \"team\"']\n    url = {remote}\n")
+    declare_remote(unpublished, f"[core]\n    remote = team\n['remote \"team\"']\n    url = {remote}\n")
     return unpublished, remote
-
-
-def declare(trips: Trips, config: str) -> None:
-    (trips.project / ".dvc").mkdir(exist_ok=True)
-    (trips.project / ".dvc" / "config").write_text(config)
-
-
-def clone(trips: Trips, tmp_path) -> Trips:
-    """A second person's clone, which has nothing but what was committed."""
-    trips.commit()
-    other = Trips(tmp_path / "other")
-    subprocess.run(["git", "clone", "-q", trips.project, other.project], check=True)
-    return other
-
-
-def dvc(trips: Trips, *arguments: str) -> str:
-    site = {"DVC_SITE_CACHE_DIR": str(trips.project.parent / "site"), "DVC_NO_ANALYTICS": "1"}
-    done = subprocess.run(
-        [sys.executable, "-m", "dvc", *arguments], cwd=trips.project, env={**os.environ, **site},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def test_published_version_comes_to_a_fresh_clone_from_the_users_remote(shared, tmp_path):
@@ -112,7 +87,7 @@ def test_an_object_is_read_twice_before_it_counts_as_damaged(trips, tmp_path, mo
 
 def declare_away(trips: Trips) -> None:
     """A remote that no package here can reach."""
-    declare(trips, "[core]\n    remote = team\n['remote \"team\"']\n    url = gs://shop/x\n")
+    declare_remote(trips, "[core]\n    remote = team\n['remote \"team\"']\n    url = gs://shop/x\n")
 
 
 def test_fetch_from_a_full_cache_does_not_ask_the_remote(trips, capfd):
@@ -177,18 +152,18 @@ def test_local_error_while_the_remote_is_read_passes_through(shared, tmp_path):
 
 def test_remote_below_another_remote_is_found(unpublished, tmp_path):
     team = "[core]\n    remote = team\n['remote \"team\"']\n    url = remote://server/dvc\n"
-    declare(unpublished, f"{team}['remote \"server\"']\n    url = {tmp_path / 'server'}\n")
+    declare_remote(unpublished, f"{team}['remote \"server\"']\n    url = {tmp_path / 'server'}\n")
     unpublished.publish("v3", 3)
     assert len([*(tmp_path / "server" / "dvc").rglob("files/md5/*/*")]) == 4
 
 
 def test_without_a_remote_the_state_folder_keeps_the_bytes(unpublished):
     assert project_remote(unpublished.project) is None
-    declare(unpublished, "[core]\n    remote = local\n['remote \"local\"']\n    url = ../var/dvc/remote\n")
+    declare_remote(unpublished, "[core]\n    remote = local\n['remote \"local\"']\n    url = ../var/dvc/remote\n")
     assert project_remote(unpublished.project) is None
-    declare(unpublished, "['remote \"team\"']\n    url = ../shared\n")
+    declare_remote(unpublished, "['remote \"team\"']\n    url = ../shared\n")
     assert project_remote(unpublished.project) is None
-    declare(unpublished, "[core]\n    remote = team\n['remote \"team\"']\n    url = ../shared\n")
+    declare_remote(unpublished, "[core]\n    remote = team\n['remote \"team\"']\n    url = ../shared\n")
     found = project_remote(unpublished.project)
     assert found is not None
     assert os.path.normpath(found.url) == str(unpublished.project / "shared")
@@ -200,13 +175,13 @@ def test_without_a_remote_the_state_folder_keeps_the_bytes(unpublished):
         ("[core]\n    remote = team\n", "DVC's default remote is not declared"),
         ("[core\n", "DVC's settings cannot be read"),
         (
-            "[core]\n    remote = team\n['remote \"team\"']\n    url = s3://user:secret@shop/x\n",
+            "[core]\n    remote = team\n['remote \"team\"']\n    url = gs://user:secret@shop/x\n",
             "remote did not take part",
         ),
     ],
 )
 def test_remote_that_cannot_be_used_is_one_error_and_no_entry(unpublished, config, problem):
-    declare(unpublished, config)
+    declare_remote(unpublished, config)
     with pytest.raises(DatasetError, match=problem) as caught:
         unpublished.publish("v3", 3)
     assert caught.value.fix

@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import yaml
@@ -91,6 +92,31 @@ class Trips:
     @property
     def num_builds(self) -> int:
         return len(self.builds.read_text().splitlines()) if self.builds.exists() else 0
+
+
+def declare_remote(trips: Trips, config: str) -> None:
+    """What `dvc remote add` writes."""
+    (trips.project / ".dvc").mkdir(exist_ok=True)
+    (trips.project / ".dvc" / "config").write_text(config)
+
+
+def clone(trips: Trips, tmp_path) -> Trips:
+    """A second person's clone, which has nothing but what was committed."""
+    trips.commit()
+    other = Trips(tmp_path / "other")
+    subprocess.run(["git", "clone", "-q", trips.project, other.project], check=True)
+    return other
+
+
+def dvc(trips: Trips, *arguments: str) -> str:
+    """What plain `dvc` prints in the project."""
+    site = {"DVC_SITE_CACHE_DIR": str(trips.project.parent / "site"), "DVC_NO_ANALYTICS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-m", "dvc", *arguments], cwd=trips.project, env={**os.environ, **site},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def flip_byte(path: Path) -> None:
