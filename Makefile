@@ -13,8 +13,6 @@ export PYTHONWARNINGS := ignore::UserWarning:click.core,ignore:Function `job_exe
 export PYTHONDONTWRITEBYTECODE :=
 export DAGSTER_DISABLE_TELEMETRY := 1
 export MLFLOW_DISABLE_TELEMETRY := true
-# The UI alone, without its workers for language model scoring.
-export MLFLOW_SERVER_ENABLE_JOB_EXECUTION := false
 # Tests run in so many processes, a file in one of them: each takes up to 2 GB. In the order of tests/conftest.py.
 TEST_PROCESSES ?= 2
 SHARED_OUT := -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
@@ -95,16 +93,11 @@ check: $(READY)  ## what a contributor runs before a commit
 
 ui: PORT ?= 3000
 ui: $(READY)  ## Dagster at http://127.0.0.1:3000, or PORT=3001
-	@python -m trainworthy.pipeline.doctor.ports ui $(PORT)
-	@echo "all state lies in var/; the temporary directory that Dagster names below holds nothing of it"
-	dagster dev -w workspace.yaml -h 127.0.0.1 -p $(PORT)
+	@trainworthy ui --port $(PORT)
 
 mlflow-ui: PORT ?= 5000
 mlflow-ui: $(READY)  ## MLflow at http://127.0.0.1:5000, or PORT=5001
-	@python -m trainworthy.pipeline.doctor.ports mlflow-ui $(PORT)
-	@echo "it takes half a minute"
-	mlflow ui --host 127.0.0.1 --port $(PORT) \
-		--backend-store-uri "sqlite:///$(or $(TRAINWORTHY_VAR),$(CURDIR)/var)/mlflow/mlflow.db"
+	@trainworthy mlflow-ui --port $(PORT)
 
 bench: $(READY)  ## make bench NAME=busy|checkpoint|comfort|demo|evening|flights|go_no_go|house|install|leakage|lifecycle|loading|loop|metrics|monitors|preflight|preflight_memory|preflight_seconds|protection|reviewed|rollback|snapshot|stories|tasks|unmoved|validation; ARGS=--short: its whole way in seconds
 	python -m benchmarks.$(NAME) $(ARGS)

@@ -23,12 +23,13 @@ from trainworthy.pipeline.commands import (
     replay,
     schema,
     site,
+    ui,
     verdict,
 )
 
 # In the order of the help text, which is that of a user's day.
 COMMANDS = (
-    doctor, init, new, check, explain, contract, verdict, next_version, champion, history, site, replay, datasets,
+    doctor, init, new, check, explain, contract, verdict, next_version, champion, history, site, ui, replay, datasets,
     schema,
 )  # fmt: skip
 EXAMPLES = """\

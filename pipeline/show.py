@@ -67,6 +67,7 @@ def find_use_case(name: str) -> UseCase:
 def verdict_text(verdict: Verdict) -> str:
     """Decision, reasons, cost and where to look, for a terminal."""
     from trainworthy.lifecycle.report.formatting import seconds
+    from trainworthy.pipeline.doctor.ports import start_command
 
     state = StateFolder(read_settings().var)
     reasons = "\n".join(f"  - {reason}" for reason in verdict.reasons)
@@ -88,8 +89,8 @@ def verdict_text(verdict: Verdict) -> str:
         f"cost        this run: {spent:.4f} USD, {seconds(wall)}; "
         f"with reused steps: {verdict.model_cost.usd + verdict.cost.usd:.4f} USD\n"
         f"report      {report}\n"
-        f"Dagster UI  make ui, then {dagster_url()}/runs/{run_id}\n"
-        f"MLflow UI   make mlflow-ui, then {mlflow_url()}\n"
+        f"Dagster UI  {start_command('ui')}, then {dagster_url()}/runs/{run_id}\n"
+        f"MLflow UI   {start_command('mlflow-ui')}, then {mlflow_url()}\n"
     )
 
 

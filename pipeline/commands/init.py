@@ -47,7 +47,7 @@ def _text(made: Repository) -> str:
             *([] if here else [f"  cd {shlex.quote(str(made.folder))}"]),
             "  trainworthy new NAME --data TABLE --target COLUMN --time COLUMN   # a use case from a table",
             "  git add --all && git commit -m 'a use case'   # a verdict promotes what a commit holds",
-            "  dagster dev                                   # the UI, with definitions.py",
+            "  trainworthy ui                                # Dagster's UI, with definitions.py",
             "On GitHub: the variable TRAINWORTHY of the repository says what pip installs for the workflow.",
         ]
     )

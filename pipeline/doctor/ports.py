@@ -1,7 +1,4 @@
-"""The ports of the two UIs: free, or taken by whom.
-
-`make ui` asks first: python -m trainworthy.pipeline.doctor.ports ui 3000.
-"""
+"""The ports of the two UIs: free, or taken by whom; and the commands that start them."""
 
 from __future__ import annotations
 
@@ -15,13 +12,13 @@ import psutil
 
 from trainworthy.lifecycle.protocol.checks import CheckResult
 from trainworthy.resources.mlflow_folder import VIEW, experiments
-from trainworthy.resources.settings import DAGSTER_URL, MLFLOW_URL, Settings, read_settings
+from trainworthy.resources.settings import DAGSTER_URL, MLFLOW_URL, PRODUCT, Settings, project_folder, read_settings
 
 
 class Ui(NamedTuple):
-    """A UI's make target, its usual port, and the programs or Python modules that serve it."""
+    """A UI's command, its usual port, and the programs or Python modules that serve it."""
 
-    target: str
+    command: str
     port: int
     programs: tuple[str, ...]
 
@@ -34,19 +31,26 @@ UIS = {
 _WITH_VALUE = ("-X", "-W")
 
 
-def main(arguments: Sequence[str]) -> int:
-    """0 if the port is free; else says who has it and what to do, and 1."""
-    ui, port = UIS[arguments[0]], int(arguments[1])
+def is_free(name: str, port: int) -> bool:
+    """True if the UI can be started at the port, after telling where it will be; else tells who has it on stderr."""
+    ui = UIS[name]
     found = port_check(ui, port)
     if found.status != "pass":
         print(f"{found.evidence}\n  fix: {found.fix}", file=sys.stderr)
-        return 1
+        return False
     if port != ui.port:
-        named = MLFLOW_URL if ui.target == "mlflow-ui" else DAGSTER_URL
+        named = MLFLOW_URL if name == "mlflow-ui" else DAGSTER_URL
         print(f"links lead to port {ui.port}, unless a run is given {named}=http://127.0.0.1:{port}")
-    if ui.target == "mlflow-ui":
+    if name == "mlflow-ui":
         print("\n".join(runs_at(read_settings().var / "mlflow", f"http://127.0.0.1:{port}")))
-    return 0
+    return True
+
+
+def start_command(name: str, port: int | None = None) -> str:
+    """What a person types to start the UI: the checkout's make target, in a team's project the command itself."""
+    if project_folder() == PRODUCT:
+        return f"make {name}" + (f" PORT={port}" if port else "")
+    return f"trainworthy {name}" + (f" --port {port}" if port else "")
 
 
 def runs_at(folder: Path, address: str) -> list[str]:
@@ -67,16 +71,16 @@ def ports(settings: Settings) -> Iterator[CheckResult]:
 
 def port_check(ui: Ui, port: int) -> CheckResult:
     """Whether the UI can be started at the port; if not, who has it."""
-    name = f"port_{ui.target.replace('-', '_')}"
+    name = f"port_{ui.command.replace('-', '_')}"
     if not taken(port):
-        return CheckResult(name=name, status="pass", evidence=f"port {port} is free for make {ui.target}")
+        return CheckResult(name=name, status="pass", evidence=f"port {port} is free for {start_command(ui.command)}")
     owner = listener(port)
     # MLflow's server listens in children whose own command line says nothing; the topmost is the one to stop.
     family = [owner, *owner.parents()] if owner else []
     known = [process for process in family if program_of(command_of(process)) in ui.programs]
     owner = known[-1] if known else owner
     who = f"{' '.join(command_of(owner)[:4])} (pid {owner.pid})" if owner else "another program"
-    fix = f"make {ui.target} PORT={port + 1}"
+    fix = start_command(ui.command, port + 1)
     if known:
         fix = f"it looks like this UI: open http://127.0.0.1:{port}, or stop it (kill {known[-1].pid}), or {fix}"
     return CheckResult(name=name, status="fail", severity="warning", evidence=f"port {port} is taken by {who}", fix=fix)
@@ -122,7 +126,3 @@ def command_of(process: psutil.Process) -> list[str]:
         return process.cmdline()
     except psutil.Error:
         return []
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -121,24 +121,13 @@ def test_make_test_with_an_unknown_cpu_says_which_is_known():
 
 @pytest.mark.parametrize("target", ["ui", "mlflow-ui"])
 def test_make_ui_with_a_taken_port_names_the_process_and_another_port(tmp_path, target):
-    for name in ("dagster", "mlflow"):
-        (tmp_path / name).write_text('#!/bin/sh\nfor part in "$@"; do echo "told: $part"; done\n')
-        (tmp_path / name).chmod(0o755)
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
-        port = server.getsockname()[1]
-        paths = f"PATH={tmp_path}:{os.path.dirname(sys.executable)}:{os.environ['PATH']}"
-        arguments = (target, f"PORT={port}", "READY=", paths, f"TRAINWORTHY_VAR={tmp_path}/my state")
-        free = make(ROOT, *arguments)
-        assert free.returncode == 0, free.stderr
-        told = [line for line in free.stdout.splitlines() if line.startswith("told:")]
-        assert f"told: {port}" in told
-        # A folder with a space is one argument.
-        assert target == "ui" or told[-1] == f"told: sqlite:///{tmp_path}/my state/mlflow/mlflow.db"
         server.listen()
-        taken = make(ROOT, *arguments)
+        port = server.getsockname()[1]
+        paths = f"PATH={os.path.dirname(sys.executable)}:{os.environ['PATH']}"
+        taken = make(ROOT, target, f"PORT={port}", "READY=", paths, f"TRAINWORTHY_VAR={tmp_path}/my state")
     assert taken.returncode == 2
-    assert "told:" not in taken.stdout
     assert f"port {port} is taken by" in taken.stderr
     assert f"pid {os.getpid()}" in taken.stderr
     assert f"make {target} PORT={port + 1}" in taken.stderr

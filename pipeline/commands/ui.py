@@ -1,0 +1,72 @@
+"""trainworthy ui and mlflow-ui: the UIs of Dagster and of MLflow, on this project's state, on loopback alone."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from trainworthy.lifecycle.errors import SettingsError
+from trainworthy.pipeline.commands import Subparsers
+from trainworthy.resources.settings import Settings, read_settings
+
+# What a user can do nothing about: `dagster dev` is marked as superseded by a command of another package.
+QUIET = "ignore:Function `dev_command`,ignore::UserWarning:click.core"
+
+
+def add(commands: Subparsers) -> None:
+    """Declare both commands."""
+    for name, shown, port in (
+        ("ui", "Dagster's UI, with sensors and schedules", 3000),
+        ("mlflow-ui", "MLflow's", 5000),
+    ):
+        parser = commands.add_parser(name, help=f"{shown}, at http://127.0.0.1:{port}")
+        parser.add_argument("--port", type=int, default=port, help=f"default {port}")
+        parser.set_defaults(command=_dagster if name == "ui" else _mlflow)
+
+
+def _dagster(parsed: argparse.Namespace) -> int:
+    """Run `dagster dev` in place of this process."""
+    settings = read_settings()
+    if _is_taken("ui", parsed.port):
+        return 1
+    workspace = settings.project / "workspace.yaml"
+    if not workspace.is_file():
+        fix = "trainworthy init writes it, in the project's folder"
+        raise SettingsError("there is no workspace.yaml, which says what Dagster loads", value=str(workspace), fix=fix)
+    command = ("dagster", "dev", "-w", str(workspace), "-h", "127.0.0.1", "-p", str(parsed.port))
+    return _become(command, settings, DAGSTER_DISABLE_TELEMETRY="1", **_home(settings))
+
+
+def _mlflow(parsed: argparse.Namespace) -> int:
+    """Run `mlflow ui` in place of this process."""
+    settings = read_settings()
+    if _is_taken("mlflow-ui", parsed.port):
+        return 1
+    print("it takes half a minute", flush=True)
+    store = f"sqlite:///{settings.var}/mlflow/mlflow.db"
+    command = ("mlflow", "ui", "--host", "127.0.0.1", "--port", str(parsed.port), "--backend-store-uri", store)
+    # The UI alone, without its workers for language model scoring.
+    return _become(command, settings, MLFLOW_DISABLE_TELEMETRY="true", MLFLOW_SERVER_ENABLE_JOB_EXECUTION="false")
+
+
+def _is_taken(ui: str, port: int) -> bool:
+    from trainworthy.pipeline.doctor.ports import is_free
+
+    free = is_free(ui, port)
+    sys.stdout.flush()
+    return not free
+
+
+def _home(settings: Settings) -> dict[str, str]:
+    """Without a home Dagster makes a temporary folder and says so; nothing of ours lies there either way."""
+    home = settings.project if (settings.project / "dagster.yaml").is_file() else settings.var
+    return {} if os.environ.get("DAGSTER_HOME") else {"DAGSTER_HOME": str(home)}
+
+
+def _become(command: Sequence[str], settings: Settings, **variables: str) -> int:
+    """Replaces this process, so that an interrupt reaches the UI itself. Does not return."""
+    warnings = ",".join(part for part in (os.environ.get("PYTHONWARNINGS"), QUIET) if part)
+    os.chdir(settings.project)
+    os.execve(sys.executable, [sys.executable, "-m", *command], os.environ | {"PYTHONWARNINGS": warnings} | variables)

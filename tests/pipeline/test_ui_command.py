@@ -1,0 +1,101 @@
+"""What `trainworthy ui` and `mlflow-ui` start, and how; the UIs themselves are tests/pipeline/test_browser.py's."""
+
+import os
+import socket
+import sys
+
+import pytest
+from toy_project import ROOT
+
+from trainworthy.pipeline.cli import main
+from trainworthy.pipeline.doctor.ports import start_command
+
+
+class StartedError(Exception):
+    """Instead of a process."""
+
+
+@pytest.fixture
+def port():
+    """One that nothing listens at."""
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        yield server.getsockname()[1]
+
+
+@pytest.fixture
+def team(tmp_path, monkeypatch):
+    """A project of a team, with a folder below it in which the command starts."""
+    for folder in ("my project/use_cases", "my project/notes"):
+        (tmp_path / folder).mkdir(parents=True)
+    for name in ("TRAINWORTHY_VAR", "TRAINWORTHY_USE_CASES", "DAGSTER_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path / "my project" / "notes")
+    return tmp_path / "my project"
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """The command line and environment of what is started."""
+    calls = []
+
+    def execve(path, command, environment):
+        calls.append((command, environment))
+        raise StartedError
+
+    monkeypatch.setattr(os, "execve", execve)
+    return calls
+
+
+def test_ui_is_dagsters_on_loopback_with_the_projects_settings(team, port, started):
+    (team / "workspace.yaml").touch()
+    (team / "dagster.yaml").touch()
+    with pytest.raises(StartedError):
+        main(["ui", "--port", str(port)])
+    ((command, environment),) = started
+    expected = ["dagster", "dev", "-w", str(team / "workspace.yaml"), "-h", "127.0.0.1", "-p", str(port)]
+    assert command == [sys.executable, "-m", *expected]
+    assert environment["DAGSTER_HOME"] == str(team)
+    assert os.getcwd() == str(team)
+
+
+def test_ui_keeps_a_home_of_dagster_that_is_named(team, port, started, monkeypatch, tmp_path):
+    (team / "workspace.yaml").touch()
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
+    with pytest.raises(StartedError):
+        main(["ui", "--port", str(port)])
+    assert started[0][1]["DAGSTER_HOME"] == str(tmp_path)
+
+
+def test_ui_of_a_project_without_a_workspace_says_what_writes_it(team, port, started, capsys):
+    assert main(["ui", "--port", str(port)]) == 1
+    assert started == []
+    assert "trainworthy init" in capsys.readouterr().err
+
+
+def test_mlflow_ui_is_on_loopback_and_on_the_projects_state(team, port, started):
+    with pytest.raises(StartedError):
+        main(["mlflow-ui", "--port", str(port)])
+    ((command, environment),) = started
+    assert command[1:7] == ["-m", "mlflow", "ui", "--host", "127.0.0.1", "--port"]
+    # A folder with a space is one argument.
+    assert command[-1] == f"sqlite:///{team}/var/mlflow/mlflow.db"
+    assert environment["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] == "false"
+
+
+@pytest.mark.parametrize("name", ["ui", "mlflow-ui"])
+def test_ui_at_a_taken_port_starts_nothing(team, started, capsys, name):
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        port = server.getsockname()[1]
+        assert main([name, "--port", str(port)]) == 1
+    assert started == []
+    assert f"trainworthy {name} --port {port + 1}" in capsys.readouterr().err
+
+
+def test_start_command_is_make_in_the_checkout_alone(team, monkeypatch):
+    assert start_command("ui") == "trainworthy ui"
+    monkeypatch.chdir(ROOT)
+    assert start_command("ui") == "make ui"
+    assert start_command("mlflow-ui", 5001) == "make mlflow-ui PORT=5001"
