@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,18 +12,30 @@ from trainworthy.lifecycle.cost.prices import load_prices
 from trainworthy.lifecycle.declarations import refuse_declarations
 from trainworthy.lifecycle.errors import TrainworthyError
 from trainworthy.lifecycle.protocol.checks import CheckResult, holds
-from trainworthy.lifecycle.provenance import changed_files, git_state, without_credentials
+from trainworthy.lifecycle.provenance import changed_files, git_state, installed_version, without_credentials
 from trainworthy.lifecycle.use_case import load_use_case
-from trainworthy.resources.settings import Settings, use_case_folders
+from trainworthy.resources.settings import PRODUCT, Settings, use_case_folders
 
 OLD_PRICES_DAYS = 365
+
+
+def location(settings: Settings) -> Iterator[CheckResult]:
+    """Which project this is, by which Trainworthy; and whether Dagster finds its settings there."""
+    product = installed_version() or f"Trainworthy's checkout {PRODUCT}"
+    yield holds(
+        "project",
+        bool(os.environ.get("DAGSTER_HOME")) or (settings.project / "dagster.yaml").is_file(),
+        severity="warning",
+        evidence=f"{settings.project}, by {product}",
+        fix=f"trainworthy init {shlex.quote(str(settings.project))}, which writes what is missing, as dagster.yaml",
+    )
 
 
 def use_cases(settings: Settings) -> Iterator[CheckResult]:
     """Every use case loads, its files agree, its dataset version is published, and its SKU has a price."""
     folders = use_case_folders(settings)
     if not folders:
-        fix = "make a folder with use_case.yaml in it, see docs/how-to/use-case.md"
+        fix = "trainworthy new NAME --data TABLE --target COLUMN, see docs/how-to/use-case.md"
         yield CheckResult(name="use_cases", status="fail", evidence="there is no use case", fix=fix)
     for folder in folders:
         try:

@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import dagster as dg
@@ -260,6 +261,14 @@ def test_doctor_prices_that_are_old_or_broken_are_told(place):
     only(project.prices, "! prices", "2001-01-01", settings=settings)
     prices.write_text("dated: 2999-01-01\nskus: {a: {usd_per_hour: 1}}\n")
     assert bad(project.prices, settings) == []
+
+
+def test_doctor_tells_the_project_and_warns_where_dagster_has_no_settings(place):
+    settings = read_settings()
+    (told,) = examine.examined(project.location, settings)
+    assert (told.status, str(ROOT) in told.evidence) == ("pass", True)
+    bare = replace(settings, project=place / "project")
+    only(project.location, f"! project: {place}/project", "trainworthy init", settings=bare)
 
 
 def test_doctor_code_that_no_commit_holds_is_a_warning(place, monkeypatch):
