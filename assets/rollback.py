@@ -94,6 +94,7 @@ def roll_back(run: Rollback) -> dict[str, Any]:
         champion_of(run)  # An alias that a rollback left behind is told before that there is nothing to go back to.
     target = rollback_target(entries)
     model = _registered(run, target)
+    run.context.log.info(f"asking version {target.model_version}, the champion before, its golden requests")
     with ThreadPoolExecutor(max_workers=1) as threads:
         # MLflow is imported here while the worker imports torch: two to three seconds each.
         agreed = threads.submit(champion_of, run)

@@ -32,6 +32,7 @@ from trainworthy.assets.step_run import (
     StepRun,
 )
 from trainworthy.assets.stopped import StoppedError
+from trainworthy.assets.time_left import step_line
 from trainworthy.assets.track import first_step, last_step, track, without_mlflow
 from trainworthy.lifecycle.code_identity import KEPT, CodeOnDisk
 from trainworthy.lifecycle.cost.meter import Meter
@@ -120,10 +121,12 @@ def run_step(
     if earlier is not None and equal:
         # The newest verdict stays the last judgement, whichever an equal run finds again.
         workspace.records.reuse(earlier, run.run_id, newest=run.trains and not isinstance(earlier, Verdict))
-        context.log.info(f"equal to this step of run {earlier.provenance.run_id[:8]}: reused at no cost")
+        told = f"equal to this step of run {earlier.provenance.run_id[:8]}: reused at no cost"
+        context.log.info(f"{step_line(run, reused=True)}, {told}")
         yield from finish_step(run, earlier, reused=True)
         return
     outcome: Outcome[Body]
+    context.log.info(step_line(run))
     try:
         outcome = work(run)
     except TrainworthyError as error:

@@ -184,11 +184,16 @@ def _parameters(use_case: UseCase) -> dict[str, Any]:
 
 
 def last_step(run: StepRun) -> Step:
-    """The last step that this Dagster run is to make; an experiment's is before the benchmark."""
+    """The last step that this Dagster run is to make."""
+    return steps_of(run)[-1]
+
+
+def steps_of(run: StepRun) -> list[Step]:
+    """The steps that this Dagster run is to make, in their order; an experiment's end before the benchmark."""
     steps: list[Step] = [
         step for step in _selected(run.context) if run.intent != EXPERIMENT or step not in BENCHMARK_STEPS
     ]
-    return steps[-1] if steps else run.step
+    return steps or [run.step]
 
 
 def first_step(context: dg.AssetExecutionContext) -> Step:

@@ -21,8 +21,6 @@ class _Formatter(logging.Formatter):
         step = (meta.get("step_key") or "").split("__")[-1]
         message = meta.get("orig_message") or record.getMessage()
         event = meta.get("dagster_event")
-        if event is not None and event.event_type_value == "STEP_START":
-            message = "started"
         if (pool := _awaited_pool(event)) is not None:
             # The slot of a run that was killed with everything is never given back by itself.
             message = f"waiting for a slot of the pool {pool}; if no other run holds it: trainworthy doctor"
@@ -48,7 +46,7 @@ class _Chosen(logging.Filter):
         event = (getattr(record, "dagster_meta", {}) or {}).get("dagster_event")
         if event is None:
             return record.levelno > logging.DEBUG and not any(text in record.getMessage() for text in NOISE)
-        return event.event_type_value in ("STEP_FAILURE", "STEP_START") or _awaited_pool(event) is not None
+        return event.event_type_value == "STEP_FAILURE" or _awaited_pool(event) is not None
 
 
 def _awaited_pool(event: dg.DagsterEvent | None) -> str | None:

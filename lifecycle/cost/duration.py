@@ -24,6 +24,12 @@ def measured_step(checks: Iterable[CheckResult]) -> StepTime | None:
     return next((StepTime.model_validate(row) for row in told if "rows_seconds" in row), None)
 
 
+def forecast_time(checks: Iterable[CheckResult]) -> RunTime | None:
+    """The run's time by part that recorded checks of preflight hold; None if there is none."""
+    told = (row for check in checks if check.name == "cost_forecast" for row in check.details)
+    return next((RunTime.model_validate(row) for row in told if "start_seconds" in row), None)
+
+
 def in_words(whole: RunTime, step: StepTime) -> str:
     """Where the time goes, and the energy where it could be measured."""
     parts = {

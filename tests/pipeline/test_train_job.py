@@ -244,6 +244,12 @@ def test_train_first_run_dagster_process_never_imported_torch(trained):
     assert "torch" not in imported
 
 
+def test_train_first_run_says_which_step_and_promises_no_time_before_the_forecast(trained):
+    told = [re.sub(r"about .* left", "about", line) for line in re.findall(r"step \d of .*", trained.done.out)]
+    forecast = [f"step {number} of 8, about" for number in range(4, 9)]
+    assert told == ["step 1 of 8", "step 2 of 8", "step 3 of 8", *forecast]
+
+
 def judged_later(toy) -> Verdict:
     """A newer shadow verdict on another model, and its report, as its run leaves them."""
     path = toy.var / "verdicts" / "toy.jsonl"
@@ -280,6 +286,8 @@ def test_train_second_identical_run_reuses_all_and_shows_the_last_judgement(toy,
         assert told in (toy.var / "reports" / "toy" / f"{second.run_id}.html").read_text()
         assert told in unbroken(shown["promotion"]["reasons"]).replace("\\", "")
     assert "The champion is version 1." in second.out
+    assert "step 8 of 8, equal to this step of run" in second.out
+    assert " left" not in second.out
     assert (toy.var / "reports" / "toy" / "latest.html").read_text() == "the report of the later verdict"
     with toy.tracking() as tracking:
         assert [model.version for model in tracking.versions("toy")] == ["1"]

@@ -1,0 +1,59 @@
+"""Where a run stands: `step 3 of 8, about 4 minutes left`."""
+
+from __future__ import annotations
+
+import contextlib
+
+from trainworthy.assets.step_run import StepRun
+from trainworthy.assets.track import steps_of
+from trainworthy.lifecycle.cost.duration import forecast_time
+from trainworthy.lifecycle.cost.time_left import forecast_seconds, in_words, seconds_left
+from trainworthy.lifecycle.errors import RecordError
+from trainworthy.lifecycle.gates.seeds import updates_of_stages
+from trainworthy.lifecycle.protocol.records import STEPS, PreflightReport, Record, Snapshot, Step
+
+
+def step_line(run: StepRun, *, reused: bool = False) -> str:
+    """Which step of how many this is, and how long the run will still take where there is a basis for it.
+
+    After a step that is reused the next ones may be, too, and nothing is said of the time.
+    """
+    steps = steps_of(run)
+    place = f"step {steps.index(run.step) + 1} of {len(steps)}"
+    if reused:
+        return place
+    # Nothing hangs on it: a record that cannot be read stops the step that needs it.
+    with contextlib.suppress(RecordError):
+        left = time_left(run, steps)
+        return place if left is None else f"{place}, {in_words(left)}"
+    return place
+
+
+def time_left(run: StepRun, steps: list[Step]) -> float | None:
+    """Seconds from this step's start to the end of the run's `steps`; None without a basis.
+
+    Raises RecordError if a record of this run or of an earlier one cannot be read.
+    """
+    records, name = run.workspace.records, run.use_case.name
+    here = of_run(run, run.run_id)
+    made = {step: record.cost.wall_seconds for step, record in here.items() if record.provenance.run_id == run.run_id}
+    last = records.newest(name, steps[-1])
+    earlier = of_run(run, last.provenance.run_id) if last is not None else {}
+    seconds = {step: record.cost.wall_seconds for step, record in earlier.items()}
+    return seconds_left(steps[steps.index(run.step) :], made, seconds, forecast_of(run, here))
+
+
+def of_run(run: StepRun, run_id: str) -> dict[str, Record]:
+    """A run's passed records by step."""
+    found = ((step, run.workspace.records.of_run(run.use_case.name, step, run_id)) for step in STEPS)
+    return {step: record for step, record in found if record is not None and record.passed}
+
+
+def forecast_of(run: StepRun, here: dict[str, Record]) -> dict[str, float]:
+    """Seconds of each later step by this run's preflight; {} before there is one."""
+    preflight, snapshot, spec = here.get("preflight"), here.get("snapshot"), run.use_case.spec
+    time = forecast_time(preflight.checks) if isinstance(preflight, PreflightReport) else None
+    if time is None or not isinstance(snapshot, Snapshot):
+        return {}
+    split = snapshot.splits["training"]
+    return forecast_seconds(time, updates_of_stages(split.rows, split.positives or 0, spec.training, spec.stages))
