@@ -28,7 +28,7 @@ NO_CHAMPION := 3
 # Declares that there is no champion yet.
 FIRST_MODEL := use_cases/flight_delays/first_model.yaml
 
-.PHONY: demo next test test-changed test-slow spark check ui mlflow-ui bench screenshots setup clean
+.PHONY: demo demo-small next test test-changed test-slow spark check ui mlflow-ui bench screenshots setup clean
 
 setup: $(READY)
 
@@ -67,6 +67,11 @@ demo: $(READY)  ## train, evaluate and judge a flight_delays model: the first on
 			dagster job execute -m trainworthy.pipeline.definitions -j train_flight_delays -c $(FIRST_MODEL);; \
 		*) exit $$code;; esac
 	@trainworthy verdict flight_delays
+
+demo-small: $(READY)  ## the same steps on one month of flights, as a use case of its own: a verdict in a minute or two
+	@echo "the small demo, flights_small: a model of nine days of January, judged on eight; it is no candidate for service"
+	dagster job execute -m trainworthy.pipeline.definitions -j train_flights_small -c use_cases/flights_small/first_model.yaml
+	@trainworthy verdict flights_small
 
 next: $(READY)  ## a month later: train on the next published dataset version and judge it against the champion
 	trainworthy next flight_delays

