@@ -11,6 +11,7 @@ from trainworthy.assets.announce import announce_rollback
 from trainworthy.assets.champion import champion_of, judged_alone, verdict_log
 from trainworthy.assets.stopped import StoppedError
 from trainworthy.lifecycle.errors import ChampionError, TrainworthyError
+from trainworthy.lifecycle.progress import never_silent
 from trainworthy.lifecycle.promotion import log
 from trainworthy.lifecycle.promotion.controls import ANSWER_TOLERANCE
 from trainworthy.lifecycle.promotion.history import predecessor, rollback_target
@@ -73,7 +74,7 @@ class Rollback:
 def _guarded(run: Rollback) -> dict[str, Any]:
     """Roll back alone; what a user can fix ends in one message."""
     try:
-        with judged_alone(run.workspace, run.use_case):
+        with never_silent("rollback"), judged_alone(run.workspace, run.use_case):
             shown = roll_back(run)
     except TrainworthyError as error:
         announce_rollback(run.workspace, run.use_case, run.context.run_id, run.context.log, refused=error)

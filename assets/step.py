@@ -41,6 +41,7 @@ from trainworthy.lifecycle.files.versions import published_version
 from trainworthy.lifecycle.gates.ci import rows_of, table
 from trainworthy.lifecycle.gates.preflight import trials_of
 from trainworthy.lifecycle.lineage import identity_of, refuse_outdated
+from trainworthy.lifecycle.progress import never_silent
 from trainworthy.lifecycle.promotion.earlier import tell_open
 from trainworthy.lifecycle.protocol.checks import CheckResult, stopping
 from trainworthy.lifecycle.protocol.records import (
@@ -125,8 +126,18 @@ def run_step(
         context.log.info(f"{step_line(run, reused=True)}, {told}")
         yield from finish_step(run, earlier, reused=True)
         return
-    outcome: Outcome[Body]
     context.log.info(step_line(run))
+    with never_silent(step):
+        record = _made(run, meter, work)
+        yield from finish_step(run, record, reused=False)
+
+
+def _made(run: StepRun, meter: Meter, work: Work) -> Record:
+    """The kept record of the step's work, which says why where a gate stopped it.
+
+    Raises StoppedError if what follows a passed step fails.
+    """
+    outcome: Outcome[Body]
     try:
         outcome = work(run)
     except TrainworthyError as error:
@@ -138,13 +149,13 @@ def run_step(
     else:
         message = _message(outcome.checks)
     record = _record(run, outcome, meter, message)
-    workspace.records.put(record, run.run_id, newest=run.trains)
+    run.workspace.records.put(record, run.run_id, newest=run.trains)
     if outcome.after is not None and record.passed:
         try:
             outcome.after(record)
         except TrainworthyError as error:
-            raise StoppedError(f"{use_case.name} stopped at {step}\n{error}") from None
-    yield from finish_step(run, record, reused=False)
+            raise StoppedError(f"{run.use_case.name} stopped at {run.step}\n{error}") from None
+    return record
 
 
 def finish_step(run: StepRun, record: Record, *, reused: bool) -> StepEvents:

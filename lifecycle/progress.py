@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 PLAIN_SECONDS = 5.0
+# After so long without a line a person wonders whether anything still happens.
+SILENT_SECONDS = 8.0
+LOOKS_SECONDS = 1.0
 
 
 class Progress:
@@ -43,6 +48,38 @@ class Progress:
             self._bar.close()
 
 
+class _Shown:
+    """When this process, or a worker of it, last wrote to the terminal."""
+
+    at = time.monotonic()
+
+
+def was_shown() -> None:
+    """Something was just written to the terminal by other ways than `say`."""
+    _Shown.at = time.monotonic()
+
+
 def say(line: str) -> None:
     """One plain line about a long step."""
     print(line, file=sys.stderr, flush=True)
+    was_shown()
+
+
+@contextlib.contextmanager
+def never_silent(title: str, silent_seconds: float = SILENT_SECONDS) -> Iterator[None]:
+    """Whenever nothing was shown for so long, a line says that the work of this title goes on."""
+    done, began = threading.Event(), time.monotonic()
+
+    def watch() -> None:
+        while not done.wait(min(LOOKS_SECONDS, silent_seconds)):
+            now = time.monotonic()
+            if now - _Shown.at >= silent_seconds:
+                say(f"{title}: goes on, {now - began:.0f} s so far")
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        done.set()
+        watcher.join()

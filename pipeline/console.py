@@ -8,6 +8,7 @@ import sys
 import dagster as dg
 
 from trainworthy.assets.stopped import StoppedError
+from trainworthy.lifecycle.progress import was_shown
 
 # The worker ended at a step boundary, and its checkpoint is whole.
 INTERRUPTED = "interrupted: what was spent is booked; the same command again resumes from the last checkpoint"
@@ -24,6 +25,7 @@ class _Formatter(logging.Formatter):
         if (pool := _awaited_pool(event)) is not None:
             # The slot of a run that was killed with everything is never given back by itself.
             message = f"waiting for a slot of the pool {pool}; if no other run holds it: trainworthy doctor"
+        was_shown()
         error = getattr(getattr(event, "event_specific_data", None), "error", None)
         if error is not None and event is not None and event.event_type_value == "STEP_FAILURE":
             told = error.message.strip()

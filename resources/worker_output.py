@@ -13,6 +13,8 @@ import threading
 from collections.abc import Iterator
 from typing import Protocol, runtime_checkable
 
+from trainworthy.lifecycle.progress import was_shown
+
 CHUNK_BYTES = 65_536
 # How long a process that left the worker's group may hold its output open before the step goes on without it.
 LAST_WORDS_SECONDS = 5.0
@@ -78,6 +80,7 @@ def _copy(read: int, terminal: int, file: int) -> None:
     with os.fdopen(read, "rb", buffering=0), os.fdopen(file, "ab", buffering=0):
         while chunk := _chunk(read):
             _write(terminal, chunk)
+            was_shown()
             text, rest = whole_lines(rest + chunk)
             _write(file, text)
         _write(file, whole_lines(rest + b"\n")[0] if rest else b"")
