@@ -68,11 +68,13 @@ def open_checks(records: Records) -> list[Fact]:
 
     The verdict's own are left out: they are the controls, which the page shows.
     """
-    before = {step: record for step, record in records.items() if step != "promotion"}
-    checks = [(step, check) for step, record in before.items() for check in _with_trials(record.checks)]
-    left: list[tuple[Step, CheckResult]] = [
-        (step, check) for step, check in checks if check.status in _OPEN and not check.stops
+    checks: list[tuple[Step, CheckResult]] = [
+        (step, check)
+        for step, record in records.items()
+        if step != "promotion"
+        for check in _with_trials(record.checks)
     ]
+    left = [(step, check) for step, check in checks if check.status in _OPEN and not check.stops]
     left.sort(key=lambda item: item[1].severity != "error")
     return [
         Fact(f"{words(step)}: {words(check.name)}", status_words(check.status).lower(), check.fix or check.evidence)
