@@ -48,7 +48,7 @@ def _ui(browser: Browser) -> None:
     try:
         _wait_for(f"http://127.0.0.1:{port}/server_info")
         # As high as the decision and its reasons: the paths of the machine stand below them.
-        page = _page(browser, 1800, 830)
+        page = _page(browser, 1800, 1100)
         page.goto(f"http://127.0.0.1:{port}/assets/flight_delays/promotion")
         page.get_by_text("All five controls passed", exact=False).first.wait_for(timeout=60_000)
         _save(page, IMAGES / "ui.png")
