@@ -14,6 +14,7 @@ import yaml
 
 from trainworthy.lifecycle.errors import DatasetError
 from trainworthy.lifecycle.files.versions import Parameter, PublishedVersion
+from trainworthy.resources.dvc_objects import LIST_OF_FILES
 from trainworthy.resources.dvc_stage import build_stage, declare_workspace, run_dvc
 from trainworthy.resources.dvc_work import say
 
@@ -43,7 +44,10 @@ def made(project: Path, name: str, parameters: Mapping[str, Parameter], source: 
 def made_again(project: Path, name: str, label: str, version: PublishedVersion, lost: list[str], work: Path) -> Path:
     """Built or imported anew, since DVC does not hold these files; the error of a failure names them."""
     doing = "building" if version.source is None else "importing"
-    say(f"{doing} {label}: DVC's cache and remote do not have {_few(lost)} ..." if lost else f"{doing} {label} ...")
+    if lost == [LIST_OF_FILES]:
+        say(f"{doing} the files of {label}, which are not stored here yet ...")
+    else:
+        say(f"{doing} {label}: DVC's cache and remote do not have {_few(lost)} ..." if lost else f"{doing} {label} ...")
     try:
         return made(project, name, version.parameters, version.source, work)
     except DatasetError as error:

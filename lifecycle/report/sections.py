@@ -240,5 +240,14 @@ def _against(one: Reckoning, why_not: str) -> ForecastRow:
     if actual is None:
         return ForecastRow(one.name, interval(forecast), "–", one.why_not or why_not)
     side = "inside" if one.inside else "above" if actual > forecast.high else "below"
-    off = "" if one.error is None else f", {one.error:+.0%} of the forecast"
-    return ForecastRow(one.name, interval(forecast), quantity(actual, forecast.unit), f"{side} the interval{off}")
+    return ForecastRow(
+        one.name, interval(forecast), quantity(actual, forecast.unit), f"{side} the interval{_apart(one.error)}"
+    )
+
+
+def _apart(error: float | None) -> str:
+    """How far the actual value lies from the forecast, as a share of it."""
+    if error is None:
+        return ""
+    rounded = f"{abs(error):.0%}"
+    return ", as forecast" if rounded == "0%" else f", {rounded} {'above' if error > 0 else 'below'} the forecast"

@@ -17,12 +17,13 @@ from trainworthy.lifecycle.files.versions import read_versions, versions_path
 from trainworthy.lifecycle.identity import sha256_file
 
 
-def test_fetch_on_a_fresh_machine_builds_once_and_leaves_the_project_clean(trips):
+def test_fetch_on_a_fresh_machine_builds_once_and_leaves_the_project_clean(trips, capfd):
     trips.remove("")
     first = trips.fetch()
     assert_right(first, trips)
     assert trips.fetch() == first
     assert trips.num_builds == 2
+    assert "building the files of trips@v3, which are not stored here yet" in capfd.readouterr().err
     assert trips.git("status", "--porcelain") == ""
     assert not list((trips.store.state / "dvc" / "work").iterdir())
 
