@@ -73,14 +73,15 @@ def announce_checks(
 
 def announce_incidents(run: StepRun, alarms: Iterable[Alarm]) -> None:
     """Send what a training's monitors recorded, while it goes on."""
-    about = training_alerts.about(run.use_case, "incident", run.step, run.run_id)
     found = tuple(alarm for alarm in alarms if alarm.incident is not None)
+    if not found:
+        return
+    about = training_alerts.about(run.use_case, "incident", run.step, run.run_id)
     with _breaking_nothing(run.context.log, "incidents"):
-        if found:
-            announce(
-                run.workspace, run.use_case, run.context.log,
-                lambda state: training_alerts.with_incidents(state, about, found),
-            )  # fmt: skip
+        announce(
+            run.workspace, run.use_case, run.context.log,
+            lambda state: training_alerts.with_incidents(state, about, found),
+        )  # fmt: skip
 
 
 def announce_rollback(
