@@ -38,6 +38,7 @@ from trainworthy.lifecycle.code_identity import KEPT, CodeOnDisk
 from trainworthy.lifecycle.cost.meter import Meter
 from trainworthy.lifecycle.errors import SettingsError, TrainworthyError, WorkerError
 from trainworthy.lifecycle.files.versions import published_version
+from trainworthy.lifecycle.gates.baseline import read_baseline, told_apart
 from trainworthy.lifecycle.gates.ci import rows_of, table
 from trainworthy.lifecycle.gates.preflight import trials_of
 from trainworthy.lifecycle.lineage import identity_of, refuse_outdated
@@ -111,6 +112,7 @@ def run_step(
     try:
         run = _step_run(context, resources, use_case, step, read)
         _refuse_benchmark(run)
+        read_baseline(use_case.folder)
         earlier = workspace.records.by_identity(use_case.name, step, run.identity)
         equal = earlier is not None and not isinstance(earlier, StoppedStep) and reusable(run, earlier)
     except TrainworthyError as error:
@@ -182,7 +184,7 @@ def finish_step(run: StepRun, record: Record, *, reused: bool) -> StepEvents:
     metadata = step_metadata(run, workspace, record, tracked, reused=reused, report=report, before=before)
     look_at = where_to_look(record, report if run.trains else None)
     declared = {spec.name for spec in run.context.assets_def.check_specs}
-    for check in record.checks:
+    for check in told_apart(run.step, record.checks, read_baseline(run.use_case.folder)):
         if check.name in declared:
             yield check_result(check)
     if stopped:

@@ -134,6 +134,11 @@ def _record_sha256(path: Path) -> str | None:
     return base64.urlsafe_b64encode(bytes.fromhex(sha256_file(path))).decode().rstrip("=")
 
 
+def git_author(folder: Path) -> str:
+    """Who commits in the folder, by git's own settings; empty where they do not say."""
+    return (_git(folder, "config", "user.name") or "").strip()
+
+
 def _git(folder: Path, *arguments: str) -> str | None:
     try:
         done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=False)

@@ -21,6 +21,8 @@ from trainworthy.lifecycle.cost.prices import load_prices
 from trainworthy.lifecycle.declarations import declaration_problems
 from trainworthy.lifecycle.errors import DatasetError, Problem, UseCaseError
 from trainworthy.lifecycle.files.versions import published_version
+from trainworthy.lifecycle.gates.baseline import FILE as BASELINE
+from trainworthy.lifecycle.gates.baseline import read_baseline
 from trainworthy.lifecycle.plan import make_plan
 from trainworthy.lifecycle.protocol.jobs import FunctionsJob, Rows
 from trainworthy.lifecycle.protocol.results import FunctionsResult, TriedFunction
@@ -55,6 +57,8 @@ def check_use_case(name: str) -> list[Part]:
     contract = contract_of(folder)
     script = (use_case.spec.trainer,) if use_case and use_case.spec.trainer else _other_files(problems)
     parts = [_file(file, problems, use_case, contract) for file in (*FILES, *script)]
+    if (folder / BASELINE).is_file():
+        parts.append(_baseline(folder))
     if use_case is None:
         # They are asked of values that are not there yet, so a clean file may still name what is unknown.
         parts.append(Part("references", untried="dataset version, columns and price; fix the problems above first"))
@@ -105,6 +109,14 @@ def _file(file: str, problems: list[Problem], use_case: UseCase | None, contract
         if waiting := len(contract.unreviewed_features):
             evidence += f"; {waiting} {'waits' if waiting == 1 else 'wait'} for: trainworthy contract review"
     return Part(file, evidence, wrong)
+
+
+def _baseline(folder: Path) -> Part:
+    """How many warnings are accepted, or what is wrong with the file."""
+    try:
+        return Part(BASELINE, f"{len(read_baseline(folder).accepted)} accepted")
+    except UseCaseError as error:
+        return Part(BASELINE, problems=error.problems)
 
 
 def _other_files(problems: list[Problem]) -> tuple[str, ...]:

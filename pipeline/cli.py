@@ -10,6 +10,7 @@ from typing import NoReturn
 
 from trainworthy.lifecycle.errors import TrainworthyError, did_you_mean
 from trainworthy.pipeline.commands import (
+    baseline,
     champion,
     check,
     contract,
@@ -29,8 +30,8 @@ from trainworthy.pipeline.commands import (
 
 # In the order of the help text, which is that of a user's day.
 COMMANDS = (
-    doctor, init, new, check, explain, contract, verdict, next_version, champion, history, site, ui, replay, datasets,
-    schema,
+    doctor, init, new, check, explain, baseline, contract, verdict, next_version, champion, history, site, ui, replay,
+    datasets, schema,
 )  # fmt: skip
 EXAMPLES = """\
 examples:

@@ -53,7 +53,12 @@ class Row:
 
     @property
     def quiet(self) -> bool:
-        return self.status in ("pass", "not_applicable")
+        """True for what nobody has to look at: it passed, does not apply, or was accepted (baseline.py)."""
+        return self.status in ("pass", "not_applicable") or self.accepted
+
+    @property
+    def accepted(self) -> bool:
+        return self.severity == "info" and self.status in ("fail", "error")
 
 
 def rows_of(step: str, checks: Iterable[CheckResult]) -> tuple[Row, ...]:
@@ -81,6 +86,8 @@ def summary(rows: Sequence[Row]) -> str:
     counts = {status: sum(row.status == status for row in rows) for status in ("pass", "fail", "error", "insufficient",
                                                                               "not_applicable")}  # fmt: skip
     told = ", ".join(f"{count} {names.get(status, status)}" for status, count in counts.items() if count)
+    accepted = sum(row.accepted for row in rows)
+    told += f", of which {accepted} accepted by baseline.yaml" if accepted else ""
     left = [f"  not applicable: {row.id}, {printable(row.evidence)}" for row in rows if row.code == DECLARED]
     steps, seconds = ", ".join(dict.fromkeys(row.step for row in rows)), sum(row.seconds for row in rows)
     return "\n".join([f"{len(rows)} checks of {steps} in {seconds:.1f} s: {told}", *left])

@@ -1,0 +1,51 @@
+"""trainworthy baseline: accept the warnings of today, so that only new ones and worse ones are told."""
+
+from __future__ import annotations
+
+import argparse
+
+from trainworthy.pipeline.commands import Subparsers
+
+
+def add(commands: Subparsers) -> None:
+    """Declare the command."""
+    told = "which warnings of the newest run are new, accepted or gone; with --reason, accept those that are new"
+    parser = commands.add_parser("baseline", help=told)
+    parser.add_argument("use_case")
+    parser.add_argument("--reason", help="why the new ones are accepted: writes baseline.yaml of the use case")
+    parser.set_defaults(command=run)
+
+
+def run(parsed: argparse.Namespace) -> int:
+    """Print what is new, accepted and gone, or write the baseline. Exit code 1 if there is something new."""
+    from datetime import date
+
+    from trainworthy.lifecycle.errors import RecordError, SettingsError
+    from trainworthy.lifecycle.gates.baseline import FILE, accepting, baseline_text, compared, read_baseline
+    from trainworthy.lifecycle.protocol.records import STEPS
+    from trainworthy.lifecycle.provenance import git_author
+    from trainworthy.lifecycle.storage.records import FileRecordStore
+    from trainworthy.lifecycle.storage.state import StateFolder, write_atomic
+    from trainworthy.resources.settings import read_settings, use_case_folder
+
+    settings, name = read_settings(), parsed.use_case
+    folder = use_case_folder(settings, name)
+    if parsed.reason is not None and not parsed.reason.strip():
+        raise SettingsError("no reason is given", value="--reason", fix="say in a few words why these are accepted")
+    baseline, records = read_baseline(folder), FileRecordStore(StateFolder(settings.var))
+    newest = {step: record for step in STEPS if (record := records.newest(name, step)) is not None}
+    if not newest:
+        job = f"dagster job execute -m trainworthy.pipeline.definitions -j preflight_{name}"
+        raise RecordError("no step has a record yet, so there is nothing to accept", value=name, fix=job)
+    found = compared(baseline, {step: record.checks for step, record in newest.items()})
+    groups = (("new", found.new), ("accepted", found.accepted), ("no longer found", found.stale))
+    for title, ones in groups:
+        for one in ones:
+            print(f"{title}: {one.name}")
+    print(", ".join(f"{len(ones)} {title}" for title, ones in groups))
+    if parsed.reason is None:
+        return int(bool(found.new))
+    written = accepting(baseline, found, " ".join(parsed.reason.split()), date.today(), git_author(folder))
+    write_atomic(folder / FILE, baseline_text(written, name).encode())
+    print(f"written: {folder / FILE}; commit it")
+    return 0
