@@ -98,9 +98,10 @@ def last_step(text: str) -> str:
 def failure(text: str, log: Path) -> str:
     """The end of the log without its warnings, where the rest lies, and what to do where that is known."""
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("WARNING")]
-    known = [fix for marks, fix in FIXES.items() if any(mark in text for mark in marks)]
-    fixes = known or ["read the lines above, then run it again"]
-    return "\n".join([*lines[-SHOWN_LINES:], f"set-up failed; all of it: {log}", *(f"  fix: {fix}" for fix in fixes)])
+    # The first cause alone: without an answer of the index, pip speaks of conflicting versions as well.
+    known = (fix for marks, fix in FIXES.items() if any(mark in text for mark in marks))
+    fix = next(known, "read the lines above, then run it again")
+    return "\n".join([*lines[-SHOWN_LINES:], f"set-up failed; all of it: {log}", f"  fix: {fix}"])
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ def test_install_says_what_is_done_while_it_works_and_at_the_end(environment, ca
     ("text", "fix"),
     [
         ("NewConnectionError('Temporary failure in name resolution')", "needs a network"),
+        ("NewConnectionError('x')\nERROR: ResolutionImpossible", "needs a network"),
         ("ERROR: ResolutionImpossible", "git checkout -- constraints.txt"),
         ("× No solution found when resolving dependencies", "git checkout -- constraints.txt"),
         ("OSError: [Errno 28] No space left on device", "free space"),
