@@ -19,6 +19,8 @@ from trainworthy.assets.contract import judged_contract
 from trainworthy.assets.metadata import REPORT_ARTIFACT, avoided_metadata, figure_key, figures
 from trainworthy.assets.mirror import stage_folder
 from trainworthy.assets.step_run import BENCHMARK_STEPS, EXPERIMENT, StepRun
+from trainworthy.assets.stopped import StoppedError
+from trainworthy.lifecycle.errors import TrainworthyError
 from trainworthy.lifecycle.promotion import log
 from trainworthy.lifecycle.protocol.records import (
     STEPS,
@@ -42,11 +44,16 @@ from trainworthy.resources.mlflow import DataInput, Judged, TrackedRun
 
 @contextlib.contextmanager
 def without_mlflow(run: StepRun, needed: bool) -> Iterator[None]:
-    """Around what MLflow is asked: unless it is `needed`, the run goes on without it, with a warning."""
+    """Around what MLflow is asked: unless it is `needed`, the run goes on without it, with a warning.
+
+    Raises StoppedError if it is needed and its server does not answer.
+    """
     try:
         yield
     # Whatever a store raises: the step's work is done and recorded.
     except Exception as error:
+        if needed and isinstance(error, TrainworthyError):
+            raise StoppedError(f"{run.use_case.name} stopped at {run.step}\n{error}") from None
         if needed:
             raise
         told = f"MLflow does not answer ({type(error).__name__}: {error}); the run goes on"

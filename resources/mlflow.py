@@ -13,19 +13,23 @@ import json
 import logging
 import os
 import re
+import ssl
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
+from urllib.error import HTTPError, URLError
 from urllib.parse import unquote, urlsplit
+from urllib.request import urlopen
 
 import dagster as dg
 
-from trainworthy.lifecycle.errors import ChampionError
+from trainworthy.lifecycle.errors import ChampionError, SettingsError
 from trainworthy.lifecycle.identity import sha256_json
 from trainworthy.lifecycle.protocol.records import CurvePoint
+from trainworthy.lifecycle.provenance import without_credentials
 from trainworthy.lifecycle.storage.metrics_file import MetricsLine
 from trainworthy.resources.mlflow_folder import VIEW, settle, source_of
 from trainworthy.resources.mlflow_model import save_pyfunc
@@ -41,8 +45,30 @@ CHAMPION, ROLLBACK = "champion", "rollback"
 LOGGED_MODEL = "logged_model"
 # Characters of a dataset's digest that MLflow takes.
 MOST_DIGEST = 36
+# So long a server may take for its first answer. MLflow itself tries for 250 s where nobody listens.
+ANSWER_SECONDS = 10.0
 # What MLflow answers for a name, an alias or a file that does not exist.
 _NOT_THERE = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
+
+
+def refuse_silent(uri: str) -> None:
+    """Raises SettingsError if the HTTP server of that address gives no answer; any answer will do."""
+    if urlsplit(uri).scheme not in ("http", "https"):
+        return
+    try:
+        urlopen(without_credentials(uri), timeout=ANSWER_SECONDS).close()
+    except HTTPError:
+        return
+    except OSError as error:
+        reason = error.reason if isinstance(error, URLError) else error
+        if isinstance(reason, ssl.SSLError):
+            return  # MLflow has certificates of its own.
+        raise SettingsError(
+            f"MLflow's server does not answer: {reason}",
+            value=without_credentials(uri),
+            fix="start it, or name the right one in MLFLOW_TRACKING_URI; then run it again: finished steps are reused",
+            code="mlflow_away",
+        ) from None
 
 
 @dataclass(frozen=True)
@@ -122,7 +148,11 @@ class Tracking(dg.ConfigurableResource):
 
     @cached_property
     def client(self) -> MlflowClient:
-        """The client; the first use of a fresh database migrates it, one process at a time."""
+        """The client; the first use of a fresh database migrates it, one process at a time.
+
+        Raises SettingsError if it is a server that does not answer.
+        """
+        refuse_silent(self.uri)
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
         os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
         # No pickle is ever loaded: the artifact is pt2 and JSON.

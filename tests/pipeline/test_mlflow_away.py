@@ -1,5 +1,7 @@
 """MLflow that is away in the middle of a run costs nothing: what it missed is written with a later step."""
 
+import socket
+
 import pytest
 
 from trainworthy.lifecycle.protocol.records import STEPS
@@ -56,3 +58,19 @@ def test_last_step_needs_mlflow_and_fails_without_it(execute):
     done = execute(len(EXPERIMENT))
     assert not done.success
     assert [event.step_key.split("__")[-1] for event in done.get_step_failure_events()] == ["full"]
+
+
+def test_last_step_whose_server_is_away_stops_with_its_fix_and_the_same_run_again_is_reused(toy, execute, monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{port}")
+    done = execute()
+    assert not done.success
+    (failed,) = done.get_step_failure_events()
+    told = failed.step_failure_data.user_failure_data.description
+    assert "MLflow's server does not answer" in told
+    assert "MLFLOW_TRACKING_URI" in told
+    monkeypatch.delenv("MLFLOW_TRACKING_URI")
+    again = execute()
+    assert again.success
+    assert toy.mlflow_run(again.run_id).info.status == "FINISHED"

@@ -1,18 +1,21 @@
 """Runs and the registry in a real MLflow on SQLite, also after the state folder was moved, copied or is used twice."""
 
+import http.server
 import os
 import shutil
+import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 from trainworthy.assets.metadata import figure_key
-from trainworthy.lifecycle.errors import ChampionError
+from trainworthy.lifecycle.errors import ChampionError, SettingsError
 from trainworthy.lifecycle.protocol.records import CurvePoint
 from trainworthy.lifecycle.storage.metrics_file import MetricsLine
-from trainworthy.resources.mlflow import DataInput, Judged, Tracking, figures_of_point
+from trainworthy.resources.mlflow import DataInput, Judged, Tracking, figures_of_point, refuse_silent
 
 ROOT = Path(__file__).parents[2]
 
@@ -159,6 +162,29 @@ def test_mlflow_version_on_a_server_is_asked_for_there(state, monkeypatch):
     monkeypatch.setattr("trainworthy.resources.mlflow.source_of", lambda *_: pytest.fail("read the file of a server"))
     assert Tracking().version("toy", "1") == Tracking().versions("toy")[0]
     assert Tracking().version("toy", "2") is None
+
+
+def test_mlflow_server_that_is_away_is_one_error_at_once_without_its_password(monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://bob:SECRET@127.0.0.1:{port}")
+    with pytest.raises(SettingsError) as caught:
+        Tracking().run("toy", "11111111-0000", {})
+    assert (caught.value.code, caught.value.value) == ("mlflow_away", f"http://127.0.0.1:{port}")
+    assert "SECRET" not in str(caught.value)
+
+
+def test_mlflow_server_whose_answer_is_no_page_is_there():
+    class Missing(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_error(404)
+
+        def log_message(self, format, *args):
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Missing) as server:
+        threading.Thread(target=server.handle_request, daemon=True).start()
+        refuse_silent(f"http://127.0.0.1:{server.server_port}")
 
 
 def test_mlflow_rollback_moves_champion_and_rollback_and_removes_the_last_one(state):
