@@ -129,7 +129,7 @@ def test_team_s_repository_goes_from_the_wheel_to_a_champion_to_the_next_and_bac
     assert re.search(r"shop: PROMOTE.* \(model version 1\)", verdict)
     assert "Control reproducibility passed" in verdict
     # A team has no Makefile of ours.
-    assert "Dagster UI  dagster dev, then " in verdict
+    assert "Dagster UI  trainworthy ui, then " in verdict
     assert "trainworthy 0.1.0 (files " in verdict
     assert served(installed, project) == [1, 0]
 
