@@ -28,7 +28,7 @@ FURTHER = 1.1
 _BROKEN = ("fail", "error", "warning")
 # What in a check's details names a part of it. Dates and figures do not: they differ from run to run.
 _NAMING = ("monitor", "rule", "family", "statistic", "kind", "split", "column", "columns")
-_FIX = "trainworthy baseline <use case> --reason … writes the file; git has the one before"
+_FIX = "restore the file from git, or remove it and accept anew: trainworthy baseline <use case> --reason …"
 
 
 class Finding(Frozen):
