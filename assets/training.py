@@ -3,8 +3,7 @@
 import contextlib
 import math
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -14,6 +13,7 @@ from trainworthy.assets.announce import announce_incidents
 from trainworthy.assets.contract import judged_contract
 from trainworthy.assets.curve import stage_curve
 from trainworthy.assets.declare import gpu_pool, step_asset
+from trainworthy.assets.machine import machine_followed
 from trainworthy.assets.mirror import mirrored, stage_folder
 from trainworthy.assets.step import Outcome
 from trainworthy.assets.step_run import StepRun
@@ -152,14 +152,22 @@ def _trainings(
     return results, lost
 
 
-def _mirrored(run: StepRun, folder: Path) -> AbstractContextManager[None]:
-    """The windows that the worker writes in `folder`, in the run's MLflow while it trains; its incidents are sent."""
+@contextlib.contextmanager
+def _mirrored(run: StepRun, folder: Path) -> Iterator[None]:
+    """The windows that the worker writes in `folder`, in the run's MLflow while it trains; its incidents are sent.
+
+    Beside them what the machine does.
+    """
 
     def send(lines: Sequence[MetricsLine]) -> None:
         announce_incidents(run, [line.alarm for line in lines if line.alarm is not None])
         run.tracking.log_curve(run.tracked(), run.step, lines)
 
-    return mirrored(folder, send, run.context.log.warning)
+    def send_machine(figures: Mapping[str, float]) -> None:
+        run.tracking.log_system(run.tracked(), figures)
+
+    with mirrored(folder, send, run.context.log.warning), machine_followed(send_machine):
+        yield
 
 
 def train_job(

@@ -245,6 +245,17 @@ class Tracking(dg.ConfigurableResource):
         for start in range(0, len(metrics), 1000):
             self.client.log_batch(run.run_id, metrics=metrics[start : start + 1000])
 
+    def log_system(self, run: TrackedRun, figures: Mapping[str, float]) -> None:
+        """Write what a machine does now as MLflow's system metrics; their steps are seconds since the run began."""
+        from mlflow.entities import Metric
+        from mlflow.utils.time import get_current_time_millis
+
+        now = get_current_time_millis()
+        second = (now - self.client.get_run(run.run_id).info.start_time) // 1000
+        self.client.log_batch(
+            run.run_id, metrics=[Metric(f"system/{name}", value, now, second) for name, value in figures.items()]
+        )
+
     def log_files(self, run: TrackedRun, files: Mapping[str, bytes]) -> None:
         """Write artifacts by name."""
         with tempfile.TemporaryDirectory() as folder:

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from trainworthy.assets import machine
 from trainworthy.assets import mirror as mirrors
 from trainworthy.assets.mirror import Mirror
 from trainworthy.assets.training import _mirrored as mirrored
@@ -196,3 +197,29 @@ def test_training_that_breaks_leaves_its_last_windows_and_its_own_error(run, tmp
     with pytest.raises(RuntimeError, match="the worker broke"), mirrored(run, tmp_path):
         training()
     assert logged(run) == [(5, 0.2)]
+
+
+def test_machine_is_in_mlflow_while_the_training_goes_on_and_whatever_mlflow_does(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(machine, "EVERY_SECONDS", 0.02)
+    sent, refused = threading.Event(), threading.Event()
+
+    def log_system(*given):
+        if not refused.is_set():
+            refused.set()
+            raise ConnectionError("MLflow does not answer")
+        run.tracking.real.log_system(*given)
+        sent.set()
+
+    run.tracking.log_system = log_system
+    with mirrored(run, tmp_path):
+        assert sent.wait(WAIT_SECONDS)
+    metrics = run.tracking.real.client.get_run(run.run_id).data.metrics
+    assert {name for name in metrics if name.startswith("system/")} == {
+        "system/cpu_utilization_percentage",
+        "system/system_memory_usage_megabytes",
+        "system/system_memory_usage_percentage",
+    }
+    assert 0 < metrics["system/system_memory_usage_percentage"] <= 100
+    assert metrics["system/system_memory_usage_megabytes"] > 1
+    assert not [thread for thread in threading.enumerate() if thread.name == "system metrics"]
+    assert run.told == []
