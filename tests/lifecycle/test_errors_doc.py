@@ -30,6 +30,7 @@ from trainworthy.lifecycle.storage.state import StateFolder
 from trainworthy.lifecycle.storage.upstream import upstream_records
 from trainworthy.lifecycle.tasks.probabilities import require_both_classes
 from trainworthy.lifecycle.use_case import load_use_case
+from trainworthy.resources import dagster_private
 from trainworthy.resources.notifier import webhook
 from trainworthy.resources.process_group import run_group
 from trainworthy.resources.settings import read_settings
@@ -80,6 +81,13 @@ def settings_error(folder: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRAINWORTHY_USE_CASES", "/nowhere/use_cases")
         read_settings()
+
+
+def dagster_private_error(folder: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("importlib.metadata.version", lambda name: "1.99.0")
+        patch.setitem(dagster_private.PLACES, "DagsterSqliteStorage", "dagster._core.moved")
+        dagster_private.__getattr__("DagsterSqliteStorage")
 
 
 def checkpoint_error(folder: Path) -> None:
@@ -134,6 +142,7 @@ def training_error(folder: Path) -> None:
 PROVOKED: dict[str, Callable[[Path], object]] = {
     "UseCaseError": use_case_error,
     "SettingsError": settings_error,
+    "DagsterPrivateError": dagster_private_error,
     "DatasetError": lambda folder: published_version(TOY, "toy_rows", "v7"),
     "RecordError": lambda folder: upstream_records(FileRecordStore(StateFolder(folder)), "toy", "smoke", "run"),
     "CheckpointError": checkpoint_error,
