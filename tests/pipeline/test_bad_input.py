@@ -6,6 +6,7 @@ import pytest
 from toy_project import FIRST
 
 from trainworthy.lifecycle.code_identity import KEPT
+from trainworthy.resources.settings import OWNERS
 
 
 def refused(done, *told):
@@ -23,7 +24,7 @@ def written(toy):
     if not toy.var.is_dir():
         return []
     names = {path.name for path in toy.var.iterdir()}
-    return sorted(names - {"dagster", ".dagster", KEPT[0]})
+    return sorted(names - {"dagster", ".dagster", KEPT[0], OWNERS})
 
 
 @pytest.mark.parametrize(
@@ -73,7 +74,8 @@ def test_input_unknown_name_stops_the_first_step(fresh, old, new, told):
     done = fresh.run(intent=FIRST)
     assert refused(done, *told, "fix:")
     assert fresh.materialized(done.run_id) == {}
-    assert written(fresh) == []
+    # The stop is remembered, so that the webhook is told once and of its end.
+    assert written(fresh) == ["alerts"]
 
 
 def test_input_contract_that_disagrees_with_the_use_case_stops_the_first_step(fresh):
@@ -121,4 +123,5 @@ def test_input_unknown_dataset_version_in_the_run_config_stops_the_first_step(fr
     assert refused(done, "no such published version", "'v22'", "did you mean 'v2'?")
     assert fresh.materialized(done.run_id) == {}
     assert fresh.observed(done.run_id)["dataset"]["lineage/dataset_version"] == "toy_rows@v22"
-    assert written(fresh) == []
+    # The stop is remembered, so that the webhook is told once and of its end.
+    assert written(fresh) == ["alerts"]
