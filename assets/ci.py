@@ -10,7 +10,7 @@ from pathlib import Path
 
 from trainworthy.assets.step_run import StepOfRun
 from trainworthy.lifecycle.errors import TrainworthyError
-from trainworthy.lifecycle.gates.baseline import read_baseline, told_apart
+from trainworthy.lifecycle.gates.baseline import readable_baseline, told_apart
 from trainworthy.lifecycle.gates.ci import Row, github_annotations, junit, rows_of, summary, table
 from trainworthy.lifecycle.gates.refused import refused_rows
 from trainworthy.lifecycle.protocol.records import Record, Step
@@ -33,7 +33,7 @@ def forget(state: StateFolder, use_case: str) -> None:
 
 def tell(run: StepOfRun, state: StateFolder, records: Mapping[Step, Record]) -> str:
     """XML of all checks of the run so far, annotations under GitHub Actions; gives the summary for the log."""
-    baseline = read_baseline(run.use_case.folder)
+    baseline = readable_baseline(run.use_case.folder)
     told = {step: told_apart(step, record.checks, baseline) for step, record in records.items()}
     rows = [row for step, checks in told.items() for row in rows_of(step, checks)]
     record = records[run.step]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainworthy.assets.step_run import StepOfRun
-from trainworthy.lifecycle.gates.baseline import read_baseline, told_apart
+from trainworthy.lifecycle.gates.baseline import readable_baseline, told_apart
 from trainworthy.lifecycle.protocol.records import STEPS, Record, Step
 from trainworthy.lifecycle.provenance import commit_url
 from trainworthy.lifecycle.storage.records import RecordStore
@@ -38,7 +38,7 @@ def write_report(
     if address := commit_url(run.use_case.folder, commit):
         links["Commit"] = address
     told = before.told if before else ()
-    baseline = read_baseline(run.use_case.folder)
+    baseline = readable_baseline(run.use_case.folder)
     shown: dict[Step, Record] = {
         step: record.model_copy(update={"checks": told_apart(step, record.checks, baseline)})
         for step, record in records.items()

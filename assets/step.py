@@ -34,11 +34,12 @@ from trainworthy.assets.step_run import (
 from trainworthy.assets.stopped import StoppedError
 from trainworthy.assets.time_left import step_line
 from trainworthy.assets.track import first_step, last_step, track, without_mlflow
+from trainworthy.lifecycle.alert import FROM_WORKER
 from trainworthy.lifecycle.code_identity import KEPT, CodeOnDisk
 from trainworthy.lifecycle.cost.meter import Meter
 from trainworthy.lifecycle.errors import SettingsError, TrainworthyError, WorkerError
 from trainworthy.lifecycle.files.versions import published_version
-from trainworthy.lifecycle.gates.baseline import read_baseline, told_apart
+from trainworthy.lifecycle.gates.baseline import read_baseline, readable_baseline, told_apart
 from trainworthy.lifecycle.gates.ci import rows_of, table
 from trainworthy.lifecycle.gates.preflight import trials_of
 from trainworthy.lifecycle.lineage import identity_of, refuse_outdated
@@ -184,7 +185,7 @@ def finish_step(run: StepRun, record: Record, *, reused: bool) -> StepEvents:
     metadata = step_metadata(run, workspace, record, tracked, reused=reused, report=report, before=before)
     look_at = where_to_look(record, report if run.trains else None)
     declared = {spec.name for spec in run.context.assets_def.check_specs}
-    for check in told_apart(run.step, record.checks, read_baseline(run.use_case.folder)):
+    for check in told_apart(run.step, record.checks, readable_baseline(run.use_case.folder)):
         if check.name in declared:
             yield check_result(check)
     if stopped:
@@ -306,7 +307,9 @@ def show_as_cancelled(context: dg.AssetExecutionContext) -> None:
 def _error_check(error: TrainworthyError) -> CheckResult:
     attempts = error.attempts if isinstance(error, WorkerError) else ()
     details = tuple(attempt.model_dump() for attempt in attempts)
-    return CheckResult(name="completed", status="error", evidence=error.problem, fix=error.fix, details=details)
+    code = f"{FROM_WORKER}{error.exit_code}" if isinstance(error, WorkerError) else error.code
+    return CheckResult(name="completed", status="error", code=code, evidence=error.problem, fix=error.fix,
+                       details=details)  # fmt: skip
 
 
 def where_to_look(record: Record, report: Path | None) -> list[str]:

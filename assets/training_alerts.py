@@ -5,10 +5,11 @@ A stop and a budget are findings, closed by the next run that passes the step. T
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 from trainworthy.assets.champion import verdict_log_of
-from trainworthy.lifecycle.alert import About, AlertState, Subject, with_event, with_findings
+from trainworthy.lifecycle.alert import FROM_WORKER, About, AlertState, Subject, with_event, with_findings
 from trainworthy.lifecycle.errors import RecordError, TrainworthyError
 from trainworthy.lifecycle.gates.preflight import trials_of
 from trainworthy.lifecycle.gates.stage import BUDGET, ROWS_FOLLOW
@@ -129,9 +130,9 @@ def _in_one(subject: Subject, step: str, stops: Sequence[CheckResult]) -> CheckR
     name = subject.replace(" ", "_")
     if not stops:
         return CheckResult(name=name, status="pass", evidence=f"{step} passed")
-    words = [f"{check.name}: {check.evidence.partition(ROWS_FOLLOW)[0]}" for check in stops]
+    words = [f"{check.name}: {_without_values(check)}" for check in stops]
     fixes = dict.fromkeys(check.fix for check in stops if check.fix)
-    parts = [{"check": check.name, "code": check.code, "found": check.status} for check in stops]
+    parts = [{"check": check.name, "code": check.code, "found": check.status, "why": _why(check)} for check in stops]
     trials = [{"check": one.check, "found": one.status} for one in trials_of(stops) if one.status != "pass"]
     return CheckResult(
         name=name,
@@ -140,3 +141,18 @@ def _in_one(subject: Subject, step: str, stops: Sequence[CheckResult]) -> CheckR
         fix="; ".join(fixes),
         details=(*parts, *trials),
     )
+
+
+def _without_values(check: CheckResult) -> str:
+    """The check's words, but for those of foreign exceptions: their messages quote values of rows."""
+    evidence = check.evidence.partition(ROWS_FOLLOW)[0]
+    foreign = re.match(r"([\w.]+): ", evidence)
+    if check.code.startswith(FROM_WORKER) and foreign:
+        return f"{foreign[1]}, see the log of the run"
+    untried = [one.check for one in trials_of([check]) if one.status == "error"]
+    return f"{', '.join(untried)} could not be tried, see the report" if untried else evidence
+
+
+def _why(check: CheckResult) -> str:
+    """What tells one error of a step from another; the other checks are told apart by name and code."""
+    return re.sub(r"\d+", "", _without_values(check)) if check.name == "completed" else ""

@@ -24,6 +24,9 @@ from trainworthy.lifecycle.spec.frozen import Frozen
 from trainworthy.lifecycle.storage.state import write_atomic
 
 MOST_EVIDENCE = 800
+# What the code of `completed` begins with where the worker ended a step: its words may be those of a foreign exception,
+# which quotes values of rows.
+FROM_WORKER = "worker."
 # What a finding about data is called; a check that is not named here is called by its own name.
 _WHAT = {"completed": "data not judged", "content_hash": "changed data"}
 _KINDS = {"row_count": "volume", "type": "schema change"}

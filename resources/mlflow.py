@@ -18,6 +18,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from http.client import HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.error import HTTPError, URLError
@@ -45,7 +46,8 @@ CHAMPION, ROLLBACK = "champion", "rollback"
 LOGGED_MODEL = "logged_model"
 # Characters of a dataset's digest that MLflow takes.
 MOST_DIGEST = 36
-# So long a server may take for its first answer. MLflow itself tries for 250 s where nobody listens.
+# So long its first answer is waited for; a server that is busy for longer is left to MLflow, which itself tries for
+# 250 s where nobody listens.
 ANSWER_SECONDS = 10.0
 # What MLflow answers for a name, an alias or a file that does not exist.
 _NOT_THERE = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
@@ -59,10 +61,10 @@ def refuse_silent(uri: str) -> None:
         urlopen(without_credentials(uri), timeout=ANSWER_SECONDS).close()
     except HTTPError:
         return
-    except OSError as error:
+    except (OSError, HTTPException, ValueError) as error:
         reason = error.reason if isinstance(error, URLError) else error
-        if isinstance(reason, ssl.SSLError):
-            return  # MLflow has certificates of its own.
+        if isinstance(reason, ssl.SSLError | TimeoutError):
+            return  # MLflow has certificates of its own, and waits longer for a server that is busy.
         raise SettingsError(
             f"MLflow's server does not answer: {reason}",
             value=without_credentials(uri),

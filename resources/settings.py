@@ -31,7 +31,7 @@ from trainworthy.lifecycle.storage.state import StateFolder, write_atomic
 PRODUCT = Path(__file__).resolve().parent.parent
 # What trainworthy is imported from: the checkout's src/, or site-packages.
 IMPORTED_FROM = Path(__file__).absolute().parents[2]
-PROJECT, USE_CASES = "TRAINWORTHY_PROJECT", "TRAINWORTHY_USE_CASES"
+PROJECT, USE_CASES, VAR = "TRAINWORTHY_PROJECT", "TRAINWORTHY_USE_CASES", "TRAINWORTHY_VAR"
 # In the state folder.
 OWNERS = "use_cases.txt"
 DURABLE = "TRAINWORTHY_DURABLE"
@@ -110,7 +110,7 @@ def choose_project(folder: Path) -> None:
 
 def state_folder(project: Path) -> Path:
     """The state folder, resolved; it need not be there."""
-    return Path(os.environ.get("TRAINWORTHY_VAR") or project / "var").resolve()
+    return Path(os.environ.get(VAR) or project / "var").resolve()
 
 
 def claim_state(settings: Settings) -> StateFolder:

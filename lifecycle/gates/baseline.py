@@ -8,6 +8,7 @@ as they are, and only what people are shown and sent is told apart.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -111,6 +112,17 @@ def read_baseline(folder: Path) -> Baseline:
     return baseline
 
 
+def readable_baseline(folder: Path) -> Baseline:
+    """The same where a step ends and alerts are made: an empty one of a file that is none, which the next step refuses.
+
+    A file that is edited while a stage trains must not cost the training.
+    """
+    try:
+        return read_baseline(folder)
+    except UseCaseError:
+        return Baseline()
+
+
 def baseline_text(baseline: Baseline, use_case: str) -> str:
     """The file, sorted, so that a change of it is a change of what is accepted."""
     entries = [
@@ -145,7 +157,11 @@ def is_worse(finding: Finding, accepted: Finding) -> bool:
     """True if the check broke where it failed before, or the value lies further beyond its threshold."""
     if finding.status == "error" and accepted.status != "error":
         return True
-    return _distance(accepted) > 0 and _distance(finding) > FURTHER * _distance(accepted)
+    if accepted.observed is None or accepted.threshold is None:
+        return False
+    if not math.isfinite(_distance(finding)):
+        return math.isfinite(_distance(accepted))
+    return _distance(finding) > FURTHER * _distance(accepted)
 
 
 def told_apart(step: str, checks: Sequence[CheckResult], baseline: Baseline) -> tuple[CheckResult, ...]:

@@ -75,7 +75,8 @@ def open_checks(records: Records) -> list[Fact]:
         for check in _with_trials(record.checks)
     ]
     left = [(step, check) for step, check in checks if check.status in _OPEN and not check.stops]
-    left.sort(key=lambda item: item[1].severity != "error")
+    # What somebody accepted is severity info, and must not push what is new off the page.
+    left.sort(key=lambda item: ("error", "warning", "info").index(item[1].severity))
     return [
         Fact(f"{words(step)}: {words(check.name)}", status_words(check.status).lower(), check.fix or check.evidence)
         for step, check in left

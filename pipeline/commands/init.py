@@ -42,6 +42,14 @@ def _text(made: Repository) -> str:
             f"wrote    {', '.join(made.written) or 'nothing'}   in {made.folder}",
             *([f"kept     {', '.join(made.kept)}   as they were"] if made.kept else []),
             *([f"         add to .gitignore: {' '.join(made.unignored)}"] if made.unignored else []),
+            *(
+                [
+                    f"note     GitHub reads workflows of {made.above} alone: move .github there, and give its steps "
+                    f"working-directory: {made.folder.relative_to(made.above)}"
+                ]
+                if made.above
+                else []
+            ),
             "",
             "Next:",
             *([] if here else [f"  cd {shlex.quote(str(made.folder))}"]),

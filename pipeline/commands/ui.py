@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from trainworthy.lifecycle.errors import SettingsError
 from trainworthy.pipeline.commands import Subparsers
-from trainworthy.resources.settings import Settings, read_settings
+from trainworthy.resources.settings import DURABLE, PROJECT, USE_CASES, VAR, Settings, read_settings
 
 # What a user can do nothing about: `dagster dev` is marked as superseded by a command of another package.
 QUIET = "ignore:Function `dev_command`,ignore::UserWarning:click.core"
@@ -31,12 +33,15 @@ def _dagster(parsed: argparse.Namespace) -> int:
     settings = read_settings()
     if _is_taken("ui", parsed.port):
         return 1
+    # Without a home Dagster makes a temporary folder and says so; nothing of ours lies in it either way.
+    home = Path(os.environ.get("DAGSTER_HOME") or settings.project).resolve()
     workspace = settings.project / "workspace.yaml"
-    if not workspace.is_file():
-        fix = "trainworthy init writes it, in the project's folder"
-        raise SettingsError("there is no workspace.yaml, which says what Dagster loads", value=str(workspace), fix=fix)
+    missing = [str(path) for path in (workspace, home / "dagster.yaml") if not path.is_file()]
+    if missing:
+        fix = f"trainworthy init {shlex.quote(str(settings.project))} writes what the project lacks"
+        raise SettingsError("files that say what Dagster loads and keeps are missing", value=missing, fix=fix)
     command = ("dagster", "dev", "-w", str(workspace), "-h", "127.0.0.1", "-p", str(parsed.port))
-    return _become(command, settings, DAGSTER_DISABLE_TELEMETRY="1", **_home(settings))
+    return _become(command, settings, DAGSTER_DISABLE_TELEMETRY="1", DAGSTER_HOME=str(home))
 
 
 def _mlflow(parsed: argparse.Namespace) -> int:
@@ -59,14 +64,13 @@ def _is_taken(ui: str, port: int) -> bool:
     return not free
 
 
-def _home(settings: Settings) -> dict[str, str]:
-    """Without a home Dagster makes a temporary folder and says so; nothing of ours lies there either way."""
-    home = settings.project if (settings.project / "dagster.yaml").is_file() else settings.var
-    return {} if os.environ.get("DAGSTER_HOME") else {"DAGSTER_HOME": str(home)}
-
-
 def _become(command: Sequence[str], settings: Settings, **variables: str) -> int:
     """Replaces this process, so that an interrupt reaches the UI itself. Does not return."""
     warnings = ",".join(part for part in (os.environ.get("PYTHONWARNINGS"), QUIET) if part)
+    # Resolved: the UI starts in the project's folder, and a relative path would lead elsewhere from there.
+    resolved = {PROJECT: str(settings.project), VAR: str(settings.var)}
+    resolved |= {USE_CASES: os.pathsep.join(map(str, settings.use_cases))} if os.environ.get(USE_CASES) else {}
+    resolved |= {DURABLE: str(settings.durable)} if settings.durable else {}
     os.chdir(settings.project)
-    os.execve(sys.executable, [sys.executable, "-m", *command], os.environ | {"PYTHONWARNINGS": warnings} | variables)
+    environment = os.environ | {"PYTHONWARNINGS": warnings} | resolved | variables
+    os.execve(sys.executable, [sys.executable, "-m", *command], environment)

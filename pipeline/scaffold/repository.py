@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import shutil
 import subprocess
 import sys
@@ -43,12 +44,16 @@ FILES: dict[str, Callable[[], str]] = {
 
 @dataclass(frozen=True)
 class Repository:
-    """What was written and what was kept, as paths in `folder`; and the lines that a kept .gitignore lacks."""
+    """What was written and what was kept, as paths in `folder`; and the lines that a kept .gitignore lacks.
+
+    `above` is the root of the git repository where the project lies below it: GitHub reads workflows there alone.
+    """
 
     folder: Path
     written: tuple[str, ...]
     kept: tuple[str, ...]
     unignored: tuple[str, ...]
+    above: Path | None
 
 
 def make_repository(folder: Path) -> Repository:
@@ -69,8 +74,9 @@ def make_repository(folder: Path) -> Repository:
                 write_atomic(folder / name, FILES[name]().encode())
             except OSError as error:
                 raise _unwritable(folder / name, error) from None
+        unignored = _unignored(folder) if ".gitignore" in kept else ()
         undo.pop_all()
-    return Repository(folder, written, kept, _unignored(folder) if ".gitignore" in kept else ())
+    return Repository(folder, written, kept, unignored, _above(folder))
 
 
 def _make_folders(folder: Path, undo: contextlib.ExitStack) -> None:
@@ -97,13 +103,27 @@ def _refuse_unfit(folder: Path) -> None:
         done = subprocess.run(["git", "-C", str(folder), "rev-parse"], capture_output=True, check=False)
     except FileNotFoundError:
         raise SettingsError("git is not installed", value=str(folder), fix="install git, then run it again") from None
+    if b"safe.directory" in done.stderr:
+        # Of a folder of another user, as a mounted volume is.
+        fix = f"git config --global --add safe.directory {shlex.quote(str(folder))}, then run it again"
+        raise SettingsError("git does not trust the owner of the folder", value=str(folder), fix=fix)
     if done.returncode != 0:
-        fix = f"git init {folder}, then run it again: a verdict promotes only what a commit holds"
+        fix = f"git init {shlex.quote(str(folder))}, then run it again: a verdict promotes only what a commit holds"
         raise SettingsError("the project lies in no git repository", value=str(folder), fix=fix)
+
+
+def _above(folder: Path) -> Path | None:
+    command = ["git", "-C", str(folder), "rev-parse", "--show-toplevel"]
+    root = Path(subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip())
+    return None if root.resolve() == folder else root
 
 
 def _unignored(folder: Path) -> tuple[str, ...]:
     """Lines of our .gitignore that the project's own lacks."""
-    there = (folder / ".gitignore").read_text(encoding="utf-8").splitlines()
+    try:
+        there = (folder / ".gitignore").read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        fix = "mend or remove it, then run it again"
+        raise SettingsError(f".gitignore cannot be read: {error}", value=str(folder / ".gitignore"), fix=fix) from None
     wanted = [line for line in FILES[".gitignore"]().splitlines() if not line.startswith("#")]
     return tuple(line for line in wanted if line not in there)

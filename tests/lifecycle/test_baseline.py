@@ -14,10 +14,12 @@ from trainworthy.lifecycle.errors import UseCaseError
 from trainworthy.lifecycle.gates.baseline import (
     FILE,
     Baseline,
+    Finding,
     accepting,
     baseline_text,
     compared,
     findings_of,
+    is_worse,
     read_baseline,
     told_apart,
 )
@@ -98,6 +100,7 @@ def test_accepted_findings_survive_the_file_and_the_same_with_other_words_is_no_
         (warned(observed=0.31), False),
         (warned(observed=0.2), False),
         (warned(observed=0.5), True),
+        (warned(observed=float("nan")), True),
         (warned(details=({"column": "price", "statistic": "psi", "status": "error"},)), True),
         (warned(details=({"column": "size", "statistic": "psi", "status": "fail"},)), True),
     ],
@@ -109,6 +112,14 @@ def test_finding_that_is_worse_or_another_is_new(later, new):
     assert shown.severity == ("warning" if new else "info")
     if new and later.details[0]["column"] == "price":
         assert shown.evidence.startswith("worse than accepted")
+
+
+def test_value_beyond_one_that_was_accepted_at_its_threshold_is_worse():
+    accepted = Finding(step="pilot", check="a", observed=0.1, threshold=0.1)
+    assert is_worse(accepted.model_copy(update={"observed": 50.0}), accepted)
+    assert not is_worse(accepted, accepted)
+    unmeasured = accepted.model_copy(update={"observed": float("nan")})
+    assert not is_worse(unmeasured, unmeasured)
 
 
 def test_accepting_again_replaces_what_is_worse_keeps_other_reasons_and_drops_what_is_gone():

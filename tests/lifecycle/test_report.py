@@ -185,6 +185,9 @@ def test_first_page_names_what_was_inconclusive_with_its_fix_before_warnings() -
     found = first_page.open_checks(records)
     assert found[0] == ("preflight: seconds", "inconclusive", "time it on this machine")
     assert [fact.name for fact in found[1:]] == ["snapshot: tailnum null share"]
+    accepted = check.model_copy(update={"name": "early", "status": "fail", "severity": "info"})
+    records["dataset"] = records["dataset"].model_copy(update={"checks": (accepted,)})
+    assert first_page.open_checks(records)[-1].name == "dataset: early"
     # What stopped the run is its first sentence already.
     assert first_page.open_checks(example.stopped_at_pilot()) == first_page.open_checks(example.judged())
 

@@ -153,6 +153,37 @@ def test_workflow_checks_all_and_preflights_what_a_pull_request_changes(team, wo
     (team / "use_cases" / "news" / "model.py").touch()
     commit(team)
     assert ran(workflow["preflight"], team, BASE="HEAD~1")[0] == 1
+    # A base that git does not have, as in a shallow clone, is no pull request without changes.
+    assert ran(workflow["preflight"], team, BASE="0" * 40)[0] != 0
+
+
+def test_workflow_of_a_project_below_the_repository_preflights_what_changes_and_init_says_where_it_belongs(
+    team, workflow, capsys
+):
+    below = team / "ml"
+    assert cli.main(["init", str(below)]) == 0
+    assert "working-directory: ml" in capsys.readouterr().out
+    (below / "use_cases" / "shop").mkdir()
+    (below / "use_cases" / "shop" / "use_case.yaml").touch()
+    commit(team)
+    code, _ = ran(workflow["preflight"], below, BASE="HEAD~1")
+    asked = (team.parent / "asked").read_text().splitlines()
+    assert (code, asked) == (0, ["dagster job execute -m trainworthy.pipeline.definitions -j preflight_shop"])
+
+
+def test_init_in_a_folder_of_another_owner_says_how_git_is_told_to_trust_it(team, monkeypatch):
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+    with pytest.raises(SettingsError, match="does not trust") as refused:
+        make_repository(team)
+    assert "safe.directory" in refused.value.fix
+
+
+def test_init_beside_a_gitignore_that_cannot_be_read_writes_nothing(team):
+    (team / ".gitignore").symlink_to(team / "nowhere")
+    before = sorted(os.listdir(team))
+    with pytest.raises(SettingsError, match=r"\.gitignore cannot be read"):
+        make_repository(team)
+    assert sorted(os.listdir(team)) == before
 
 
 def test_workflow_installs_nothing_unless_it_is_said_what(team, workflow):

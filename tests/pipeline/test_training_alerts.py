@@ -90,6 +90,31 @@ def test_stop_that_names_rows_sends_none(workspace, receiver):
     assert "Ada" not in str(receiver.taken)
 
 
+def of_worker(evidence):
+    return CheckResult(name="completed", status="error", code="worker.70", evidence=evidence)
+
+
+def test_stop_by_a_foreign_exception_sends_its_type_and_never_its_message(workspace, receiver):
+    quoted = "could not convert string to float: 'Ada, 1815-12-10'"
+    ends(workspace, of_worker(f"ValueError: {quoted}"))
+    trials = ({"check": "wiring.reach", "status": "error", "evidence": quoted},)
+    ends(workspace, failed("wiring", f"wiring.reach: {quoted}", details=trials), step="preflight")
+    assert [alert["evidence"] for alert in receiver.taken] == [
+        "smoke: completed: ValueError, see the log of the run",
+        "preflight: wiring: wiring.reach could not be tried, see the report",
+    ]
+    assert "Ada" not in str(receiver.taken)
+
+
+def test_stop_by_another_error_of_the_same_step_is_sent_anew(workspace, receiver):
+    for problem in ("the disk is full, 3 GB are needed", "the disk is full, 4 GB are needed", "MLflow does not answer"):
+        ends(workspace, CheckResult(name="completed", status="error", evidence=problem))
+    assert [alert["evidence"].partition(": ")[2] for alert in receiver.taken] == [
+        "completed: the disk is full, 3 GB are needed",
+        "completed: MLflow does not answer",
+    ]
+
+
 def test_incident_is_sent_once_with_its_replay_and_without_its_rows(workspace, receiver):
     of = about(TOY, "incident", "smoke", "run")
     for _ in range(2):

@@ -59,8 +59,23 @@ def test_ui_is_dagsters_on_loopback_with_the_projects_settings(team, port, start
     assert os.getcwd() == str(team)
 
 
+def test_ui_hands_on_paths_that_lead_to_the_same_from_the_projects_folder(team, port, started, monkeypatch):
+    for name in ("workspace.yaml", "dagster.yaml"):
+        (team / name).touch()
+    monkeypatch.setenv("TRAINWORTHY_PROJECT", "..")
+    monkeypatch.setenv("TRAINWORTHY_VAR", "../../state")
+    monkeypatch.setenv("TRAINWORTHY_USE_CASES", "../use_cases")
+    with pytest.raises(StartedError):
+        main(["ui", "--port", str(port)])
+    environment = started[0][1]
+    assert environment["TRAINWORTHY_PROJECT"] == str(team)
+    assert environment["TRAINWORTHY_VAR"] == str(team.parent / "state")
+    assert environment["TRAINWORTHY_USE_CASES"] == str(team / "use_cases")
+
+
 def test_ui_keeps_a_home_of_dagster_that_is_named(team, port, started, monkeypatch, tmp_path):
     (team / "workspace.yaml").touch()
+    (tmp_path / "dagster.yaml").touch()
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
     with pytest.raises(StartedError):
         main(["ui", "--port", str(port)])
@@ -70,7 +85,9 @@ def test_ui_keeps_a_home_of_dagster_that_is_named(team, port, started, monkeypat
 def test_ui_of_a_project_without_a_workspace_says_what_writes_it(team, port, started, capsys):
     assert main(["ui", "--port", str(port)]) == 1
     assert started == []
-    assert "trainworthy init" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "trainworthy init" in told
+    assert str(team / "dagster.yaml") in told
 
 
 def test_mlflow_ui_is_on_loopback_and_on_the_projects_state(team, port, started):

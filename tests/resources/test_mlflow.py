@@ -187,6 +187,28 @@ def test_mlflow_server_whose_answer_is_no_page_is_there():
         refuse_silent(f"http://127.0.0.1:{server.server_port}")
 
 
+def test_mlflow_server_that_is_busy_is_left_to_mlflow(monkeypatch):
+    monkeypatch.setattr("trainworthy.resources.mlflow.ANSWER_SECONDS", 0.05)
+    with socket.create_server(("127.0.0.1", 0)) as busy:
+        refuse_silent(f"http://127.0.0.1:{busy.getsockname()[1]}")
+
+
+@pytest.mark.parametrize("address", ["http://127.0.0.1:{port}", "http://127.0.0.1:abc", "http://local host:5000"])
+def test_mlflow_address_of_something_else_or_of_nothing_is_one_error(address):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer():
+            client, _ = server.accept()
+            with client:
+                client.recv(4096)
+                client.sendall(b"220 a mail server\r\n")
+
+        threading.Thread(target=answer, daemon=True).start()
+        with pytest.raises(SettingsError) as caught:
+            refuse_silent(address.format(port=server.getsockname()[1]))
+    assert caught.value.code == "mlflow_away"
+
+
 def test_mlflow_rollback_moves_champion_and_rollback_and_removes_the_last_one(state):
     tracking = Tracking()
     for number, sha256 in (("6a", "b" * 64), ("6b", "c" * 64)):
