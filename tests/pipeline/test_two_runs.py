@@ -9,12 +9,16 @@ from toy_project import FIRST, Toy
 
 from trainworthy.lifecycle.protocol.records import PARENTS, STAGES, STEPS
 from trainworthy.lifecycle.storage.records import record_sha256
+from trainworthy.resources.settings import Settings, claim_state
 
 
 def two_projects(toy: Toy, tmp_path) -> tuple[Toy, Toy]:
-    """Two copies of the project, as two people have them, with one state folder."""
+    """Two copies of the project, as two people have them, with one state folder, which names both."""
     root = tmp_path / "second" / "project"
     shutil.copytree(toy.root, root)
+    toy.var.mkdir(exist_ok=True)
+    both = (toy.root / "use_cases", root / "use_cases")
+    claim_state(Settings(project=toy.root, var=toy.var, use_cases=both, prices=toy.root / "prices.yaml"))
     return toy, Toy(root, toy.var)
 
 
