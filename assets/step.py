@@ -201,6 +201,8 @@ def finish_step(run: StepRun, record: Record, *, reused: bool) -> StepEvents:
             log.warning(line)
     for line in (*(before.told if before else ()), *look_at):
         log.info(line)
+    if isinstance(record, Verdict):
+        log.info(f"verdict: {in_words.decision(record)}; its reasons: trainworthy verdict {record.use_case}")
     yield dg.MaterializeResult(metadata=metadata, data_version=dg.DataVersion(record.identity))
 
 

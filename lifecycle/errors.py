@@ -140,7 +140,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """A sentence that offers the nearest known name, or lists all of them."""
     names = sorted(known)
     near = nearest(name, names)
-    return f"did you mean {near!r}?" if near else f"known: {', '.join(names)}"
+    return f"did you mean {near!r}?" if near else f"known: {', '.join(names) or 'none yet'}"
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

@@ -206,5 +206,6 @@ def use_case_folder(settings: Settings, name: str) -> Path:
     """The folder of one use case. Raises SettingsError with the nearest known name."""
     found = {folder.name: folder for folder in use_case_folders(settings)}
     if name not in found:
-        raise SettingsError("no such use case", value=name, fix=did_you_mean(name, found))
+        fix = did_you_mean(name, found) if found else f"there is none yet: trainworthy new {name} --data TABLE …"
+        raise SettingsError("no such use case", value=name, fix=fix)
     return found[name]

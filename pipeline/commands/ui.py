@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -71,6 +72,8 @@ def _become(command: Sequence[str], settings: Settings, **variables: str) -> int
     resolved = {PROJECT: str(settings.project), VAR: str(settings.var)}
     resolved |= {USE_CASES: os.pathsep.join(map(str, settings.use_cases))} if os.environ.get(USE_CASES) else {}
     resolved |= {DURABLE: str(settings.durable)} if settings.durable else {}
+    # A shell's `&` in a script has SIGINT ignored, and Dagster then would not end on TERM either.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     os.chdir(settings.project)
     environment = os.environ | {"PYTHONWARNINGS": warnings} | resolved | variables
     os.execve(sys.executable, [sys.executable, "-m", *command], environment)

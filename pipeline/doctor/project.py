@@ -71,9 +71,13 @@ def git(settings: Settings) -> Iterator[CheckResult]:
 def _committed(name: str, folder: Path) -> CheckResult:
     commit, dirty = git_state(folder)
     fix = "git add and git commit (a file of trainworthy/: install it again); until then a verdict stays at shadow"
-    if commit is None or dirty is None:
-        told = "the use case lies in no git repository with a commit, or Trainworthy is neither installed nor in one"
+    if commit is None:
+        told = "the use case lies in no git repository, or in one without a commit"
         return CheckResult(name=name, status="fail", severity="warning", evidence=told, fix=f"git init, {fix}")
+    if dirty is None:
+        told = f"Trainworthy's own folder {PRODUCT} is neither installed nor in a git repository"
+        fix = "install Trainworthy with pip, or run it from a clone; until then a verdict stays at shadow"
+        return CheckResult(name=name, status="fail", severity="warning", evidence=told, fix=fix)
     told = f"commit {commit[:12]}" + (f", not in it: {', '.join(changed_files(folder) or ())}" if dirty else ", clean")
     return holds(name, not dirty, severity="warning", evidence=told, fix=fix)
 

@@ -1,6 +1,7 @@
 """What `trainworthy ui` and `mlflow-ui` start, and how; the UIs themselves are tests/pipeline/test_browser.py's."""
 
 import os
+import signal
 import socket
 import sys
 
@@ -40,11 +41,15 @@ def started(monkeypatch):
     calls = []
 
     def execve(path, command, environment):
+        # As a script's shell would leave it, a UI that ignores SIGINT ends on nothing but KILL.
+        assert signal.getsignal(signal.SIGINT) == signal.SIG_DFL
         calls.append((command, environment))
         raise StartedError
 
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     monkeypatch.setattr(os, "execve", execve)
-    return calls
+    yield calls
+    signal.signal(signal.SIGINT, before)
 
 
 def test_ui_is_dagsters_on_loopback_with_the_projects_settings(team, port, started):
