@@ -29,7 +29,8 @@ def team(tmp_path, monkeypatch):
     """A project of a team, with a folder below it in which the command starts."""
     for folder in ("my project/use_cases", "my project/notes"):
         (tmp_path / folder).mkdir(parents=True)
-    for name in ("TRAINWORTHY_VAR", "TRAINWORTHY_USE_CASES", "DAGSTER_HOME"):
+    named = ("TRAINWORTHY_PROJECT", "TRAINWORTHY_VAR", "TRAINWORTHY_USE_CASES", "TRAINWORTHY_DURABLE", "DAGSTER_HOME")
+    for name in named:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path / "my project" / "notes")
     return tmp_path / "my project"
