@@ -19,7 +19,7 @@ from trainworthy.lifecycle import training_script
 from trainworthy.lifecycle.errors import DatasetError, Problem, UseCaseError
 from trainworthy.lifecycle.spec.frozen import Frozen
 from trainworthy.lifecycle.spec.task import target_of
-from trainworthy.lifecycle.spec.use_case import SCRIPT_PATTERN, UseCaseSpec
+from trainworthy.lifecycle.spec.use_case import SCRIPT_PATTERN, DatasetSpec, UseCaseSpec
 from trainworthy.lifecycle.spec_problems import spec_problem
 from trainworthy.lifecycle.task import REQUIRED_FUNCTIONS
 from trainworthy.lifecycle.tasks import kind_of
@@ -73,8 +73,9 @@ def load_use_case(folder: Path) -> UseCase:
         from trainworthy.lifecycle.gates.not_applicable import not_applicable_problems
 
         problems += not_applicable_problems(declared, folder / "model.py")
-    for name in ("contract.yaml", "dataset.py"):
-        if not (folder / name).is_file() and not (name == "dataset.py" and spec and _built_elsewhere(folder, spec)):
+    needed = ("contract.yaml", *(("dataset.py",) if _builds_its_dataset(folder, values.get("dataset")) else ()))
+    for name in needed:
+        if not (folder / name).is_file():
             problems.append(Problem(name, "the file is missing", f"create {name} in the folder {folder.name}"))
     if spec is None or problems:
         if (folder / "contract.yaml").is_file():
@@ -109,28 +110,35 @@ def _read_spec(folder: Path) -> tuple[UseCaseSpec | None, list[Problem], dict[st
         return None, problems + [spec_problem(item, UseCaseSpec) for item in error.errors()], values
 
 
-def _built_elsewhere(folder: Path, spec: UseCaseSpec) -> bool:
-    """True if the dataset comes by other ways than this folder's dataset.py: by another stage's code, or imported."""
-    return _another_stage(folder, spec) or _imported(folder.parents[1], spec)
+def _builds_its_dataset(folder: Path, values: Any) -> bool:
+    """True if the dataset comes by this folder's dataset.py, and not by another stage's code or an import.
+
+    `values` are the section of a file that may have mistakes elsewhere; with one in it nobody knows, and it is told.
+    """
+    try:
+        dataset = DatasetSpec.model_validate(values)
+    except ValidationError:
+        return False
+    return not _another_stage(folder, dataset) and not _imported(folder.parents[1], dataset)
 
 
-def _another_stage(folder: Path, spec: UseCaseSpec) -> bool:
+def _another_stage(folder: Path, dataset: DatasetSpec) -> bool:
     try:
         stages = yaml.safe_load((folder.parents[1] / "dvc.yaml").read_text(encoding="utf-8"))["stages"]
-        stage = str(stages[spec.dataset.name])
+        stage = str(stages[dataset.name])
     except (OSError, UnicodeDecodeError, yaml.YAMLError, KeyError, TypeError):
         return False
     return f"{folder.parent.name}/{folder.name}/dataset.py" not in stage
 
 
-def _imported(project: Path, spec: UseCaseSpec) -> bool:
+def _imported(project: Path, dataset: DatasetSpec) -> bool:
     """True if the version was published from an address, or data/<dataset>.dvc declares one."""
     from trainworthy.lifecycle.files.versions import read_versions
 
-    if (project / "data" / f"{spec.dataset.name}.dvc").is_file():
+    if (project / "data" / f"{dataset.name}.dvc").is_file():
         return True
     try:
-        version = read_versions(project).get(spec.dataset.name, {}).get(spec.dataset.version)
+        version = read_versions(project).get(dataset.name, {}).get(dataset.version)
     except DatasetError:
         return False  # told by whoever asks for the dataset
     return version is not None and version.source is not None

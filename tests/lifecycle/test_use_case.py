@@ -250,6 +250,11 @@ def test_dataset_of_another_use_case_needs_no_dataset_py(tmp_path):
     (folder.parents[1] / "dvc.yaml").write_text(yaml.safe_dump({"stages": stages}))
     (folder / "dataset.py").unlink()
     assert load_use_case(folder).spec.dataset.name == "toy_rows"
+    # A mistake elsewhere in the file says nothing of dataset.py.
+    text = (folder / "use_case.yaml").read_text()
+    (folder / "use_case.yaml").write_text(f"{text}more: 1\n")
+    assert "dataset.py" not in only_problem(folder)
+    (folder / "use_case.yaml").write_text(text)
     stages["toy_rows"]["deps"] = [f"{folder.parent.name}/{folder.name}/dataset.py"]
     (folder.parents[1] / "dvc.yaml").write_text(yaml.safe_dump({"stages": stages}))
     assert "dataset.py: the file is missing" in only_problem(folder)
