@@ -17,16 +17,16 @@ import dagster as dg
 
 from trainworthy.assets import ci, training_alerts
 from trainworthy.assets.step_run import INTENT_TAG, VALIDATION, StepRun
+from trainworthy.assets.stopped import error_check
 from trainworthy.assets.track import first_step
 from trainworthy.lifecycle.alert import (
-    About,
     AlertState,
     Subject,
     read_alerts,
     with_findings,
     write_alerts,
 )
-from trainworthy.lifecycle.errors import DatasetError, NotifierError, TrainworthyError
+from trainworthy.lifecycle.errors import DatasetError, NotifierError, TrainworthyError, WorkerError
 from trainworthy.lifecycle.files.versions import read_versions
 from trainworthy.lifecycle.gates.baseline import readable_baseline, told_apart
 from trainworthy.lifecycle.protocol.checks import CheckResult
@@ -67,7 +67,7 @@ def announce_checks(
     log: logging.Logger, *, again: bool = False,
 ) -> None:  # fmt: skip
     """Send what the checks of the use case's dataset version found, and what holds again."""
-    about = About(use_case=use_case.name, subject=subject, dataset=str(use_case.spec.dataset), step=step, run_id=run_id)
+    about = training_alerts.about(use_case, subject, step, run_id)
     published = [f"{use_case.spec.dataset.name}@{version}" for version in _readable_versions(use_case)]
     announce(workspace, use_case, log, lambda state: with_findings(state, about, checks, published), again=again)
 
@@ -192,6 +192,8 @@ def _completed(error: BaseException | None) -> CheckResult:
     """Whether the step could begin. Only a message of our own is passed on: another one may quote a value."""
     if error is None:
         return CheckResult(name="completed", status="pass", evidence="the step has its result again")
+    if isinstance(error, dg.Failure) and isinstance(error.__context__, WorkerError):
+        return error_check(error.__context__)
     ours = isinstance(error, dg.Failure) and error.description
     told = str(ours).partition("\n")[2] if ours else f"{type(error).__name__}, see the log of the run"
     return CheckResult(name="completed", status="error", evidence=told)

@@ -31,13 +31,12 @@ from trainworthy.assets.step_run import (
     StepResources,
     StepRun,
 )
-from trainworthy.assets.stopped import StoppedError
+from trainworthy.assets.stopped import StoppedError, error_check
 from trainworthy.assets.time_left import step_line
 from trainworthy.assets.track import first_step, last_step, track, without_mlflow
-from trainworthy.lifecycle.alert import FROM_WORKER
 from trainworthy.lifecycle.code_identity import KEPT, CodeOnDisk
 from trainworthy.lifecycle.cost.meter import Meter
-from trainworthy.lifecycle.errors import SettingsError, TrainworthyError, WorkerError
+from trainworthy.lifecycle.errors import SettingsError, TrainworthyError
 from trainworthy.lifecycle.files.versions import published_version
 from trainworthy.lifecycle.gates.baseline import read_baseline, readable_baseline, told_apart
 from trainworthy.lifecycle.gates.ci import rows_of, table
@@ -144,7 +143,7 @@ def _made(run: StepRun, meter: Meter, work: Work) -> Record:
     try:
         outcome = work(run)
     except TrainworthyError as error:
-        outcome, message = Outcome(checks=(_error_check(error),), body=None), str(error)
+        outcome, message = Outcome(checks=(error_check(error),), body=None), str(error)
     except BaseException as error:
         # A cancel or a bug: Dagster tells it, but what was spent is booked here.
         _book_interrupted(run, meter, error)
@@ -304,14 +303,6 @@ def show_as_cancelled(context: dg.AssetExecutionContext) -> None:
     found = context.instance.get_run_by_id(context.run.run_id)
     if found is not None and found.status == dg.DagsterRunStatus.STARTED:
         context.instance.report_run_canceling(found, "ended by a signal")
-
-
-def _error_check(error: TrainworthyError) -> CheckResult:
-    attempts = error.attempts if isinstance(error, WorkerError) else ()
-    details = tuple(attempt.model_dump() for attempt in attempts)
-    code = f"{FROM_WORKER}{error.exit_code}" if isinstance(error, WorkerError) else error.code
-    return CheckResult(name="completed", status="error", code=code, evidence=error.problem, fix=error.fix,
-                       details=details)  # fmt: skip
 
 
 def where_to_look(record: Record, report: Path | None) -> list[str]:

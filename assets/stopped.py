@@ -9,6 +9,8 @@ from __future__ import annotations
 import dagster as dg
 from dagster_shared.error import SerializableErrorInfo
 
+from trainworthy.lifecycle.errors import TrainworthyError, WorkerError
+from trainworthy.lifecycle.protocol.checks import CheckResult
 from trainworthy.resources.dagster_private import DagsterPrivateError
 
 try:
@@ -26,3 +28,12 @@ class StoppedError(dg.Failure, DagsterUserCodeProcessError):  # pyright: ignore[
         self.metadata = {}
         self.allow_retries = False
         self.user_code_process_error_infos = [SerializableErrorInfo(message, [], StoppedError.__name__)]
+
+
+def error_check(error: TrainworthyError) -> CheckResult:
+    """Why a step did not come to its result, as a check that stops it."""
+    attempts = error.attempts if isinstance(error, WorkerError) else ()
+    details = tuple(attempt.model_dump() for attempt in attempts)
+    return CheckResult(
+        name="completed", status="error", code=error.code, evidence=error.problem, fix=error.fix, details=details
+    )

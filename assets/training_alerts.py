@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from trainworthy.assets.champion import verdict_log_of
-from trainworthy.lifecycle.alert import FROM_WORKER, About, AlertState, Subject, with_event, with_findings
+from trainworthy.lifecycle.alert import About, AlertState, Subject, evidence_of, with_event, with_findings
 from trainworthy.lifecycle.errors import RecordError, TrainworthyError
 from trainworthy.lifecycle.gates.preflight import trials_of
 from trainworthy.lifecycle.gates.stage import BUDGET, ROWS_FOLLOW
@@ -144,13 +144,10 @@ def _in_one(subject: Subject, step: str, stops: Sequence[CheckResult]) -> CheckR
 
 
 def _without_values(check: CheckResult) -> str:
-    """The check's words, but for those of foreign exceptions: their messages quote values of rows."""
-    evidence = check.evidence.partition(ROWS_FOLLOW)[0]
-    foreign = re.match(r"([\w.]+): ", evidence)
-    if check.code.startswith(FROM_WORKER) and foreign:
-        return f"{foreign[1]}, see the log of the run"
+    """The check's words without keys of rows, and without those of a trial that raised: they quote values, too."""
     untried = [one.check for one in trials_of([check]) if one.status == "error"]
-    return f"{', '.join(untried)} could not be tried, see the report" if untried else evidence
+    told = f"{', '.join(untried)} could not be tried, see the report"
+    return told if untried else evidence_of(check).partition(ROWS_FOLLOW)[0]
 
 
 def _why(check: CheckResult) -> str:

@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
+from trainworthy.lifecycle.errors import FROM_WORKER
 from trainworthy.lifecycle.identity import sha256_json
 from trainworthy.lifecycle.protocol.checks import CheckResult
 from trainworthy.lifecycle.provenance import without_credentials
@@ -24,9 +25,6 @@ from trainworthy.lifecycle.spec.frozen import Frozen
 from trainworthy.lifecycle.storage.state import write_atomic
 
 MOST_EVIDENCE = 800
-# What the code of `completed` begins with where the worker ended a step: its words may be those of a foreign exception,
-# which quotes values of rows.
-FROM_WORKER = "worker."
 # What a finding about data is called; a check that is not named here is called by its own name.
 _WHAT = {"completed": "data not judged", "content_hash": "changed data"}
 _KINDS = {"row_count": "volume", "type": "schema change"}
@@ -110,6 +108,13 @@ def severity_of(check: CheckResult) -> Severity | None:
     return "warning" if noted else None
 
 
+def evidence_of(check: CheckResult) -> str:
+    """The check's words; of what was raised in the worker the class alone, since a message quotes values of rows."""
+    if not check.code.startswith(FROM_WORKER):
+        return check.evidence
+    return f"the worker stopped ({check.code.removeprefix(FROM_WORKER).replace('_', ' ')}), see the log of the run"
+
+
 def what(subject: Subject, check: CheckResult) -> str:
     """What happened, in a few words: the subject, or of data the kinds of the broken rules, or the check's name."""
     if subject != "data":
@@ -190,7 +195,7 @@ def _recovered(state: AlertState, about: About, check: CheckResult, closed: Sequ
 def _alert(entry: SentFinding, check: CheckResult, severity: Severity) -> Alert:
     return Alert(
         **entry.model_dump(exclude={"finding"}), key=entry.key, severity=severity,
-        evidence=_in_line(check.evidence), fix=_in_line(check.fix),
+        evidence=_in_line(evidence_of(check)), fix=_in_line(check.fix),
     )  # fmt: skip
 
 

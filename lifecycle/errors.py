@@ -91,10 +91,15 @@ class IncidentError(TrainworthyError):
     """An incident that is unknown, was changed, or lacks what its replay needs."""
 
 
+# What the code of a WorkerError begins with; behind it stand the cause and the exception.
+FROM_WORKER = "worker."
+
+
 class WorkerError(TrainworthyError):
     """The worker ended without a valid result. `exit_code` follows the table in lifecycle/worker.py.
 
-    `cause` is its class in lifecycle/failure.py, `attempts` all ends of the worker before it was given up.
+    `cause` is its class in lifecycle/failure.py, `attempts` all ends of the worker before it was given up. `exception`
+    is the class of what was raised in the worker, empty if nothing was; `problem` may quote its message.
     """
 
     def __init__(
@@ -106,10 +111,11 @@ class WorkerError(TrainworthyError):
         value: object = None,
         cause: Cause = "bug",
         attempts: Sequence[Attempt] = (),
+        exception: str = "",
     ) -> None:
-        self.exit_code, self.attempts = exit_code, tuple(attempts)
+        self.exit_code, self.attempts, self.exception = exit_code, tuple(attempts), exception
         self.cause: Cause = cause
-        super().__init__(problem, fix=fix, value=value)
+        super().__init__(problem, fix=fix, value=value, code=f"{FROM_WORKER}{cause}{exception and f'.{exception}'}")
 
 
 class TrainingError(TrainworthyError):

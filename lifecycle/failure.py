@@ -112,7 +112,8 @@ def error_of(end: End) -> WorkerError:
     if cause == "out_of_memory":
         fix = memory_fix(end.batch, told.get("in_update") if told is not None else None)
     value = told.get("value") if told is not None else None
-    return WorkerError(problem, value=value, fix=fix, exit_code=end.exit_code, cause=cause)
+    exception = str(told.get("exception", "")) if told is not None else ""
+    return WorkerError(problem, value=value, fix=fix, exit_code=end.exit_code, cause=cause, exception=exception)
 
 
 def why_not_again(attempts: Sequence[Attempt], seconds_left: float = math.inf) -> str | None:

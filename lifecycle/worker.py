@@ -180,10 +180,12 @@ def _run(job: AnyJob, out: Path, pipes: Any, waited: float, queued: float) -> tu
         return EXIT_PREEMPTED, {"problem": told, "fix": "run again: it resumes"}
     except TrainworthyError as error:
         code = EXIT_LEASE_LOST if isinstance(error, LeaseLostError) else EXIT_BAD_INPUT
-        return code, {"problem": error.problem, "value": _text(error.value), "fix": error.fix}
+        told = {"problem": error.problem, "value": _text(error.value), "fix": error.fix}
+        return code, told | {"exception": type(error).__name__}
     except Exception as error:
         traceback.print_exc()
-        return _internal(error, Path(job.use_case_folder))
+        code, told = _internal(error, Path(job.use_case_folder))
+        return code, told | {"exception": type(error).__name__}
     if pipes is not None:
         pipes.report_custom_message({"job_sha256": job_sha256(job)})
     return 0, None

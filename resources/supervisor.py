@@ -61,6 +61,7 @@ def _given_up(error: WorkerError, attempts: list[Attempt], why: str) -> WorkerEr
     return WorkerError(
         f"{problem}{earlier}",
         value=error.value, fix=error.fix, exit_code=error.exit_code, cause=error.cause, attempts=attempts,
+        exception=error.exception,
     )  # fmt: skip
 
 

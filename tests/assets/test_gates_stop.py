@@ -12,6 +12,7 @@ import dagster as dg
 import pytest
 
 from trainworthy.assets import announce, dataset, freshness, preflight, promotion, step, training
+from trainworthy.assets.stopped import error_check
 from trainworthy.lifecycle import snapshot
 from trainworthy.lifecycle.cost.prices import Sku
 from trainworthy.lifecycle.data.file_rows import FileRows
@@ -162,7 +163,7 @@ def test_message_of_a_step_names_what_stopped_it_and_nothing_else():
 
 
 def test_step_whose_work_raises_has_a_check_that_stops_it():
-    found = step._error_check(DatasetError("the file is gone", value="x", fix="fetch it"))
+    found = error_check(DatasetError("the file is gone", value="x", fix="fetch it"))
     assert (found.name, found.stops, found.evidence, found.fix) == ("completed", True, "the file is gone", "fetch it")
 
 

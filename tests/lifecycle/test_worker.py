@@ -107,6 +107,7 @@ def test_job_that_cannot_be_done_ends_with_its_code_and_a_word(splits, tmp_path,
     job = toy_jobs.train_job(splits, tmp_path, "smoke", **change)
     assert run_here(job) == code
     assert problem in told(job)["problem"]
+    assert told(job)["exception"]
     assert told(job)["fix"]
 
 

@@ -135,7 +135,11 @@ def test_gate_model_that_raises_stops_at_preflight_and_names_the_line(toy):
     said = 'os.write(1, b"out of the worker"); os.write(2, b"err of the worker"); raise ValueError("planted")'
     toy.edit("model.py", "import torch\n", "import os\n\nimport torch\n")
     toy.edit("model.py", "return torch.sigmoid(outputs)", said)
-    done = toy.execute()
+    with receiving() as receiver:
+        done = toy.execute(TRAINWORTHY_WEBHOOK=receiver.url)
+    # What it raised may quote a value of a row: it stays in the log and the records.
+    assert receiver.told() == [("error", "stopped run", "toy_rows@v1")]
+    assert "planted" not in str(receiver.taken)
     told = stops_at(toy, "preflight", "one_batch", done)
     out, err = worker_output(toy, done.run_id, "toy__preflight")
     assert "== toy/preflight: worker for preflight\n" in out
@@ -197,7 +201,11 @@ def test_gate_network_that_trains_on_other_rows_than_the_labels_stops_at_pilot(t
 @pytest.mark.slow
 def test_gate_model_that_raises_in_training_stops_at_smoke(toy):
     plant(toy, "smoke", "def loss_fn(outputs, targets):\n", 'raise ValueError("planted")')
-    assert "planted" in stops_at(toy, "smoke", "completed", toy.run())
+    with receiving() as receiver:
+        assert "planted" in stops_at(toy, "smoke", "completed", toy.run(TRAINWORTHY_WEBHOOK=receiver.url))
+    (alert,) = receiver.taken
+    assert "bug.ValueError" in alert["evidence"]
+    assert "planted" not in str(alert)
 
 
 @pytest.mark.slow

@@ -9,9 +9,11 @@ from webhook_receiver import receiving
 
 from trainworthy.assets import announce as announcing
 from trainworthy.assets.announce import announce, announce_rollback
+from trainworthy.assets.stopped import StoppedError, error_check
 from trainworthy.assets.training_alerts import about, with_incidents, with_judgements, with_stop
 from trainworthy.lifecycle.alert import read_alerts
-from trainworthy.lifecycle.errors import ChampionError
+from trainworthy.lifecycle.errors import ChampionError, WorkerError
+from trainworthy.lifecycle.failure import End, error_of
 from trainworthy.lifecycle.promotion import log
 from trainworthy.lifecycle.protocol.checks import CheckResult
 from trainworthy.lifecycle.protocol.records import Alarm
@@ -90,19 +92,45 @@ def test_stop_that_names_rows_sends_none(workspace, receiver):
     assert "Ada" not in str(receiver.taken)
 
 
-def of_worker(evidence):
-    return CheckResult(name="completed", status="error", code="worker.70", evidence=evidence)
+def of_worker(exit_code=70, exception="ValueError", problem="could not convert string to float: 'Ada, 1815-12-10'"):
+    """The check of an end of the worker, as its error.json tells it."""
+    told = {"problem": f"{exception}: {problem}", "fix": "correct it", "exception": exception}
+    return error_check(error_of(End(exit_code=exit_code, told=told)))
 
 
-def test_stop_by_a_foreign_exception_sends_its_type_and_never_its_message(workspace, receiver):
-    quoted = "could not convert string to float: 'Ada, 1815-12-10'"
-    ends(workspace, of_worker(f"ValueError: {quoted}"))
-    trials = ({"check": "wiring.reach", "status": "error", "evidence": quoted},)
-    ends(workspace, failed("wiring", f"wiring.reach: {quoted}", details=trials), step="preflight")
+def test_stop_by_an_exception_in_the_worker_sends_its_class_and_never_its_message(workspace, receiver):
+    check = of_worker()
+    assert "Ada" in check.evidence
+    ends(workspace, check)
+    trials = ({"check": "wiring.reach", "status": "error", "evidence": check.evidence},)
+    ends(workspace, failed("wiring", f"wiring.reach: {check.evidence}", details=trials), step="preflight")
     assert [alert["evidence"] for alert in receiver.taken] == [
-        "smoke: completed: ValueError, see the log of the run",
+        "smoke: completed: the worker stopped (bug.ValueError), see the log of the run",
         "preflight: wiring: wiring.reach could not be tried, see the report",
     ]
+    assert "Ada" not in str(receiver.taken)
+
+
+def test_stop_by_another_class_or_cause_in_the_worker_is_sent_anew(workspace, receiver):
+    for check in (of_worker(), of_worker(problem="another row"), of_worker(71), of_worker(exception="KeyError")):
+        ends(workspace, check)
+    told = [alert["evidence"].partition("(")[2].partition(")")[0] for alert in receiver.taken]
+    assert told == ["bug.ValueError", "out of memory.ValueError", "bug.KeyError"]
+
+
+def test_step_without_a_record_that_the_worker_ended_sends_no_message_either(workspace, receiver):
+    try:
+        try:
+            raise error_of(
+                End(exit_code=70, told={"problem": "ValueError: 'Ada'", "fix": "", "exception": "ValueError"})
+            )
+        except WorkerError as error:
+            raise StoppedError(f"toy stopped at full\n{error}") from None
+    except StoppedError as stop:
+        (check,) = announcing._checks(None, stop)
+    ends(workspace, check)
+    ends(workspace, announcing._completed(RuntimeError("Ada")), step="dataset")
+    assert len(receiver.taken) == 2
     assert "Ada" not in str(receiver.taken)
 
 
