@@ -80,8 +80,8 @@ DISPATCHERS = (WORKER,)
 # held against its hash) and the command line.
 LEFT_OUT = (
     *(f"{OURS}.assets.{name}" for name in ("step", "step_run", "declare")),
-    *(f"{OURS}.assets.{name}" for name in ("announce", "ci", "freshness", "location", "metadata", "mirror", "output")),
-    f"{OURS}.assets.stopped", f"{OURS}.assets.track", f"{OURS}.assets.training_alerts",
+    *(f"{OURS}.assets.{name}" for name in ("announce", "ci", "freshness", "location", "machine", "metadata", "mirror")),
+    f"{OURS}.assets.output", f"{OURS}.assets.stopped", f"{OURS}.assets.track", f"{OURS}.assets.training_alerts",
     f"{OURS}.lifecycle.report", f"{OURS}.resources", f"{OURS}.pipeline",
 )  # fmt: skip
 # Packages whose version decides no number: the frame, what shows, what reads the machine, and what reads declarations,

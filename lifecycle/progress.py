@@ -74,7 +74,7 @@ def never_silent(title: str, silent_seconds: float = SILENT_SECONDS) -> Iterator
         while not done.wait(min(LOOKS_SECONDS, silent_seconds)):
             now = time.monotonic()
             if now - _Shown.at >= silent_seconds:
-                say(f"{title}: goes on, {now - began:.0f} s so far")
+                say(f"{title}: still running, {now - began:.0f} s so far")
 
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()

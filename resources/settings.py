@@ -25,10 +25,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from trainworthy.lifecycle.errors import SettingsError, did_you_mean
+from trainworthy.lifecycle.provenance import PRODUCT as PRODUCT
 from trainworthy.lifecycle.storage.state import StateFolder, write_atomic
 
-# Where Trainworthy's own packages lie: the checkout, or trainworthy/ in site-packages.
-PRODUCT = Path(__file__).resolve().parent.parent
 # What trainworthy is imported from: the checkout's src/, or site-packages.
 IMPORTED_FROM = Path(__file__).absolute().parents[2]
 PROJECT, USE_CASES, VAR = "TRAINWORTHY_PROJECT", "TRAINWORTHY_USE_CASES", "TRAINWORTHY_VAR"
@@ -111,6 +110,13 @@ def choose_project(folder: Path) -> None:
 def state_folder(project: Path) -> Path:
     """The state folder, resolved; it need not be there."""
     return Path(os.environ.get(VAR) or project / "var").resolve()
+
+
+def resolved_variables(settings: Settings) -> dict[str, str]:
+    """The settings as variables for a command in the project's folder, from where a relative path leads elsewhere."""
+    named = {PROJECT: str(settings.project), VAR: str(settings.var)}
+    named[USE_CASES] = os.pathsep.join(map(str, settings.use_cases))
+    return named | ({DURABLE: str(settings.durable)} if settings.durable else {})
 
 
 def claim_state(settings: Settings) -> StateFolder:

@@ -64,12 +64,9 @@ def _written_config(use_case: str, version: str) -> Path:
 
 def _become(command: str) -> NoReturn:
     """Replace this process in the project's folder, so that signals and the exit code are the command's own."""
-    from trainworthy.resources.settings import PROJECT, USE_CASES, read_settings
+    from trainworthy.resources.settings import read_settings, resolved_variables
 
     settings = read_settings()
-    # Relative ones would name other folders from there.
-    os.environ[PROJECT] = str(settings.project)
-    os.environ["TRAINWORTHY_VAR"] = str(settings.var)
-    os.environ[USE_CASES] = os.pathsep.join(map(str, settings.use_cases))
+    environment = os.environ | resolved_variables(settings)
     os.chdir(settings.project)
-    os.execv(sys.executable, [sys.executable, "-m", *shlex.split(command)])
+    os.execve(sys.executable, [sys.executable, "-m", *shlex.split(command)], environment)

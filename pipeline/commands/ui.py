@@ -12,7 +12,7 @@ from pathlib import Path
 
 from trainworthy.lifecycle.errors import SettingsError
 from trainworthy.pipeline.commands import Subparsers
-from trainworthy.resources.settings import DURABLE, PROJECT, USE_CASES, VAR, Settings, read_settings
+from trainworthy.resources.settings import Settings, read_settings, resolved_variables
 
 # What a user can do nothing about: `dagster dev` is marked as superseded by a command of another package.
 QUIET = "ignore:Function `dev_command`,ignore::UserWarning:click.core"
@@ -51,10 +51,19 @@ def _mlflow(parsed: argparse.Namespace) -> int:
     if _is_taken("mlflow-ui", parsed.port):
         return 1
     print("it takes half a minute", flush=True)
+    _make_store()
     store = f"sqlite:///{settings.var}/mlflow/mlflow.db"
     command = ("mlflow", "ui", "--host", "127.0.0.1", "--port", str(parsed.port), "--backend-store-uri", store)
     # The UI alone, without its workers for language model scoring.
     return _become(command, settings, MLFLOW_DISABLE_TELEMETRY="true", MLFLOW_SERVER_ENABLE_JOB_EXECUTION="false")
+
+
+def _make_store() -> None:
+    """The local store, whole: MLflow's own server makes its tables in place, half of them if it is ended."""
+    from trainworthy.resources.mlflow import Tracking
+
+    if not os.environ.get("MLFLOW_TRACKING_URI"):
+        Tracking().reach()
 
 
 def _is_taken(ui: str, port: int) -> bool:
@@ -68,12 +77,8 @@ def _is_taken(ui: str, port: int) -> bool:
 def _become(command: Sequence[str], settings: Settings, **variables: str) -> int:
     """Replaces this process, so that an interrupt reaches the UI itself. Does not return."""
     warnings = ",".join(part for part in (os.environ.get("PYTHONWARNINGS"), QUIET) if part)
-    # Resolved: the UI starts in the project's folder, and a relative path would lead elsewhere from there.
-    resolved = {PROJECT: str(settings.project), VAR: str(settings.var)}
-    resolved |= {USE_CASES: os.pathsep.join(map(str, settings.use_cases))} if os.environ.get(USE_CASES) else {}
-    resolved |= {DURABLE: str(settings.durable)} if settings.durable else {}
     # A shell's `&` in a script has SIGINT ignored, and Dagster then would not end on TERM either.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     os.chdir(settings.project)
-    environment = os.environ | {"PYTHONWARNINGS": warnings} | resolved | variables
+    environment = os.environ | {"PYTHONWARNINGS": warnings} | resolved_variables(settings) | variables
     os.execve(sys.executable, [sys.executable, "-m", *command], environment)

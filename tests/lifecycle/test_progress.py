@@ -8,7 +8,7 @@ from trainworthy.lifecycle.progress import never_silent, say
 def test_never_silent_says_that_silent_work_goes_on(capsys):
     with never_silent("promotion", silent_seconds=0.02):
         time.sleep(0.3)
-    assert capsys.readouterr().err.startswith("promotion: goes on, 0 s so far\n")
+    assert capsys.readouterr().err.startswith("promotion: still running, 0 s so far\n")
 
 
 def test_never_silent_adds_nothing_to_work_that_speaks(capsys):

@@ -155,7 +155,7 @@ def test_cli_next_takes_the_version_that_is_named_and_resolved_folders(toy, monk
         monkeypatch.setenv(name, folder)
     monkeypatch.chdir(toy.root.parent)
     became = {}
-    monkeypatch.setattr(os, "execv", lambda _, command: became.update(os.environ, command=command[1:]))
+    monkeypatch.setattr(os, "execve", lambda _, command, environment: became.update(environment, command=command[1:]))
     cli.main(["next", "toy", *named])
     config = toy.var / "run_configs" / "toy" / f"{version}.yaml"
     assert became["command"][-2:] == ["-c", str(config)]

@@ -29,7 +29,8 @@ def team(tmp_path, monkeypatch):
     """A project of a team, with a folder below it in which the command starts."""
     for folder in ("my project/use_cases", "my project/notes"):
         (tmp_path / folder).mkdir(parents=True)
-    named = ("TRAINWORTHY_PROJECT", "TRAINWORTHY_VAR", "TRAINWORTHY_USE_CASES", "TRAINWORTHY_DURABLE", "DAGSTER_HOME")
+    named = ("TRAINWORTHY_PROJECT", "TRAINWORTHY_VAR", "TRAINWORTHY_USE_CASES", "TRAINWORTHY_DURABLE", "DAGSTER_HOME",
+             "MLFLOW_TRACKING_URI")  # fmt: skip
     for name in named:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path / "my project" / "notes")
@@ -104,6 +105,7 @@ def test_mlflow_ui_is_on_loopback_and_on_the_projects_state(team, port, started)
     # A folder with a space is one argument.
     assert command[-1] == f"sqlite:///{team}/var/mlflow/mlflow.db"
     assert environment["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] == "false"
+    assert [path.name for path in (team / "var" / "mlflow").glob("*mlflow.db")] == ["mlflow.db"]
 
 
 @pytest.mark.parametrize("name", ["ui", "mlflow-ui"])

@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 import sys
-import sysconfig
 import zipfile
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -15,14 +14,10 @@ from random import Random
 
 import pytest
 
+from benchmarks.install import install
+
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("lifecycle", "expectations", "resources", "assets", "pipeline")
-# The checkout is nowhere on the path: what an editable install put there is taken off again.
-WITHOUT_CHECKOUT = f"""
-import sys
-sys.meta_path[:] = [finder for finder in sys.meta_path if "__editable__" not in str(getattr(finder, "__module__", ""))]
-sys.path[:] = [entry for entry in sys.path if not entry.startswith({str(ROOT)!r}) or "site-packages" in entry]
-"""
 
 
 def run(*command: str | Path, cwd: Path) -> str:
@@ -55,16 +50,9 @@ def wheel(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def installed(wheel, tmp_path_factory) -> Path:
     """Python of an environment with the wheel, which sees the libraries of this one."""
-    folder = tmp_path_factory.mktemp("installed")
-    run(sys.executable, "-m", "venv", "--without-pip", folder, cwd=folder)
-    python = folder / "bin" / "python"
-    run(sys.executable, "-m", "pip", "--python", python, "install", "--no-deps", "--no-index", wheel, cwd=folder)
-    site = Path(sysconfig.get_path("purelib", vars={"base": str(folder), "platbase": str(folder)}))
-    libraries = [entry for entry in sys.path if entry.endswith("site-packages")]
-    lines = [f"import site; site.addsitedir({entry!r})" for entry in libraries]
-    (site / "zz_libraries.pth").write_text("\n".join([*lines, "import zz_without_checkout"]))
-    (site / "zz_without_checkout.py").write_text(WITHOUT_CHECKOUT)
-    return python
+    folder = tmp_path_factory.mktemp("installed") / "environment"
+    install(wheel, folder)
+    return folder / "bin" / "python"
 
 
 @pytest.fixture

@@ -11,21 +11,12 @@ import dagster as dg
 import pytest
 from dagster._core.code_pointer import ModuleCodePointer
 from dagster._core.storage.event_log.sqlite.sqlite_event_log import SqliteEventLogStorage
+from one_asset_job import JOB, number
 
 from trainworthy.assets import location, stopped
 from trainworthy.resources import dagster_private, event_log, storage
 
 INSTALLED = importlib.metadata.version("dagster")
-
-
-@dg.asset
-def number() -> None:
-    return None
-
-
-JOB = dg.Definitions(
-    assets=[number], jobs=[dg.define_asset_job("job", executor_def=dg.in_process_executor)]
-).resolve_job_def("job")
 
 
 @pytest.fixture

@@ -8,18 +8,9 @@ from pathlib import Path
 import dagster as dg
 import pytest
 from dagster._core.storage.event_log.sqlite.sqlite_event_log import SqliteEventLogStorage
+from one_asset_job import JOB, number
 
 from trainworthy.resources.event_log import KEPT_OPEN, KeptOpenEventLog
-
-
-@dg.asset
-def number() -> None:
-    return None
-
-
-JOB = dg.Definitions(
-    assets=[number], jobs=[dg.define_asset_job("job", executor_def=dg.in_process_executor)]
-).resolve_job_def("job")
 
 
 @pytest.fixture
