@@ -136,7 +136,7 @@ def test_gate_model_that_raises_stops_at_preflight_and_names_the_line(toy):
     toy.edit("model.py", "import torch\n", "import os\n\nimport torch\n")
     toy.edit("model.py", "return torch.sigmoid(outputs)", said)
     with receiving() as receiver:
-        done = toy.execute(TRAINWORTHY_WEBHOOK=receiver.url)
+        done = toy.finish(toy.start(toy.command("train_toy"), TRAINWORTHY_WEBHOOK=receiver.url))
     # What it raised may quote a value of a row: it stays in the log and the records.
     assert receiver.told() == [("error", "stopped run", "toy_rows@v1")]
     assert "planted" not in str(receiver.taken)
