@@ -13,6 +13,7 @@ from trainworthy.assets.announce import announce_incidents
 from trainworthy.assets.contract import judged_contract
 from trainworthy.assets.curve import stage_curve
 from trainworthy.assets.declare import gpu_pool, step_asset
+from trainworthy.assets.diagnosis import diagnose_pilot
 from trainworthy.assets.machine import machine_followed
 from trainworthy.assets.mirror import mirrored, stage_folder
 from trainworthy.assets.step import Outcome
@@ -24,6 +25,7 @@ from trainworthy.lifecycle.cost.duration import remaining_cost
 from trainworthy.lifecycle.cost.meter import Meter
 from trainworthy.lifecycle.data.snapshot import snapshot_is_whole
 from trainworthy.lifecycle.errors import CheckpointError, DatasetError, WorkerError
+from trainworthy.lifecycle.gates.diagnosis import to_diagnose, with_diagnosis
 from trainworthy.lifecycle.gates.seeds import (
     lost_gpu_seconds,
     of_seed,
@@ -95,6 +97,11 @@ def train_stage(run: StepRun) -> Outcome[StageBody]:
         beside = (*beside, reviewed, seeds_check(stage, trained, seed))
     still_usd = still.high if still else math.inf
     checks = stage_checks(stage, result, spent + this_stage, still_usd, spec.budget.run_usd, *beside)
+    diagnosed = None
+    if (failed := to_diagnose(stage, result, checks)) is not None:
+        training = train_job(run, snapshot, training_run, stage, seed)
+        diagnosed = diagnose_pilot(run, snapshot, training, _affordable_seconds(run, spent + meter.cost(run.sku).usd))
+        checks = checks if diagnosed is None else with_diagnosis(checks, failed, diagnosed.diagnosis)
     findings = StageFindings(
         training_run=training_run,
         fraction=spec.stages.fraction(stage),
@@ -109,12 +116,15 @@ def train_stage(run: StepRun) -> Outcome[StageBody]:
         avoided_usd=still if stopping(checks) and stage != "full" else None,
         attempts=tuple(attempt for one in (*results.values(), *lost.values()) for attempt in one.attempts),
         left_out_steps=sum(one.planned_steps - one.steps for one in results.values()),
+        diagnosis=None if diagnosed is None else diagnosed.diagnosis,
     )
     return Outcome(
         checks=checks,
         body=joined(StageBody, part_of(result, TrainingFigures), findings),
         device=result.device,
-        gpu_seconds=sum(one.gpu_seconds for one in results.values()) + lost_gpu_seconds(result.device, lost),
+        gpu_seconds=sum(one.gpu_seconds for one in results.values())
+        + lost_gpu_seconds(result.device, lost)
+        + (0.0 if diagnosed is None else diagnosed.gpu_seconds),
         seeds=tuple(results),
     )
 

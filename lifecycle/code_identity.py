@@ -35,6 +35,7 @@ from trainworthy.lifecycle.errors import WorkerError
 from trainworthy.lifecycle.identity import canonical_json, python_sources, sha256_file, sha256_files, sha256_json
 from trainworthy.lifecycle.protocol.jobs import (
     AnyJob,
+    DiagnoseJob,
     FunctionsJob,
     PackJob,
     PredictJob,
@@ -52,11 +53,13 @@ EARLIER = "lifecycle"
 PACKAGES = ("assets", "expectations", "lifecycle", "pipeline", "resources")
 WORKER = f"{OURS}.lifecycle.worker"
 _TRAIN, _PREFLIGHT = f"{OURS}.lifecycle.engine.train", f"{OURS}.lifecycle.engine.preflight.run"
+_DIAGNOSE = f"{OURS}.lifecycle.engine.substitution.diagnose"
 _PREDICT, REPLAY = f"{OURS}.lifecycle.predict", f"{OURS}.lifecycle.engine.incidents.replay"
 # Where each kind of job begins in the worker.
 ENTRY_OF_JOB: Mapping[type, str] = {
     TrainJob: _TRAIN,
     PreflightJob: _PREFLIGHT,
+    DiagnoseJob: _DIAGNOSE,
     PredictJob: _PREDICT,
     VerifyJob: _PREDICT,
     FunctionsJob: f"{OURS}.lifecycle.engine.preflight.functions",
@@ -68,7 +71,7 @@ ENTRIES: Mapping[Step, tuple[str, ...]] = {
     "dataset": (f"{OURS}.assets.dataset",),
     "snapshot": (f"{OURS}.assets.snapshot",),
     "preflight": (f"{OURS}.assets.preflight", WORKER, _PREFLIGHT),
-    **{stage: (f"{OURS}.assets.training", WORKER, _TRAIN) for stage in STAGES},
+    **{stage: (f"{OURS}.assets.training", WORKER, _TRAIN, _DIAGNOSE) for stage in STAGES},
     "evaluation": (f"{OURS}.assets.evaluation", WORKER, _PREDICT),
     "promotion": (f"{OURS}.assets.promotion", WORKER, _PREDICT, _TRAIN),
 }

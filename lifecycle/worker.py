@@ -51,6 +51,7 @@ from trainworthy.lifecycle.identity import canonical_json, job_sha256, sha256_fi
 from trainworthy.lifecycle.progress import say
 from trainworthy.lifecycle.protocol.jobs import (
     AnyJob,
+    DiagnoseJob,
     FunctionsJob,
     JobFile,
     PackJob,
@@ -230,6 +231,10 @@ def _do(
             from trainworthy.lifecycle.engine.incidents.replay import run_replay
 
             return run_replay(job)
+        case DiagnoseJob():
+            from trainworthy.lifecycle.engine.substitution.diagnose import run_diagnosis
+
+            return run_diagnosis(job)
         case PackJob():
             from trainworthy.lifecycle.engine.incidents.portable import pack
 

@@ -15,6 +15,7 @@ from trainworthy.pipeline.commands import (
     check,
     contract,
     datasets,
+    diagnose,
     doctor,
     explain,
     history,
@@ -30,8 +31,8 @@ from trainworthy.pipeline.commands import (
 
 # In the order of the help text, which is that of a user's day.
 COMMANDS = (
-    doctor, init, new, check, explain, baseline, contract, verdict, next_version, champion, history, site, ui, replay,
-    datasets, schema,
+    doctor, init, new, check, explain, baseline, contract, verdict, next_version, champion, history, site, ui, diagnose,
+    replay, datasets, schema,
 )  # fmt: skip
 EXAMPLES = """\
 examples:

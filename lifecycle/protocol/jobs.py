@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from trainworthy.lifecycle.protocol.records import Part
 from trainworthy.lifecycle.spec.frozen import Frozen
 from trainworthy.lifecycle.spec.preflight import PreflightSpec
 from trainworthy.lifecycle.spec.split import SplitSpec
@@ -173,6 +174,19 @@ class PredictJob(_RowsJob):
     seed: int = 0
 
 
+class DiagnoseJob(_Job):
+    """Which part of a training is at fault? Its parts are exchanged one at a time, and it is made again each time.
+
+    `training` is the stage's job. `parts` are tried in this order, at most `most` of them, and none whose training
+    would end after `training.ends_at`.
+    """
+
+    kind: Literal["diagnose"] = "diagnose"
+    training: TrainJob
+    parts: tuple[Part, ...]
+    most: int
+
+
 class FunctionsJob(_RowsJob):
     """Try the functions of model.py on rows that are made from contract.yaml: no data is read, nothing is trained.
 
@@ -216,7 +230,8 @@ class PackJob(_Job):
 
 
 AnyJob = Annotated[
-    TrainJob | PreflightJob | PredictJob | VerifyJob | FunctionsJob | ReplayJob | PackJob, Field(discriminator="kind")
+    TrainJob | PreflightJob | PredictJob | VerifyJob | FunctionsJob | ReplayJob | PackJob | DiagnoseJob,
+    Field(discriminator="kind"),
 ]
 
 

@@ -458,6 +458,51 @@ class TrainingFigures(Frozen):
     alarms: tuple[Alarm, ...] = ()
 
 
+class Estimate(Frozen):
+    """A value with its 95 % interval; whole groups (for example days) are the units of resampling."""
+
+    value: float
+    low: float
+    high: float
+    standard_error: float
+    groups: int
+
+
+# A part of a training that can be exchanged for one that is known to work, the smallest first.
+Part = Literal["precision", "regularization", "loss", "recipe", "network", "inputs", "rows"]
+
+
+class Exchange(Frozen):
+    """One part of a training exchanged for a standard one, and the training made again.
+
+    `loss` is the kind's loss of the validation rows then, and `gain` what the exchange lowers it by, paired by row and
+    by group. `recovers`: the gain exceeds twice its standard error, and is large enough to matter. `code` says why a
+    part was not tried, and `told` what it was exchanged for, or more of why.
+    """
+
+    part: Part
+    status: Literal["recovers", "no_gain", "not_tried"]
+    loss: float | None = None
+    gain: Estimate | None = None
+    code: Literal["", "nothing_to_exchange", "not_exchangeable", "raised", "most_exchanges", "budget"] = ""
+    told: str = ""
+
+
+class Diagnosis(Frozen):
+    """Which part of a training is at fault: the one whose exchange recovers most, None where none recovers.
+
+    All trainings make `updates` on as many `rows`, with one seed. `loss` is the kind's loss of the validation rows as
+    the training is, `prior_loss` that of the training rows' best constant answer.
+    """
+
+    rows: int
+    updates: int
+    loss: float
+    prior_loss: float
+    exchanges: tuple[Exchange, ...]
+    cause: Part | None
+
+
 class StageFindings(Frozen):
     """What a stage says of its trainings: which of them counts, where its files lie, what it cost and spared.
 
@@ -465,7 +510,8 @@ class StageFindings(Frozen):
     validation split. `seconds` is None in records of before it was measured. Of several trainings, `trained`, `seed`
     names the one that counts, and all that is one training's is its. `avoided_usd` is what the stages would have cost
     that a stop spared. `attempts` ended before the one that gave the answer. `left_out_steps` were planned, and all its
-    trainings together ended before them.
+    trainings together ended before them. `diagnosis` is there where the stage's checks stopped it and parts of the
+    training could be exchanged.
     """
 
     training_run: str
@@ -481,6 +527,7 @@ class StageFindings(Frozen):
     avoided_usd: Forecast | None = None
     attempts: tuple[Attempt, ...] = ()
     left_out_steps: int = 0
+    diagnosis: Diagnosis | None = None
 
 
 class StageBody(StageFindings, TrainingFigures, Body):
@@ -491,16 +538,6 @@ class StageReport(StageBody, Record):
     """A stage's record."""
 
     kind: Literal["smoke", "pilot", "full"]  # pyright: ignore[reportIncompatibleVariableOverride]
-
-
-class Estimate(Frozen):
-    """A value with its 95 % interval; whole groups (for example days) are the units of resampling."""
-
-    value: float
-    low: float
-    high: float
-    standard_error: float
-    groups: int
 
 
 class Metric(Frozen):

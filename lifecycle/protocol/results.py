@@ -13,6 +13,7 @@ from trainworthy.lifecycle.protocol.leak import Leak
 from trainworthy.lifecycle.protocol.records import (
     Alarm,
     Attempt,
+    Diagnosis,
     Estimate,
     Forecast,
     StageSeconds,
@@ -293,8 +294,24 @@ class PackResult(Frozen):
     left_out: tuple[str, ...]
 
 
+class DiagnoseResult(Frozen):
+    """Answer to a DiagnoseJob."""
+
+    kind: Literal["diagnose"] = "diagnose"
+    diagnosis: Diagnosis
+    device: str
+    gpu_seconds: float
+
+
 AnyResult = Annotated[
-    TrainResult | PreflightResult | PredictResult | VerifyResult | FunctionsResult | ReplayResult | PackResult,
+    TrainResult
+    | PreflightResult
+    | PredictResult
+    | VerifyResult
+    | FunctionsResult
+    | ReplayResult
+    | PackResult
+    | DiagnoseResult,
     Field(discriminator="kind"),
 ]
 

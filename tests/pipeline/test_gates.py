@@ -12,6 +12,7 @@ from test_train_job import COST, SHARED
 from toy_project import FIRST, Done, Toy, plant, unbroken
 from webhook_receiver import receiving
 
+from trainworthy.lifecycle.gates.diagnosis import ORDER
 from trainworthy.lifecycle.protocol.records import STEPS, StageReport
 
 
@@ -193,6 +194,11 @@ def test_gate_network_that_trains_on_other_rows_than_the_labels_stops_at_pilot(t
     pilot, observed = toy.record(done.run_id, "pilot"), toy.observed(done.run_id)["pilot"]
     assert isinstance(pilot, StageReport)
     assert pilot.avoided_usd is not None
+    # Of all parts the loss is the smallest whose exchange recovers.
+    assert pilot.diagnosis is not None
+    assert pilot.diagnosis.cause == "loss"
+    (learned,) = [check for check in pilot.checks if check.name == "learned"]
+    assert [row["part"] for row in learned.details[: len(ORDER)]] == list(ORDER)
     assert 0 < pilot.avoided_usd.low < observed["cost/avoided_usd"] < pilot.avoided_usd.high
     assert "The stop avoided" in unbroken(observed["reasons"])
     assert "The stop avoided" in (toy.var / "reports" / "toy" / f"{done.run_id}.html").read_text()

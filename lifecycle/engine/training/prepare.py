@@ -51,8 +51,18 @@ def prepare(job: TrainJob, device: str) -> Prepared:
     """The stage's rows and tensors; preprocessing is fitted on the rows that are trained on only."""
     code = code_sha256(job)
     task = load_task(Path(job.use_case_folder))
-    rows = read_rows(job.training_file, job.rows, (*((job.rows.weight,) if job.rows.weight else ()), *job.slices))
-    rows, held_back, rows_sha256 = _chosen(rows, job)
+    rows, held_back, rows_sha256 = chosen_rows(job)
+    return prepare_rows(job, task, code, rows, device, held_back, rows_sha256)
+
+
+def prepare_rows(
+    job: TrainJob, task: Task, code: str, rows: pd.DataFrame, device: str, held_back: pd.DataFrame | None = None,
+    rows_sha256: str = "",
+) -> Prepared:  # fmt: skip
+    """These rows as a stage trains on them, with any task; `held_back` are its reserve.
+
+    `rows_sha256` names the rows where their tensors may be kept (TrainJob.kept_features).
+    """
     seed_everything(job.training.seed)
     features, labels = rows[list(job.rows.features)], labels_of(job.rows, rows)
     preprocessing = fit_preprocessing(task, features, job.hyperparameters, kind_of_rows(job.rows).target_state(labels))
@@ -62,16 +72,18 @@ def prepare(job: TrainJob, device: str) -> Prepared:
     weights = row_weights(labels, job.training.class_weights, given, oversampled, kind_of_rows(job.rows).row_classes)
     if weights is not None:
         data = replace(data, weights=torch.tensor(weights, dtype=torch.float32, device=data.targets.device))
-    reserve = to_train_data(task, held_back, preprocessing, job, device) if len(held_back) else None
+    held = held_back is not None and len(held_back) > 0
+    reserve = to_train_data(task, held_back, preprocessing, job, device) if held else None
     raised = raised_by_class(labels, weights, oversampled, kind_of_rows(job.rows).row_classes)
     return Prepared(task, code, rows, preprocessing, data, raised, oversampled, reserve, notes)
 
 
-def _chosen(rows: pd.DataFrame, job: TrainJob) -> tuple[pd.DataFrame, pd.DataFrame, str]:
+def chosen_rows(job: TrainJob) -> tuple[pd.DataFrame, pd.DataFrame, str]:
     """The rows that the stage trains on, those of its reserve, and what names the first.
 
     In mode continue every stage sees all training rows, since the stages are pauses of one run.
     """
+    rows = read_rows(job.training_file, job.rows, (*((job.rows.weight,) if job.rows.weight else ()), *job.slices))
     if job.stages.mode == "continue" and not job.training.reserve:
         return rows, rows.iloc[:0], "all"
     strata, chosen = kind_of_rows(job.rows).strata(labels_of(job.rows, rows)), np.arange(len(rows))

@@ -1,0 +1,41 @@
+"""The diagnosis of a pilot that its own checks stopped: which part of the training is at fault."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from trainworthy.assets.step_run import StepRun
+from trainworthy.lifecycle.errors import WorkerError
+from trainworthy.lifecycle.gates.diagnosis import ORDER, answer, most_exchanges
+from trainworthy.lifecycle.gates.seeds import updates_of_stages
+from trainworthy.lifecycle.protocol.jobs import DiagnoseJob, TrainJob
+from trainworthy.lifecycle.protocol.records import Snapshot
+from trainworthy.lifecycle.protocol.results import DiagnoseResult
+
+# Of a training that costs nothing, so that a diagnosis has no end by its budget.
+_DAY = 86_400.0
+
+
+def diagnose_pilot(run: StepRun, snapshot: Snapshot, training: TrainJob, seconds_left: float) -> DiagnoseResult | None:
+    """Parts of the pilot's training exchanged, within what the budget has; None where the worker gave no answer."""
+    spec, split = run.use_case.spec, snapshot.splits["training"]
+    updates = updates_of_stages(split.rows, split.positives or 0, spec.training, spec.stages)
+    out = Path(training.out) / "diagnosis"
+    job = DiagnoseJob(
+        use_case_folder=training.use_case_folder,
+        out=str(out),
+        device=training.device,
+        training=training.model_copy(update={"out": str(out), "ends_at": time.time() + min(seconds_left, _DAY)}),
+        parts=ORDER,
+        most=most_exchanges(updates["pilot"], updates["full"]),
+    )
+    try:
+        found = run.launcher.run(run.context, job)
+    except WorkerError as error:
+        # It explains a stop, and makes none.
+        run.context.log.warning(f"no diagnosis: {error.problem}")
+        return None
+    assert isinstance(found, DiagnoseResult)
+    run.context.log.info(f"diagnosis: {answer(found.diagnosis)}")
+    return found

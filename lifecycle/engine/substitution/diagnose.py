@@ -1,0 +1,84 @@
+"""Which part of a training is at fault? Exchange one at a time, train again on the same rows, and see which helps.
+
+The exchanged training and the one as it is have the same seed, rows and number of updates, and are held against each
+other row by row on the validation split.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import numpy as np
+
+from trainworthy.lifecycle.engine.substitution.exchanges import EXCHANGES, NotExchangedError
+from trainworthy.lifecycle.engine.substitution.setup import Judged, Setup, judged_training, setup_of
+from trainworthy.lifecycle.engine.training.judging.learned import constant_answers
+from trainworthy.lifecycle.gates.diagnosis import cause_of, recovers
+from trainworthy.lifecycle.progress import say
+from trainworthy.lifecycle.protocol.jobs import DiagnoseJob
+from trainworthy.lifecycle.protocol.records import Diagnosis, Exchange, Part
+from trainworthy.lifecycle.protocol.results import DiagnoseResult
+from trainworthy.lifecycle.scoring import choose_device
+from trainworthy.lifecycle.task import load_task, told_of
+from trainworthy.lifecycle.tasks.interval import mean_estimate
+from trainworthy.lifecycle.tasks.labels import labels_of
+
+
+def run_diagnosis(job: DiagnoseJob) -> DiagnoseResult:
+    """The training as it is, then with each part exchanged. Raises what a stage raises of its rows and its code."""
+    began, device = time.perf_counter(), choose_device(job.device)
+    setup = setup_of(job.training, load_task(Path(job.use_case_folder)))
+    say(f"diagnosis: {setup.updates} updates on {len(setup.folds[0].training):,} rows, as declared")
+    as_it_is = judged_training(setup, device)
+    labels = labels_of(job.training.rows, setup.folds[0].judged)
+    prior = setup.kind.prior(labels_of(job.training.rows, setup.folds[0].training))
+    of_prior = setup.kind.row_loss(labels, constant_answers(prior, len(labels)))
+    took, exchanges = time.perf_counter() - began, list[Exchange]()
+    for part in job.parts:
+        if sum(one.status != "not_tried" for one in exchanges) >= job.most:
+            exchanges.append(Exchange(part=part, status="not_tried", code="most_exchanges"))
+        elif job.training.ends_at is not None and time.time() + took > job.training.ends_at:
+            exchanges.append(Exchange(part=part, status="not_tried", code="budget"))
+        else:
+            exchanges.append(_exchanged(setup, part, as_it_is, of_prior, device))
+            say(f"diagnosis: {part}: {exchanges[-1].status.replace('_', ' ')}")
+    return DiagnoseResult(
+        diagnosis=Diagnosis(
+            rows=len(setup.folds[0].training),
+            updates=setup.updates,
+            loss=float(as_it_is.losses.mean()),
+            prior_loss=float(of_prior.mean()),
+            exchanges=tuple(exchanges),
+            cause=cause_of(exchanges),
+        ),
+        device=device,
+        gpu_seconds=time.perf_counter() - began if device == "cuda" else 0.0,
+    )
+
+
+def _exchanged(setup: Setup, part: Part, as_it_is: Judged, of_prior: np.ndarray, device: str) -> Exchange:
+    """The part's exchange; an error of the exchanged training is one of the exchange, and says nothing of the part."""
+    try:
+        exchanged, told = EXCHANGES[part](setup, device)
+        judged = judged_training(exchanged, device)
+    except NotExchangedError as error:
+        return Exchange(part=part, status="not_tried", code=error.code, told=error.told)
+    except Exception as error:
+        told = told_of(error, Path(setup.job.use_case_folder), sensitive=bool(setup.job.rows.sensitive_features))
+        return Exchange(part=part, status="not_tried", code="raised", told=told)
+    losses = _as_before(setup, exchanged, judged.losses)
+    gain = mean_estimate(as_it_is.losses - losses, as_it_is.groups)
+    labels = labels_of(setup.job.rows, setup.folds[0].judged)
+    entropy = float(setup.kind.row_loss(labels, constant_answers(setup.kind.prior(labels), len(labels))).mean())
+    below_prior = mean_estimate(of_prior - losses, as_it_is.groups)
+    status = "recovers" if recovers(gain, below_prior, entropy) else "no_gain"
+    return Exchange(part=part, status=status, loss=float(losses.mean()), gain=gain, told=told)
+
+
+def _as_before(setup: Setup, exchanged: Setup, losses: np.ndarray) -> np.ndarray:
+    """Losses of the exchanged setup's folds, in the order of the validation rows."""
+    places = {number: place for place, number in enumerate(setup.folds[0].judged.index)}
+    ordered = np.empty(len(losses))
+    ordered[[places[number] for fold in exchanged.folds for number in fold.judged.index]] = losses
+    return ordered

@@ -1,0 +1,279 @@
+"""Each part of a training, exchanged for one that is known to work.
+
+An exchange takes a setup and gives another, in which one part is a standard one and all else as it was. What has no
+such part, or one that is the standard one already, is not tried: NotExchangedError says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from trainworthy.lifecycle.engine.substitution.answer_loss import (
+    NUMBERS,
+    answer_loss,
+    answers_of,
+    label_scale,
+    output_loss,
+)
+from trainworthy.lifecycle.engine.substitution.plain_network import Input, PlainNetwork, can_answer, described
+from trainworthy.lifecycle.engine.substitution.rate import found_rate
+from trainworthy.lifecycle.engine.substitution.setup import Fold, Setup
+from trainworthy.lifecycle.engine.training.prepare import prepare_rows, seed_everything
+from trainworthy.lifecycle.engine.training.recipe import make_model, make_optimizers, make_recipe
+from trainworthy.lifecycle.plan import stage_rows
+from trainworthy.lifecycle.protocol.records import Part
+from trainworthy.lifecycle.spec.training import OptimizerSpec, ScheduleSpec
+from trainworthy.lifecycle.tasks.encoding import Encoding, fit_encoding
+from trainworthy.lifecycle.tasks.labels import labels_of
+
+# Rows that tell what tensors look like, and whether two losses are one.
+FEW_ROWS, SOME_ROWS = 64, 4096
+# Two losses whose rows correlate by so much are one, but for its unit.
+SAME_LOSS = 0.9999
+# What decay shrinks a weight by over all updates, from which on it is a part that could be at fault.
+SHRUNK = 0.01
+
+
+class NotExchangedError(Exception):
+    """A part that is not exchanged, and why."""
+
+    def __init__(self, code: Literal["nothing_to_exchange", "not_exchangeable"], told: str) -> None:
+        super().__init__(told)
+        self.code: Literal["nothing_to_exchange", "not_exchangeable"] = code
+        self.told = told
+
+
+Exchanged = tuple[Setup, str]
+
+
+def precision(setup: Setup, device: str) -> Exchanged:
+    """float32 throughout."""
+    if setup.training.precision == "fp32":
+        raise NotExchangedError("nothing_to_exchange", "precision is fp32")
+    return setup.with_training(precision="fp32"), "fp32"
+
+
+def regularization(setup: Setup, device: str) -> Exchanged:
+    """No augmentation, no dropout, no weight decay."""
+    task, build, optimizers_of = setup.task, setup.task.build_model, make_optimizers
+    model = _model(setup, device)
+    rates = make_recipe(task, setup.training, setup.updates).learning_rate
+    total = sum(rates(step) for step in range(setup.updates))
+    groups = [group for one in optimizers_of(task, model, setup.training.optimizer) for group in one.param_groups]
+    shrunk = 1 - np.exp(
+        -max((group.get("weight_decay", 0.0) * group["lr_scale"] * total for group in groups), default=0.0)
+    )
+    parts = [
+        *(["augment"] if hasattr(task, "augment") else []),
+        *(["dropout"] if any(_drops(module) for module in model.modules()) else []),
+        *(["weight decay"] if shrunk >= SHRUNK else []),
+    ]
+    if not parts:
+        told = f"no augmentation and no dropout; decay would shrink weights by {shrunk:.1%}"
+        raise NotExchangedError("nothing_to_exchange", told)
+
+    def without_dropout(preprocessing: Mapping[str, Any], hyperparameters: Mapping[str, Any]) -> nn.Module:
+        model = build(preprocessing, hyperparameters)
+        for module in model.modules():
+            if _drops(module):
+                # Of torch's dropout layers, and of attention and recurrent ones.
+                setattr(module, "p" if hasattr(module, "p") else "dropout", 0.0)
+        return model
+
+    def without_decay(model: nn.Module, optimizer: Mapping[str, Any]) -> tuple[torch.optim.Optimizer, ...]:
+        made = optimizers_of(task, model, setup.training.optimizer)
+        for group in (group for one in made for group in one.param_groups):
+            group["weight_decay"] = 0.0
+        return made
+
+    exchanged = setup.with_functions(augment=None, build_model=without_dropout, build_optimizers=without_decay)
+    return exchanged, f"without {', '.join(parts)}"
+
+
+def loss(setup: Setup, device: str) -> Exchanged:
+    """The kind's own loss, of what predict gives; all rows count alike."""
+    task, job = setup.task, setup.job
+    labels = labels_of(job.rows, setup.folds[0].training)
+    scale = label_scale(labels) if setup.kind.loss in NUMBERS else 1.0
+    of_answers = answer_loss(setup.kind, job.rows.target.quantiles, scale)
+
+    def own(outputs: Tensor, targets: Tensor) -> Tensor:
+        return of_answers(task.predict(outputs), targets)
+
+    counts_alike = setup.training.focal_gamma is None and setup.training.class_weights in (None, "none")
+    if (
+        _has_gradient(setup, own, device)
+        and counts_alike
+        and job.rows.weight is None
+        and _same_loss(setup, own, device)
+    ):
+        raise NotExchangedError("nothing_to_exchange", f"loss_fn is {setup.kind.loss.replace('_', ' ')} itself")
+    alike = setup.with_functions(loss_fn=own).with_training(focal_gamma=None, class_weights="none")
+    rows = job.rows.model_copy(update={"weight": None})
+    return replace(alike, job=alike.job.model_copy(update={"rows": rows})), setup.kind.loss.replace("_", " ")
+
+
+def recipe(setup: Setup, device: str) -> Exchanged:
+    """AdamW at a found rate, warmed up and lowered to zero, gradients clipped at 1; the last weights count."""
+    schedule = ScheduleSpec(warmup=0.1, decay="cosine")
+    standard = setup.with_functions(build_optimizers=None, learning_rate=None).with_training(
+        schedule=schedule, clip_norm=1.0, ema=None, early_stopping=None,
+        optimizer=OptimizerSpec(name="adamw", learning_rate=1e-3, weight_decay=0.01),
+    )  # fmt: skip
+    rate = found_rate(standard, device)
+    optimizer = OptimizerSpec(name="adamw", learning_rate=rate, weight_decay=0.01)
+    return standard.with_training(optimizer=optimizer), f"AdamW, rate {rate:g}, cosine"
+
+
+def network(setup: Setup, device: str) -> Exchanged:
+    """A plain network on the same tensors, flattened, with the kind's own loss.
+
+    It takes numbers as they are: one that standardized them would mend what to_tensors did wrong, too.
+    """
+    task, fit = setup.task, setup.task.fit_preprocessing
+
+    def fitted(training: pd.DataFrame, hyperparameters: Mapping[str, Any]) -> dict[str, Any]:
+        state = dict(fit(training, hyperparameters))
+        some = task.to_tensors(_spread(training), state)
+        return state | {_INPUTS: {name: one._asdict() for name, one in described(some, standardized=False).items()}}
+
+    return _plain(setup, fit_preprocessing=fitted), "two hidden layers on flattened inputs"
+
+
+def inputs(setup: Setup, device: str) -> Exchanged:
+    """The plain network on the columns as they are: standardized numbers, categories, files as numbers."""
+    kept: list[Encoding] = []
+
+    def fitted(training: pd.DataFrame, hyperparameters: Mapping[str, Any]) -> dict[str, Any]:
+        kept[:] = [fit_encoding(training, list(training.columns))]
+        return {
+            _INPUTS: {name: one._asdict() for name, one in described(tensors(training, {}), standardized=True).items()}
+        }
+
+    def tensors(rows: pd.DataFrame, preprocessing: Mapping[str, Any]) -> dict[str, Tensor]:
+        numbers, codes = kept[0].encode(rows)
+        missing = torch.from_numpy(np.isnan(numbers)).float()
+        known = {
+            "numbers": torch.from_numpy(numbers).float(),
+            "missing": missing,
+            "categories": torch.from_numpy(codes),
+        }
+        return {name: tensor for name, tensor in known.items() if tensor.numel()}
+
+    # What an augmentation changes are the tensors of to_tensors.
+    return _plain(setup, fit_preprocessing=fitted, to_tensors=tensors, augment=None), "columns as they are"
+
+
+def rows(setup: Setup, device: str) -> Exchanged:
+    """Validation rows in the place of training rows, each half of the groups for the other, as many at most."""
+    (fold,) = setup.folds
+    _, codes = np.unique(fold.judged[setup.job.rows.group].to_numpy(), return_inverse=True)
+    halves = [fold.judged[codes % 2 == half] for half in (0, 1)]
+    most = len(fold.training)
+    folds = tuple(
+        Fold(_at_most(setup, one, most), other) for one, other in (halves, halves[::-1])
+    )  # fmt: skip
+    if min(len(half) for half in halves) < FEW_ROWS:
+        raise NotExchangedError("not_exchangeable", f"{len(fold.judged)} validation rows are too few to train on")
+    return replace(setup, folds=folds), f"{len(folds[0].training)} validation rows, cross-fitted"
+
+
+EXCHANGES: Mapping[Part, Callable[[Setup, str], Exchanged]] = {
+    "precision": precision, "regularization": regularization, "loss": loss, "recipe": recipe, "network": network,
+    "inputs": inputs, "rows": rows,
+}  # fmt: skip
+# The key of a fitted state under which a plain network's inputs are described.
+_INPUTS = "plain_network"
+
+
+def _plain(setup: Setup, **functions: Callable[..., Any] | None) -> Setup:
+    """With a plain network; the declared optimizer, since model.py's may name parts of its own network."""
+    kind, levels = setup.kind, setup.job.rows.target.quantiles
+    if not can_answer(kind):
+        told = f"a plain network gives no {kind.answers} of places in a row"
+        raise NotExchangedError("not_exchangeable", told)
+    labels = labels_of(setup.job.rows, setup.folds[0].training)
+    scale = label_scale(labels) if kind.loss in NUMBERS else 1.0
+
+    def build(preprocessing: Mapping[str, Any], hyperparameters: Mapping[str, Any]) -> nn.Module:
+        described_inputs = {name: Input(**one) for name, one in preprocessing[_INPUTS].items()}
+        return PlainNetwork(described_inputs, kind, preprocessing.get("target", {}))
+
+    exchanged = setup.with_functions(
+        build_model=build, loss_fn=output_loss(kind, levels, scale), build_optimizers=None,
+        predict=lambda outputs: answers_of(kind, outputs), **functions,
+    )  # fmt: skip
+    return exchanged.with_training(activation_checkpointing=(), focal_gamma=None)
+
+
+def _model(setup: Setup, device: str) -> nn.Module:
+    few = _spread(setup.folds[0].training, SOME_ROWS)
+    prepared = prepare_rows(setup.job, setup.task, "", few, device)
+    seed_everything(setup.training.seed)
+    return make_model(setup.task, prepared.preprocessing, setup.job.hyperparameters, setup.training)
+
+
+def _drops(module: nn.Module) -> bool:
+    """Whether a module of torch's drops something: a dropout layer, attention, or a recurrent layer."""
+    if isinstance(module, nn.modules.dropout._DropoutNd):
+        return module.p > 0
+    return isinstance(module, nn.MultiheadAttention | nn.RNNBase) and module.dropout > 0
+
+
+def _outputs(setup: Setup, device: str) -> tuple[Tensor, Tensor]:
+    """Outputs of fresh weights on few rows, with their graph, and targets."""
+    few = _spread(setup.folds[0].training, FEW_ROWS)
+    prepared = prepare_rows(setup.job, setup.task, "", few, device)
+    seed_everything(setup.training.seed)
+    model = make_model(setup.task, prepared.preprocessing, setup.job.hyperparameters, setup.training).to(device).eval()
+    data = prepared.data.take(torch.arange(len(few))).to(device)
+    return model(data.inputs), data.targets
+
+
+def _has_gradient(setup: Setup, own: Callable[[Tensor, Tensor], Tensor], device: str) -> bool:
+    """True; raises NotExchangedError where predict keeps gradients from the outputs."""
+    outputs, targets = _outputs(setup, device)
+    try:
+        found = own(outputs, targets)
+    except Exception as error:
+        told = f"the kind's loss of what predict gives raised {type(error).__name__}"
+        raise NotExchangedError("not_exchangeable", told) from None
+    if not found.requires_grad:
+        raise NotExchangedError("not_exchangeable", "predict lets no gradient through")
+    return True
+
+
+def _same_loss(setup: Setup, own: Callable[[Tensor, Tensor], Tensor], device: str) -> bool:
+    """Whether loss_fn is the kind's loss but for its unit: of fresh weights' outputs, with other rows' targets too."""
+    with torch.no_grad():
+        outputs, targets = _outputs(setup, device)
+        order = torch.arange(len(targets), device=targets.device).roll(len(targets) // 2)
+        both = [
+            torch.cat([one(outputs, targets).double(), one(outputs, targets[order]).double()])
+            for one in (setup.task.loss_fn, own)
+        ]
+    if float(both[0].std()) == 0 or float(both[1].std()) == 0:
+        return False
+    return float(torch.corrcoef(torch.stack(both))[0, 1]) > SAME_LOSS
+
+
+def _spread(rows: pd.DataFrame, most: int = SOME_ROWS) -> pd.DataFrame:
+    """At most so many rows, evenly over all of them."""
+    if len(rows) <= most:
+        return rows
+    return rows.iloc[np.linspace(0, len(rows) - 1, most).round().astype(int)].reset_index(drop=True)
+
+
+def _at_most(setup: Setup, rows: pd.DataFrame, most: int) -> pd.DataFrame:
+    """At most so many rows, stratified by label."""
+    if len(rows) > most:
+        strata = setup.kind.strata(labels_of(setup.job.rows, rows))
+        rows = rows.iloc[stage_rows(strata, most / len(rows), setup.training.seed)]
+    return rows.reset_index(drop=True)

@@ -1,0 +1,162 @@
+"""A training as its parts can be exchanged: what model.py gives, what the job declares, and the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pandas as pd
+import torch
+
+from trainworthy.lifecycle.data.rows import read_rows
+from trainworthy.lifecycle.engine.training.loop import train
+from trainworthy.lifecycle.engine.training.prepare import Prepared, chosen_rows, prepare_rows, seed_everything
+from trainworthy.lifecycle.engine.training.recipe import make_model, make_optimizers, make_recipe
+from trainworthy.lifecycle.engine.training.rows.loading import LoadedRows
+from trainworthy.lifecycle.engine.training.state import TrainState
+from trainworthy.lifecycle.engine.training.techniques.parts import after_update, make_parts, put_final_weights
+from trainworthy.lifecycle.engine.training.validate import as_trained_for, make_validation_loss
+from trainworthy.lifecycle.plan import Plan, make_plan
+from trainworthy.lifecycle.protocol.jobs import TrainJob
+from trainworthy.lifecycle.scoring import predict_rows
+from trainworthy.lifecycle.spec.training import TrainingSpec
+from trainworthy.lifecycle.task import REQUIRED_FUNCTIONS, Task
+from trainworthy.lifecycle.tasks import Kind
+from trainworthy.lifecycle.tasks.labels import kind_of_rows
+
+OPTIONAL_FUNCTIONS = ("build_optimizers", "learning_rate", "augment")
+
+
+@dataclass(frozen=True)
+class Fold:
+    """Rows to train on, and rows to be judged by."""
+
+    training: pd.DataFrame
+    judged: pd.DataFrame
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A training whose parts can be exchanged: `task` holds the functions of model.py, `job` the declarations.
+
+    Each fold is trained and judged by itself, and together they judge all validation rows once. `updates` are those of
+    every training.
+    """
+
+    task: Task
+    job: TrainJob
+    folds: tuple[Fold, ...]
+    updates: int
+
+    @property
+    def kind(self) -> Kind:
+        return kind_of_rows(self.job.rows)
+
+    def with_functions(self, **functions: Callable[..., Any] | None) -> Setup:
+        """With these functions in the place of model.py's; None leaves one out, where it may be left out."""
+        names = (*REQUIRED_FUNCTIONS, *OPTIONAL_FUNCTIONS)
+        found = {name: getattr(self.task, name) for name in names if hasattr(self.task, name)} | functions
+        kept = {name: function for name, function in found.items() if function is not None}
+        return replace(self, task=cast(Task, SimpleNamespace(**kept)))
+
+    def with_training(self, **declared: Any) -> Setup:
+        """With these settings in the place of the declared ones."""
+        return replace(self, job=self.job.model_copy(update={"training": self.training.model_copy(update=declared)}))
+
+    @property
+    def training(self) -> TrainingSpec:
+        return self.job.training
+
+
+def setup_of(job: TrainJob, task: Task) -> Setup:
+    """The stage's training. A pause of one continued run counts as a training on the stage's rows.
+
+    Compiled updates have equal values, and every part would have to be compiled again.
+    """
+    spec = job.training.model_copy(update={"compile": False, "profile": None})
+    job = job.model_copy(
+        update={
+            "training": spec, "kept_features": None, "start": None,
+            "stages": job.stages.model_copy(update={"mode": "restart"}),
+        }
+    )  # fmt: skip
+    training = chosen_rows(job)[0]
+    judged = read_rows(job.validation_file, job.rows, (job.rows.weight,) if job.rows.weight else ())
+    setup = Setup(task, job, (Fold(training, judged),), updates=0)
+    return replace(setup, updates=plan_of(setup, len(training), None).last_step)
+
+
+def plan_of(setup: Setup, rows: int, prepared: Prepared | None) -> Plan:
+    """The plan over so many rows: of the setup's number of updates, once that is known."""
+    oversampled = None if prepared is None else prepared.oversampled
+    # All of the fold's rows: what a stage takes of them was taken.
+    plan = make_plan(rows, setup.training, setup.job.stages, "full", oversampled)
+    steps = setup.updates or plan.last_step
+    return plan.model_copy(update={"horizon_steps": steps, "last_step": steps})
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The kind's loss of each validation row, `(N,)`, in the order of the folds, and the rows' groups."""
+
+    losses: np.ndarray
+    groups: np.ndarray
+
+
+def judged_training(setup: Setup, device: str) -> Judged:
+    """Train every fold as declared, and judge its rows. An answer that is not finite counts as the best constant.
+
+    Raises what the functions raise.
+    """
+    parts = [_judged_fold(setup, fold, device) for fold in setup.folds]
+    groups = pd.concat([fold.judged[setup.job.rows.group] for fold in setup.folds]).to_numpy()
+    return Judged(np.concatenate(parts), groups)
+
+
+def _judged_fold(setup: Setup, fold: Fold, device: str) -> np.ndarray:
+    job, kind = setup.job, setup.kind
+    prepared = prepare_rows(job, setup.task, "", fold.training, device)
+    state = trained(setup, prepared, device)
+    features = fold.judged[list(job.rows.features)]
+    answers = predict_rows(setup.task, state.model, prepared.preprocessing, features, device, kind)
+    answers = as_trained_for(kind, answers, prepared.raised, job.training.focal_gamma)
+    prior = kind.prior(kind.checked_labels(fold.training[job.rows.label].to_numpy()))
+    unknown = ~np.isfinite(answers).reshape(len(answers), -1).all(axis=1)
+    answers[unknown] = prior
+    return kind.row_loss(*kind.checked(fold.judged[job.rows.label].to_numpy(), answers))
+
+
+def trained(setup: Setup, prepared: Prepared, device: str, updates: int = 0) -> TrainState:
+    """The training's last weights, as they would be validated; after so many `updates`, if not all of them.
+
+    Loss or gradient that is not finite ends it, with the weights before.
+    """
+    job, spec = setup.job, setup.training
+    plan = plan_of(setup, len(prepared.rows), prepared)
+    recipe = make_recipe(prepared.task, spec, plan.horizon_steps)
+    seed_everything(spec.seed)
+    model = make_model(prepared.task, prepared.preprocessing, job.hyperparameters, spec).to(device)
+    state = TrainState(model, make_optimizers(prepared.task, model, spec.optimizer))
+    state.also |= make_parts(spec, model, lambda: make_validation_loss(job, prepared, model, device))
+    data = prepared.data
+    if isinstance(data, LoadedRows):
+        data, recipe = data.in_loaders(recipe)
+
+    def ends(state: TrainState, update: Any) -> bool:
+        return after_update(state, plan.last_step, moved=not update.skipped) or state.step == updates
+
+    train(state, data, plan, recipe, ends)
+    put_final_weights(state)
+    return state
+
+
+def mean_loss(setup: Setup, prepared: Prepared, state: TrainState, rows: torch.Tensor) -> float:
+    """The training's own loss of some of its rows, in evaluation mode."""
+    state.model.eval()
+    with torch.no_grad():
+        data = prepared.data.take(rows).to(next(state.model.parameters()).device)
+        losses = setup.task.loss_fn(state.model(data.inputs), data.targets).float()
+    return float((losses if data.weights is None else losses * data.weights).mean())

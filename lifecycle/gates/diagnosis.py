@@ -1,0 +1,118 @@
+"""What the exchange of parts says of a training: which part is at fault, and what to look at.
+
+An exchange recovers where its gain exceeds twice its standard error, and a fiftieth of what there is to explain, as
+much as a network has to have learned; and where what it leads to is better than the best constant answer by as much:
+noise in place of a signal may be learned more or less, too. When a stage's checks stop it for what the training did,
+few parts are tried, the cheap ones first; `trainworthy diagnose <run>` tries them at any time.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from trainworthy.lifecycle.gates.learned_check import SMALLEST_SHARE
+from trainworthy.lifecycle.protocol.checks import CheckResult, stopping
+from trainworthy.lifecycle.protocol.records import Diagnosis, Estimate, Exchange, Part
+from trainworthy.lifecycle.protocol.results import TrainResult
+from trainworthy.lifecycle.wording import figures
+
+STANDARD_ERRORS = 2.0
+# Exchanges that a stopped stage may try, and the share of a full training's updates that they may make together.
+MOST_EXCHANGES, SHARE_OF_FULL = 3, 0.3
+# A plain network comes with the kind's loss, and columns as they are with a plain network.
+CONTAINS: Mapping[Part | None, Part] = {"network": "loss", "inputs": "network"}
+# Tried in this order: one training each, but for a recipe, whose rate is found by half a training more, and the rows,
+# which take two. Inputs and rows come last, since the check's references have told of them already.
+ORDER: tuple[Part, ...] = ("loss", "recipe", "network", "regularization", "precision", "inputs", "rows")
+# What the training did, in contrast to what it cost.
+DIAGNOSED = ("finite", "monitors", "loss_rise", "learned")
+
+_WORDS: Mapping[str, Mapping[str, str]] = {
+    entry["id"]: entry
+    for entry in tomllib.loads(Path(__file__).with_name("parts.toml").read_text(encoding="utf-8"))["part"]
+}
+
+
+def recovers(gain: Estimate, below_prior: Estimate, to_explain: float) -> bool:
+    """Whether an exchange lowers the loss by its `gain`, so that something was learned with it: the loss then lies
+    `below_prior`, that of the best constant answer. `to_explain` is the loss of the validation rows' own best constant.
+    """
+    return all(
+        one.value > STANDARD_ERRORS * one.standard_error and one.value >= SMALLEST_SHARE * abs(to_explain)
+        for one in (gain, below_prior)
+    )
+
+
+def cause_of(exchanges: Sequence[Exchange]) -> Part | None:
+    """The part whose exchange recovers most, beyond what the exchange that it contains does. None if none recovers."""
+    gains = {one.part: one.gain.value for one in exchanges if one.gain is not None}
+    recovering = [one.part for one in exchanges if one.status == "recovers"]
+    own = {part: gains[part] - max(0.0, gains.get(CONTAINS.get(part), 0.0)) for part in recovering}
+    return max(own, key=lambda part: own[part], default=None)
+
+
+def to_diagnose(stage: str, result: TrainResult, checks: Sequence[CheckResult]) -> CheckResult | None:
+    """The check that stops the pilot for what its training did; None where nothing is to be diagnosed.
+
+    Of a training script nothing can be exchanged: only it makes its updates.
+    """
+    if stage != "pilot" or result.trainer is not None:
+        return None
+    return next((check for check in stopping(checks) if check.name in DIAGNOSED and check.status == "fail"), None)
+
+
+def most_exchanges(pilot_updates: int, full_updates: int) -> int:
+    """How many trainings of the pilot's size a stopped pilot may make beside its own: one at least."""
+    return max(1, min(MOST_EXCHANGES, int(SHARE_OF_FULL * full_updates / max(1, pilot_updates))))
+
+
+def with_diagnosis(checks: Sequence[CheckResult], failed: CheckResult, diagnosis: Diagnosis) -> tuple[CheckResult, ...]:
+    """The checks, with the answer before what the failed one advises, and all exchanges among its details."""
+    rows = tuple(exchange_row(one) for one in diagnosis.exchanges)
+    fix = f"{answer(diagnosis)}; else: {failed.fix}" if failed.fix else answer(diagnosis)
+    told = failed.model_copy(update={"fix": fix, "details": (*rows, *failed.details)})
+    return tuple(told if check is failed else check for check in checks)
+
+
+def answer(diagnosis: Diagnosis) -> str:
+    """The part at fault with its figures and what to look at, or which parts are not at fault."""
+    found = next((one for one in diagnosis.exchanges if one.part == diagnosis.cause), None)
+    if found is None or found.loss is None:
+        tried = [part_name(one.part) for one in diagnosis.exchanges if one.status == "no_gain"]
+        if not tried:
+            return "no part of the training could be exchanged for a standard one"
+        return f"not at fault alone, since exchanging it recovers nothing: {', '.join(tried)}"
+    before, now, prior = figures(diagnosis.loss, found.loss, diagnosis.prior_loss)
+    exchanged = f"with a standard one in the place of {part_name(found.part)} ({found.told})"
+    losses = f"the validation loss is {now} in the place of {before}; the best constant answer has {prior}"
+    return f"{exchanged}, {losses}: {_WORDS[found.part]['fix']}"
+
+
+def part_name(part: Part) -> str:
+    """As people call it."""
+    return _WORDS[part]["symptom"].rstrip(",")
+
+
+def exchange_row(one: Exchange) -> dict[str, str | float | None]:
+    """An exchange as a row of a table."""
+    gain = one.gain
+    return {
+        "part": one.part,
+        "result": one.status.replace("_", " ") if one.status != "not_tried" else f"not tried: {_WHY[one.code]}",
+        "loss": one.loss,
+        "gain": None if gain is None else gain.value,
+        "standard error": None if gain is None else gain.standard_error,
+        "exchanged for": one.told,
+    }
+
+
+_WHY = {
+    "": "",
+    "nothing_to_exchange": "it is a standard one",
+    "not_exchangeable": "it can't be exchanged",
+    "raised": "the exchanged training raised",
+    "most_exchanges": "as many parts were tried as a stopped stage may",
+    "budget": "the run's budget is as good as spent",
+}

@@ -1,0 +1,50 @@
+"""trainworthy diagnose: which part of a stage's training is at fault, by exchanging one at a time."""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+
+from trainworthy.pipeline.commands import Subparsers
+
+
+def add(commands: Subparsers) -> None:
+    """Declare the command."""
+    parser = commands.add_parser(
+        "diagnose",
+        help="which part of a training is at fault: exchange one at a time for a standard one, and train again",
+        description="Trains a run's pilot again as it was, and then with one part exchanged: precision, "
+        "regularization, loss, optimizer and schedule, network, inputs, training rows. The part whose exchange lowers "
+        "the validation loss most is named, with the figures. Runs the code of the use case as it is now. Exit code 1 "
+        "if a part is named.",
+    )
+    parser.add_argument("run", help="a run's id, or its beginning; or a use case, for its newest run")
+    parser.add_argument("--parts", nargs="+", metavar="PART", help="only these, in this order")
+    parser.add_argument("--all", action="store_true", help="try every part; without it at most three")
+    parser.set_defaults(command=run)
+
+
+def run(parsed: argparse.Namespace) -> int:
+    """Print the table and the answer; 1 if a part is at fault."""
+    from trainworthy.lifecycle.gates.diagnosis import MOST_EXCHANGES, PARTS
+    from trainworthy.lifecycle.protocol.jobs import DiagnoseJob
+    from trainworthy.lifecycle.protocol.results import DiagnoseResult
+    from trainworthy.pipeline.diagnose import asked_parts, diagnosis_text, pilot_of_run
+    from trainworthy.resources.worker_process import run_worker
+
+    parts = asked_parts(parsed.parts)
+    report, training = pilot_of_run(parsed.run)
+    with tempfile.TemporaryDirectory() as out:
+        answer = run_worker(
+            DiagnoseJob(
+                use_case_folder=training.use_case_folder,
+                out=out,
+                device=training.device,
+                training=training,
+                parts=parts,
+                most=len(PARTS) if parsed.all or parsed.parts else MOST_EXCHANGES,
+            )
+        )
+    assert isinstance(answer, DiagnoseResult)
+    print(diagnosis_text(report, answer.diagnosis))
+    return 1 if answer.diagnosis.cause else 0
