@@ -26,7 +26,7 @@ def add(commands: Subparsers) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     """Print the table and the answer; 1 if a part is at fault."""
-    from trainworthy.lifecycle.gates.diagnosis import MOST_EXCHANGES, PARTS
+    from trainworthy.lifecycle.gates.diagnosis import MOST_EXCHANGES, ORDER
     from trainworthy.lifecycle.protocol.jobs import DiagnoseJob
     from trainworthy.lifecycle.protocol.results import DiagnoseResult
     from trainworthy.pipeline.diagnose import asked_parts, diagnosis_text, pilot_of_run
@@ -42,7 +42,7 @@ def run(parsed: argparse.Namespace) -> int:
                 device=training.device,
                 training=training,
                 parts=parts,
-                most=len(PARTS) if parsed.all or parsed.parts else MOST_EXCHANGES,
+                most=len(ORDER) if parsed.all or parsed.parts else MOST_EXCHANGES,
             )
         )
     assert isinstance(answer, DiagnoseResult)
