@@ -49,7 +49,7 @@ def cause_of(exchanges: Sequence[Exchange]) -> Part | None:
     """The part whose exchange recovers most, beyond what the exchange that it contains does. None if none recovers."""
     gains: dict[Part | None, float] = {one.part: one.gain.value for one in exchanges if one.gain is not None}
     recovering: list[Part] = [one.part for one in exchanges if one.status == "recovers"]
-    own = {part: gains[part] - max(0.0, gains.get(CONTAINS.get(part), 0.0)) for part in recovering}
+    own: dict[Part, float] = {part: gains[part] - max(0.0, gains.get(CONTAINS.get(part), 0.0)) for part in recovering}
     return max(own, key=lambda part: own[part], default=None)
 
 

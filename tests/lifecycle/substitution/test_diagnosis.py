@@ -1,0 +1,176 @@
+"""Parts of a training exchanged for standard ones: the planted fault's own part is named, and what is equal is left."""
+
+import shutil
+from dataclasses import replace
+
+import kind_jobs
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from trainworthy.lifecycle.engine.substitution.answer_loss import NUMBERS, answer_loss, answers_of, output_loss
+from trainworthy.lifecycle.engine.substitution.diagnose import run_diagnosis
+from trainworthy.lifecycle.engine.substitution.plain_network import PlainNetwork, described
+from trainworthy.lifecycle.gates.diagnosis import ORDER, answer, cause_of, most_exchanges, recovers
+from trainworthy.lifecycle.protocol.jobs import DiagnoseJob
+from trainworthy.lifecycle.protocol.records import Diagnosis, Estimate, Exchange
+from trainworthy.lifecycle.spec.task import Target
+from trainworthy.lifecycle.tasks import kind_of
+
+KINDS = ("regression", "multiclass", "multilabel")
+
+
+@pytest.fixture(scope="module")
+def cases(tmp_path_factory):
+    root = tmp_path_factory.mktemp("kinds")
+    return {kind: kind_jobs.kind_case(kind, root / kind) for kind in KINDS}
+
+
+def diagnosed(case, out, parts=ORDER, most=9, **fields):
+    job = case.train_job(out / "training", "pilot", **fields)
+    asked = DiagnoseJob(
+        use_case_folder=job.use_case_folder, out=str(out), device="cpu", training=job, parts=parts, most=most
+    )
+    return run_diagnosis(asked).diagnosis
+
+
+def by_part(found):
+    return {one.part: one for one in found.exchanges}
+
+
+def test_loss_whose_penalty_outweighs_it_is_named(cases, tmp_path):
+    penalty = ("return (outputs - targets) ** 2", "return (outputs - targets) ** 2 + 1e3 * outputs**2")
+    case = cases["regression"].changed(tmp_path / "case", penalty)
+    found = diagnosed(case, tmp_path, ("loss", "network"))
+    assert found.cause == "loss"
+    assert by_part(found)["loss"].loss < found.prior_loss < found.loss
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rate_that_moves_nothing_is_named_and_the_kinds_own_loss_is_left(cases, tmp_path, kind):
+    case = cases[kind].declared(training={"optimizer": {"learning_rate": 1e-9}})
+    found = diagnosed(case, tmp_path, ("loss", "recipe", "network"))
+    assert found.cause == "recipe"
+    assert by_part(found)["loss"].code == "nothing_to_exchange"
+    assert by_part(found)["network"].status == "no_gain"
+
+
+def test_inputs_that_lose_what_the_columns_tell_are_named(cases, tmp_path):
+    lost = (('"numbers": torch', '"numbers": 0 * torch'), (".fillna(0)", ".fillna(0) * 0"))
+    case = cases["multiclass"].changed(tmp_path / "case", *lost)
+    found = diagnosed(case, tmp_path, ("network", "inputs"))
+    assert found.cause == "inputs"
+
+
+def test_training_labels_of_other_rows_are_named(cases, tmp_path):
+    case, splits = cases["regression"], tmp_path / "splits"
+    shutil.copytree(case.splits, splits)
+    rows = pd.read_parquet(splits / "training.parquet")
+    rows[case.rows.label] = np.random.default_rng(0).permutation(rows[case.rows.label])
+    rows.to_parquet(splits / "training.parquet")
+    found = diagnosed(replace(case, splits=splits), tmp_path, ("network", "rows"))
+    assert found.cause == "rows"
+
+
+def test_dropout_that_hides_the_inputs_is_named(cases, tmp_path):
+    case = cases["regression"].changed(tmp_path / "case", ("nn.Dropout(0.1)", "nn.Dropout(0.98)"))
+    found = diagnosed(case, tmp_path, ("regularization",))
+    assert (found.cause, by_part(found)["regularization"].told) == ("regularization", "without dropout")
+
+
+def test_at_most_so_many_exchanges_are_tried_and_none_after_the_budget(cases, tmp_path):
+    case = cases["regression"]
+    one = by_part(diagnosed(case, tmp_path / "one", ("precision", "regularization", "network"), most=1))
+    assert [one[part].code for part in ("precision", "network")] == ["nothing_to_exchange", "most_exchanges"]
+    none = by_part(diagnosed(case, tmp_path / "none", ("regularization",), ends_at=0.0))
+    assert none["regularization"].code == "budget"
+
+
+def test_prediction_without_gradient_leaves_the_loss_as_it_is(cases, tmp_path):
+    case = cases["multiclass"].changed(
+        tmp_path / "case", ("return outputs.softmax(", "return outputs.detach().softmax(")
+    )
+    assert by_part(diagnosed(case, tmp_path, ("loss",)))["loss"].code == "not_exchangeable"
+
+
+def test_exchanged_training_that_raises_says_nothing_of_its_part(cases, tmp_path, monkeypatch):
+    monkeypatch.setattr(PlainNetwork, "forward", lambda self, inputs: self.no_such_layer(inputs))
+    found = diagnosed(cases["regression"], tmp_path, ("network",))
+    assert (found.cause, by_part(found)["network"].code) == (None, "raised")
+    assert "no_such_layer" in by_part(found)["network"].told
+
+
+def estimate(value, error=0.01):
+    return Estimate(value=value, low=value - 2 * error, high=value + 2 * error, standard_error=error, groups=30)
+
+
+def exchange(part, value):
+    return Exchange(part=part, status="recovers", loss=1 - value, gain=estimate(value), told="x")
+
+
+@pytest.mark.parametrize(
+    ("gain", "below", "expected"),
+    [
+        (estimate(0.2), estimate(0.2), True),
+        (estimate(0.2, 0.11), estimate(0.2), False),
+        (estimate(0.01, 0.001), estimate(0.2), False),
+        (estimate(0.2), estimate(0.001), False),
+    ],
+)
+def test_exchange_recovers_by_significance_size_and_what_it_leads_to(gain, below, expected):
+    assert recovers(gain, below, to_explain=1.0) is expected
+
+
+def test_larger_exchange_counts_for_what_it_adds_to_the_one_that_it_contains():
+    assert cause_of([exchange("loss", 0.5), exchange("network", 0.6)]) == "loss"
+    assert cause_of([exchange("loss", 0.1), exchange("network", 0.6), exchange("inputs", 0.65)]) == "network"
+    assert cause_of([exchange("recipe", 0.4), exchange("network", 0.6)]) == "network"
+    assert cause_of([Exchange(part="rows", status="no_gain", gain=estimate(0.0), loss=1.0)]) is None
+
+
+def test_exchanges_of_a_stopped_pilot_stay_within_their_share_of_the_full_training():
+    assert [most_exchanges(100, full) for full in (100, 500, 900, 1000, 10_000)] == [1, 1, 2, 3, 3]
+
+
+def test_answer_names_the_part_with_its_figures_or_those_that_are_not_at_fault():
+    exchanges = (exchange("recipe", 0.4), Exchange(part="network", status="no_gain", gain=estimate(0.0), loss=1.0))
+    found = Diagnosis(rows=100, updates=20, loss=1.0, prior_loss=0.9, exchanges=exchanges, cause="recipe")
+    assert all(word in answer(found) for word in ("optimizer and schedule", "0.6000", "1.0000", "0.9000"))
+    left = answer(found.model_copy(update={"cause": None, "exchanges": exchanges[1:]}))
+    assert "the network" in left
+
+
+TARGETS = {
+    "binary": Target(kind="binary", classes=(0, 1)),
+    "multiclass": Target(kind="multiclass", classes=("a", "b", "c")),
+    "multilabel": Target(kind="multilabel", classes=("a", "b")),
+    "regression": Target(kind="regression"),
+    "quantiles": Target(kind="regression", quantiles=(0.1, 0.5, 0.9)),
+}
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_loss_of_answers_and_of_a_plain_networks_outputs_is_the_kinds_own(name):
+    kind, generator = kind_of(TARGETS[name]), torch.Generator().manual_seed(0)
+    labels = kind.checked_labels(kind.sample_labels(50))
+    targets = torch.from_numpy(kind.targets(kind.truth(kind.sample_labels(50))))
+    outputs = torch.randn((50, *kind.answer_shape), generator=generator)
+    answers = answers_of(kind, outputs)
+    known = torch.from_numpy(kind.row_loss(*kind.checked(labels, answers.numpy().astype("float64")))).float()
+    levels = TARGETS[name].quantiles
+    torch.testing.assert_close(answer_loss(kind, levels, 1.0)(answers, targets), known, rtol=1e-4, atol=1e-5)
+    if kind.loss not in NUMBERS or not levels:
+        torch.testing.assert_close(output_loss(kind, levels, 1.0)(outputs, targets), known, rtol=1e-4, atol=1e-5)
+
+
+def test_plain_network_takes_numbers_and_categories_of_any_shape_and_what_training_never_had():
+    inputs = {
+        "picture": torch.randn(20, 3, 4, 4), "codes": torch.randint(0, 5, (20, 2)), "none": torch.zeros(20, 0),
+        "gap": torch.tensor([[float("nan")]] * 10 + [[1.0]] * 10),
+    }  # fmt: skip
+    kind = kind_of(TARGETS["multiclass"])
+    model = PlainNetwork(described(inputs, standardized=True), kind, {})
+    assert model(inputs).shape == (20, 3)
+    unseen = inputs | {"codes": torch.full((20, 2), 99), "gap": torch.full((20, 1), float("inf"))}
+    assert model(unseen).isfinite().all()
