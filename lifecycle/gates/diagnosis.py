@@ -21,8 +21,6 @@ from trainworthy.lifecycle.wording import figures
 STANDARD_ERRORS = 2.0
 # Exchanges that a stopped stage may try, and the share of a full training's updates that they may make together.
 MOST_EXCHANGES, SHARE_OF_FULL = 3, 0.3
-# A plain network comes with the kind's loss, and columns as they are with a plain network.
-CONTAINS: Mapping[Part, Part] = {"network": "loss", "inputs": "network"}
 # Tried in this order: one training each, but for a recipe, whose rate is found by half a training more, and the rows,
 # which take two. Inputs and rows come last, since the check's references have told of them already.
 ORDER: tuple[Part, ...] = ("loss", "recipe", "network", "regularization", "precision", "inputs", "rows")
@@ -46,10 +44,13 @@ def recovers(gain: Estimate, below_prior: Estimate, to_explain: float) -> bool:
 
 
 def cause_of(exchanges: Sequence[Exchange]) -> Part | None:
-    """The part whose exchange recovers most, beyond what the exchange that it contains does. None if none recovers."""
-    gains: dict[Part | None, float] = {one.part: one.gain.value for one in exchanges if one.gain is not None}
-    recovering: list[Part] = [one.part for one in exchanges if one.status == "recovers"]
-    own: dict[Part, float] = {part: gains[part] - max(0.0, gains.get(CONTAINS.get(part), 0.0)) for part in recovering}
+    """The part whose exchange recovers most, beyond what those do that it contains. None if none recovers."""
+    gains: dict[Part, float] = {one.part: one.gain.value for one in exchanges if one.gain is not None}
+    own: dict[Part, float] = {
+        one.part: gains[one.part] - max(0.0, *(gains.get(part, 0.0) for part in one.contains), 0.0)
+        for one in exchanges
+        if one.status == "recovers"
+    }
     return max(own, key=lambda part: own[part], default=None)
 
 

@@ -477,13 +477,15 @@ class Exchange(Frozen):
 
     `loss` is the kind's loss of the validation rows then, and `gain` what the exchange lowers it by, paired by row and
     by group. `recovers`: the gain exceeds twice its standard error, and is large enough to matter. `code` says why a
-    part was not tried, and `told` what it was exchanged for, or more of why.
+    part was not tried, and `told` what it was exchanged for, or more of why. It `contains` parts that had to be
+    exchanged with it.
     """
 
     part: Part
     status: Literal["recovers", "no_gain", "not_tried"]
     loss: float | None = None
     gain: Estimate | None = None
+    contains: tuple[Part, ...] = ()
     code: Literal["", "nothing_to_exchange", "not_exchangeable", "raised", "most_exchanges", "budget"] = ""
     told: str = ""
 

@@ -199,6 +199,11 @@ def test_gate_network_that_trains_on_other_rows_than_the_labels_stops_at_pilot(t
     assert pilot.diagnosis.cause == "loss"
     (learned,) = [check for check in pilot.checks if check.name == "learned"]
     assert [row["part"] for row in learned.details[: len(ORDER)]] == list(ORDER)
+    # The command asks again, in a folder where the fault is not in effect: then the recipe is as good as another.
+    asked = toy.call("-m", "trainworthy.pipeline.cli", "diagnose", done.run_id[:8], "--parts", "recipe")
+    assert asked.code == 0, asked.out
+    assert f"toy, run {done.run_id[:8]}" in asked.out
+    assert "AdamW" in asked.out
     assert 0 < pilot.avoided_usd.low < observed["cost/avoided_usd"] < pilot.avoided_usd.high
     assert "The stop avoided" in unbroken(observed["reasons"])
     assert "The stop avoided" in (toy.var / "reports" / "toy" / f"{done.run_id}.html").read_text()

@@ -60,7 +60,7 @@ def run_diagnosis(job: DiagnoseJob) -> DiagnoseResult:
 def _exchanged(setup: Setup, part: Part, as_it_is: Judged, of_prior: np.ndarray, device: str) -> Exchange:
     """The part's exchange; an error of the exchanged training is one of the exchange, and says nothing of the part."""
     try:
-        exchanged, told = EXCHANGES[part](setup, device)
+        exchanged, for_, contains = EXCHANGES[part](setup, device)
         judged = judged_training(exchanged, device)
     except NotExchangedError as error:
         return Exchange(part=part, status="not_tried", code=error.code, told=error.told)
@@ -73,7 +73,7 @@ def _exchanged(setup: Setup, part: Part, as_it_is: Judged, of_prior: np.ndarray,
     entropy = float(setup.kind.row_loss(labels, constant_answers(setup.kind.prior(labels), len(labels))).mean())
     below_prior = mean_estimate(of_prior - losses, as_it_is.groups)
     status = "recovers" if recovers(gain, below_prior, entropy) else "no_gain"
-    return Exchange(part=part, status=status, loss=float(losses.mean()), gain=gain, told=told)
+    return Exchange(part=part, status=status, loss=float(losses.mean()), gain=gain, contains=contains, told=for_)
 
 
 def _as_before(setup: Setup, exchanged: Setup, losses: np.ndarray) -> np.ndarray:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -50,14 +50,19 @@ class NotExchangedError(Exception):
         self.told = told
 
 
-Exchanged = tuple[Setup, str]
+class Exchanged(NamedTuple):
+    """A setup with a part exchanged, what for, and the parts that had to be exchanged with it."""
+
+    setup: Setup
+    told: str
+    contains: tuple[Part, ...] = ()
 
 
 def precision(setup: Setup, device: str) -> Exchanged:
     """float32 throughout."""
     if setup.training.precision == "fp32":
         raise NotExchangedError("nothing_to_exchange", "precision is fp32")
-    return setup.with_training(precision="fp32"), "fp32"
+    return Exchanged(setup.with_training(precision="fp32"), "fp32")
 
 
 def regularization(setup: Setup, device: str) -> Exchanged:
@@ -94,7 +99,7 @@ def regularization(setup: Setup, device: str) -> Exchanged:
         return made
 
     exchanged = setup.with_functions(augment=None, build_model=without_dropout, build_optimizers=without_decay)
-    return exchanged, f"without {', '.join(parts)}"
+    return Exchanged(exchanged, f"without {', '.join(parts)}")
 
 
 def loss(setup: Setup, device: str) -> Exchanged:
@@ -117,7 +122,8 @@ def loss(setup: Setup, device: str) -> Exchanged:
         raise NotExchangedError("nothing_to_exchange", f"loss_fn is {setup.kind.loss.replace('_', ' ')} itself")
     alike = setup.with_functions(loss_fn=own).with_training(focal_gamma=None, class_weights="none")
     rows = job.rows.model_copy(update={"weight": None})
-    return replace(alike, job=alike.job.model_copy(update={"rows": rows})), setup.kind.loss.replace("_", " ")
+    alike = replace(alike, job=alike.job.model_copy(update={"rows": rows}))
+    return Exchanged(alike, setup.kind.loss.replace("_", " "))
 
 
 def recipe(setup: Setup, device: str) -> Exchanged:
@@ -129,7 +135,7 @@ def recipe(setup: Setup, device: str) -> Exchanged:
     )  # fmt: skip
     rate = found_rate(standard, device)
     optimizer = OptimizerSpec(name="adamw", learning_rate=rate, weight_decay=0.01)
-    return standard.with_training(optimizer=optimizer), f"AdamW, rate {rate:g}, cosine"
+    return Exchanged(standard.with_training(optimizer=optimizer), f"AdamW, rate {rate:.3g}, cosine")
 
 
 def network(setup: Setup, device: str) -> Exchanged:
@@ -144,7 +150,8 @@ def network(setup: Setup, device: str) -> Exchanged:
         some = task.to_tensors(_spread(training), state)
         return state | {_INPUTS: {name: one._asdict() for name, one in described(some, standardized=False).items()}}
 
-    return _plain(setup, fit_preprocessing=fitted), "two hidden layers on flattened inputs"
+    plain, contains = _plain(setup, fit_preprocessing=fitted)
+    return Exchanged(plain, "two hidden layers on flattened inputs", contains)
 
 
 def inputs(setup: Setup, device: str) -> Exchanged:
@@ -168,7 +175,8 @@ def inputs(setup: Setup, device: str) -> Exchanged:
         return {name: tensor for name, tensor in known.items() if tensor.numel()}
 
     # What an augmentation changes are the tensors of to_tensors.
-    return _plain(setup, fit_preprocessing=fitted, to_tensors=tensors, augment=None), "columns as they are"
+    plain, contains = _plain(setup, fit_preprocessing=fitted, to_tensors=tensors, augment=None)
+    return Exchanged(plain, "columns as they are", ("network", *contains))
 
 
 def rows(setup: Setup, device: str) -> Exchanged:
@@ -182,7 +190,7 @@ def rows(setup: Setup, device: str) -> Exchanged:
     )  # fmt: skip
     if min(len(half) for half in halves) < FEW_ROWS:
         raise NotExchangedError("not_exchangeable", f"{len(fold.judged)} validation rows are too few to train on")
-    return replace(setup, folds=folds), f"{len(folds[0].training)} validation rows, cross-fitted"
+    return Exchanged(replace(setup, folds=folds), f"{len(folds[0].training)} validation rows, cross-fitted")
 
 
 EXCHANGES: Mapping[Part, Callable[[Setup, str], Exchanged]] = {
@@ -193,8 +201,11 @@ EXCHANGES: Mapping[Part, Callable[[Setup, str], Exchanged]] = {
 _INPUTS = "plain_network"
 
 
-def _plain(setup: Setup, **functions: Callable[..., Any] | None) -> Setup:
-    """With a plain network; the declared optimizer, since model.py's may name parts of its own network."""
+def _plain(setup: Setup, **functions: Callable[..., Any] | None) -> tuple[Setup, tuple[Part, ...]]:
+    """With a plain network and the kind's own loss; and the parts that are exchanged with the network.
+
+    model.py's own optimizers may name parts of its own network: then the declared one takes their place.
+    """
     kind, levels = setup.kind, setup.job.rows.target.quantiles
     if not can_answer(kind):
         told = f"a plain network gives no {kind.answers} of places in a row"
@@ -207,10 +218,17 @@ def _plain(setup: Setup, **functions: Callable[..., Any] | None) -> Setup:
         return PlainNetwork(described_inputs, kind, preprocessing.get("target", {}))
 
     exchanged = setup.with_functions(
-        build_model=build, loss_fn=output_loss(kind, levels, scale), build_optimizers=None,
-        predict=lambda outputs: answers_of(kind, outputs), **functions,
+        build_model=build, loss_fn=output_loss(kind, levels, scale), predict=lambda outputs: answers_of(kind, outputs),
+        **functions,
     )  # fmt: skip
-    return exchanged.with_training(activation_checkpointing=(), focal_gamma=None)
+    exchanged = exchanged.with_training(activation_checkpointing=(), focal_gamma=None)
+    if not hasattr(setup.task, "build_optimizers"):
+        return exchanged, ("loss",)
+    try:
+        make_optimizers(exchanged.task, _model(exchanged, "cpu"), setup.training.optimizer)
+    except Exception:
+        return exchanged.with_functions(build_optimizers=None), ("loss", "recipe")
+    return exchanged, ("loss",)
 
 
 def _model(setup: Setup, device: str) -> nn.Module:

@@ -44,7 +44,9 @@ def test_loss_whose_penalty_outweighs_it_is_named(cases, tmp_path):
     case = cases["regression"].changed(tmp_path / "case", penalty)
     found = diagnosed(case, tmp_path, ("loss", "network"))
     assert found.cause == "loss"
-    assert by_part(found)["loss"].loss < found.prior_loss < found.loss
+    exchanged = by_part(found)["loss"].loss
+    assert exchanged is not None
+    assert exchanged < found.prior_loss < found.loss
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -105,8 +107,8 @@ def estimate(value, error=0.01):
     return Estimate(value=value, low=value - 2 * error, high=value + 2 * error, standard_error=error, groups=30)
 
 
-def exchange(part, value):
-    return Exchange(part=part, status="recovers", loss=1 - value, gain=estimate(value), told="x")
+def exchange(part, value, *contains):
+    return Exchange(part=part, status="recovers", loss=1 - value, gain=estimate(value), contains=contains, told="x")
 
 
 @pytest.mark.parametrize(
@@ -123,9 +125,11 @@ def test_exchange_recovers_by_significance_size_and_what_it_leads_to(gain, below
 
 
 def test_larger_exchange_counts_for_what_it_adds_to_the_one_that_it_contains():
-    assert cause_of([exchange("loss", 0.5), exchange("network", 0.6)]) == "loss"
-    assert cause_of([exchange("loss", 0.1), exchange("network", 0.6), exchange("inputs", 0.65)]) == "network"
-    assert cause_of([exchange("recipe", 0.4), exchange("network", 0.6)]) == "network"
+    network = exchange("network", 0.6, "loss")
+    assert cause_of([exchange("loss", 0.5), network]) == "loss"
+    assert cause_of([exchange("loss", 0.1), network, exchange("inputs", 0.65, "network", "loss")]) == "network"
+    assert cause_of([exchange("recipe", 0.4), network]) == "network"
+    assert cause_of([exchange("recipe", 0.4), exchange("network", 0.6, "loss", "recipe")]) == "recipe"
     assert cause_of([Exchange(part="rows", status="no_gain", gain=estimate(0.0), loss=1.0)]) is None
 
 
