@@ -48,7 +48,7 @@ def _stamp():
 # What the worker imports until it trains; the optimizer brings torch._dynamo.
 IMPORTS = (
     "numpy", "pandas", "pyarrow.parquet", "torch", "torch._dynamo", "trainworthy.lifecycle.worker",
-    "trainworthy.lifecycle.engine.training.stage", "trainworthy.lifecycle.engine.training.judging.learned",
+    "trainworthy.lifecycle.engine.training.stage", "trainworthy.lifecycle.engine.training.judging.references",
 )  # fmt: skip
 Life = subprocess.Popen[bytes] | ForkServerProcess
 ENVIRONMENT = {"PYTHONPATH": str(PRODUCT / "src"), "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}

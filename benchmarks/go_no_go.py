@@ -30,7 +30,7 @@ from trainworthy.lifecycle.engine.train import run_stage
 from trainworthy.lifecycle.gates.stage import training_checks
 from trainworthy.lifecycle.protocol.checks import CheckResult, stopping
 from trainworthy.lifecycle.protocol.jobs import Rows, TrainJob
-from trainworthy.lifecycle.protocol.results import TrainResult
+from trainworthy.lifecycle.protocol.results import LINEAR, TrainResult
 from trainworthy.lifecycle.use_case import UseCase, load_use_case
 from trainworthy.resources.settings import PRODUCT
 
@@ -39,9 +39,9 @@ MONTHS = range(3, 13)
 RATES = {"healthy": 1.0, "shuffled labels": 1.0, "vanishing rate": 1e-5, "rate x 100": 100.0}
 # The checks of a stage that are there for each fault.
 NAMED = {
-    "shuffled labels": ("stage.learned",),
-    "vanishing rate": ("stage.learned",),
-    "rate x 100": ("stage.finite", "stage.learned", "stage.loss_rise", "stage.monitors"),
+    "shuffled labels": ("stage.references",),
+    "vanishing rate": ("stage.references",),
+    "rate x 100": ("stage.finite", "stage.references", "stage.loss_rise", "stage.monitors"),
 }
 
 
@@ -135,11 +135,12 @@ def _pilot(
 
 def _row(month: int, case: str, result: TrainResult, stopped: list[str]) -> str:
     """A row of the table in docs/benchmarks.md."""
-    learned, stop = result.learned, f"stopped by {', '.join(stopped)}" if stopped else "goes on"
-    if learned is None:
+    found, stop = result.references, f"stopped by {', '.join(stopped)}" if stopped else "goes on"
+    linear = None if found is None else found.arm(LINEAR, "validation")
+    if found is None or linear is None:
         return f"| {month} | {case} | – | – | – | {stop} |"
-    rises = f"{learned.network.value:.4f} (from {learned.network.low:.4f}) | {learned.reference.value:.4f}"
-    return f"| {month} | {case} | {rises} | {learned.network_loss / learned.prior_loss:.3f} | {stop} |"
+    rises = f"{found.network.value:.4f} (from {found.network.low:.4f}) | {linear.rise.value:.4f}"
+    return f"| {month} | {case} | {rises} | {found.network_loss / found.prior_loss:.3f} | {stop} |"
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from trainworthy.lifecycle.cost.duration import HIGH, LOW
-from trainworthy.lifecycle.gates.learned_check import TRAINED_BEFORE
+from trainworthy.lifecycle.gates.references_check import TRAINED_BEFORE
 from trainworthy.lifecycle.gates.stage_words import fix_of
 from trainworthy.lifecycle.protocol.checks import CheckResult
 from trainworthy.lifecycle.protocol.records import DataCurve, Forecast, SeedResult

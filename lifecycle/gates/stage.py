@@ -6,8 +6,8 @@ import math
 import statistics
 from collections.abc import Sequence
 
-from trainworthy.lifecycle.gates.learned_check import PART_ROWS, beyond_linear_check, curve_parts, learned_check
 from trainworthy.lifecycle.gates.own_trainer import TELL, trainer_check, unseen
+from trainworthy.lifecycle.gates.references_check import PART_ROWS, curve_parts, references_check
 from trainworthy.lifecycle.gates.stage_words import fix_of
 from trainworthy.lifecycle.plan import MIN_STEPS
 from trainworthy.lifecycle.protocol.checks import CheckResult, at_least, at_most, holds
@@ -22,20 +22,19 @@ BUDGET = "budget"
 ROWS_FOLLOW = "; first of "
 
 CHECKS = {
-    "smoke": ("finite", "monitors", "steps", "loss_rise", "remaining_cost"),
+    "smoke": ("finite", "monitors", "steps", "loss_rise", "references", "remaining_cost"),
     "pilot": (
         "finite",
         "monitors",
         "steps",
         "loss_rise",
-        "learned",
-        "beyond_linear",
+        "references",
         "inputs_reviewed",
         "seeds",
         "data_curve",
         "remaining_cost",
     ),
-    "full": ("finite", "monitors", "steps", "loss_rise", "learned", "inputs_reviewed", "seeds"),
+    "full": ("finite", "monitors", "steps", "loss_rise", "references", "inputs_reviewed", "seeds"),
 }
 
 
@@ -56,8 +55,7 @@ def training_checks(stage: str, result: TrainResult) -> tuple[CheckResult, ...]:
             code=BUDGET if result.ended == "budget" else "",
         ),
         "loss_rise": stage_loss_rise(result),
-        "learned": learned_check(result.learned, result.progress, result.device, result.curve, stage),
-        "beyond_linear": beyond_linear_check(result.learned, result.device),
+        "references": references_check(result.references, result.progress, result.device, result.curve, stage),
     }
     return tuple(checks[name] for name in CHECKS[stage] if name in checks)
 

@@ -16,6 +16,8 @@ Status = Literal["pass", "fail", "insufficient", "error", "not_applicable"]
 Severity = Literal["error", "warning", "info"]
 # Of fewer rows an aggregate says little, and may give one of them away: no value of theirs is named.
 FEWEST_ROWS = 20
+# Names that checks had, with those that ask the same today: what was stored, or accepted, keeps its own.
+RENAMED = {"learned": "references", "beyond_linear": "references"}
 
 
 class CheckResult(BaseModel):

@@ -50,30 +50,56 @@ class Progress(Frozen):
     untrained_loss: float
 
 
-class Learned(Frozen):
-    """Rise of the kind's loss of a row when answers are permuted within their group; `words` are the kind's.
+# What a reference sees of a row: the raw columns, or the network's own tensors, flattened.
+Inputs = Literal["columns", "tensors"]
+LINEAR = "linear"
 
-    It survives a base rate that shifts between training and validation, which a comparison with the prior does not. Of
-    the `network`; of a `reference`, the kind's linear model cross-fitted on as many validation rows as the stage has;
-    of `stage_reference`, one fitted on the stage's rows. All are stretched alike, and standard errors resample groups.
-    `own` is the network's on rows that it learned from, as a share of their own labels' entropy, None where they lie in
-    too few groups.
-    `beyond_linear` is the network's rise less the stage reference's, `below_linear` the stage reference's loss less the
-    network's, both stretched. `label_entropy` is the loss of the validation
-    rows' own best constant answer: what there is to explain. `network_loss` and `prior_loss` are the losses of the
-    network and of the training rows' best constant answer.
+
+class Arm(Frozen):
+    """What one reference shows of the validation rows, fitted on equally many rows of either kind.
+
+    `fitted_on` validation rows it is cross-fitted by group. `rise` is as in References, over several draws of rows
+    where `draws` is above 1. `loss` is its stretched loss, and `behind` the network's less it, paired by row; None
+    where no fit of all the rows was made. `cpu_seconds` are those of fitting and answering: they are told, and decide
+    nothing.
+    """
+
+    reference: str
+    inputs: Inputs = "columns"
+    fitted_on: Literal["validation", "stage"]
+    rise: Estimate
+    draws: int = 1
+    loss: float | None = None
+    behind: Estimate | None = None
+    cpu_seconds: float = 0.0
+
+
+class References(Frozen):
+    """What the network and references show of the validation rows; `words` are the kind's.
+
+    `network` is the rise of the kind's loss of a row when the network's answers are permuted within their group. It
+    survives a base rate that shifts between training and validation, which a comparison with the prior does not. All
+    answers are stretched alike, and standard errors resample groups. `arms` are the references', in the order in which
+    they were asked: the kind's linear model always is, the others where what was found before leaves something open.
+    `own` is the network's rise on rows that it learned from, as a share of their own labels' entropy, None where they
+    lie in too few groups. `label_entropy` is the loss of the validation rows' own best constant answer: what there is
+    to explain. `network_loss` and `prior_loss` are the losses of the network, as it is and stretched, and of the
+    training rows' best constant answer.
     """
 
     network: Estimate
-    reference: Estimate
-    stage_reference: Estimate | None = None
+    arms: tuple[Arm, ...]
     own: Estimate | None = None
-    beyond_linear: Estimate | None = None
-    below_linear: Estimate | None = None
     label_entropy: float
     network_loss: float
+    stretched_loss: float
     prior_loss: float
     words: Words = Words()
+
+    def arm(self, reference: str, fitted_on: str, inputs: Inputs = "columns") -> Arm | None:
+        """That arm; None if it was not asked."""
+        wanted = (reference, fitted_on, inputs)
+        return next((arm for arm in self.arms if (arm.reference, arm.fitted_on, arm.inputs) == wanted), None)
 
 
 class InputGain(Frozen):
@@ -143,7 +169,7 @@ class TrainResult(TrainingFigures):
     parameters_sha256: str  # pyright: ignore[reportIncompatibleVariableOverride]
     checkpoint: CheckpointRef | None
     metrics: dict[str, float]
-    learned: Learned | None
+    references: References | None
     progress: Progress | None = None
     adversarial: bool = False
     seconds: StageSeconds

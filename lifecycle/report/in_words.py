@@ -104,7 +104,7 @@ def _stage(record: StageReport) -> tuple[str, ...]:
     begun = "Trained" if record.kind == "full" else "Go"
     told = f"{begun}: {losses}{beside}, after {count(record.steps)} steps on {count(record.rows)} rows."
     curve = (f"Data-learning curve: {record.data_curve.told}.",) if record.data_curve else ()
-    shown = ("learned", "seeds", "remaining_cost")
+    shown = ("learned", "references", "seeds", "remaining_cost")
     checks = (check for check in record.checks if check.name in shown and check.status != "not_applicable")
     return (told, *map(check_sentence, checks), *curve)
 

@@ -33,7 +33,9 @@ def add(commands: Subparsers) -> None:
         "explain", help="what a check or monitor asks, its cause, its fix and its record; without one, all"
     )
     parser.add_argument(
-        "check", nargs="?", help="an id such as inputs.finite, stage.learned or loss_spike, or a family such as inputs"
+        "check",
+        nargs="?",
+        help="an id such as inputs.finite, stage.references or loss_spike, or a family such as inputs",
     )
     parser.set_defaults(command=run)
 
@@ -62,12 +64,15 @@ def _known() -> dict[str, list[Lines]]:
     from trainworthy.lifecycle.gates.catalogue import CATALOGUE
     from trainworthy.lifecycle.gates.monitor_words import CAUSES, MONITORS
     from trainworthy.lifecycle.gates.stage_words import STAGE_CHECKS
+    from trainworthy.lifecycle.protocol.checks import RENAMED
 
     known: dict[str, list[Lines]] = {}
     for check in STAGE_CHECKS:
         # By the check's own name as well, which is what Dagster and the report call it.
         known[check.id] = known[check.name] = [lambda check=check: _stage_check(check)]
         known.setdefault(check.id.partition(".")[0], []).append(lambda check=check: iter([_row(check)]))
+    for name, today in RENAMED.items():
+        known[name] = known[f"stage.{name}"] = known[today]
     for family in {check.family for check in CATALOGUE}:
         checks = [check for check in CATALOGUE if check.family == family]
         known[family] = [lambda checks=checks: (_row(check) for check in checks)]

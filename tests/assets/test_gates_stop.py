@@ -119,7 +119,7 @@ def test_preflight_that_cannot_work_does_not_start_its_worker(monkeypatch, statu
 def answer() -> TrainResult:
     return TrainResult(
         alarm=None, rows=100, steps=10, planned_steps=10, resumed_from_step=0, parameters=3, parameters_sha256="a",
-        prefix_steps=1, prefix_sha256="b", checkpoint=None, metrics={"val_loss": 0.5}, learned=None, curve=(),
+        prefix_steps=1, prefix_sha256="b", checkpoint=None, metrics={"val_loss": 0.5}, references=None, curve=(),
         seconds=StageSeconds(), device="cpu", gpu_seconds=0.0,
     )  # fmt: skip
 

@@ -24,7 +24,7 @@ def answer(val_loss: float) -> TrainResult:
     return TrainResult(
         alarm=None, rows=100, steps=10, planned_steps=10, resumed_from_step=0, parameters=3, parameters_sha256="a",
         prefix_steps=1, prefix_sha256="b", checkpoint=None, metrics={"val_loss": val_loss, "val_auc": 0.7},
-        learned=None, curve=(), seconds=StageSeconds(), device="cuda", gpu_seconds=2.0,
+        references=None, curve=(), seconds=StageSeconds(), device="cuda", gpu_seconds=2.0,
     )  # fmt: skip
 
 

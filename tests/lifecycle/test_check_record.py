@@ -97,13 +97,13 @@ def test_counts_of_stages_and_leakage_are_kept_by_ids_that_explain_knows():
 @pytest.mark.parametrize(
     ("checks", "alarms", "warnings"),
     [
-        ((CheckResult(name="learned", status="pass"),), (), ()),
-        ((CheckResult(name="learned", status="fail"),), ("stage.learned",), ()),
-        ((CheckResult(name="learned", status="fail", severity="warning"),), (), ("stage.learned",)),
+        ((CheckResult(name="references", status="pass"),), (), ()),
+        ((CheckResult(name="references", status="fail"),), ("stage.references",), ()),
+        ((CheckResult(name="references", status="fail", severity="warning"),), (), ("stage.references",)),
     ],
 )
 def test_healthy_pilot_counts_what_stops_it_as_an_alarm_and_the_rest_as_a_warning(checks, alarms, warnings):
-    assert go_no_go.as_healthy(checks) == HealthyRun(("stage.learned",), alarms, warnings)
+    assert go_no_go.as_healthy(checks) == HealthyRun(("stage.references",), alarms, warnings)
 
 
 @pytest.mark.parametrize(("status", "alarms", "warnings"), [("fail", 1, 0), ("warning", 0, 1)])

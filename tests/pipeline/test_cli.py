@@ -265,9 +265,12 @@ def test_explain_tells_a_check_with_its_fix_a_family_and_all(capsys):
         ),
         ("overfitting", ["a monitor of a training", "a cause that the diagnosis of alarms names"]),
         ("these_rows", ["case: one batch", "explains: outlier_batch, loss_spike"]),
-        ("stage.learned", ["stage.learned: Do the predictions", "docs/how-to/stages.md", "from: benchmarks go_no_go"]),
+        (
+            "stage.references",
+            ["stage.references: Do the predictions", "docs/how-to/stages.md", "from: benchmarks go_no_go"],
+        ),
         ("stage.seeds", ["record: no record"]),
-        ("learned", ["stage.learned: Do the predictions"]),
+        ("learned", ["stage.references: Do the predictions"]),
         ("stage", ["stage.remaining_cost "]),
         ("wiring.causal", ["planted faults that name it", "healthy runs", "from: benchmarks preflight"]),
     ],
@@ -278,7 +281,7 @@ def test_explain_tells_a_monitor_a_cause_a_stages_check_and_the_record(capsys, n
     assert [part for part in told if part not in printed] == []
 
 
-@pytest.mark.parametrize(("name", "near"), [("los_spike", "loss_spike"), ("stage.learnt", "stage.learned")])
+@pytest.mark.parametrize(("name", "near"), [("los_spike", "loss_spike"), ("stage.reference", "stage.references")])
 def test_explain_of_an_unknown_monitor_or_stage_check_offers_the_near_one(capsys, name, near):
     assert cli.main(["explain", name]) == 1
     assert f"did you mean {near!r}?" in capsys.readouterr().err

@@ -175,9 +175,9 @@ def test_gate_labels_of_other_rows_never_promote(toy):
     publish(toy, '"score": np.where(generator.random(rows) < 0.02, np.nan, score),',
             '"score": generator.permutation(np.where(generator.random(rows) < 0.02, np.nan, score)),')  # fmt: skip
     done = toy.run()
-    (learned,) = [check for check in toy.record(done.run_id, "pilot").checks if check.name == "learned"]
-    assert learned.status in ("insufficient", "fail")
-    assert learned.observed < learned.threshold
+    (found,) = [check for check in toy.record(done.run_id, "pilot").checks if check.name == "references"]
+    assert found.status in ("insufficient", "fail")
+    assert found.observed < found.threshold
     if "promotion" in toy.materialized(done.run_id):
         assert toy.verdict(done.run_id).decision != "promote"
     assert toy.champion() == "1"
@@ -188,7 +188,7 @@ def test_gate_network_that_trains_on_other_rows_than_the_labels_stops_at_pilot(t
     # Logistic regression still finds the signal in these rows, so the network should have.
     plant(toy, "pilot", "def loss_fn(outputs, targets):\n", "targets = targets[torch.randperm(len(targets))]")
     done = toy.execute()
-    told = stops_at(toy, "pilot", "learned", done)
+    told = stops_at(toy, "pilot", "references", done)
     assert "labels that do not belong to their rows" in told
     # What full would have cost, by preflight's forecast.
     pilot, observed = toy.record(done.run_id, "pilot"), toy.observed(done.run_id)["pilot"]

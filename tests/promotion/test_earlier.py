@@ -15,25 +15,26 @@ def found(continued: bool = False, **checks: list[CheckResult]) -> tuple[str, ..
 
 
 def test_open_checks_where_everything_was_measured_are_none():
-    assert found(preflight=[check("overfit", "pass")], pilot=[check("learned", "pass")]) == ()
+    assert found(preflight=[check("overfit", "pass")], pilot=[check("references", "pass")]) == ()
 
 
 def test_open_checks_of_the_pilot_are_answered_by_fulls_pass_of_the_same_name():
-    pilot = [check("learned", "insufficient")]
-    assert found(pilot=pilot, full=[check("learned", "pass")]) == ()
+    pilot = [check("references", "insufficient")]
+    assert found(pilot=pilot, full=[check("references", "pass")]) == ()
     assert found(smoke=[check("loss_rise", "insufficient")], pilot=[check("loss_rise", "pass")]) == ()
 
 
 @pytest.mark.parametrize(
-    "full", [[], [check("seeds", "pass")], [check("learned", "not_applicable")], [check("learned", "fail", "warning")]]
+    "full",
+    [[], [check("seeds", "pass")], [check("references", "not_applicable")], [check("references", "fail", "warning")]],
 )
 def test_open_checks_of_the_pilot_without_such_a_pass_stay_open(full):
-    assert found(pilot=[check("learned", "insufficient")], full=full) == ("pilot/learned",)
+    assert found(pilot=[check("references", "insufficient")], full=full) == ("pilot/references",)
 
 
 def test_open_checks_that_full_leaves_open_are_not_answered_by_an_earlier_stage():
-    pilot, full = [check("learned", "pass")], [check("learned", "insufficient")]
-    assert found(pilot=pilot, full=full) == ("full/learned",)
+    pilot, full = [check("references", "pass")], [check("references", "insufficient")]
+    assert found(pilot=pilot, full=full) == ("full/references",)
 
 
 def test_open_checks_of_preflight_and_the_rows_are_not_answered_by_a_stage():
@@ -53,22 +54,37 @@ def overfit(*answered_by: str) -> CheckResult:
 
 
 def test_open_trials_of_preflight_are_answered_by_the_check_of_a_stage_that_asks_the_same():
-    learned = [check("learned", "pass")]
-    assert found(preflight=[overfit("learned")], full=learned) == ()
-    assert found(preflight=[overfit("learned")], pilot=learned) == ()
-    assert found(preflight=[overfit("learned")], full=learned, continued=True) == ()
+    learned = [check("references", "pass")]
+    assert found(preflight=[overfit("references")], full=learned) == ()
+    assert found(preflight=[overfit("references")], pilot=learned) == ()
+    assert found(preflight=[overfit("references")], full=learned, continued=True) == ()
+
+
+@pytest.mark.parametrize("code", ["less", "less_inputs"])
+def test_open_checks_are_answered_by_a_network_that_learned_something_and_less_than_a_reference(code):
+    behind = check("references", "fail", "warning", code=code)
+    assert found(preflight=[overfit("references")], pilot=[behind]) == ()
+    assert found(pilot=[check("references", "insufficient")], full=[behind]) == ()
+
+
+def test_open_checks_of_records_with_an_earlier_name_are_answered_by_todays_and_the_other_way_round():
+    assert found(preflight=[overfit("learned")], full=[check("references", "pass")]) == ()
+    assert found(preflight=[overfit("references")], full=[check("learned", "pass")]) == ()
+    assert found(pilot=[check("learned", "insufficient")], full=[check("references", "pass")]) == ()
+    assert found(pilot=[check("learned", "insufficient")], full=[]) == ("pilot/learned",)
+    assert found(preflight=[overfit("learned")], pilot=[check("beyond_linear", "pass")]) == ("preflight/overfit",)
 
 
 @pytest.mark.parametrize(
     ("preflight", "full"),
     [
-        (overfit("learned"), [check("learned", "insufficient")]),
-        (overfit("learned"), [check("learned", "fail", "warning")]),
-        (overfit("learned"), []),
-        (overfit("learned", ""), [check("learned", "pass")]),
-        (overfit(""), [check("learned", "pass")]),
-        (overfit("learned", "seeds"), [check("learned", "pass")]),
-        (overfit(), [check("learned", "pass")]),
+        (overfit("references"), [check("references", "insufficient")]),
+        (overfit("references"), [check("references", "fail", "warning")]),
+        (overfit("references"), []),
+        (overfit("references", ""), [check("references", "pass")]),
+        (overfit(""), [check("references", "pass")]),
+        (overfit("references", "seeds"), [check("references", "pass")]),
+        (overfit(), [check("references", "pass")]),
     ],
 )
 def test_open_trials_of_preflight_that_no_stage_answers_cap_the_verdict(preflight, full):
@@ -76,9 +92,9 @@ def test_open_trials_of_preflight_that_no_stage_answers_cap_the_verdict(prefligh
 
 
 def test_tell_open_names_the_check_of_a_stage_that_may_answer_preflight():
-    (line,) = tell_open("preflight", (overfit("learned"),), continued=True)
-    assert line.endswith("; the verdict can be shadow at best, unless a later stage passes the check learned")
-    (line,) = tell_open("preflight", (overfit("learned", ""),), continued=True)
+    (line,) = tell_open("preflight", (overfit("references"),), continued=True)
+    assert line.endswith("; the verdict can be shadow at best, unless a later stage passes the check references")
+    (line,) = tell_open("preflight", (overfit("references", ""),), continued=True)
     assert line.endswith("; the verdict can be shadow at best")
 
 
@@ -86,7 +102,7 @@ def test_open_checks_of_updates_that_are_in_the_shipped_model_stay_open_where_st
     pilot, full = [check("monitors", "insufficient")], [check("monitors", "pass")]
     assert found(pilot=pilot, full=full) == ()
     assert found(pilot=pilot, full=full, continued=True) == ("pilot/monitors",)
-    learned = {"pilot": [check("learned", "insufficient")], "full": [check("learned", "pass")]}
+    learned = {"pilot": [check("references", "insufficient")], "full": [check("references", "pass")]}
     assert found(**learned, continued=True) == ()
 
 
@@ -117,17 +133,21 @@ def test_tell_open_names_a_failed_warning_and_nothing_that_passed_or_stops():
     assert (
         tell_open(
             "pilot",
-            (check("learned", "pass"), check("steps", "fail"), check("seeds", "not_applicable")),
+            (check("references", "pass"), check("steps", "fail"), check("seeds", "not_applicable")),
             continued=False,
         )
         == ()
     )
-    (line,) = tell_open("pilot", (check("beyond_linear", "fail", "warning", evidence="loses"),), continued=False)
-    assert line == "beyond_linear: fail: loses; a warning, which does not limit the verdict"
+    (line,) = tell_open("pilot", (check("data_curve", "fail", "warning", evidence="loses"),), continued=False)
+    assert line == "data_curve: fail: loses; a warning, which does not limit the verdict"
 
 
 def test_tell_open_promises_a_later_answer_only_where_it_counts():
     told = {
-        name: tell_open("pilot", (check(name, "insufficient"),), continued=True)[0] for name in ("learned", "monitors")
+        name: tell_open("pilot", (check(name, "insufficient"),), continued=True)[0]
+        for name in ("references", "monitors")
     }
-    assert {name: "unless a later stage" in line for name, line in told.items()} == {"learned": True, "monitors": False}
+    assert {name: "unless a later stage" in line for name, line in told.items()} == {
+        "references": True,
+        "monitors": False,
+    }

@@ -75,14 +75,14 @@ def train_by_script(
     if log.session.ended == "asked":
         raise PreemptedError(_preempted(checkpoints, log))
     whole = log.session.ended in (None, "planned")
-    state, checkpoint, metrics, learned, unreviewed, artifact = None, None, {}, None, None, None
+    state, checkpoint, metrics, references, unreviewed, artifact = None, None, {}, None, None, None
     if whole:
         # Weights that the script never read have moved nothing.
         prepared = prepared if ran.session.read_weights else replace(prepared, raised=None)
         state = TrainState(answering_model(ran.returned, job, prepared, device), (), step=log.done)
         checkpoint = save_checkpoint(Path(job.out) / "final", job.identity, state)
         seconds.lap(clock.CHECKPOINT)
-        metrics, learned = validate(job, prepared, state, device)
+        metrics, references = validate(job, prepared, state, device)
         unreviewed = unreviewed_inputs(job, prepared, state, device)
         seconds.lap(clock.VALIDATION)
         artifact = export(job, prepared, state, device) if job.stage == "full" else None
@@ -102,7 +102,7 @@ def train_by_script(
         prefix_sha256=log.prefix_sha256,
         checkpoint=checkpoint,
         metrics=metrics,
-        learned=learned,
+        references=references,
         curve=tuple(log.curve.points),
         seconds=seconds.seconds(),
         artifact=artifact[0] if artifact else None,

@@ -41,7 +41,7 @@ def train_by_loop(
     whole = alarm is None and job.stop_after_steps is None and not deadline.reached
     if whole:
         put_final_weights(state)
-    metrics, learned = validate(job, prepared, state, device) if whole else ({}, None)
+    metrics, references = validate(job, prepared, state, device) if whole else ({}, None)
     progress = measure_progress(job, prepared, state, device) if whole else None
     unreviewed = unreviewed_inputs(job, prepared, state, device) if whole else None
     seconds.lap(clock.VALIDATION)
@@ -63,7 +63,7 @@ def train_by_loop(
         prefix_sha256=state.prefix_sha256,
         checkpoint=course.checkpoint,
         metrics=metrics,
-        learned=learned,
+        references=references,
         progress=progress,
         adversarial=course.watch.adversarial,
         curve=tuple(state.curve.points),

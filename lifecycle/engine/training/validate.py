@@ -9,22 +9,25 @@ import pandas as pd
 import torch
 
 from trainworthy.lifecycle.data.rows import read_rows
-from trainworthy.lifecycle.engine.training.judging.learned import (
-    constant_answers,
-    cross_fitted_linear,
-    fitted_linear,
-    measure_learned,
-    own_rise,
-    refitted_linear,
+from trainworthy.lifecycle.engine.training.judging.references import (
+    MOST_ROWS,
+    Asking,
+    Seen,
+    at_most,
+    measure_references,
 )
+from trainworthy.lifecycle.engine.training.judging.rise import Judge, constant_answers, own_rise
+from trainworthy.lifecycle.engine.training.judging.tensors import tensor_rows
 from trainworthy.lifecycle.engine.training.prepare import Prepared, to_train_data
 from trainworthy.lifecycle.engine.training.state import TrainData, TrainState
 from trainworthy.lifecycle.engine.training.techniques.focal import class_probabilities
 from trainworthy.lifecycle.engine.training.watching.progressive import undisturbed
+from trainworthy.lifecycle.gates.references_check import ENOUGH_UPDATES
 from trainworthy.lifecycle.leakage.unreviewed import measure_unreviewed
 from trainworthy.lifecycle.plan import stage_rows
 from trainworthy.lifecycle.protocol.jobs import TrainJob
-from trainworthy.lifecycle.protocol.results import Learned, UnreviewedInputs
+from trainworthy.lifecycle.protocol.records import Estimate
+from trainworthy.lifecycle.protocol.results import References, UnreviewedInputs
 from trainworthy.lifecycle.scoring import as_array, chunk_rows, predict_rows
 from trainworthy.lifecycle.task import Task
 from trainworthy.lifecycle.tasks import Kind
@@ -32,15 +35,12 @@ from trainworthy.lifecycle.tasks.labels import kind_of_rows, labels_of
 from trainworthy.lifecycle.tasks.metric import value
 
 
-def validate(
-    job: TrainJob, prepared: Prepared, state: TrainState, device: str
-) -> tuple[dict[str, float], Learned | None]:
-    """Metrics on the validation split, and from the pilot on whether the network has learned something.
+def validate(job: TrainJob, prepared: Prepared, state: TrainState, device: str) -> tuple[dict[str, float], References]:
+    """Metrics on the validation split, and what references beside the network show of it.
 
     Every row counts once. What a focal loss and the training's weights did to the answers is taken out.
     """
     kind, rows = kind_of_rows(job.rows), read_rows(job.validation_file, job.rows)
-    groups = rows[job.rows.group].to_numpy()
     labels, answers = kind.checked(rows[job.rows.label].to_numpy(), _answers(job, prepared, state, rows, device))
     prior = kind.prior(labels_of(job.rows, prepared.rows))
     metrics = {
@@ -48,20 +48,45 @@ def validate(
         f"val_{kind.score}": value(kind.metrics[kind.score], labels, kind.statistics(labels, answers)),
         "val_loss_of_prior": float(kind.row_loss(labels, constant_answers(prior, len(labels))).mean()),
     }
-    if job.stage == "smoke":
-        return metrics, None
-    seen, seed = _seen(job, prepared), job.training.seed
-    most = min(len(seen), len(rows) // 2)
-    reference = cross_fitted_linear(rows, job.rows, seed, most)
-    refits = refitted_linear(seen, job.rows, rows, seed, most)
-    linear = fitted_linear(seen, job.rows, rows, seed) if job.stage == "pilot" else None
-    learned_from = _few(kind, seen, job, len(rows))
-    own_answers = _answers(job, prepared, state, learned_from, device)
+    asking = _asking(job, prepared, rows, labels, answers)
+    own = _own_rise(job, prepared, state, asking.columns.stage, len(rows), device)
+    return metrics, measure_references(
+        asking,
+        answers,
+        prior,
+        own,
+        whole=job.stage != "full",
+        beside=job.stage == "pilot" and state.step >= ENOUGH_UPDATES,
+    )
+
+
+def _asking(job: TrainJob, prepared: Prepared, rows: pd.DataFrame, labels: np.ndarray, answers: np.ndarray) -> Asking:
+    """References beside the network's answers to the validation rows, each fitted on as many as the stage has."""
+    kind, seen, seed = kind_of_rows(job.rows), _seen(job, prepared), job.training.seed
+
+    def of_tensors() -> Seen | None:
+        if len(kind.answer_shape) > 1:
+            return None
+        stage = at_most(seen, job.rows, MOST_ROWS, seed)
+        return tensor_rows(prepared.task, prepared.preprocessing, stage, rows, job.rows)
+
+    judge = Judge(kind, labels, rows[job.rows.group].to_numpy(), seed)
+    return Asking(judge, answers, Seen(seen, rows, job.rows), min(len(seen), len(rows) // 2), of_tensors)
+
+
+def _own_rise(
+    job: TrainJob, prepared: Prepared, state: TrainState, seen: pd.DataFrame, most: int, device: str
+) -> Estimate | None:
+    """What the network shows of about `most` of the rows that it learned from."""
+    kind = kind_of_rows(job.rows)
+    learned_from = at_most(seen, job.rows, most, job.training.seed)
+    answers = _answers(job, prepared, state, learned_from, device)
     # A row without a finite answer was skipped in training: nothing was learned from it.
-    answered = np.isfinite(own_answers).reshape(len(own_answers), -1).all(axis=1)
-    own_labels, own_answers = kind.checked(learned_from[job.rows.label].to_numpy()[answered], own_answers[answered])
-    own = own_rise(kind, own_labels, own_answers, learned_from[job.rows.group].to_numpy()[answered], seed)
-    return metrics, measure_learned(kind, labels, answers, reference, groups, prior, seed, refits, linear, own)
+    answered = np.isfinite(answers).reshape(len(answers), -1).all(axis=1)
+    if not answered.any():
+        return None
+    labels, answers = kind.checked(learned_from[job.rows.label].to_numpy()[answered], answers[answered])
+    return own_rise(kind, labels, answers, learned_from[job.rows.group].to_numpy()[answered], job.training.seed)
 
 
 def _answers(job: TrainJob, prepared: Prepared, state: TrainState, rows: pd.DataFrame, device: str) -> np.ndarray:
@@ -69,14 +94,6 @@ def _answers(job: TrainJob, prepared: Prepared, state: TrainState, rows: pd.Data
     features = rows[list(job.rows.features)]
     answers = predict_rows(prepared.task, state.model, prepared.preprocessing, features, device, kind_of_rows(job.rows))
     return as_trained_for(kind_of_rows(job.rows), answers, prepared.raised, job.training.focal_gamma)
-
-
-def _few(kind: Kind, rows: pd.DataFrame, job: TrainJob, most: int) -> pd.DataFrame:
-    """About `most` of the rows, stratified by label."""
-    if len(rows) <= most:
-        return rows
-    strata = kind.strata(labels_of(job.rows, rows))
-    return rows.iloc[stage_rows(strata, most / len(rows), job.training.seed)]
 
 
 def as_trained_for(kind: Kind, answers: np.ndarray, raised: np.ndarray | None, gamma: float | None) -> np.ndarray:

@@ -23,7 +23,7 @@ def test_script_of_classes_is_trained_judged_and_exported(classes, tmp_path):
     result = classes.train(tmp_path, "full", trainer="train.py")
     assert (result.steps, result.alarm) == (result.planned_steps, None)
     assert result.metrics["val_loss"] < 0.9 * result.metrics["val_loss_of_prior"]
-    assert result.learned.network.low > 0
+    assert result.references.network.low > 0
     assert result.artifact is not None
 
 
@@ -32,7 +32,7 @@ def test_script_of_several_labels_is_trained_judged_and_exported(tmp_path):
     (labels.folder / "train.py").write_text(HAND)
     result = labels.train(tmp_path / "out", "full", trainer="train.py")
     assert result.metrics["val_loss"] < 0.9 * result.metrics["val_loss_of_prior"]
-    assert result.learned.network.low > 0
+    assert result.references.network.low > 0
     assert result.artifact is not None
 
 

@@ -129,7 +129,7 @@ def test_weights_change_the_training_and_keep_the_validation_comparable(rare_spl
     assert weighted.metrics["val_loss"] < plain.metrics["val_loss"] + 0.03
     assert weighted.metrics["val_loss"] < weighted.metrics["val_loss_of_prior"]
     assert weighted.metrics["val_auc"] > 0.7
-    assert weighted.learned.network_loss == weighted.metrics["val_loss"]
+    assert weighted.references.network_loss == weighted.metrics["val_loss"]
 
 
 def test_weights_are_calibrated_away_in_the_artifact(rare_splits, tmp_path):

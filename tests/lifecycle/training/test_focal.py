@@ -71,8 +71,8 @@ def test_focal_training_keeps_the_progressive_loss_plain_and_the_validation_comp
     assert first[0].loss == first[1].loss
     assert found.metrics["val_loss"] < plain.metrics["val_loss"] + 0.03
     assert found.metrics["val_loss"] < found.metrics["val_loss_of_prior"]
-    assert found.learned is not None
-    assert found.learned.network_loss == found.metrics["val_loss"]
+    assert found.references is not None
+    assert found.references.network_loss == found.metrics["val_loss"]
 
 
 def test_focal_training_is_calibrated_in_the_artifact(rare_splits, tmp_path):  # noqa: F811

@@ -1,4 +1,4 @@
-"""Stages of the other kinds of task: `learned` passes on healthy ones, and never on labels of other rows."""
+"""Stages of the other kinds of task: `references` passes on healthy ones, and never on labels of other rows."""
 
 import shutil
 from dataclasses import replace
@@ -38,21 +38,21 @@ def test_pilot_and_full_of_a_healthy_kind_pass(cases, tmp_path, kind):
     for stage in ("pilot", "full"):
         found = checks_of(cases[kind], tmp_path / stage, stage)
         assert {name: check.evidence for name, check in found.items() if check.stops} == {}
-        assert found["learned"].status == "pass"
+        assert found["references"].status == "pass"
         assert found["monitors"].status == "pass"
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_labels_of_other_rows_never_pass(cases, tmp_path, kind):
-    found = checks_of(shuffled(cases[kind], tmp_path / "splits"), tmp_path / "out")["learned"]
+    found = checks_of(shuffled(cases[kind], tmp_path / "splits"), tmp_path / "out")["references"]
     assert found.status == "fail"
-    assert found.fix in (fix_of("learned", "rows"), fix_of("learned", "network"))
+    assert found.fix in (fix_of("references", "rows"), fix_of("references", "network"))
 
 
 def test_shuffled_prices_that_lean_the_right_way_by_luck_never_pass(cases, tmp_path):
     price = kind_jobs.kind_case("regression", tmp_path / "price", "price").declared(training={"seed": 101})
     found = [
-        checks_of(shuffled(price, tmp_path / f"splits{seed}", seed), tmp_path / f"out{seed}")["learned"]
+        checks_of(shuffled(price, tmp_path / f"splits{seed}", seed), tmp_path / f"out{seed}")["references"]
         for seed in range(3)
     ]
     assert [check.status for check in found] == ["fail"] * 3
@@ -62,18 +62,18 @@ def test_shuffled_prices_that_lean_the_right_way_by_luck_never_pass(cases, tmp_p
 @pytest.mark.parametrize("kind", KINDS)
 def test_learning_rate_that_moves_nothing_never_passes(cases, tmp_path, kind):
     case = cases[kind].declared(training={"optimizer": {"learning_rate": 1e-9}})
-    found = checks_of(case, tmp_path)["learned"]
+    found = checks_of(case, tmp_path)["references"]
     assert found.status == "fail"
-    assert found.fix == fix_of("learned", "unmoved")
+    assert found.fix == fix_of("references", "unmoved")
 
 
 def test_numbers_that_begin_far_from_their_unit_are_told_to_begin_nearer(cases, tmp_path):
     raw = cases["regression"].changed(tmp_path / "raw", ("self.start + self.scale * found", "found"))
-    found = checks_of(raw, tmp_path / "out")["learned"]
+    found = checks_of(raw, tmp_path / "out")["references"]
     assert (found.status, found.stops) == ("insufficient", False)
-    assert found.fix == fix_of("learned", "nearer")
+    assert found.fix == fix_of("references", "nearer")
 
 
 def test_number_in_another_unit_than_the_label_fails(cases, tmp_path):
     other = cases["regression"].changed(tmp_path / "other", ("return outputs\n", "return outputs / 60\n"))
-    assert checks_of(other, tmp_path / "out")["learned"].status == "fail"
+    assert checks_of(other, tmp_path / "out")["references"].status == "fail"

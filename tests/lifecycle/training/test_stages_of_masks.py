@@ -1,5 +1,5 @@
-"""Pilots of a network of masks: `learned` passes where it sees squares, and neither without its pictures nor with the
-masks of others."""
+"""Pilots of a network of masks: `references` passes where it sees squares, and neither without its pictures nor with
+the masks of others."""
 
 from pathlib import Path
 from typing import Any
@@ -103,7 +103,7 @@ def job(files: Path, folder: Path, seen: int = 1, training: str = "training.parq
 
 
 def learned(result: TrainResult):
-    return next(check for check in training_checks("pilot", result) if check.name == "learned")
+    return next(check for check in training_checks("pilot", result) if check.name == "references")
 
 
 def test_network_that_sees_squares_passes(files, tmp_path):
@@ -126,7 +126,7 @@ def test_masks_of_other_pictures_never_pass(files, tmp_path):
     rows.to_parquet(files / "shuffled.parquet", index=False)
     found = learned(run_stage(job(files, tmp_path / "shuffled", training="shuffled.parquet")))
     assert found.status == "fail"
-    assert found.fix in (fix_of("learned", "rows"), fix_of("learned", "network"))
+    assert found.fix in (fix_of("references", "rows"), fix_of("references", "network"))
 
 
 def test_masks_that_are_read_batch_by_batch_train_the_same(files, tmp_path):

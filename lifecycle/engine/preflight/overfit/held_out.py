@@ -31,7 +31,7 @@ from trainworthy.lifecycle.engine.preflight.overfit.linear_probe import line_bas
 from trainworthy.lifecycle.engine.preflight.overfit.reference_losses import loss_uses_labels
 from trainworthy.lifecycle.engine.preflight.overfit.substituted_outputs import Outputs, linked_outputs, measuring
 from trainworthy.lifecycle.engine.preflight.subject import Subject
-from trainworthy.lifecycle.engine.training.judging.learned import PERMUTATIONS, permutations_within
+from trainworthy.lifecycle.engine.training.judging.rise import PERMUTATIONS, permutations_within
 from trainworthy.lifecycle.engine.training.state import TrainData
 from trainworthy.lifecycle.gates.check import Found
 from trainworthy.lifecycle.tasks.interval import MINIMUM_GROUPS, mean_estimate
@@ -153,7 +153,7 @@ def _not_shown(evidence: str, real: Rise, chance: float, line: Rise, rows: int) 
         return Found("not_applicable", f"{evidence}; so few rows cannot tell a weak signal from none")
     why = "a signal that is weak or hard to find, or labels that do not belong to the rows"
     # The stages train on more rows and permute in the same way.
-    return Found("insufficient", f"{evidence}: {why}", real.value, TIMES_SHUFFLED * chance, answered_by="learned")
+    return Found("insufficient", f"{evidence}: {why}", real.value, TIMES_SHUFFLED * chance, answered_by="references")
 
 
 def _after(

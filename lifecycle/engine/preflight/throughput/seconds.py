@@ -10,13 +10,14 @@ import pandas as pd
 
 from trainworthy.lifecycle.cost.checkpoint_interval import expected_checkpoints
 from trainworthy.lifecycle.engine.preflight.sample import Sample
-from trainworthy.lifecycle.engine.training.judging.learned import cross_fitted_linear
+from trainworthy.lifecycle.engine.training.judging.references import Seen, references_of
 from trainworthy.lifecycle.engine.training.validate import loss_of
 from trainworthy.lifecycle.gates.seeds import seeds_of, updates_of_stages
 from trainworthy.lifecycle.plan import monitored_rows, plan_of_counts
 from trainworthy.lifecycle.protocol.forecasts import RunTime, StepTime
 from trainworthy.lifecycle.protocol.jobs import PreflightJob
 from trainworthy.lifecycle.protocol.records import STAGES
+from trainworthy.lifecycle.protocol.results import LINEAR
 from trainworthy.lifecycle.protocol.trial import Trial
 from trainworthy.lifecycle.scoring import predict_rows
 from trainworthy.lifecycle.task import TARGET_STATE, fit_preprocessing
@@ -31,8 +32,8 @@ def run_time(
 ) -> RunTime:
     """The stages' seconds. `rows` are all of training, `start_seconds` what this process took until rows were read.
 
-    Each of a stage's trainings has a worker of its own, and scores the validation rows at its end. Pilot fits logistic
-    regression on them and on its own rows beside, full calibrates on about as many rows and exports. Left out, as
+    Each of a stage's trainings has a worker of its own, and scores the validation rows at its end. Smoke and pilot fit
+    references on them and on their own rows beside, full calibrates on about as many rows and exports. Left out, as
     small: metrics, permutations, the calibration's fit.
     """
     import pyarrow.parquet
@@ -50,7 +51,7 @@ def run_time(
         * expected_checkpoints(updates[stage] // trainings[stage], step.seconds, every, blocked, written)
         for stage in STAGES
     )
-    score_seconds, linear_seconds = _judge_seconds(job, sample)
+    score_seconds, linear_seconds, other_seconds = _judge_seconds(job, sample)
     monitored = sum(monitored_rows(plan, job.training) * trainings[stage] for stage, plan in plans.items())
     judged = pyarrow.parquet.read_metadata(job.validation_file).num_rows
     export = sum(trial.seconds for trial in trials if trial.check == "one_batch.export")
@@ -61,9 +62,12 @@ def run_time(
         evaluate_seconds=_evaluations(job, updates) * judged * _evaluate_seconds(job, sample),
         # Each training waits for its last one's write, too.
         checkpoint_seconds=checkpoints * blocked + workers * written,
-        # Pilot and full score as many of their own rows, and full those of the calibration split.
-        finish_seconds=judged * (workers + trainings["pilot"] + 2 * trainings["full"]) * score_seconds
-        + trainings["pilot"] * (judged + math.ceil(job.stages.pilot * len(rows))) * linear_seconds
+        # Each scores as many of its own rows, too, and full those of the calibration split.
+        finish_seconds=judged * (2 * workers + trainings["full"]) * score_seconds
+        + sum(
+            trainings[stage] * ((judged + math.ceil(fraction * len(rows))) * linear_seconds + other_seconds)
+            for stage, fraction in (("smoke", job.stages.smoke), ("pilot", job.stages.pilot))
+        )
         + export * trainings["full"],
         updates=sum(updates.values()),
         workers=workers,
@@ -102,10 +106,12 @@ def _prepare_seconds(job: PreflightJob, sample: Sample) -> float:
     return (time.perf_counter() - started) / len(sample.rows)
 
 
-def _judge_seconds(job: PreflightJob, sample: Sample) -> tuple[float, float]:
-    """Seconds a row of scoring with the fresh network, and of cross-fitted logistic regression, on JUDGED_ROWS."""
+def _judge_seconds(job: PreflightJob, sample: Sample) -> tuple[float, float, float]:
+    """Seconds a row of scoring with the fresh network, and of the cross-fitted linear model, on JUDGED_ROWS; and those
+    of fitting the other references, whose time hangs little on the rows."""
     rows = sample.rows.iloc[:: math.ceil(len(sample.rows) / JUDGED_ROWS)]
-    features, model = rows[list(job.rows.features)], sample.subject.model()
+    features, model, seed = rows[list(job.rows.features)], sample.subject.model(), job.training.seed
+    seen, fits = Seen(rows, rows, job.rows), references_of(kind_of_rows(job.rows))
 
     def score() -> object:
         return predict_rows(
@@ -113,9 +119,13 @@ def _judge_seconds(job: PreflightJob, sample: Sample) -> tuple[float, float]:
         )
 
     def fit() -> object:
-        return cross_fitted_linear(rows, job.rows, job.training.seed)
+        return seen.cross_fitted(fits[LINEAR], seed, len(rows))
 
-    return _second_call(score) / len(rows), _second_call(fit) / len(rows)
+    of_rows = _second_call(score) / len(rows), _second_call(fit) / len(rows)
+    began = time.perf_counter()
+    for name in fits.keys() - {LINEAR}:
+        seen.fitted(fits[name], seed)
+    return (*of_rows, time.perf_counter() - began)
 
 
 def _second_call(work: Callable[[], object]) -> float:

@@ -1,0 +1,241 @@
+"""References on equal rows in three arms, beside the network: where is a signal, and where is it lost?
+
+Size decides, not significance alone: shuffled labels reach a small significant rise as well. So the network's rise is
+held against references that are fitted on as many rows as the stage has, and answer the same validation rows.
+
+- `validation`: cross-fitted on the validation rows, each half of the groups for the other half. What they show is there
+  to be found. Fitted on the stage's rows alone a reference is fooled by whatever is wrong with these: with shuffled
+  training labels it found nothing either, and 10 of 10 such runs went on.
+- `stage`: fitted on the stage's rows. Where as many validation rows show something and these do not, they are at fault;
+  where both do and the network does not, it is the network, its recipe, or too few updates.
+- on the network's own tensors: where the raw columns tell something and these do not, to_tensors lost it.
+
+The linear model is always asked. What costs more is asked where that leaves something open (ask_references), so that a
+healthy run pays for little of it. Which arms are asked hangs on rows and answers, never on a clock.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from threadpoolctl import threadpool_limits
+
+from trainworthy.lifecycle.engine.training.judging.rise import Judge, Scored, constant_answers, halves
+from trainworthy.lifecycle.plan import stage_rows
+from trainworthy.lifecycle.protocol.jobs import Rows
+from trainworthy.lifecycle.protocol.records import Estimate
+from trainworthy.lifecycle.protocol.results import LINEAR, Arm, Inputs, References
+from trainworthy.lifecycle.tasks import Kind
+from trainworthy.lifecycle.tasks.baselines import fit_baselines
+from trainworthy.lifecycle.tasks.labels import kind_of_rows, labels_of
+
+REFITS = 5
+# Rows that a reference beside the linear one is fitted on at most. A hundred trees of 20,000 rows of 10 columns took
+# 3 CPU seconds on a loaded machine, those of 500 rows 1: more rows cost little, and the network has them as well.
+MOST_ROWS = 20_000
+# Numbers of an answer up to which trees are asked. Each has a hundred of its own: 25 CPU seconds for ten classes.
+MOST_BOOSTED = 3
+
+# Fits on rows with these features and that label, by the kind and a seed.
+Answers = Callable[[pd.DataFrame], np.ndarray]
+Fit = Callable[[pd.DataFrame, Sequence[str], str, Kind, int], Answers]
+
+
+def references_of(kind: Kind) -> dict[str, Fit]:
+    """The references of a kind, by name; the linear one comes first."""
+    numbers = math.prod(kind.answer_shape)
+    names = (name for name in kind.baselines if name != "prior" and (name == LINEAR or numbers <= MOST_BOOSTED))
+    return {name: partial(_baseline, name) for name in names}
+
+
+def _baseline(name: str, training: pd.DataFrame, features: Sequence[str], label: str, kind: Kind, seed: int) -> Answers:
+    return fit_baselines(training, features, label, (name,), seed, kind)[name]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Rows as references see them, the stage's and the validation split's, with what their columns mean."""
+
+    stage: pd.DataFrame
+    validation: pd.DataFrame
+    columns: Rows
+
+    def answers(self, fit: Fit, training: pd.DataFrame, rows: pd.DataFrame, seed: int) -> np.ndarray:
+        """Answers to `rows`, `(N, ...)`, of a fit on `training`; labels that are all alike tell nothing, and the best
+        constant is the answer."""
+        kind, features, label = kind_of_rows(self.columns), list(self.columns.features), self.columns.label
+        labels = labels_of(self.columns, training)
+        if kind.one_valued(labels):
+            return constant_answers(kind.prior(labels), len(rows))
+        # In one thread: trees of few rows spend more on threads than on themselves, most of all beside other work.
+        with threadpool_limits(1):
+            return fit(training[[*features, label]], features, label, kind, seed)(rows[features])
+
+    def cross_fitted(self, fit: Fit, seed: int, most_rows: int) -> np.ndarray:
+        """Answers to the validation rows, each half of the groups scored by a fit on the other half.
+
+        The halves take turns group by group, so that both span all of the time.
+        """
+        rows = self.validation
+        answers = np.empty((len(rows), *kind_of_rows(self.columns).answer_shape))
+        for scored in halves(rows[self.columns.group].to_numpy()):
+            some = at_most(rows[~scored], self.columns, most_rows, seed)
+            answers[scored] = self.answers(fit, some, rows.loc[scored], seed)
+        return answers
+
+    def refitted(self, fit: Fit, seed: int, most_rows: int) -> list[np.ndarray]:
+        """Answers to the validation rows of REFITS fits on at most so many of the stage's, drawn with repeats."""
+        generator = np.random.default_rng(seed)
+        size = min(len(self.stage), most_rows)
+        draws = (generator.integers(0, len(self.stage), size) for _ in range(REFITS))
+        return [self.answers(fit, self.stage.iloc[drawn], self.validation, seed) for drawn in draws]
+
+    def fitted(self, fit: Fit, seed: int, most_rows: int | None = None) -> np.ndarray:
+        """Answers to the validation rows of a fit on the stage's."""
+        some = self.stage if most_rows is None else at_most(self.stage, self.columns, most_rows, seed)
+        return self.answers(fit, some, self.validation, seed)
+
+
+def at_most(rows: pd.DataFrame, columns: Rows, most: int, seed: int) -> pd.DataFrame:
+    """About so many of the rows, stratified by label."""
+    if len(rows) <= most:
+        return rows
+    return rows.iloc[stage_rows(kind_of_rows(columns).strata(labels_of(columns, rows)), most / len(rows), seed)]
+
+
+class Asking:
+    """References asked of validation rows that the network has answered; an arm is measured once.
+
+    `most_rows` is what a fit sees at most, so that all arms have equally many. `tensors` makes the rows of the
+    network's own tensors, None where no reference can be fitted on these.
+    """
+
+    def __init__(
+        self, judge: Judge, network: np.ndarray, columns: Seen, most_rows: int, tensors: Callable[[], Seen | None]
+    ) -> None:
+        self.judge, self.columns, self.most_rows = judge, columns, most_rows
+        self.network = judge.scored(network)
+        self.references = references_of(judge.kind)
+        self.arms: list[Arm] = []
+        self._tensors = cache(tensors)
+
+    def found_there(self, name: str, inputs: Inputs = "columns") -> Arm | None:
+        """The arm of the validation rows."""
+        seen, began = self._seen(inputs), time.process_time()
+        if seen is None:
+            return None
+        answers = seen.cross_fitted(self.references[name], self.judge.seed, min(self.most_rows, MOST_ROWS))
+        scored = self.judge.scored(answers)
+        rise = self.judge.mean(scored.rises)
+        return self._kept(Arm(
+            reference=name, inputs=inputs, fitted_on="validation", rise=rise, **self._beside(scored),
+            cpu_seconds=time.process_time() - began,
+        ))  # fmt: skip
+
+    def found_in_stage(self, name: str, inputs: Inputs = "columns", *, drawn: bool, whole: bool = True) -> Arm | None:
+        """The arm of the stage's rows, its rise over several draws of them, or of them as they are.
+
+        `whole`: a fit on as many as a reference takes tells its loss.
+        """
+        seen, began, beside = self._seen(inputs), time.process_time(), {}
+        if seen is None:
+            return None
+        fit, seed, rises = self.references[name], self.judge.seed, []
+        if whole:
+            scored = self.judge.scored(seen.fitted(fit, seed, None if name == LINEAR else MOST_ROWS))
+            beside, rises = self._beside(scored), [scored.rises]
+        if drawn:
+            refits = seen.refitted(fit, seed, min(self.most_rows, MOST_ROWS))
+            rises = [self.judge.scored(answers).rises for answers in refits]
+        rise = self.judge.over_fits(rises) if drawn else self.judge.mean(rises[0])
+        return self._kept(Arm(
+            reference=name, inputs=inputs, fitted_on="stage", rise=rise, draws=len(rises), **beside,
+            cpu_seconds=time.process_time() - began,
+        ))  # fmt: skip
+
+    def _seen(self, inputs: Inputs) -> Seen | None:
+        return self.columns if inputs == "columns" else self._tensors()
+
+    def _beside(self, scored: Scored) -> dict[str, Any]:
+        behind = self.judge.mean(self.network.losses - scored.losses)
+        return {"loss": float(scored.losses.mean()), "behind": behind}
+
+    def _kept(self, arm: Arm) -> Arm:
+        """In the place of the same arm with fewer draws, whose seconds count as well."""
+        same = [one for one in self.arms if _key(one) == _key(arm)]
+        self.arms = [one for one in self.arms if one not in same]
+        arm = arm.model_copy(update={"cpu_seconds": arm.cpu_seconds + sum(one.cpu_seconds for one in same)})
+        self.arms.append(arm)
+        return arm
+
+
+def ask_references(asking: Asking, *, whole: bool, beside: bool) -> tuple[Arm, ...]:
+    """The arms that tell where a signal is lost.
+
+    The linear model is asked of both kinds of rows, and not `whole` of these alone: full has fitted on too many. The
+    others are asked of the stage's rows if the network is to be held `beside` them, and of validation rows if the
+    linear model finds nothing there. The tensors are asked if the columns tell nothing, or of the references that the
+    network is measurably behind.
+    """
+    linear = asking.found_there(LINEAR)
+    in_stage = asking.found_in_stage(LINEAR, drawn=True, whole=whole)
+    if not whole or linear is None or in_stage is None:
+        return tuple(asking.arms)
+    others = [name for name in asking.references if name != LINEAR]
+    fitted = [in_stage, *(asking.found_in_stage(name, drawn=False) for name in others if beside)]
+    found = linear.rise.low > 0 or any([_there(asking, name, "columns") for name in others])
+    if not found:
+        for name in asking.references:
+            _there(asking, name, "tensors")
+        return tuple(asking.arms)
+    for arm in fitted:
+        if arm is not None and arm.behind is not None and arm.behind.low > 0:
+            asking.found_in_stage(arm.reference, "tensors", drawn=False)
+    return tuple(asking.arms)
+
+
+def _there(asking: Asking, name: str, inputs: Inputs) -> bool:
+    """Whether validation rows show something to a reference; if so, it is asked of as many of the stage's as well.
+
+    Where these seem to show less, they are asked again in several draws: one fit may have had bad luck.
+    """
+    arm = asking.found_there(name, inputs)
+    if arm is None or arm.rise.low <= 0:
+        return False
+    known = next((one for one in asking.arms if _key(one) == (name, inputs, "stage")), None)
+    fitted = known or asking.found_in_stage(name, inputs, drawn=False)
+    if fitted is not None and fitted.draws == 1 and fitted.rise.high < arm.rise.low:
+        asking.found_in_stage(name, inputs, drawn=True)
+    return True
+
+
+def _key(arm: Arm) -> tuple[str, Inputs, str]:
+    return arm.reference, arm.inputs, arm.fitted_on
+
+
+def measure_references(
+    asking: Asking, network: np.ndarray, prior: np.ndarray, own: Estimate | None, *, whole: bool, beside: bool
+) -> References:
+    """What the `network`'s answers `(N, ...)` and the references show of the validation rows.
+
+    `prior` is the best constant answer of the training rows, and `own` what own_rise says of the network.
+    """
+    judge = asking.judge
+    kind, labels = judge.kind, judge.labels
+    return References(
+        network=judge.mean(asking.network.rises),
+        arms=ask_references(asking, whole=whole, beside=beside),
+        own=own,
+        label_entropy=judge.entropy,
+        network_loss=float(kind.row_loss(labels, network).mean()),
+        stretched_loss=float(asking.network.losses.mean()),
+        prior_loss=float(kind.row_loss(labels, constant_answers(prior, len(labels))).mean()),
+        words=kind.words,
+    )

@@ -1,0 +1,76 @@
+"""The network's own tensors as a table, so that references can be fitted on what the network sees."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from trainworthy.lifecycle.engine.training.judging.references import Seen
+from trainworthy.lifecycle.engine.training.random_state import random_kept
+from trainworthy.lifecycle.protocol.jobs import Rows
+from trainworthy.lifecycle.scoring import chunk_rows
+from trainworthy.lifecycle.task import Task
+from trainworthy.lifecycle.tasks.baselines import MOST_TREE_CATEGORIES
+
+# Columns of the table. A picture of 28 x 28 gives every seventh of its 784 numbers.
+MOST_COLUMNS = 128
+
+
+def tensor_rows(
+    task: Task, preprocessing: Mapping[str, Any], stage: pd.DataFrame, validation: pd.DataFrame, columns: Rows
+) -> Seen | None:
+    """Both as tables of what to_tensors makes of them; None where its tensors hold no number for each row."""
+    with random_kept():
+        tables = [_table(task, preprocessing, rows[list(columns.features)]) for rows in (stage, validation)]
+    names = [name for name in tables[0] if name in tables[1]]
+    if not names:
+        return None
+    codes = {name: str for name in names if _few_categories(tables[0][name].to_numpy())}
+    of_rows = {column: f"of rows: {column}" for column in dict.fromkeys((columns.label, columns.group))}
+    joined = [
+        table[names].astype(codes).join(rows[list(of_rows)].rename(columns=of_rows).reset_index(drop=True))
+        for table, rows in zip(tables, (stage, validation), strict=True)
+    ]
+    renamed = {"features": tuple(names), "label": of_rows[columns.label], "group": of_rows[columns.group]}
+    return Seen(*joined, columns.model_copy(update={**renamed, "files": (), "label_file": None}))
+
+
+def _table(task: Task, preprocessing: Mapping[str, Any], features: pd.DataFrame) -> pd.DataFrame:
+    """What to_tensors makes of the rows, some of them at a time: each of a row's numbers as a column."""
+    chunk = chunk_rows(task.to_tensors(features.iloc[:1], preprocessing))
+    parts = [
+        pd.DataFrame(flat(task.to_tensors(features.iloc[start : start + chunk], preprocessing), MOST_COLUMNS))
+        for start in range(0, len(features), chunk)
+    ]
+    return pd.concat(parts, ignore_index=True)
+
+
+def flat(inputs: Mapping[str, Tensor], most: int) -> dict[str, np.ndarray]:
+    """Numbers of the rows' tensors, each `(N,)`, by tensor and place; at most so many, evenly spread.
+
+    Floats, and integers as they are. What is no plain tensor of one part a row is left out.
+    """
+    rows = max((len(tensor) for tensor in inputs.values() if tensor.ndim), default=0)
+    plain = {
+        name: tensor.reshape(rows, -1)
+        for name, tensor in inputs.items()
+        if tensor.layout is torch.strided and not tensor.is_complex() and tensor.ndim and len(tensor) == rows
+    }
+    every = max(1, math.ceil(sum(table.shape[1] for table in plain.values()) / most))
+    found: dict[str, np.ndarray] = {}
+    for name, table in plain.items():
+        some = table[:, ::every]
+        numbers = (some.double() if some.is_floating_point() else some.long()).cpu().numpy()
+        found |= {f"{name} {place * every}": numbers[:, place] for place in range(some.shape[1])}
+    return found
+
+
+def _few_categories(values: np.ndarray) -> bool:
+    """Whether integers are codes of so few things that a model can know each."""
+    return values.dtype == np.int64 and len(np.unique(values)) <= MOST_TREE_CATEGORIES
