@@ -18,6 +18,7 @@ from trainworthy.lifecycle.gates.stage import (
     stage_checks,
     stage_loss_rise,
 )
+from trainworthy.lifecycle.gates.stage_words import fix_of
 from trainworthy.lifecycle.protocol.checks import CheckResult
 from trainworthy.lifecycle.protocol.records import Alarm, CurvePoint, Estimate
 from trainworthy.lifecycle.protocol.results import Arm, Progress, References, TrainResult
@@ -424,6 +425,89 @@ def test_references_is_judged_by_size_significance_rows_and_updates(measured, fe
 )  # fmt: skip
 def test_references_asks_how_far_the_training_lowered_its_own_loss(progress, status):
     assert references_check(references(0.05, 0.05, stage=0.05), progress, "cpu", FALLING).status == status
+
+
+def behind(share: float, inputs: str = "columns", loss: float = 0.2) -> Arm:
+    """Trees of the stage's rows that the network lies behind by a share of what is to explain, 0.5."""
+    return arm(
+        0.2, reference="gradient_boosting", fitted_on="stage", inputs=inputs, loss=loss, behind=estimate(0.5 * share)
+    )
+
+
+@pytest.mark.parametrize(
+    ("arms", "code"),
+    [
+        ((behind(0.02),), ""), ((behind(0.4),), "less"),
+        # The same trees of the network's tensors know as much, or lack most of what the network lacks.
+        ((behind(0.4), behind(0.4, "tensors", 0.21)), "less"),
+        ((behind(0.4), behind(0.0, "tensors", 0.39)), "less_inputs"),
+    ],
+)  # fmt: skip
+def test_network_that_is_measurably_worse_than_a_reference_is_warned_of_with_its_price(arms, code):
+    measured = references(0.05, 0.05, stage=0.05, arms=arms)
+    check = references_check(measured, moved(0.2), "cpu", MANY)
+    assert (check.code, check.stops) == (code, False)
+    assert (check.status, check.severity) == (("fail", "warning") if code else ("pass", "error"))
+    assert check.fix == (fix_of("references", code) if code else "")
+    assert check.observed == pytest.approx(0.4 if code else 0.05)
+    # Too few updates tell nothing of it, and neither do smoke's few rows.
+    assert references_check(measured, moved(0.2), "cpu", FALLING).status == "pass"
+    assert references_check(measured, moved(0.2), "cpu", MANY, "smoke").status == "pass"
+
+
+@pytest.mark.parametrize(("of_tensors", "code"), [(0.21, "network"), (0.39, "inputs")])
+def test_network_that_finds_nothing_is_told_where_a_reference_finds_it(of_tensors, code):
+    arms = (behind(0.4), behind(0.4, "tensors", of_tensors))
+    check = references_check(references(0.0, 0.05, stage=0.05, arms=arms), moved(0.2), "cpu", MANY)
+    assert (check.status, check.code, check.stops) == ("fail", code, True)
+
+
+@pytest.mark.parametrize(("of_stage", "code"), [(0.0, "rows"), (0.3, "network")])
+def test_trees_tell_rows_from_network_where_the_linear_model_finds_nothing(of_stage, code):
+    trees = {"reference": "gradient_boosting", "error": 0.01}
+    arms = (arm(0.3, **trees), arm(of_stage, fitted_on="stage", draws=5, **trees))
+    check = references_check(references(0.0, 0.0, stage=0.0, arms=arms), moved(0.2), "cpu", MANY)
+    assert (check.status, check.code) == ("fail", code)
+
+
+@pytest.mark.parametrize(
+    ("measured", "progress", "status"),
+    [
+        (references(0.05, 0.05, stage=0.05), moved(0.2), "pass"),
+        # Labels of other rows are told at smoke; what few rows or updates leave open is asked again.
+        (references(0.0, 0.05, stage=0.0), moved(0.2), "fail"),
+        (references(0.0, 0.05, stage=0.05), moved(0.2), "insufficient"),
+        (references(0.0, 0.0), moved(0.2), "insufficient"), (references(0.05, 0.05), moved(-0.1), "insufficient"),
+        (references(0.05, 0.05, stage=0.05), moved(1e-7), "insufficient"),
+    ],
+)  # fmt: skip
+def test_smoke_fails_of_rows_alone_before_there_are_enough_updates(measured, progress, status):
+    check = references_check(measured, progress, "cpu", FALLING, "smoke")
+    assert (check.status, check.severity) == (status, "warning" if status == "insufficient" else "error")
+
+
+def test_groups_that_would_tell_are_told():
+    check = references_check(references(0.0, 0.0, error=0.05, stage=0.0), moved(0.2), "cpu", MANY)
+    assert (check.status, check.code) == ("insufficient", "more")
+    # 14 groups know a rise to 0.1; one that counts is 2 % of 0.5.
+    assert "1,400" in check.evidence
+
+
+def test_drawn_rows_are_asked_where_the_stages_seem_to_show_less():
+    labels, groups, logits = ranked_rows()
+    sure, none = 1 / (1 + np.exp(-logits)), np.random.default_rng(1).uniform(0.3, 0.7, len(labels))
+    same, other = (measured_of(BINARY, labels, none, sure, groups, stage=stage) for stage in (sure, none))
+    assert {arm.reference for arm in same.arms} == {"linear", "gradient_boosting"}
+    assert references_check(same, moved(0.2), "cpu", MANY).code == "network"
+    assert references_check(other, moved(0.2), "cpu", MANY).code == "rows"
+
+
+def test_columns_that_tell_nothing_leave_the_question_to_the_tensors():
+    labels, groups, logits = ranked_rows()
+    sure, none = 1 / (1 + np.exp(-logits)), np.full(len(labels), 0.5)
+    measured = measured_of(BINARY, labels, none, none, groups, tensors=Answered(sure, sure))
+    assert {(arm.inputs, arm.rise.low > 0) for arm in measured.arms} == {("columns", False), ("tensors", True)}
+    assert references_check(measured, moved(0.2), "cpu", MANY).code == "network"
 
 
 def test_loss_rise_of_a_reweighted_training_is_judged_by_its_own_loss():

@@ -44,19 +44,16 @@ def tensor_rows(
 def _table(task: Task, preprocessing: Mapping[str, Any], features: pd.DataFrame) -> pd.DataFrame:
     """What to_tensors makes of the rows, some of them at a time: each of a row's numbers as a column."""
     chunk = chunk_rows(task.to_tensors(features.iloc[:1], preprocessing))
-    parts = [
-        pd.DataFrame(flat(task.to_tensors(features.iloc[start : start + chunk], preprocessing), MOST_COLUMNS))
-        for start in range(0, len(features), chunk)
-    ]
+    some = (features.iloc[start : start + chunk] for start in range(0, len(features), chunk))
+    parts = [pd.DataFrame(flat(task.to_tensors(rows, preprocessing), len(rows), MOST_COLUMNS)) for rows in some]
     return pd.concat(parts, ignore_index=True)
 
 
-def flat(inputs: Mapping[str, Tensor], most: int) -> dict[str, np.ndarray]:
-    """Numbers of the rows' tensors, each `(N,)`, by tensor and place; at most so many, evenly spread.
+def flat(inputs: Mapping[str, Tensor], rows: int, most: int) -> dict[str, np.ndarray]:
+    """Numbers of the tensors of so many rows, each `(N,)`, by tensor and place; at most about so many, evenly spread.
 
     Floats, and integers as they are. What is no plain tensor of one part a row is left out.
     """
-    rows = max((len(tensor) for tensor in inputs.values() if tensor.ndim), default=0)
     plain = {
         name: tensor.reshape(rows, -1)
         for name, tensor in inputs.items()
