@@ -69,10 +69,10 @@ def main() -> None:
     seeds = SEEDS[:1] if asked.short else SEEDS
     print("| case | stage, seed | says | code | CPU s, of references | evidence |\n|---|---|---|---|---|---|")
     healthy = [
-        _told(_run(case, stage, seed))
+        _told(run(case, stage, seed))
         for case in _named(HEALTHY, names) for stage in ("smoke", "pilot") for seed in seeds
     ]  # fmt: skip
-    planted = [_told(_run(case, "pilot", 0)) for case in _named(PLANTED, names)]
+    planted = [_told(run(case, "pilot", 0)) for case in _named(PLANTED, names)]
     if record:
         _keep(healthy, planted)
     missed = [run.case for run in planted if not run.warns and not run.stopped]
@@ -109,11 +109,11 @@ def _keep(healthy: Sequence[Ran], planted: Sequence[Ran]) -> None:
     keep("references", "healthy", len(sound), of_healthy(sound))
 
 
-def _run(case: Case, stage: str, seed: int) -> Ran:
+def run(case: Case, stage: str, seed: int) -> Ran:
     """The product's own stage and gate, on files as a snapshot has them."""
     began = time.process_time()
     with tempfile.TemporaryDirectory() as folder:
-        result = run_stage(_job(case, stage, seed, Path(folder)))
+        result = run_stage(job_of(case, stage, seed, Path(folder)))
     took = time.process_time() - began
     checks = training_checks(stage, result)
     check = next(one for one in checks if one.name == "references")
@@ -125,7 +125,7 @@ def _seconds(references: References | None) -> float:
     return 0.0 if references is None else sum(arm.cpu_seconds for arm in references.arms)
 
 
-def _job(case: Case, stage: str, seed: int, folder: Path) -> TrainJob:
+def job_of(case: Case, stage: str, seed: int, folder: Path) -> TrainJob:
     (folder / "model.py").write_text(case.source())
     table = case.rows(np.random.default_rng(seed)).reset_index(drop=True)
     table["part"] = np.arange(len(table)) * GROUPS // len(table)

@@ -36,8 +36,9 @@ ENOUGH_UPDATES = 72
 # Of the loss at the first weights: what a training that learns lowers it by. A rise counts a gain about twice.
 SMALLEST_FALL = SMALLEST_SHARE / 2
 # Of what there is to explain: how much more of it than the network a reference must explain to be told of. Measured by
-# benchmarks/references.py: healthy networks lay at 0.09 at most (rare positives, 300 rows), on flights below 0.01, but for
-# a table that suits trees alone (0.10 and 0.16); those with a planted fault that had learned something at 0.12 to 0.54.
+# benchmarks/references.py: healthy networks lay at 0.09 at most (rare positives, 300 rows), on flights below 0.01, but
+# for a table that suits trees alone (0.10 and 0.16); those with a planted fault that had learned something lay at 0.12
+# to 0.54.
 FAR_SHARE = 0.10
 # Codes of a network that has learned something, and less than a reference.
 LEARNED_LESS = frozenset({"less", "less_inputs"})

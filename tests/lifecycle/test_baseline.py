@@ -204,3 +204,15 @@ def test_check_names_a_broken_baseline_among_the_use_case_s_files(toy):
     (toy / FILE).write_text("accepted: [")
     (part,) = [part for part in check_use_case("toy") if part.name == FILE]
     assert not part.well
+
+
+@pytest.mark.parametrize("name", ["learned", "beyond_linear"])
+def test_accepted_warning_of_a_check_with_an_earlier_name_counts_for_todays(tmp_path, name):
+    entry = f"{{step: pilot, check: {name}, observed: 0.001, threshold: 0.0, reason: old, accepted_on: 2026-01-02}}"
+    (tmp_path / FILE).write_text(f"accepted:\n- {entry}\n")
+    read = read_baseline(tmp_path)
+    behind = CheckResult(name="references", status="fail", severity="warning", code="less", observed=0.3, threshold=0.1)
+    (shown,) = told_apart("pilot", (behind,), read)
+    assert shown.severity == "info"
+    lost = behind.model_copy(update={"code": "less_inputs"})
+    assert told_apart("pilot", (lost,), read) == (lost,)

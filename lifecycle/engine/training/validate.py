@@ -13,7 +13,7 @@ from trainworthy.lifecycle.engine.training.judging.references import (
     MOST_ROWS,
     Asking,
     Seen,
-    at_most,
+    limited,
     measure_references,
 )
 from trainworthy.lifecycle.engine.training.judging.rise import Judge, constant_answers, own_rise
@@ -67,7 +67,7 @@ def _asking(job: TrainJob, prepared: Prepared, rows: pd.DataFrame, labels: np.nd
     def of_tensors() -> Seen | None:
         if len(kind.answer_shape) > 1:
             return None
-        stage = at_most(seen, job.rows, MOST_ROWS, seed)
+        stage = limited(seen, job.rows, MOST_ROWS, seed)
         return tensor_rows(prepared.task, prepared.preprocessing, stage, rows, job.rows)
 
     judge = Judge(kind, labels, rows[job.rows.group].to_numpy(), seed)
@@ -79,7 +79,7 @@ def _own_rise(
 ) -> Estimate | None:
     """What the network shows of about `most` of the rows that it learned from."""
     kind = kind_of_rows(job.rows)
-    learned_from = at_most(seen, job.rows, most, job.training.seed)
+    learned_from = limited(seen, job.rows, most, job.training.seed)
     answers = _answers(job, prepared, state, learned_from, device)
     # A row without a finite answer was skipped in training: nothing was learned from it.
     answered = np.isfinite(answers).reshape(len(answers), -1).all(axis=1)

@@ -86,7 +86,7 @@ class Seen:
         rows = self.validation
         answers = np.empty((len(rows), *kind_of_rows(self.columns).answer_shape))
         for scored in halves(rows[self.columns.group].to_numpy()):
-            some = at_most(rows[~scored], self.columns, most_rows, seed)
+            some = limited(rows[~scored], self.columns, most_rows, seed)
             answers[scored] = self.answers(fit, some, rows.loc[scored], seed)
         return answers
 
@@ -99,11 +99,11 @@ class Seen:
 
     def fitted(self, fit: Fit, seed: int, most_rows: int | None = None) -> np.ndarray:
         """Answers to the validation rows of a fit on the stage's."""
-        some = self.stage if most_rows is None else at_most(self.stage, self.columns, most_rows, seed)
+        some = self.stage if most_rows is None else limited(self.stage, self.columns, most_rows, seed)
         return self.answers(fit, some, self.validation, seed)
 
 
-def at_most(rows: pd.DataFrame, columns: Rows, most: int, seed: int) -> pd.DataFrame:
+def limited(rows: pd.DataFrame, columns: Rows, most: int, seed: int) -> pd.DataFrame:
     """About so many of the rows, stratified by label."""
     if len(rows) <= most:
         return rows
