@@ -319,7 +319,7 @@ def test_layer_without_a_kernel_is_one_failure_and_what_would_run_it_is_not_trie
     spec = toy_jobs.spec_with(training={"precision": "bf16"})
     job = toy_jobs.preflight_job(splits, tmp_path, spec=spec, use_case=use_case).model_copy(update={"device": device})
     result = run_preflight(job)
-    kernels, *rest = result.trials
+    _, kernels, *rest = result.trials
     assert (kernels.check, kernels.status, kernels.observed) == ("configuration.kernels", status, "scaled")
     assert [trial.check for trial in rest if trial.status in ("fail", "error")] == []
     assert {trial.status for trial in rest if trial.family == "inputs"} <= {"pass", "not_applicable"}

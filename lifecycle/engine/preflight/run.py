@@ -77,12 +77,16 @@ def run_preflight(job: PreflightJob, began: float | None = None) -> PreflightRes
     if held.forecast is not None and not fits(held.forecast):
         fields["memory"] = forecast_memory(job, sample, rows, held.forecast)
         return _ended(job, sample, (), "not tried, since the model may not fit into memory here", fields)
-    trials = _tried(job, sample, device, (configuration.KERNELS,), sample.subject)
+    trials = _tried(job, sample, device, (start.FINITE_WEIGHTS,), sample.subject)
     if trials[0].status == "fail":
-        # Of the rows everything can be asked: what they hold does not depend on the precision.
-        trials = _for_cuda(trials, job, device)
-        trials += _tried(job, sample, device, inputs.CHECKS, in_fp32(sample.subject))
         return _ended(job, sample, trials, f"not tried, since {trials[0].evidence}", fields)
+    kernels = _tried(job, sample, device, (configuration.KERNELS,), sample.subject)
+    if kernels[0].status == "fail":
+        # Of the rows everything can be asked: what they hold does not depend on the precision.
+        trials += _for_cuda(kernels, job, device)
+        trials += _tried(job, sample, device, inputs.CHECKS, in_fp32(sample.subject))
+        return _ended(job, sample, trials, f"not tried, since {kernels[0].evidence}", fields)
+    trials += kernels
     trials += _tried(job, sample, device, one_batch.CHECKS, (job, sample))
     if any(trial.status in ("fail", "error") for trial in trials):
         # The cheap checks know the cause better: dropout in evaluation fails a prediction and an export.
@@ -134,11 +138,14 @@ def _timed(
 def run_battery(subject: Subject) -> tuple[Trial, ...]:
     """Every check that needs no more than the subject, so that a network can be tried without a use case."""
     checks, declared = (*SUBJECT_CHECKS, *overfit.CHECKS), subject.claims.not_applicable
-    first = run_checks((configuration.KERNELS,), subject, device=subject.device, not_applicable=declared)
-    if first[0].status == "fail":
-        why = f"not tried, since {first[0].evidence}"
-        return (*first, *(untried_as_declared(check, why, declared) for check in checks))
-    return (*first, *run_checks(checks, subject, device=subject.device, not_applicable=declared))
+    done: tuple[Trial, ...] = ()
+    for first in (start.FINITE_WEIGHTS, configuration.KERNELS):
+        done += run_checks((first,), subject, device=subject.device, not_applicable=declared)
+        if done[-1].status == "fail":
+            why, known = f"not tried, since {done[-1].evidence}", {trial.check for trial in done}
+            rest = (check for check in (configuration.KERNELS, *checks) if check.id not in known)
+            return (*done, *(untried_as_declared(check, why, declared) for check in rest))
+    return (*done, *run_checks(checks, subject, device=subject.device, not_applicable=declared))
 
 
 def _for_cuda(trials: tuple[Trial, ...], job: PreflightJob, device: str) -> tuple[Trial, ...]:
