@@ -24,7 +24,8 @@ SUBJECT_CHECKS: tuple[Check[Any], ...] = (
     *throughput.CHECKS,
 )  # fmt: skip
 WORKER_CHECKS: tuple[Check[Any], ...] = (
-    start.FINITE_WEIGHTS, configuration.KERNELS, *one_batch.CHECKS, *configuration.JOB_CHECKS, *SUBJECT_CHECKS, *overfit.CHECKS,
+    start.FINITE_WEIGHTS, configuration.KERNELS, *one_batch.CHECKS, *configuration.JOB_CHECKS, *SUBJECT_CHECKS,
+    *overfit.CHECKS,
 )  # fmt: skip
 # Only where a use case trains by a script of its own; they see its trial.
 TRAINER_CHECKS = trainer.CHECKS
