@@ -16,8 +16,17 @@ from trainworthy.lifecycle.protocol.trial import Trial
 Seen = TypeVar("Seen")
 # Codes of trials that looked at nothing, or whose look clears nothing.
 UNTRIED, NOT_APPLICABLE, DECLARED, CPU_ONLY = "untried", "not_applicable", "declared", "cpu_only"
+# Of a look whose own numbers a loss or network refused.
+REFUSED = "refused"
 # Of a forecast that was tried, and could not be measured.
 UNMEASURED = "unmeasured"
+
+
+class ProbeError(Exception):
+    """A loss or network refused what a check tried in the place of its own numbers; what it says is the cause.
+
+    It may be made for those alone that the network gives: so nothing is said of the use case.
+    """
 
 
 @dataclass(frozen=True)

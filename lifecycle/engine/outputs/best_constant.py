@@ -22,6 +22,7 @@ from trainworthy.lifecycle.engine.outputs.free_outputs import (
     held_links,
     link_of,
     lowest_loss,
+    probed,
 )
 from trainworthy.lifecycle.engine.outputs.pytree import is_float
 
@@ -44,7 +45,8 @@ def constant_losses(
 
     A constant may differ along each axis of an output but the first, by a sum over the axes: so it knows the shares of
     classes and no row. Auxiliary terms stay as the network gave them. With `ends`, by the place of a leaf, constants
-    stay within what the network reaches; if these alone hold them, the best one is minus infinity.
+    stay within what the network reaches; if these alone hold them, the best one is minus infinity. Raises ProbeError
+    where the loss refuses constants.
     """
     loss_fn = without_auxiliary(loss_fn, outputs, targets)
     leaves, spec = tree_flatten(outputs)
@@ -67,7 +69,7 @@ def constant_losses(
 
     start = {n: numbers for n, (_, numbers) in enumerate(free)}
     with torch.no_grad():
-        neutral = float(loss(start))
+        neutral = float(probed(loss)(start))
     # From the network's own mean as well: zeros may be a place without a gradient, as under a clamp.
     own = {
         n: _own_mean(numbers_of[at], numbers) if at in numbers_of else numbers for n, (at, numbers) in enumerate(free)

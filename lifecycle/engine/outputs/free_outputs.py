@@ -12,10 +12,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
+
+from trainworthy.lifecycle.error_causes import ran_out_of_memory
+from trainworthy.lifecycle.gates.check import ProbeError
 
 Link = Callable[[Tensor], Tensor]
 # Lowest and highest values, of each channel, without end where nothing holds them.
@@ -33,10 +37,27 @@ NEAREST = 1e-7
 NEAR_ONE = 0.02
 
 
+def probed(loss: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """The loss of numbers that no network gave. Raises ProbeError for what it raises, but for too little memory."""
+
+    def found(*given: Any) -> Tensor:
+        try:
+            return loss(*given)
+        except ProbeError:
+            raise
+        except Exception as error:
+            if ran_out_of_memory(error):
+                raise
+            raise ProbeError from error
+
+    return found
+
+
 def lowest_loss(
     start: dict[int, Tensor], mean: Callable[[dict[int, Tensor]], Tensor]
 ) -> tuple[float, dict[int, Tensor]]:
-    """The lowest finite value of `mean` that LBFGS finds from `start`, and the parameters there."""
+    """The lowest finite value of `mean` that LBFGS finds from `start`, and the parameters there. Raises ProbeError."""
+    mean = probed(mean)
     if not start:
         return float(mean(start)), start
     sizes = {name: float(value.abs().max()) if value.numel() else 0.0 for name, value in start.items()}
@@ -55,7 +76,7 @@ def lowest_loss(
         nonlocal best, at
         optimizer.zero_grad()
         given = numbers()
-        if any(bool((number.detach().abs() > ENDLESS).any()) for number in given.values()):
+        if not all(bool((number.detach().abs() <= ENDLESS).all()) for number in given.values()):
             raise _EndlessError
         value = mean(given)
         value.backward()

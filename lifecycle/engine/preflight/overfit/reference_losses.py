@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from trainworthy.lifecycle.engine.outputs.free_outputs import Ends, all_at_ends, before, held_links, lowest_loss
+from trainworthy.lifecycle.engine.outputs.free_outputs import Ends, all_at_ends, before, held_links, lowest_loss, probed
 from trainworthy.lifecycle.engine.preflight.overfit.linear_probe import line_basis
 from trainworthy.lifecycle.engine.preflight.overfit.substituted_outputs import (
     Outputs,
@@ -24,6 +24,7 @@ from trainworthy.lifecycle.engine.preflight.overfit.substituted_outputs import (
 from trainworthy.lifecycle.engine.preflight.subject import Subject
 from trainworthy.lifecycle.engine.preflight.wiring.output_range import reach
 from trainworthy.lifecycle.engine.training.state import TrainData
+from trainworthy.lifecycle.gates.check import ProbeError
 
 
 @dataclass(frozen=True)
@@ -59,18 +60,23 @@ def _moved(targets: Tensor) -> Tensor:
 def measure_yardsticks(
     subject: Subject, data: TrainData, batches: Sequence[Tensor], linked: TrainData | None = None
 ) -> Yardsticks:
-    """The three losses on the rows of the batches; of outputs that the network reaches, where others gain without end.
+    """The three losses on the rows of the batches; of outputs that the network reaches, where others gain without end
+    or are refused.
 
     What outputs keep to is judged on `linked`, where the inputs of `data` are all alike: equal outputs tell no range.
     """
     outputs = linked_outputs(subject, linked or data, batches)
     if linked:
         outputs = replace(network_outputs(subject, subject.model().eval(), data, batches), free=outputs.free)
-    free = _measured(outputs, data, batches)
-    if free.bounded:
-        return free
+    try:
+        free = _measured(outputs, data, batches)
+        if free.bounded:
+            return free
+    except ProbeError:
+        # Probabilities beside other numbers in one tensor: the loss takes what the network reaches, and no others.
+        free = None
     held = _measured(outputs, data, batches, reach(subject))
-    return held if held.bounded else free
+    return held if held.bounded or free is None else free
 
 
 def _measured(
@@ -105,6 +111,7 @@ def _lowest(
     size = outputs.rows if basis is None else basis.shape[1]
     near = {n: 0.1 * torch.randn(size, *value.shape[1:], device=value.device) for n, value in whole.items()}
 
+    @probed
     def mean(parameters: dict[int, Tensor]) -> Tensor:
         return outputs.losses(outputs.spread(basis, parameters)).mean()
 

@@ -13,7 +13,7 @@ from trainworthy.lifecycle.engine.preflight.subject import Subject, autocast
 from trainworthy.lifecycle.engine.preflight.wiring.output_range import reach
 from trainworthy.lifecycle.engine.preflight.wiring.passes import stirred
 from trainworthy.lifecycle.engine.training.rows.spread import spread_rows
-from trainworthy.lifecycle.gates.check import Found
+from trainworthy.lifecycle.gates.check import Found, ProbeError
 
 ROWS = 128
 # Floats of more values are measured.
@@ -57,12 +57,16 @@ def initial_loss(subject: Subject) -> Found:
 
 
 def _constants(subject: Subject, outputs: Any, targets: Tensor) -> ConstantLosses:
-    """Of any outputs; where these gain without end, of those that the network reaches: a clamp may hold its spread."""
-    free = constant_losses(subject.recipe.loss_fn, outputs, targets)
-    if not _endless(free):
-        return free
+    """Of any outputs; where these gain without end or are refused, of those that the network reaches: a clamp may hold
+    its spread, and a part of them may be probabilities."""
+    try:
+        free = constant_losses(subject.recipe.loss_fn, outputs, targets)
+        if not _endless(free):
+            return free
+    except ProbeError:
+        free = None
     held = constant_losses(subject.recipe.loss_fn, outputs, targets, reach(subject))
-    return free if _endless(held) else held
+    return free if free and _endless(held) else held
 
 
 def _endless(constant: ConstantLosses) -> bool:

@@ -116,8 +116,10 @@ def widened(box: Box, met: list[list[Tensor]]) -> Box:
 
 def _end(pushed: list[list[Tensor]]) -> Tensor:
     small, large = map(_highest, pushed)
-    # A value that draws back is no bound either: all distances grow with the weights, and can still be small.
-    follows = (large - small).abs() > (FOLLOWS - 1) * small.abs().clamp(min=1e-3)
+    # Held against the largest that the channel was, whichever end that is: a probability's least value may go from 0.98
+    # to 0 by the draw, while a distance's least value grows with the weights, and can still be small.
+    size = small.abs().maximum(_highest([-one for one in pushed[0]]).abs())
+    follows = large.abs() > FOLLOWS * size.clamp(min=1e-3)
     return large.maximum(small).masked_fill(follows, float("inf"))
 
 
