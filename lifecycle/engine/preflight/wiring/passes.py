@@ -29,27 +29,29 @@ FEW_ROWS = 8
 
 def few(subject: Subject, rows: int = FEW_ROWS) -> TrainData:
     """The first rows of training, as many as there are, as the network sees them in training: augmented."""
-    return _augmented(subject, torch.arange(min(rows, len(subject.training.targets)), device=subject.device))
+    rows = min(rows, len(subject.training.targets))
+    return augmented(subject, subject.training.take(torch.arange(rows, device=subject.device)))
 
 
 def spread(subject: Subject, rows: int) -> TrainData:
     """As `few`, of rows that are evenly spread: rows may be sorted by their label."""
-    return _augmented(subject, spread_rows(subject.training, rows).to(subject.device))
+    return augmented(subject, subject.training.take(spread_rows(subject.training, rows).to(subject.device)))
 
 
 def others(subject: Subject, rows: int) -> TrainData:
     """As many other rows of training, from its middle on, and so that none is in its own place."""
     total = len(subject.training.targets)
     places = torch.arange(rows, device=subject.device) + max(1, min(total // 2, total - 1))
-    return _augmented(subject, places % total)
+    return augmented(subject, subject.training.take(places % total))
 
 
-def _augmented(subject: Subject, rows: Tensor) -> TrainData:
-    data, augment = subject.training.take(rows), subject.recipe.augment
-    if augment is None:
+def augmented(subject: Subject, data: TrainData) -> TrainData:
+    """The rows as augmentation makes them, each time with the same random numbers; as they are without one."""
+    if subject.recipe.augment is None:
         return data
     with same_random_numbers():
-        return TrainData(*augment(data.inputs, data.targets, torch.Generator().manual_seed(0)), data.weights)
+        given = dict(data.inputs)
+        return TrainData(*subject.recipe.augment(given, data.targets, torch.Generator().manual_seed(0)), data.weights)
 
 
 def stirred(model: nn.Module, share: float = 0.1, seed: int = 0) -> nn.Module:

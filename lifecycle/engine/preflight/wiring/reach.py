@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from trainworthy.lifecycle.engine.outputs.pytree import flat
 from trainworthy.lifecycle.engine.preflight.battery import same_random_numbers
 from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.engine.preflight.wiring.columns import unread_columns
 from trainworthy.lifecycle.engine.preflight.wiring.passes import (
     FEW_ROWS,
     few,
@@ -151,7 +152,7 @@ def uses_inputs(subject: Subject) -> Found:
         )
     if not without:
         passed = Found("pass", f"outputs change with {', '.join(tried)}{noted}")
-        return later_values(subject, model, tried) or passed
+        return later_values(subject, model, tried) or unread_columns(subject, tried) or passed
     told = f"outputs stay the same, whatever the values of {', '.join(without)}{noted}"
     if len(without) == len(tried):
         return Found("fail", told, len(without), 0)
