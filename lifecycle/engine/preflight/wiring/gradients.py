@@ -18,6 +18,7 @@ from torch.utils._pytree import tree_leaves
 from trainworthy.lifecycle.engine.preflight.subject import Subject
 from trainworthy.lifecycle.engine.preflight.wiring.autograd_graph import leaves_of
 from trainworthy.lifecycle.engine.preflight.wiring.ema_teacher import ROWS, UPDATES, held_by, teachers, updates
+from trainworthy.lifecycle.engine.preflight.wiring.one_answer import one_answer
 from trainworthy.lifecycle.engine.preflight.wiring.passes import FEW_ROWS, few, largest, losses, stirred
 from trainworthy.lifecycle.engine.training.state import TrainState
 from trainworthy.lifecycle.gates.check import Found
@@ -53,7 +54,7 @@ def gradients(subject: Subject) -> Found:
         )
     if missing:
         told = f"{_named(missing)} {_get(missing)} no gradient, of {len(trainable)} trainable parameters"
-        return Found("fail", told, len(missing), 0)
+        return one_answer(subject) or Found("fail", told, len(missing), 0)
     seen = _unmoved(subject, trainable)
     if seen is None:
         return Found("insufficient", "loss or gradient is not finite, so that no update was made", required=True)

@@ -16,6 +16,7 @@ from trainworthy.lifecycle.engine.outputs.pytree import flat
 from trainworthy.lifecycle.engine.preflight.battery import same_random_numbers
 from trainworthy.lifecycle.engine.preflight.subject import Subject
 from trainworthy.lifecycle.engine.preflight.wiring.columns import unread_columns
+from trainworthy.lifecycle.engine.preflight.wiring.one_answer import one_answer
 from trainworthy.lifecycle.engine.preflight.wiring.passes import (
     FEW_ROWS,
     few,
@@ -60,7 +61,8 @@ def uses_labels(subject: Subject) -> Found:
     cause = (
         "the labels change the loss's value only: what they meet is detached from the network" if by_loss > 0 else ""
     )
-    return Found("fail", told, by_gradient, 0.0, cause=cause)
+    why = None if gradient.any() else one_answer(subject)
+    return why or Found("fail", told, by_gradient, 0.0, cause=cause)
 
 
 def _pull_between(subject: Subject, model: nn.Module, data: TrainData, changed: Tensor) -> bool:
@@ -155,7 +157,7 @@ def uses_inputs(subject: Subject) -> Found:
         return later_values(subject, model, tried) or unread_columns(subject, tried) or passed
     told = f"outputs stay the same, whatever the values of {', '.join(without)}{noted}"
     if len(without) == len(tried):
-        return Found("fail", told, len(without), 0)
+        return one_answer(subject) or Found("fail", told, len(without), 0)
     return Found("fail", told, len(without), 0, severity="warning", cause="this input is not used in forward")
 
 

@@ -1,0 +1,51 @@
+"""Why outputs are the same for every row: told first, since no gradient and no effect only follow from it."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from trainworthy.lifecycle.engine.preflight.start.activations import ROWS, watched
+from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.engine.preflight.wiring.passes import floats, forward, largest, spread, stirred
+from trainworthy.lifecycle.gates.check import Found
+
+CONSTANT_OUTPUTS, DEAD_UNITS = "constant_outputs", "dead_units"
+# Share of stirring and seed of the networks whose outputs must differ somewhere.
+LOOKS = ((0.1, 0), (2.0, 1), (-2.0, 1))
+
+
+def one_answer(subject: Subject) -> Found | None:
+    """One constant whatever weights and inputs are, or a rectified layer of zeros for every row; None if neither."""
+    inputs = spread(subject, ROWS).inputs
+    fresh = _outputs(subject.model(), inputs)
+    if not fresh or not all(_equal(one) for one in fresh):
+        return None
+    others = [_outputs(stirred(subject.model(), *look), inputs) for look in LOOKS]
+    if all(_equal(one) and _same(one, first) for other in others for one, first in zip(other, fresh, strict=True)):
+        told = f"the outputs are one constant, {float(fresh[0].flatten()[0]):.4g}, whatever weights and inputs are"
+        cause = "a softmax or log-softmax over a dimension of one, a sign, or an output that is overwritten"
+        fix = "give one output through a sigmoid, or two through a softmax; look at the last lines of forward"
+        return Found("fail", told, 0, cause=cause, fix=fix, code=CONSTANT_OUTPUTS)
+    name, share, rows = max(watched(subject, inputs, many=subject.batch_rows() > 1).dead, key=lambda one: one[1],
+                            default=("", 0.0, 0))  # fmt: skip
+    if share < 1 or rows < 2:
+        return None
+    told = f"all units of {name} are zero for every one of {rows} rows, so that nothing behind it depends on the inputs"
+    cause = "dead rectified units: inputs far from zero that are not scaled, or a large negative bias"
+    return Found("fail", told, share, 1.0, cause, f"scale what enters {name} to about 1 around 0", code=DEAD_UNITS)
+
+
+def _outputs(model: nn.Module, inputs: dict[str, Tensor]) -> list[Tensor]:
+    with torch.no_grad():
+        return [one for one in floats(forward(model.eval(), inputs)) if one.numel()]
+
+
+def _equal(output: Tensor) -> bool:
+    """Whether all values are the same but for rounding."""
+    first = output.flatten()[0]
+    return bool(output.isfinite().all()) and largest(output - first) <= 1e-6 * max(1.0, abs(float(first)))
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    return one.shape == other.shape and largest(one - other) <= 1e-6 * max(1.0, largest(other))
