@@ -109,10 +109,17 @@ def draw_sample(job: PreflightJob, rows: pd.DataFrame, device: str) -> Sample:
         made=made,
         activation_checkpointing=job.training.activation_checkpointing,
         compiled=job.training.compile,
+        fewest_rows=_fewest_rows(job, len(rows)),
         claims=job.claims,
         device=device,
     )
     return Sample(task, drawn, preprocessing, subject)
+
+
+def _fewest_rows(job: PreflightJob, rows: int) -> int:
+    """Rows of the smallest update of any stage; drawing rows again only adds to them."""
+    counts = (rows_of_stage(rows, job.training, job.stages, stage) for stage in ("smoke", "pilot", "full"))
+    return max(1, min(job.training.batch_size * job.training.accumulate, *counts))
 
 
 def _parts(job: PreflightJob, task: Task, held_out: TrainData) -> Callable[[nn.Module], dict[str, Stateful]]:

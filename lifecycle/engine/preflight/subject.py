@@ -54,7 +54,8 @@ class Subject:
     `scored` is None where no validation split is known, `durable` where checkpoints are copied to no second folder, and
     `made`, what making the tensors of `training` took, where that is not known.
     `activation_checkpointing` names modules as the use case does: an update recomputes them, while a look at the
-    network, which has the same values, needs no update. `compiled`: a stage compiles its updates.
+    network, which has the same values, needs no update. `compiled`: a stage compiles its updates. `fewest_rows` are
+    those of the smallest update that any stage makes, where that is known.
     """
 
     build: Callable[[], nn.Module]
@@ -74,6 +75,7 @@ class Subject:
     made: Spent | None = None
     activation_checkpointing: tuple[str, ...] = ()
     compiled: bool = False
+    fewest_rows: int | None = None
     claims: PreflightSpec = field(default_factory=PreflightSpec)
     device: str = "cpu"
 
@@ -94,6 +96,10 @@ class Subject:
     def batch_rows(self) -> int:
         """Rows of a forward pass: those of an update, divided by its accumulated parts."""
         return max(1, self.plan.batch_size // self.recipe.accumulate)
+
+    def smallest_pass(self) -> int:
+        """Rows of the smallest forward pass that training makes: of an earlier stage's, where it has fewer rows."""
+        return max(1, min(self.fewest_rows or self.plan.batch_size, self.plan.batch_size) // self.recipe.accumulate)
 
 
 def autocast(subject: Subject) -> AbstractContextManager[object]:

@@ -12,12 +12,14 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils._pytree import tree_leaves, tree_map
 
 from trainworthy.lifecycle.engine.outputs.pytree import flat, has_rows, is_float
+from trainworthy.lifecycle.engine.preflight.start.small_parts import small_parts
 from trainworthy.lifecycle.engine.preflight.start.steady import evaluating
 from trainworthy.lifecycle.engine.preflight.subject import Subject, autocast
 from trainworthy.lifecycle.engine.training.loop import backward
 from trainworthy.lifecycle.engine.training.rows.spread import spread_rows
 from trainworthy.lifecycle.engine.training.state import Recipe, TrainData
 from trainworthy.lifecycle.gates.check import Found
+from trainworthy.lifecycle.spec.preflight import PreflightSpec
 
 ROWS, PARTS = 64, 4
 # Relative, by the coarsest type of what is compared: some hundred times what rounding gave.
@@ -127,7 +129,14 @@ def _doubled(recipe: Recipe, outputs: Tensor, targets: Tensor, axis: int) -> Ten
 
 def micro_batches(subject: Subject) -> Found:
     """Gradients of a batch in parts, by the loop's own backward, against those of the whole."""
-    claims = subject.claims
+    claims, small = subject.claims, small_parts(subject)
+    if small is not None and small.severity is None:
+        return small
+    found = _by_parts(subject, claims)
+    return small if small is not None and found.status in ("pass", "not_applicable") else found
+
+
+def _by_parts(subject: Subject, claims: PreflightSpec) -> Found:
     if claims.rows == "together":
         return Found("not_applicable", "claimed rows: together: parts of a batch have other losses than the whole")
     if claims.evaluation == "stochastic":
