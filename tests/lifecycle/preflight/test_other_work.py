@@ -10,8 +10,16 @@ from benchmarks.networks import mlp
 from trainworthy.lifecycle.engine.preflight.memory import fake_step
 from trainworthy.lifecycle.engine.preflight.memory.fake_step import TraceError, trace_step
 from trainworthy.lifecycle.engine.preflight.overfit import checks as overfit
-from trainworthy.lifecycle.engine.preflight.overfit.fit import CPU_SECONDS, MOST_TIMES, fit
+from trainworthy.lifecycle.engine.preflight.overfit import fit as fitting
+from trainworthy.lifecycle.engine.preflight.overfit.fit import (
+    A_START,
+    CPU_SECONDS,
+    MOST_WORK,
+    fit,
+    updates_within,
+)
 from trainworthy.lifecycle.engine.preflight.throughput import checks as throughput
+from trainworthy.lifecycle.engine.preflight.throughput.work import Work, counted
 from trainworthy.lifecycle.protocol.forecasts import StepTime
 
 STEP = StepTime(
@@ -20,41 +28,46 @@ STEP = StepTime(
 )  # fmt: skip
 
 
-def updates_made(seconds_of_update) -> tuple[int, bool]:
-    """How many updates there were, each asked for its processor time by its number from 0, and whether they ran out."""
+def fitted(cpu=lambda: 0.0, most=100):
     subject = mlp(0, rows=100).subject()
-    asked, time = count(), [0.0]
-
-    def cpu() -> float:
-        number = next(asked)
-        # Asked at the beginning and end of each update.
-        time[0] += seconds_of_update(number // 2) if number % 2 else 0.0
-        return time[0]
-
-    done = fit(subject, subject.training, [torch.arange(32)], lambda loss, updates: updates >= 100, every=100, cpu=cpu)
-    return done.updates, done.late
+    return fit(subject, subject.training, [torch.arange(32)], lambda loss, done: done >= most, every=most, cpu=cpu)
 
 
-def test_fit_makes_as_many_updates_beside_other_work_as_alone():
-    alone = updates_made(lambda update: 0.3)
-    assert alone == (int(CPU_SECONDS / 0.3) + 1, True)
-    assert updates_made(lambda update: 0.3 if update == 5 else 0.4) == alone
-    assert updates_made(lambda update: 0.01) == (100, False)
+def test_fit_makes_as_many_updates_as_its_work_allows_whatever_they_take(monkeypatch):
+    assert (fitted().updates, fitted().ended) == (100, "")
+    monkeypatch.setattr(fitting, "updates_within", lambda work: 7 if work.flops and work.operations else 0)
+    for seconds in (1.0, 0.001):
+        found = fitted(clock_of(seconds))
+        assert (found.updates, found.ended) == (7, "work")
 
 
-def test_fit_whose_updates_are_now_quick_and_now_slow_ends_all_the_same():
-    updates, late = updates_made(lambda update: 0.001 if update == 0 else 2.0)
-    assert (updates, late) == (int(MOST_TIMES * CPU_SECONDS / 2.0) + 1, True)
+def test_work_is_counted_and_not_timed():
+    assert updates_within(Work(MOST_WORK / 100, 0)) == updates_within(Work(0.0, int(MOST_WORK / A_START / 100))) == 100
+    assert updates_within(Work(10 * MOST_WORK, 1)) == 1
+    square = torch.ones(4, 4)
+    assert counted(lambda: square @ square) == (2 * 4**3, 1)
 
 
-def test_network_whose_updates_run_out_is_not_called_unable_to_learn(monkeypatch):
+def clock_of(seconds):
+    """Processor time that each look at it moves on."""
+    looks = count()
+    return lambda: seconds * next(looks)
+
+
+def test_fit_whose_work_is_not_counted_ends_by_processor_time():
+    found = fitted(clock_of(CPU_SECONDS / 10))
+    assert (found.updates, found.ended) == (11, "processor_time")
+
+
+@pytest.mark.parametrize(("ended", "required"), [("work", True), ("processor_time", False)])
+def test_network_whose_updates_run_out_is_not_called_unable_to_learn(monkeypatch, ended, required):
     given = mlp(0, rows=400)
     frozen = replace(given, learning_rate=1e-12).subject()
     assert overfit.overfits(frozen).status == "fail"
-    short = lambda *args, **more: replace(fit(*args, **more), late=True)
+    short = lambda *args, **more: replace(fit(*args, **more), ended=ended)
     monkeypatch.setattr(overfit, "fit", short)
     found = overfit.overfits(frozen)
-    assert (found.status, found.required) == ("insufficient", True)
+    assert (found.status, found.required) == ("insufficient", required)
     assert "smaller size of the network" in found.fix
     assert overfit.overfits(given.subject()).status == "pass"
 

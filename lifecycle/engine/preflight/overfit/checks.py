@@ -15,6 +15,7 @@ from torch import Tensor
 from trainworthy.lifecycle.engine.preflight.overfit.fit import (
     BATCH_ROWS,
     CPU_SECONDS,
+    MOST_WORK,
     WARM_UP,
     Fit,
     against_itself,
@@ -94,16 +95,22 @@ def _told(found: Fit, marks: Yardsticks, target: float, rows: int) -> Found:
     if found.loss <= target:
         return Found("pass", evidence, found.loss, target)
     if marks.constant - found.loss >= BETWEEN * (marks.constant - target):
-        return Found("insufficient", f"{evidence}: it learns, but slowly", found.loss, target, required=True)
-    if found.late:
-        return _too_few(evidence, found.loss, target)
+        slowly = f"{evidence}: it learns, but slowly"
+        # Stopped by the clock, it stops nothing itself.
+        required = found.ended != "processor_time"
+        return Found("insufficient", slowly, found.loss, target, required=required)
+    if found.ended:
+        return _too_few(evidence, found, target)
     return Found("fail", evidence, found.loss, target)
 
 
-def _too_few(evidence: str, loss: float, target: float) -> Found:
-    evidence += f": an update takes so long that no more fit into {CPU_SECONDS:.0f} s of processor time"
+def _too_few(evidence: str, found: Fit, target: float) -> Found:
+    """Counted work is the same everywhere; a slower machine alone stops nothing."""
+    counted = found.ended == "work"
+    limit = f"{MOST_WORK:.0e} operations" if counted else f"{CPU_SECONDS:.0f} s of processor time on this machine"
+    evidence += f": an update is so much work that no more fit into {limit}"
     fix = "try a smaller size of the network, whose updates are quicker; or run it on the machine that shall train it"
-    return Found("insufficient", evidence, loss, target, fix=fix, required=True)
+    return Found("insufficient", evidence, found.loss, target, fix=fix, required=counted)
 
 
 def _target(marks: Yardsticks) -> float:
@@ -143,8 +150,8 @@ def _falls(subject: Subject, data: TrainData, batches: list[Tensor], before: flo
     if subject.claims.start == "trained" and found.loss <= before:
         return Found("pass", f"{evidence}; it starts trained, and is no worse", found.loss, target)
     game = by_a_game(subject, found, data.take(batches[0]), before, LEAST * way, evidence)
-    if game is None and found.late:
-        return _too_few(evidence, found.loss, target)
+    if game is None and found.ended:
+        return _too_few(evidence, found, target)
     return game or Found("fail", evidence, found.loss, target)
 
 

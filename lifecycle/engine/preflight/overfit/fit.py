@@ -14,7 +14,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +25,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from trainworthy.lifecycle.engine.outputs.directional_derivative import in_float64, slope_over_gradient
 from trainworthy.lifecycle.engine.preflight.overfit.substituted_outputs import Outputs, network_outputs
 from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.engine.preflight.throughput.work import Work, counted
 from trainworthy.lifecycle.engine.preflight.wiring.passes import losses
 from trainworthy.lifecycle.engine.training.loop import train_step
 from trainworthy.lifecycle.engine.training.monitors.game import is_game
@@ -33,11 +36,12 @@ from trainworthy.lifecycle.plan import stage_rows, step_seed
 BATCH_ROWS = 32
 # Some networks diverge at their peak rate without a start below it.
 WARM_UP = 20
-# A network of which an update takes long is judged by as many updates as fit into so much processor time, each as quick
-# as the quickest one: beside other work most take longer, and the number stays.
-CPU_SECONDS = 15.0
-# Of updates that are now quick and now slow by nature, no more than this many times as long.
-MOST_TIMES = 4
+# A network of which an update is much work is judged by as many updates as are so much work, in floating-point
+# operations: 15 s of a core of 2e10 a second, on which starting any operation takes as long as 1e5 of them. Counted, so
+# that no verdict depends on the machine.
+MOST_WORK, A_START = 3e11, 1e5
+# Work that is not torch's is not counted: then processor time ends the fit, and what it shows stops nothing.
+CPU_SECONDS = 120.0
 # Of a text so many places weigh as much as a row: 320 texts of 128 places have 10 million outputs, and the search for
 # the lowest loss of any outputs took minutes.
 PLACES_A_ROW, FEWEST_TEXTS = 32, 4
@@ -49,12 +53,15 @@ MOST_CLASSES = 64
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """A trained state, its mean loss on the rows, and how many updates it took; `late` if these were all there are."""
+    """A trained state, its mean loss on the rows, and how many updates it took.
+
+    `ended` says what ended it before it was enough: so much work, or so much processor time.
+    """
 
     state: TrainState
     loss: float
     updates: int
-    late: bool = False
+    ended: Literal["", "work", "processor_time"] = ""
 
 
 def fewer_texts(subject: Subject, most: int) -> int:
@@ -82,23 +89,31 @@ def fit(
     state, rate = subject.state(), peak_rate(subject)
     # A focal loss is least at other outputs than the plain one, by which a fit is judged.
     recipe = replace(subject.recipe, accumulate=1, focal_gamma=0.0)
-    quickest, spent, loss, state.step = float("inf"), 0.0, float("inf"), 0
+    began, most, loss, state.step = cpu(), 1, float("inf"), 0
     for done in count(1):
-        began = cpu()
         state.model.train()
         for optimizer in state.optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = rate * group["lr_scale"] * min(1.0, done / WARM_UP)
-        train_step(state, data, batches[(done - 1) % len(batches)], recipe)
+        update = partial(train_step, state, data, batches[(done - 1) % len(batches)], recipe)
+        if done == 1:
+            most = updates_within(counted(update))
+        else:
+            update()
         state.step += 1
-        took = cpu() - began
-        quickest, spent = min(quickest, took), spent + took
-        late = done * quickest > CPU_SECONDS or spent > MOST_TIMES * CPU_SECONDS
-        if done % every == 0 or late:
+        ended = "work" if done >= most else "processor_time" if cpu() - began > CPU_SECONDS else ""
+        if done % every == 0 or ended:
             loss = loss if measured is None else mean_loss(measured, state.model, data, batches)
-            if late or enough(loss, done):
-                return Fit(state, loss, done, late)
+            if enough(loss, done):
+                return Fit(state, loss, done)
+            if ended:
+                return Fit(state, loss, done, ended)
     raise AssertionError("unreachable")
+
+
+def updates_within(work: Work) -> int:
+    """How many updates of so much work each are tried, at the most."""
+    return max(1, int(MOST_WORK / max(1.0, work.flops + A_START * work.operations)))
 
 
 def peak_rate(subject: Subject) -> float:

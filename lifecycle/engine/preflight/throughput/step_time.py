@@ -13,11 +13,10 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import flop_registry
 
 from trainworthy.lifecycle.cost.meter import joules
 from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.engine.preflight.throughput.work import Work, counted
 from trainworthy.lifecycle.engine.training.checkpoints.writer import Writer
 from trainworthy.lifecycle.engine.training.loop import backward, train_step
 from trainworthy.lifecycle.engine.training.rows.loading import AHEAD, LoadedRows
@@ -34,8 +33,6 @@ from trainworthy.lifecycle.storage.metrics_file import FILE_NAME, MetricsFile
 LOGGED = 20
 # An update of several optimizers is as many of their steps, and the fewer updates are timed.
 WARM_UP, TIMED_STEPS, FEWEST_STEPS = 3, 12, 4
-# Beside views: what only allocates, or gives another shape to the same bytes.
-NO_KERNEL = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "_unsafe_view", "unsafe_split")
 
 
 def measure_step(subject: Subject) -> StepTime:
@@ -203,24 +200,14 @@ def _checkpoint_seconds(state: TrainState, durable: Path | None) -> tuple[float,
     return blocked, stored.seconds
 
 
-def _counted(subject: Subject, state: TrainState, rows: Tensor) -> tuple[float, int]:
+def _counted(subject: Subject, state: TrainState, rows: Tensor) -> Work:
     """Floating-point operations, and calls that start a kernel, of the forward and backward passes of one update."""
-
-    class Calls(TorchDispatchMode):
-        """Torch's own FlopCounterMode follows modules by hooks too, which a derivative within forward does not bear."""
-
-        count, flops = 0, 0
-
-        def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # pyright: ignore[reportIncompatibleMethodOverride]
-            self.count += not (func.is_view or func.overloadpacket.__name__ in NO_KERNEL)
-            output, of = func(*args, **(kwargs or {})), flop_registry.get(func.overloadpacket)
-            self.flops += of(*args, **(kwargs or {}), out_val=output) if of else 0
-            return output
-
     # Else each gradient is added to the one before.
     state.model.zero_grad()
     recipe, generator = subject.recipe, torch.Generator().manual_seed(subject.recipe.seed)
-    with Calls() as calls:
+
+    def passes() -> None:
         for part in rows.tensor_split(min(recipe.accumulate, len(rows))):
             backward(state.model, subject.training, part, recipe, generator, of=len(rows))
-    return float(calls.flops), calls.count
+
+    return counted(passes)
