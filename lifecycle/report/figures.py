@@ -58,7 +58,7 @@ def _rates(records: Records) -> Figure | None:
     curve, declared = [(rate, loss) for rate, loss in trial["curve"]], float(trial["observed"])
     low, high = suggested_range(curve)
     alt = f"Loss by learning rate: worth trying {low:.2g} to {high:.2g}, declared {declared:.2g}"
-    caption = "Preflight's range test, one update a point. The band is worth trying; the dashed line is declared."
+    caption = "Preflight's range test, one update a point. The band is worth trying if the dashed rate does badly."
     return _figure(pictures.rate_curve(curve, declared, (low, high)), alt, caption)
 
 
