@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -30,14 +30,19 @@ LARGE, SHORT, APART = 30.0, 0.1, 1000.0
 SAME = 0.1
 # Of a column's size: what varies by less is constant but for rounding.
 SMALLEST = 1e-6
+DROWNED = "drowned"
 MOST_VALUES = 10_000
 
 
 @dataclass(frozen=True)
 class Entering:
-    """Sizes of the columns of a tensor that meets its first weights, and how far each varies."""
+    """Sizes of the columns of a tensor that meets its first weights, and how far each varies.
+
+    `values` are the columns themselves, (columns, n).
+    """
 
     call: int
+    values: Tensor
     sizes: Tensor
     deviations: Tensor
     points: int
@@ -85,6 +90,8 @@ def scaled(subject: Subject) -> Found:
             APART,
         )
     odd = [one for one in trace.entering if one.largest > LARGE or one.length < SHORT]
+    if not odd and (drowned := _drowned(subject, trace)) is not None:
+        return drowned
     if not odd or _normalised_later(subject, trace, odd):
         normed = "; a norm behind them takes it away" if odd else ""
         return Found("pass", told + normed, largest, LARGE)
@@ -92,6 +99,27 @@ def scaled(subject: Subject) -> Found:
         return Found("fail", told, largest, LARGE)
     cause = "inputs that were divided twice, or are in too large a unit"
     return Found("fail", f"what the first outputs are made of has length {shortest:.2g}", shortest, SHORT, cause=cause)
+
+
+def _drowned(subject: Subject, trace: Trace) -> Found | None:
+    """A warning for an input whose own columns are short where others, as embeddings, enter beside them."""
+    for name in (name for name, tensor in subject.training.valued.items() if tensor.is_floating_point()):
+        other = _trace(subject, {}, rolled=name)
+        lengths = []
+        for one, moved in zip(trace.entering, other.entering, strict=False):
+            if one.values.shape != moved.values.shape:
+                break
+            own = (one.values != moved.values).any(1)
+            if bool(own.any()):
+                lengths.append((replace(one, sizes=one.sizes[own]).length, bool(own.all())))
+        if lengths and max(lengths)[0] < SHORT and not max(lengths)[1]:
+            told = f"what {name} gives the first layer has length {max(lengths)[0]:.2g} beside other inputs' columns"
+            cause = (
+                "an input that was divided twice, or is in too large a unit: the others are all that is learned from"
+            )
+            fix = f"bring the columns of {name} to a size of about 1"
+            return Found("fail", told, max(lengths)[0], SHORT, cause, fix, severity="warning", code=DROWNED)
+    return None
 
 
 def _normalised_later(subject: Subject, trace: Trace, odd: list[Entering]) -> bool:
@@ -110,11 +138,16 @@ def _same(a: Tensor, b: Tensor) -> bool:
     return a.shape == b.shape and float((a - b).norm()) <= SAME * float(b.norm())
 
 
-def _trace(subject: Subject, factors: dict[int, float]) -> Trace:
-    """A forward pass in training mode; the entering tensor of a call in `factors` is multiplied by its factor."""
+def _trace(subject: Subject, factors: dict[int, float], rolled: str = "") -> Trace:
+    """A forward pass in training mode; the entering tensor of a call in `factors` is multiplied by its factor.
+
+    An input that is `rolled` gives each row the values of the one before.
+    """
     torch.manual_seed(0)
     rows = spread_rows(subject.training, probe_rows(subject))
     inputs, targets = rows_of(subject.training, rows, subject.device)
+    if rolled:
+        inputs = {**inputs, rolled: inputs[rolled].roll(1, 0)}
     if subject.recipe.augment is not None:
         inputs, targets = subject.recipe.augment(inputs, targets, step_generator(subject, 0))
     model = subject.model().train().requires_grad_(False)
@@ -181,8 +214,8 @@ def _passed(result: Any) -> Any:
 _CHANNELS, _LAST, _ROWS_BY_WEIGHTS, _ELEMENTWISE = range(4)
 
 
-def _sizes(data: Tensor, axis: int) -> tuple[Tensor, Tensor]:
-    """Root mean square of each column, and its standard deviation.
+def _sizes(data: Tensor, axis: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The columns' values, the root mean square of each, and its standard deviation.
 
     The last 1 % of a column's values is cut, since it may be a typo; a column that is mostly zero, such as a rare
     category, has the size of its other values.
@@ -193,7 +226,7 @@ def _sizes(data: Tensor, axis: int) -> tuple[Tensor, Tensor]:
     size = columns.abs()
     kept = size.minimum(size.quantile(0.99, dim=1, keepdim=True))
     used = (kept > 0).sum(dim=1).clamp_min(1)
-    return (kept.square().sum(dim=1) / used).sqrt(), columns.std(dim=1, correction=0)
+    return columns, (kept.square().sum(dim=1) / used).sqrt(), columns.std(dim=1, correction=0)
 
 
 def _products() -> dict[Callable[..., Any], int]:
