@@ -190,6 +190,12 @@ def test_waiting_for_rows_is_told_once_it_costs_something():
     assert shown(WaitsForRows(), every=waits(0.001)) == []
 
 
+@pytest.mark.parametrize(("rows", "count"), [(32 * 50, 0), (32, 1), (16, 1)])
+def test_updates_that_take_longer_for_more_rows_are_not_told(rows, count):
+    longer = lambda seen: seen._replace(seconds=0.5, rows=rows)
+    assert len(shown(ThroughputDrop(), every=longer, onset=100)) == count
+
+
 def test_slower_updates_are_told_if_they_stay_so():
     slow = lambda seen: seen._replace(seconds=0.5)
     found = only(shown(ThroughputDrop(), every=slow, onset=100))

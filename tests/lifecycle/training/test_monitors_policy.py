@@ -8,9 +8,11 @@ import pandas as pd
 import pytest
 import torch
 import toy_jobs
+from made_signals import signals
 from pydantic import ValidationError
 
 from trainworthy.lifecycle.engine.train import run_stage
+from trainworthy.lifecycle.engine.training.monitors.curve import Plateau
 from trainworthy.lifecycle.engine.training.monitors.monitor import Finding
 from trainworthy.lifecycle.engine.training.monitors.watch import Watch
 from trainworthy.lifecycle.engine.training.state import TrainState
@@ -245,3 +247,12 @@ def test_batch_left_out_and_rate_lowered_at_the_same_update_are_both_done():
     assert not watch._act(TrainState(model, (), step=30), found)
     assert {alarm.action for alarm in watch.alarms} == {"skip_batch", "lower_rate"}
     assert watch.policy.rate_factor(31) == spec.rate_factor
+
+
+@pytest.mark.parametrize(("game", "told"), [(False, {"plateau"}), (True, set())])
+def test_loss_that_does_not_fall_is_no_plateau_in_a_game(game, told):
+    model = torch.nn.Linear(2, 1)
+    watch = Watch(model, MonitorsSpec(), (Plateau(400),), planned_steps=400, game=game)
+    for step in range(200):
+        assert watch.judge(TrainState(model, (), step=step), signals(step)._replace(loss=0.69, squared=0.5))
+    assert {alarm.monitor for alarm in watch.alarms} == told

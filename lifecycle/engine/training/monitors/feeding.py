@@ -122,14 +122,17 @@ class WaitsForRows(Base):
 
 
 class ThroughputDrop(Base):
-    """Updates take longer than they did, and go on doing so."""
+    """Updates take longer than they did, all and for each of their rows, and go on doing so.
+
+    Of a policy the rows are steps of its episodes, which get longer as it gets better.
+    """
 
     name = "throughput_drop"
-    kept: ClassVar = ("_fastest", "_in_a_row", "_slow")
+    kept: ClassVar = ("_fastest", "_fastest_row", "_in_a_row", "_slow")
 
     def __init__(self) -> None:
         super().__init__()
-        self._fastest = math.inf
+        self._fastest = self._fastest_row = math.inf
         self._in_a_row, self._slow = 0, 0.0
 
     def after_window(self, updates: Sequence[Signals]) -> Finding | None:
@@ -139,7 +142,9 @@ class ThroughputDrop(Base):
         step, seconds = updates[-1].step, [one.seconds for one in updates]
         median = sorted(seconds)[len(seconds) // 2]
         usual = self._fastest = min(self._fastest, median)
-        slower = median > SLOWER * usual
+        of_rows = sorted(one.seconds / max(1, one.rows) for one in updates)[len(updates) // 2]
+        self._fastest_row = min(self._fastest_row, of_rows)
+        slower = median > SLOWER * usual and of_rows > SLOWER * self._fastest_row
         self._in_a_row = self._in_a_row + 1 if slower else 0
         self._slow = self._slow + math.fsum(seconds) if slower else 0.0
         if self._in_a_row < SLOWED or self._slow < LEAST_SLOW:

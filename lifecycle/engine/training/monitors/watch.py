@@ -16,6 +16,7 @@ import torch
 
 from trainworthy.lifecycle.engine.training.monitors.base import Base
 from trainworthy.lifecycle.engine.training.monitors.closer_look import CloserLook, CloserLooks
+from trainworthy.lifecycle.engine.training.monitors.curve import Plateau
 from trainworthy.lifecycle.engine.training.monitors.diagnosis import context_of, diagnosed, of_alarms
 from trainworthy.lifecycle.engine.training.monitors.heartbeat import Heartbeat
 from trainworthy.lifecycle.engine.training.monitors.monitor import CurveMonitor, Finding, Monitor
@@ -143,6 +144,9 @@ class Watch:
         if len(self._window) == WINDOW:
             updates, self._window = self._window, []
             found += [finding for one in self._monitors if (finding := one.after_window(updates)) is not None]
+            if self.adversarial:
+                # A loss that does not fall is none there: its value tells no progress.
+                found = [finding for finding in found if finding.monitor != Plateau.name]
         return not found or self._act(state, found)
 
     def after_update(self, state: TrainState, update: Update) -> Alarm | None:
