@@ -1,4 +1,4 @@
-"""The diagnosis of a pilot that its own checks stopped: which part of the training is at fault."""
+"""The diagnosis of a stage that its own checks stopped: which part of the training is at fault."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from pathlib import Path
 
 from trainworthy.assets.step_run import StepRun
 from trainworthy.lifecycle.errors import WorkerError
-from trainworthy.lifecycle.gates.diagnosis import ORDER, answer, most_exchanges
+from trainworthy.lifecycle.gates.diagnosis import answer, most_exchanges, parts_in_order
 from trainworthy.lifecycle.gates.seeds import updates_of_stages
+from trainworthy.lifecycle.protocol.checks import CheckResult
 from trainworthy.lifecycle.protocol.jobs import DiagnoseJob, TrainJob
 from trainworthy.lifecycle.protocol.records import Snapshot
 from trainworthy.lifecycle.protocol.results import DiagnoseResult
@@ -17,8 +18,10 @@ from trainworthy.lifecycle.protocol.results import DiagnoseResult
 _DAY = 86_400.0
 
 
-def diagnose_pilot(run: StepRun, snapshot: Snapshot, training: TrainJob, seconds_left: float) -> DiagnoseResult | None:
-    """Parts of the pilot's training exchanged, within what the budget has; None where the worker gave no answer."""
+def diagnose_stage(
+    run: StepRun, snapshot: Snapshot, training: TrainJob, failed: CheckResult, seconds_left: float
+) -> DiagnoseResult | None:
+    """Parts of the stage's training exchanged, within what the budget has; None where the worker gave no answer."""
     spec, split = run.use_case.spec, snapshot.splits["training"]
     updates = updates_of_stages(split.rows, split.positives or 0, spec.training, spec.stages)
     out = Path(training.out) / "diagnosis"
@@ -27,8 +30,8 @@ def diagnose_pilot(run: StepRun, snapshot: Snapshot, training: TrainJob, seconds
         out=str(out),
         device=training.device,
         training=training.model_copy(update={"out": str(out), "ends_at": time.time() + min(seconds_left, _DAY)}),
-        parts=ORDER,
-        most=most_exchanges(updates["pilot"], updates["full"]),
+        parts=parts_in_order(failed),
+        most=most_exchanges(updates[training.stage], updates["full"]),
     )
     try:
         found = run.launcher.run(run.context, job)

@@ -13,7 +13,7 @@ from trainworthy.assets.announce import announce_incidents
 from trainworthy.assets.contract import judged_contract
 from trainworthy.assets.curve import stage_curve
 from trainworthy.assets.declare import gpu_pool, step_asset
-from trainworthy.assets.diagnosis import diagnose_pilot
+from trainworthy.assets.diagnosis import diagnose_stage
 from trainworthy.assets.machine import machine_followed
 from trainworthy.assets.mirror import mirrored, stage_folder
 from trainworthy.assets.step import Outcome
@@ -100,7 +100,8 @@ def train_stage(run: StepRun) -> Outcome[StageBody]:
     diagnosed = None
     if (failed := to_diagnose(stage, result, checks)) is not None:
         training = train_job(run, snapshot, training_run, stage, seed)
-        diagnosed = diagnose_pilot(run, snapshot, training, _affordable_seconds(run, spent + meter.cost(run.sku).usd))
+        left = _affordable_seconds(run, spent + meter.cost(run.sku).usd)
+        diagnosed = diagnose_stage(run, snapshot, training, failed, left)
         checks = checks if diagnosed is None else with_diagnosis(checks, failed, diagnosed.diagnosis)
     findings = StageFindings(
         training_run=training_run,

@@ -1,4 +1,4 @@
-"""What `trainworthy diagnose` needs of a run: its pilot's job, and the answer as text."""
+"""What `trainworthy diagnose` needs of a run: its pilot's job, or smoke's, and the answer as text."""
 
 from __future__ import annotations
 
@@ -8,14 +8,12 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from trainworthy.lifecycle.errors import RecordError, SettingsError, did_you_mean
-from trainworthy.lifecycle.gates.diagnosis import ORDER, answer, exchange_row
+from trainworthy.lifecycle.gates.diagnosis import ORDER, STAGES, answer, exchange_row
 from trainworthy.lifecycle.protocol.jobs import JobFile, TrainJob
 from trainworthy.lifecycle.protocol.records import Diagnosis, Exchange, Part, StageReport
 from trainworthy.lifecycle.storage.records import FileRecordStore
 from trainworthy.lifecycle.storage.state import StateFolder
 from trainworthy.resources.settings import read_settings, use_case_folders
-
-STAGE = "pilot"
 
 
 def asked_parts(names: Sequence[str] | None) -> tuple[Part, ...]:
@@ -27,14 +25,14 @@ def asked_parts(names: Sequence[str] | None) -> tuple[Part, ...]:
     return tuple(known[name] for name in names) if names else ORDER
 
 
-def pilot_of_run(asked: str) -> tuple[StageReport, TrainJob]:
+def stage_of_run(asked: str) -> tuple[StageReport, TrainJob]:
     """The pilot of a run, or of a use case's newest one, with the job that its training was asked for by.
 
-    Raises RecordError where there is none, or where its files are gone.
+    Smoke of a run that ended there. Raises RecordError where there is none, or where its files are gone.
     """
     state = StateFolder(read_settings().var)
     report = _found(FileRecordStore(state), asked)
-    path = state.folder("training", report.use_case, report.training_run, STAGE) / "job.json"
+    path = state.folder("training", report.use_case, report.training_run, report.kind) / "job.json"
     try:
         job = JobFile.model_validate_json(path.read_bytes()).job
     except (OSError, ValidationError):
@@ -43,7 +41,7 @@ def pilot_of_run(asked: str) -> tuple[StageReport, TrainJob]:
         Path(file).is_file() for file in (job.training_file, job.validation_file)
     ):
         fix = f"train again: dagster job execute -m trainworthy.pipeline.definitions -j experiment_{report.use_case}"
-        raise RecordError("the files of this run's pilot are gone", value=report.provenance.run_id, fix=fix)
+        raise RecordError(f"the files of this run's {report.kind} are gone", value=report.provenance.run_id, fix=fix)
     if job.trainer is not None:
         fix = "exchange parts in the script by hand: the page docs/how-to/diagnose.md says which, and in which order"
         raise RecordError("parts of a training script can't be exchanged from outside", value=job.trainer, fix=fix)
@@ -55,12 +53,17 @@ def _found(store: FileRecordStore, asked: str) -> StageReport:
     names = [folder.name for folder in use_case_folders(read_settings())]
     runs = [(name, run_id) for name in names for run_id in store.run_ids(name)]
     chosen = [one for one in runs if one[0] == asked] or [one for one in runs if one[1].startswith(asked)]
-    found = [record for name, run_id in chosen if isinstance(record := store.of_run(name, STAGE, run_id), StageReport)]
+    found = [
+        record
+        for name, run_id in chosen
+        for stage in reversed(STAGES)
+        if isinstance(record := store.of_run(name, stage, run_id), StageReport)
+    ]
     if asked not in names and len({run_id for _, run_id in chosen}) > 1:
         fix = "write more of it: " + ", ".join(run_id[:12] for _, run_id in chosen[:5])
         raise RecordError("several runs begin so", value=asked, fix=fix)
     if not found:
-        problem = "this run has no pilot" if chosen else "no such run or use case"
+        problem = "this run trained nothing" if chosen else "no such run or use case"
         fix = "name a use case or a run's id, as the report and Dagster show it; known use cases: " + ", ".join(names)
         raise RecordError(problem, value=asked, fix=fix)
     return found[0]
@@ -69,8 +72,8 @@ def _found(store: FileRecordStore, asked: str) -> StageReport:
 def diagnosis_text(report: StageReport, diagnosis: Diagnosis) -> str:
     """A table of the exchanges, and the answer."""
     lines = [
-        f"{report.use_case}, run {report.provenance.run_id[:8]}: the pilot again, {diagnosis.updates:,} updates on "
-        f"{diagnosis.rows:,} rows with seed {report.seed}",
+        f"{report.use_case}, run {report.provenance.run_id[:8]}: its {report.kind} again, "
+        f"{diagnosis.updates:,} updates on {diagnosis.rows:,} rows with seed {report.seed}",
         "",
         f"{'exchanged':16}{'validation loss':>16}  {'gain':24}",
         f"{'nothing':16}{diagnosis.loss:16.4g}",

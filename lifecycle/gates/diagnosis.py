@@ -12,7 +12,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from trainworthy.lifecycle.gates.learned_check import SMALLEST_SHARE
+from trainworthy.lifecycle.gates.references_check import NAME, SMALLEST_SHARE
 from trainworthy.lifecycle.protocol.checks import CheckResult, stopping
 from trainworthy.lifecycle.protocol.records import Diagnosis, Estimate, Exchange, Part
 from trainworthy.lifecycle.protocol.results import TrainResult
@@ -22,10 +22,13 @@ STANDARD_ERRORS = 2.0
 # Exchanges that a stopped stage may try, and the share of a full training's updates that they may make together.
 MOST_EXCHANGES, SHARE_OF_FULL = 3, 0.3
 # Tried in this order: one training each, but for a recipe, whose rate is found by half a training more, and the rows,
-# which take two. Inputs and rows come last, since the check's references have told of them already.
+# which take two. Inputs and rows come last, unless the check's references tell of them.
 ORDER: tuple[Part, ...] = ("loss", "recipe", "network", "regularization", "precision", "inputs", "rows")
 # What the training did, in contrast to what it cost.
-DIAGNOSED = ("finite", "monitors", "loss_rise", "learned")
+DIAGNOSED = ("finite", "monitors", "loss_rise", NAME)
+# By the code of a failed check, what is tried first.
+FIRST: Mapping[str, Part] = {"rows": "rows", "inputs": "inputs"}
+STAGES = ("smoke", "pilot")
 
 _WORDS: Mapping[str, Mapping[str, str]] = {
     entry["id"]: entry
@@ -55,18 +58,24 @@ def cause_of(exchanges: Sequence[Exchange]) -> Part | None:
 
 
 def to_diagnose(stage: str, result: TrainResult, checks: Sequence[CheckResult]) -> CheckResult | None:
-    """The check that stops the pilot for what its training did; None where nothing is to be diagnosed.
+    """The check that stops smoke or pilot for what its training did; None where nothing is to be diagnosed.
 
     Of a training script nothing can be exchanged: only it makes its updates.
     """
-    if stage != "pilot" or result.trainer is not None:
+    if stage not in STAGES or result.trainer is not None:
         return None
     return next((check for check in stopping(checks) if check.name in DIAGNOSED and check.status == "fail"), None)
 
 
-def most_exchanges(pilot_updates: int, full_updates: int) -> int:
-    """How many trainings of the pilot's size a stopped pilot may make beside its own: one at least."""
-    return max(1, min(MOST_EXCHANGES, int(SHARE_OF_FULL * full_updates / max(1, pilot_updates))))
+def parts_in_order(failed: CheckResult) -> tuple[Part, ...]:
+    """All parts, the one that the failed check's references tell of first."""
+    first = FIRST.get(failed.code)
+    return ORDER if first is None else (first, *(part for part in ORDER if part != first))
+
+
+def most_exchanges(stage_updates: int, full_updates: int) -> int:
+    """How many trainings of its size a stopped stage may make beside its own: one at least."""
+    return max(1, min(MOST_EXCHANGES, int(SHARE_OF_FULL * full_updates / max(1, stage_updates))))
 
 
 def with_diagnosis(checks: Sequence[CheckResult], failed: CheckResult, diagnosis: Diagnosis) -> tuple[CheckResult, ...]:

@@ -13,10 +13,10 @@ def add(commands: Subparsers) -> None:
     parser = commands.add_parser(
         "diagnose",
         help="which part of a training is at fault: exchange one at a time for a standard one, and train again",
-        description="Trains a run's pilot again as it was, and then with one part exchanged: precision, "
-        "regularization, loss, optimizer and schedule, network, inputs, training rows. The part whose exchange lowers "
-        "the validation loss most is named, with the figures. Runs the code of the use case as it is now. Exit code 1 "
-        "if a part is named.",
+        description="Trains a run's pilot (or smoke) again as it was, and then with one part exchanged: "
+        "loss, optimizer and schedule, network, regularization, precision, inputs, training rows. Named is the part "
+        "whose exchange lowers the validation loss most, with the figures. Runs the code of the use case as it is now. "
+        "Exit code 1 if a part is named.",
     )
     parser.add_argument("run", help="a run's id, or its beginning; or a use case, for its newest run")
     parser.add_argument("--parts", nargs="+", metavar="PART", help="only these, in this order")
@@ -29,11 +29,11 @@ def run(parsed: argparse.Namespace) -> int:
     from trainworthy.lifecycle.gates.diagnosis import MOST_EXCHANGES, ORDER
     from trainworthy.lifecycle.protocol.jobs import DiagnoseJob
     from trainworthy.lifecycle.protocol.results import DiagnoseResult
-    from trainworthy.pipeline.diagnose import asked_parts, diagnosis_text, pilot_of_run
+    from trainworthy.pipeline.diagnose import asked_parts, diagnosis_text, stage_of_run
     from trainworthy.resources.worker_process import run_worker
 
     parts = asked_parts(parsed.parts)
-    report, training = pilot_of_run(parsed.run)
+    report, training = stage_of_run(parsed.run)
     with tempfile.TemporaryDirectory() as out:
         answer = run_worker(
             DiagnoseJob(

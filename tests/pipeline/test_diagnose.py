@@ -4,7 +4,7 @@ import pytest
 
 from trainworthy.lifecycle.errors import RecordError, SettingsError
 from trainworthy.lifecycle.gates.diagnosis import ORDER
-from trainworthy.pipeline.diagnose import asked_parts, pilot_of_run
+from trainworthy.pipeline.diagnose import asked_parts, stage_of_run
 
 
 def test_parts_are_all_of_them_or_those_that_are_named_in_this_order():
@@ -19,5 +19,5 @@ def test_run_that_nobody_made_is_refused_with_the_use_cases_that_there_are(tmp_p
     monkeypatch.setenv("TRAINWORTHY_VAR", str(tmp_path))
     for asked in ("1f0c", "flight_delays"):
         with pytest.raises(RecordError) as raised:
-            pilot_of_run(asked)
+            stage_of_run(asked)
         assert "flight_delays" in raised.value.fix

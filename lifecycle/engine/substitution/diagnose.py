@@ -13,7 +13,7 @@ import numpy as np
 
 from trainworthy.lifecycle.engine.substitution.exchanges import EXCHANGES, NotExchangedError
 from trainworthy.lifecycle.engine.substitution.setup import Judged, Setup, judged_training, setup_of
-from trainworthy.lifecycle.engine.training.judging.learned import constant_answers
+from trainworthy.lifecycle.engine.training.judging.rise import constant_answers
 from trainworthy.lifecycle.gates.diagnosis import cause_of, recovers
 from trainworthy.lifecycle.progress import say
 from trainworthy.lifecycle.protocol.jobs import DiagnoseJob

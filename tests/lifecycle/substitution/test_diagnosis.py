@@ -12,7 +12,8 @@ import torch
 from trainworthy.lifecycle.engine.substitution.answer_loss import NUMBERS, answer_loss, answers_of, output_loss
 from trainworthy.lifecycle.engine.substitution.diagnose import run_diagnosis
 from trainworthy.lifecycle.engine.substitution.plain_network import PlainNetwork, described
-from trainworthy.lifecycle.gates.diagnosis import ORDER, answer, cause_of, most_exchanges, recovers
+from trainworthy.lifecycle.gates.diagnosis import ORDER, answer, cause_of, most_exchanges, parts_in_order, recovers
+from trainworthy.lifecycle.protocol.checks import CheckResult
 from trainworthy.lifecycle.protocol.jobs import DiagnoseJob
 from trainworthy.lifecycle.protocol.records import Diagnosis, Estimate, Exchange
 from trainworthy.lifecycle.spec.task import Target
@@ -178,3 +179,9 @@ def test_plain_network_takes_numbers_and_categories_of_any_shape_and_what_traini
     assert model(inputs).shape == (20, 3)
     unseen = inputs | {"codes": torch.full((20, 2), 99), "gap": torch.full((20, 1), float("inf"))}
     assert model(unseen).isfinite().all()
+
+
+def test_part_that_the_failed_checks_references_tell_of_comes_first():
+    failed = CheckResult(name="references", status="fail", code="rows")
+    assert parts_in_order(failed) == ("rows", *ORDER[:-1])
+    assert parts_in_order(failed.model_copy(update={"code": "diverged"})) == ORDER
