@@ -174,12 +174,7 @@ def backward(
 
     Returns the unweighted losses, in float32 or wider.
     """
-    inputs, targets = {name: tensor[rows] for name, tensor in data.inputs.items()}, data.targets[rows]
-    if recipe.augment is not None:
-        assert generator is not None
-        inputs, targets = recipe.augment(inputs, targets, generator)
-    with autocast(recipe.precision, rows.device.type):
-        losses = recipe.loss_fn(model(inputs), targets)
+    losses = losses_of(model, data, rows, recipe, generator)
     if losses.shape != (len(rows),):
         raise TrainingError(
             f"loss_fn must give one loss a row, shape ({len(rows)},), got {tuple(losses.shape)}",
@@ -192,10 +187,7 @@ def backward(
             code=NO_GRADIENT,
             fix="take detach(), no_grad() and numpy out of forward and loss_fn, and let parameters have requires_grad",
         )
-    if losses.element_size() < 4:
-        losses = losses.float()
-    counted = focal(losses, recipe.focal_gamma) if recipe.focal_gamma else losses
-    weighted = counted if data.weights is None else counted * data.weights[rows]
+    losses, weighted = weighed(losses, None if data.weights is None else data.weights[rows], recipe)
     mean = losses.mean()
     trained = mean if weighted is losses else weighted.mean()
     share = scale * len(rows) / of
@@ -205,6 +197,26 @@ def backward(
     # Most updates are of one part, and an operation more shows in a small network's step.
     (trained if share == 1.0 else trained * share).backward()
     return found
+
+
+def losses_of(
+    model: torch.nn.Module, data: TrainData, rows: Tensor, recipe: Recipe, generator: torch.Generator | None
+) -> Tensor:
+    """What loss_fn gives for these rows, augmented, in the recipe's precision."""
+    inputs, targets = {name: tensor[rows] for name, tensor in data.inputs.items()}, data.targets[rows]
+    if recipe.augment is not None:
+        assert generator is not None
+        inputs, targets = recipe.augment(inputs, targets, generator)
+    with autocast(recipe.precision, rows.device.type):
+        return recipe.loss_fn(model(inputs), targets)
+
+
+def weighed(losses: Tensor, weights: Tensor | None, recipe: Recipe) -> tuple[Tensor, Tensor]:
+    """The losses in float32 or wider, and what each counts for in the update: the very same if nothing is declared."""
+    if losses.element_size() < 4:
+        losses = losses.float()
+    counted = focal(losses, recipe.focal_gamma) if recipe.focal_gamma else losses
+    return losses, counted if weights is None else counted * weights
 
 
 def autocast(precision: Precision, device_type: str) -> AbstractContextManager[object]:

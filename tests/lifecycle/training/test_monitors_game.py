@@ -10,7 +10,7 @@ from torch import nn
 from benchmarks.monitored import monitored
 from benchmarks.monitors import ALL
 from benchmarks.networks import HOSTS, mlp
-from trainworthy.lifecycle.engine.outputs.directional_derivative import slope_over_gradient
+from trainworthy.lifecycle.engine.outputs.directional_derivative import slopes_of
 from trainworthy.lifecycle.engine.preflight.subject import Subject
 from trainworthy.lifecycle.engine.training.monitors import game
 from trainworthy.lifecycle.engine.training.monitors.diagnosis import Context, diagnosed
@@ -38,8 +38,13 @@ def test_networks_against_each_other_are_a_game(seed):
 )  # fmt: skip
 def test_other_losses_are_none(name, monkeypatch):
     slopes = []
-    measured = lambda model, loss: slopes.append(slope_over_gradient(model, loss)) or slopes[-1]
-    monkeypatch.setattr(game, "slope_over_gradient", measured)
+
+    def measured(model, loss):
+        found = slopes_of(model, loss)
+        slopes.append(found.along_gradient().of_gradient)
+        return found
+
+    monkeypatch.setattr(game, "slopes_of", measured)
     assert not asked(ALL[name](0))
     # It was asked, and nothing was in the way.
     assert slopes

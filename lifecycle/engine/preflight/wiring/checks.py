@@ -1,6 +1,7 @@
 """What is connected to what: rows, time, gradients, labels, inputs, outputs, modes; by gradients and changed values.
 
-The looks lie by subject in dependence.py, causal.py, gradients.py, reach.py, logits.py and modes.py.
+The looks lie by subject in dependence.py, causal.py, gradients.py, true_gradient.py, reach.py, logits.py and
+modes.py.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ from trainworthy.lifecycle.engine.preflight.wiring.modes import evaluation_chang
 from trainworthy.lifecycle.engine.preflight.wiring.padding import padding
 from trainworthy.lifecycle.engine.preflight.wiring.predictions import predictions
 from trainworthy.lifecycle.engine.preflight.wiring.reach import uses_inputs, uses_labels
+from trainworthy.lifecycle.engine.preflight.wiring.true_gradient import gradient_is_slope
 from trainworthy.lifecycle.gates.catalogue import check_of
 from trainworthy.lifecycle.gates.check import Check
 
 CHECKS: tuple[Check[Any], ...] = (
     check_of("wiring.gradients", gradients),
+    check_of("wiring.gradient_is_slope", gradient_is_slope),
     check_of("wiring.frozen", frozen),
     check_of("wiring.uses_labels", uses_labels),
     check_of("wiring.uses_inputs", uses_inputs),

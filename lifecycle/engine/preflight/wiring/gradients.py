@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
+from trainworthy.lifecycle.engine.outputs.autograd_graph import leaves_of
 from trainworthy.lifecycle.engine.preflight.subject import Subject
-from trainworthy.lifecycle.engine.preflight.wiring.autograd_graph import leaves_of
 from trainworthy.lifecycle.engine.preflight.wiring.ema_teacher import ROWS, UPDATES, held_by, teachers, updates
 from trainworthy.lifecycle.engine.preflight.wiring.one_answer import one_answer
 from trainworthy.lifecycle.engine.preflight.wiring.passes import FEW_ROWS, few, largest, losses, stirred

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
+from trainworthy.lifecycle.engine.outputs.autograd_graph import leaves_of, nearest_leaves
 from trainworthy.lifecycle.engine.outputs.free_outputs import Ends
 from trainworthy.lifecycle.engine.outputs.pytree import row_places
 from trainworthy.lifecycle.engine.preflight.subject import Subject
-from trainworthy.lifecycle.engine.preflight.wiring.autograd_graph import leaves_of, nearest_leaves
 from trainworthy.lifecycle.engine.preflight.wiring.passes import few, forward, stirred
 from trainworthy.lifecycle.engine.training.state import TrainData
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import copy
-
 import torch
 from torch import Tensor
 
-from trainworthy.lifecycle.engine.outputs.directional_derivative import extreme_slopes, in_float64, slope_over_gradient
+from trainworthy.lifecycle.engine.outputs.directional_derivative import copy_in_float64, in_float64, slopes_of
 from trainworthy.lifecycle.engine.training.random_state import random_kept
 from trainworthy.lifecycle.engine.training.rows.loading import LoadedRows
 from trainworthy.lifecycle.engine.training.rows.spread import spread_rows
@@ -34,9 +32,7 @@ def is_game(model: torch.nn.Module, data: TrainData | LoadedRows, recipe: Recipe
     device = next((parameter.device.type for parameter in model.parameters()), "cpu")
     try:
         with random_kept():
-            asked, loss_fn = copy.deepcopy(model).double().eval(), recipe.loss_fn
-            if isinstance(loss_fn, torch.nn.Module):
-                loss_fn = copy.deepcopy(loss_fn)
+            asked, loss_fn = copy_in_float64(model).eval(), copy_in_float64(recipe.loss_fn)
             some = data.take(spread_rows(data, ROWS)).to(device)
             inputs, targets = in_float64(some.inputs), in_float64(some.targets)
 
@@ -44,12 +40,12 @@ def is_game(model: torch.nn.Module, data: TrainData | LoadedRows, recipe: Recipe
                 torch.manual_seed(0)
                 return loss_fn(asked(inputs), targets).mean()
 
-            detached = abs(slope_over_gradient(asked, mean_loss) - 1) > APART
-            if not detached:
+            slopes = slopes_of(asked, mean_loss)
+            if abs(slopes.along_gradient().of_gradient - 1) <= APART:
                 return False
-            least, most = extreme_slopes(asked, mean_loss)
+            each = [slopes.along_gradient(name).of_gradient for name in slopes.some() if name in slopes.pulled]
             # Where all are turned round nothing plays against it: that is a sign that is wrong.
-            return least <= TURNED and most > 0
+            return min(each) <= TURNED and max(each) > 0
     # A model may bear neither a copy nor float64, and what is asked here is worth no training.
     except Exception:
         return False

@@ -10,7 +10,7 @@ from torch import Tensor
 
 def leaves_of(output: Tensor) -> Iterator[Tensor]:
     """The tensors at which the output's graph ends; parameters, for one."""
-    for node in _nodes(output, lambda node: False):
+    for node in nodes(output):
         leaf = getattr(node, "variable", None)
         if leaf is not None:
             yield leaf
@@ -18,7 +18,7 @@ def leaves_of(output: Tensor) -> Iterator[Tensor]:
 
 def nearest_leaves(output: Tensor) -> set[Tensor]:
     """Of each way back from the output, the leaves of the first operation that has some."""
-    return {leaf for node in _nodes(output, _leaves_of) for leaf in _leaves_of(node)}
+    return {leaf for node in nodes(output, _leaves_of) for leaf in _leaves_of(node)}
 
 
 def _leaves_of(node: Any) -> set[Tensor]:
@@ -32,7 +32,7 @@ def _leaf(node: Any) -> Any:
     return getattr(node, "variable", None)
 
 
-def _nodes(output: Tensor, ends: Callable[[Any], object]) -> Iterator[Any]:
+def nodes(output: Tensor, ends: Callable[[Any], object] = lambda node: False) -> Iterator[Any]:
     """All nodes of the output's graph once, but for what lies behind those that end a way."""
     waiting, seen = [output.grad_fn], set[Any]()
     while waiting:

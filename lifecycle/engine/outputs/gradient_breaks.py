@@ -1,0 +1,97 @@
+"""What keeps backward from being the derivative of what was computed: where a forward pass leaves autograd, and where
+somebody's own code is asked for the gradient.
+
+Without any of these autograd's gradient is the derivative by construction, up to kinks.
+"""
+
+from __future__ import annotations
+
+import sys
+import sysconfig
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import BackwardCFunction
+from torch.overrides import TorchFunctionMode
+
+from trainworthy.lifecycle.engine.outputs.autograd_graph import nodes
+
+_LEAVES = frozenset({"detach", "detach_", "numpy", "item", "tolist", "__float__", "__int__"})
+_HOOKS = frozenset({"register_hook", "register_post_accumulate_grad_hook"})
+# Torch's own operations that pass a gradient through a rounding.
+_STRAIGHT_THROUGH = ("FakeQuantize", "FusedMovingAvgObsFqHelper")
+# Places that are told.
+MOST_TOLD = 3
+
+
+class Breaks(TorchFunctionMode):
+    """Inside, notes what of torch's calls leaves the graph or changes a gradient: `told` has them in words."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._found: dict[str, None] = {}
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Iterable[type], args: Any = (), kwargs: Any = None
+    ) -> Any:
+        name = getattr(func, "__name__", "")
+        if name in _HOOKS:
+            self._found[f"a hook at {_place()}"] = None
+        elif name in _LEAVES or _is_data(func):
+            if isinstance(args[0], Tensor) and args[0].requires_grad:
+                self._found[f"{name.strip('_') if name in _LEAVES else '.data'} at {_place()}"] = None
+        elif not torch.is_grad_enabled() and any(isinstance(one, Tensor) and one.requires_grad for one in args):
+            self._found[f"no_grad at {_place()}"] = None
+        return func(*args, **(kwargs or {}))
+
+    def look(self, model: nn.Module, loss: Tensor) -> tuple[str, ...]:
+        """All of them in words, with those of the model's hooks and of the loss's graph; () if there is none."""
+        for node in nodes(loss):
+            if isinstance(node, BackwardCFunction):
+                self._found[f"an autograd.Function: {type(node).__name__.removesuffix('Backward')}"] = None
+            elif node.name().startswith(_STRAIGHT_THROUGH):
+                self._found[f"torch's {node.name().partition('Backward')[0]}"] = None
+        for name, one in model.named_parameters():
+            if one._backward_hooks or getattr(one, "_post_accumulate_grad_hooks", None):
+                self._found[f"a hook of {name}"] = None
+        return tuple(self._found)
+
+
+def in_words(found: tuple[str, ...]) -> str:
+    """The first of them."""
+    more = f" and {len(found) - MOST_TOLD} more" if len(found) > MOST_TOLD else ""
+    return ", ".join(found[:MOST_TOLD]) + more
+
+
+def _is_data(func: Callable[..., Any]) -> bool:
+    return func in (Tensor.data.__get__, Tensor.data.__set__)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+_PASSED_OVER = (str(Path(torch.__file__).parent), sysconfig.get_path("stdlib"))
+
+
+def _place() -> str:
+    """File and line of the call, of the nearest code that is neither torch's nor the standard library's."""
+    frame = sys._getframe(1)
+    while (
+        frame.f_back is not None
+        and (frame.f_code.co_filename.startswith(_PASSED_OVER) or frame.f_globals.get("__name__") == __name__)
+        and "site-packages" not in frame.f_code.co_filename.removeprefix(_PASSED_OVER[0])
+    ):
+        frame = frame.f_back
+    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+
+
+def padding_of(loss: Tensor) -> list[tuple[Tensor, int]]:
+    """Tables of which torch's embedding keeps a row out of the gradient, and that row."""
+    found = []
+    for node in nodes(loss):
+        row = getattr(node, "_saved_padding_idx", -1)
+        table = getattr(node.next_functions[0][0], "variable", None) if node.next_functions else None
+        # None is kept as -1, which reads as the largest number.
+        if table is not None and 0 <= row < len(table):
+            found.append((table, row))
+    return found
