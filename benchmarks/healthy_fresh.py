@@ -19,6 +19,8 @@ from trainworthy.lifecycle.engine.preflight.subject import Subject
 from trainworthy.lifecycle.spec.preflight import PreflightSpec
 
 Inputs = dict[str, Tensor]
+# What a person declares away of a network that holds or turns a gradient on purpose.
+SLOPE = "wiring.gradient_is_slope"
 
 
 class DeepSet(nn.Module):
@@ -112,7 +114,7 @@ class Spiking(nn.Module):
 
 
 def spiking(seed: int) -> Setup:
-    return replace(mlp(seed), network=Spiking)
+    return replace(mlp(seed), network=Spiking, claims=PreflightSpec(not_applicable={SLOPE: "straight through"}))
 
 
 class Ordered(nn.Module):
@@ -286,7 +288,9 @@ def energy(seed: int) -> Setup:
 
     return replace(
         mlp(seed), network=Energy, loss_fn=loss_fn, predict=None, learning_rate=1e-3,
-        claims=PreflightSpec(labels="unused", evaluation="stochastic"),
+        claims=PreflightSpec(
+            labels="unused", evaluation="stochastic", not_applicable={SLOPE: "its samples are held fixed"}
+        ),
         **split(({"numbers": x}, torch.zeros(len(x)))),
     )  # fmt: skip
 
@@ -347,6 +351,7 @@ def domain_adversarial(seed: int) -> Setup:
     return replace(
         mlp(seed), network=Domains, loss_fn=lambda o, t: loss(o, t).sum(1),
         predict=lambda outputs: torch.sigmoid(outputs[:, 0]),
+        claims=PreflightSpec(not_applicable={SLOPE: "the domain's gradient is turned round"}),
         **split(({"numbers": x}, torch.stack([label, domain], 1))),
     )  # fmt: skip
 

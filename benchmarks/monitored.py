@@ -6,6 +6,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -20,6 +21,7 @@ from trainworthy.lifecycle.engine.training.monitors.monitor import Monitor
 from trainworthy.lifecycle.engine.training.monitors.prior import prior_loss
 from trainworthy.lifecycle.engine.training.monitors.recorder import Recorder
 from trainworthy.lifecycle.engine.training.monitors.row_keys import NamedRows
+from trainworthy.lifecycle.engine.training.monitors.true_gradient import look_at_gradient
 from trainworthy.lifecycle.engine.training.monitors.watch import Watch
 from trainworthy.lifecycle.engine.training.state import TrainState, Update
 from trainworthy.lifecycle.engine.training.watching.clock import VALIDATION
@@ -98,6 +100,7 @@ def monitored(
         watch = _Before(
             state.model, MonitorsSpec(), [*monitors, shown], subject.plan.last_step, _recorder(subject),
             game=is_game(state.model, subject.training, subject.recipe), heartbeat=heartbeat,
+            gradient=partial(look_at_gradient, state.model, subject.training, subject.recipe),
         )  # fmt: skip
         watch.plant = before
         progressive = Progressive(subject.plan, subject.training, subject.recipe, 0, subject.held_out)

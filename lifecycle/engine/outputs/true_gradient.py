@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -73,6 +73,11 @@ class Compared:
     def turned(self) -> tuple[Off, ...]:
         """Those that are turned round."""
         return tuple(one for one in self.off if one.turned)
+
+    @property
+    def turned_by_nothing(self) -> bool:
+        """True if some are, and nothing was seen in the code that turns them: no healthy network does that."""
+        return bool(self.turned) and not self.breaks
 
 
 def compare(model: nn.Module, mean_loss: Callable[[], Tensor]) -> Compared:
@@ -152,3 +157,17 @@ def _noise(
     numbers = sum(one.numel() for one in gradients.values())
     cosine = common / (norm * other) if norm and other else 0.0
     return apart / max(norm, other) / math.sqrt(2), cosine < min(HALF, BY_CHANCE / math.sqrt(numbers))
+
+
+def shares(off: Sequence[Off], who: str = "backward gives") -> str:
+    """The worst ones in words."""
+    told = "; ".join(f"{_told(one)} for {one.name}" for one in off[:3])
+    return f"{who} {told}" + (f" and {len(off) - 3} more" if len(off) > 3 else "")
+
+
+def _told(one: Off) -> str:
+    if math.isinf(one.share):
+        return "a gradient along which the loss does not change"
+    if abs(one.share - 1) <= APART_ALONE:
+        return f"a gradient that is off by {one.apart:.0%} of its size"
+    return f"{one.share:.2f} of the slope of the loss"

@@ -27,6 +27,7 @@ from trainworthy.lifecycle.engine.training.monitors.game import is_game
 from trainworthy.lifecycle.engine.training.monitors.heartbeat import Heartbeat
 from trainworthy.lifecycle.engine.training.monitors.monitor import Finding
 from trainworthy.lifecycle.engine.training.monitors.prior import prior_loss
+from trainworthy.lifecycle.engine.training.monitors.true_gradient import look_at_gradient
 from trainworthy.lifecycle.engine.training.monitors.watch import Watch
 from trainworthy.lifecycle.engine.training.prepare import Prepared, seed_everything
 from trainworthy.lifecycle.engine.training.recipe import make_model, make_optimizers, make_recipe
@@ -168,7 +169,10 @@ def _started(job: TrainJob, prepared: Prepared, plan: Plan, device: str) -> Cour
     # Weights that the last update has spoiled are seen after it.
     batch = lambda step: tuple(plan.batch(min(step, plan.last_step - 1)).tolist())
     recorder = make_recorder(job, prepared, plan, device, batch)
-    watch = Watch(model, job.training.monitors, monitors, plan.last_step, recorder, heartbeat, game)
+    watch = Watch(
+        model, job.training.monitors, monitors, plan.last_step, recorder, heartbeat, game,
+        gradient=partial(look_at_gradient, model, prepared.data, recipe),
+    )  # fmt: skip
     state.also["monitors"] = watch
     notes = left_out + resume(job, state)
     return Course(state, progressive, watch, notes, state.step)

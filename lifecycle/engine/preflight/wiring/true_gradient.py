@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from trainworthy.lifecycle.engine.outputs.directional_derivative import copy_in_float64, in_float64, to_float64, trained
 from trainworthy.lifecycle.engine.outputs.gradient_breaks import in_words
-from trainworthy.lifecycle.engine.outputs.true_gradient import APART_ALONE, BY_CHANCE, Compared, Off, compare
+from trainworthy.lifecycle.engine.outputs.true_gradient import APART_ALONE, BY_CHANCE, Compared, Off, compare, shares
 from trainworthy.lifecycle.engine.preflight.battery import same_random_numbers
 from trainworthy.lifecycle.engine.preflight.subject import Subject
 from trainworthy.lifecycle.engine.preflight.wiring.passes import others, put_back, spread, stirred
@@ -114,13 +114,13 @@ def _backward_off(found: Compared) -> Found | None:
         told = "two backward passes behind equal forward passes have no direction in common: the gradient is noise"
         return Found("fail", told + beside, found.noise, cause=_NOISE, fix=_LESS_NOISE, code=DROWNED)
     if found.whole == "all_turned":
-        told = f"every gradient of {found.asked} points to where the loss rises: {_shares(found.turned)}{beside}"
+        told = f"every gradient of {found.asked} points to where the loss rises: {shares(found.turned)}{beside}"
         return Found("fail", told, found.turned[0].share, 1.0, cause=_WRONG_SIGN, fix=_SIGN, code=TURNED)
-    if found.turned and not found.breaks:
-        told = f"{_shares(found.turned)}, and no detach, hook or autograd.Function was seen that turns it round"
+    if found.turned_by_nothing:
+        told = f"{shares(found.turned)}, and no detach, hook or autograd.Function was seen that turns it round"
         return Found("fail", told, found.turned[0].share, 1.0, cause=_WRONG_SIGN, fix=_SIGN, code=TURNED)
     if found.off:
-        told = f"{_shares(found.off)}; {len(found.off)} of {found.asked} parameters are off{beside}"
+        told = f"{shares(found.off)}; {len(found.off)} of {found.asked} parameters are off{beside}"
         return Found("fail", told, found.off[0].share, 1.0, severity="warning", code=OFF)
     if found.noise:
         told = f"two backward passes behind equal forward passes differ by {found.noise:.0%} of the gradient{beside}"
@@ -146,7 +146,7 @@ def _update_off(subject: Subject, asked: _Asked, found: Compared) -> Found:
     off.sort(key=lambda one: -one.apart)
     if not off:
         return Found("pass", f"{passed.evidence}, and so does what the optimizer is given", found.along, 1.0)
-    told = f"between backward and update gradients change: {_shares(off, 'the optimizer is given')}"
+    told = f"between backward and update gradients change: {shares(off, 'the optimizer is given')}"
     if _drowned([(found.gradients[name], one) for name, one in gradients.items()]):
         return Found("fail", f"{told}; nothing of their direction is left", off[0].share, 1.0, cause=_NOISE,
                      fix=_LESS_NOISE, code=DROWNED)  # fmt: skip
@@ -216,17 +216,3 @@ def _drowned(pairs: list[tuple[Tensor, Tensor]]) -> bool:
     own, given = (math.sqrt(sum(float(pair[n].abs().square().sum()) for pair in pairs)) for n in (0, 1))
     numbers = sum(one.numel() for one, _ in pairs)
     return given > 0 and own > 0 and abs(common) < own * given * min(0.5, BY_CHANCE / math.sqrt(numbers))
-
-
-def _shares(off: tuple[Off, ...] | list[Off], who: str = "backward gives") -> str:
-    """The worst ones in words."""
-    told = "; ".join(f"{_told(one)} for {one.name}" for one in off[:3])
-    return f"{who} {told}" + (f" and {len(off) - 3} more" if len(off) > 3 else "")
-
-
-def _told(one: Off) -> str:
-    if math.isinf(one.share):
-        return "a gradient along which the loss does not change"
-    if abs(one.share - 1) <= APART_ALONE:
-        return f"a gradient that is off by {one.apart:.0%} of its size"
-    return f"{one.share:.2f} of the slope of the loss"

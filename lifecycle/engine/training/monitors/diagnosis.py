@@ -67,6 +67,7 @@ RULES: tuple[Rule, ...] = (
     _rule("optimizer_makes_it", lambda told: told.any("non_finite_parameter") and not told.any("non_finite_loss")),
     _rule("value_not_defined", lambda told: told.any(*NOT_FINITE)),
     # ---- it does not learn ----
+    _rule("gradient_is_no_slope", lambda told: told.context.gradient_wrong),
     _rule(
         "learning_rate_too_high",
         lambda told: (

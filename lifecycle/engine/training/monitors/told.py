@@ -21,7 +21,7 @@ class Context:
     `update_ratio` is the newest change of all weights over their norm, `bad_inputs` whether rows of the batch hold
     values that are not finite, `rate_jumped` whether the schedule made the rate JUMP times what it was from one update
     to the next, and beyond all before, at most LATELY updates before. `game` is True of a loss whose value tells no
-    progress.
+    progress. `gradient_wrong` is True where backward was found to give what no healthy training has (true_gradient.py).
     """
 
     learning_rate: float = 0.0
@@ -31,6 +31,7 @@ class Context:
     bad_inputs: bool | None = None
     rate_jumped: bool = False
     game: bool = False
+    gradient_wrong: bool = False
 
 
 @dataclass(frozen=True)

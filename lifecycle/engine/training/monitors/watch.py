@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -31,14 +32,18 @@ from trainworthy.lifecycle.engine.training.monitors.policy import Policy, hardes
 from trainworthy.lifecycle.engine.training.monitors.recorder import KEPT_SIGNALS, Recorder
 from trainworthy.lifecycle.engine.training.monitors.spikes import Spikes
 from trainworthy.lifecycle.engine.training.monitors.trends import Trends
+from trainworthy.lifecycle.engine.training.monitors.true_gradient import NOTHING, GradientLook
 from trainworthy.lifecycle.engine.training.monitors.updates import update_ratio
 from trainworthy.lifecycle.engine.training.state import Recipe, TrainState, Update
+from trainworthy.lifecycle.gates.monitor_words import cause_of
 from trainworthy.lifecycle.protocol.records import Alarm, CurvePoint
 from trainworthy.lifecycle.protocol.signals import SAMPLE_EVERY, WINDOW, Sample, Signals
 from trainworthy.lifecycle.spec.training import MonitorsSpec
 
 # The newest closer looks, for who records what led to an alarm.
 KEPT_SAMPLES = 5
+# What a gradient that is no slope may bring about.
+GRADIENT_EXPLAINS = cause_of("gradient_is_no_slope").explains
 # The same finding again within so many updates is the same alarm, and so is what comes after MOST_OF_ONE of a monitor.
 SAME_ALARM, MOST_OF_ONE = 50, 8
 
@@ -49,7 +54,8 @@ class Watch:
     `recorder` keeps the updates and is told of every new alarm. `ended` is the alarm that ends the training here;
     `back_before` the update before which it has to go on then, None if the weights are good as they are. `game` is True
     of a loss whose value tells no progress (game.py). `looks` are the closer looks at the model, and `follows` says
-    what becomes of weights that are not finite.
+    what becomes of weights that are not finite. `gradient` looks whether backward gives the slope of
+    the loss: it is asked once, at the first critical alarm that this may explain.
 
     Whoever makes updates and cannot ask before they are applied calls `judge` and `sampled` alone.
     """
@@ -65,6 +71,7 @@ class Watch:
         game: bool = False,
         looks: CloserLooks | None = None,
         follows: str = COME_BACK,
+        gradient: Callable[[], GradientLook] | None = None,
     ) -> None:
         self._looks = looks or CloserLooks(model)
         self.parameters = tuple(name for name, _ in model.named_parameters())
@@ -90,6 +97,8 @@ class Watch:
         # Of this model alone, where several are trained by turns.
         self._rates: deque[float] = deque(maxlen=KEPT_SIGNALS)
         self._recipe: Recipe | None = None
+        self._gradient = gradient
+        self._gradient_found: GradientLook | None = None
         # Of the newest sample before a resume.
         self._update_ratio: float | None = None
 
@@ -213,6 +222,7 @@ class Watch:
             "update_ratio": self._ratio(),
             "window": self._window,
             "game": self._spikes.game,
+            "gradient": self._gradient_found,
             "alarms": [alarm.model_dump(mode="json") for alarm in self.alarms],
             "monitors": {monitor.name: monitor.state_dict() for monitor in self._monitors},
         }
@@ -225,6 +235,7 @@ class Watch:
         self._update_ratio = held.get("update_ratio")
         self._window = [Signals(*one) for one in held.get("window", ())]
         self._spikes.game = held.get("game", self._spikes.game)
+        self._gradient_found = GradientLook(*held["gradient"]) if held.get("gradient") else None
         self.alarms = [Alarm(**alarm) for alarm in held["alarms"]]
         for monitor in self._monitors:
             if monitor.name in held["monitors"]:
@@ -277,9 +288,12 @@ class Watch:
                 self.alarms[same[-1]] = again
                 return again
         rows, rates = self.recorder.rows(state.step, state.row_losses), list(self._rates) or [self._rate]
+        look = self._gradient_look(finding)
         context = context_of(self._recipe, state.step, rates, self._ratio(), rows.not_finite, self._spikes.game)
+        context = replace(context, gradient_wrong=look.wrong)
         found = diagnosed(finding, [*of_alarms(self.alarms), *together], context)
         evidence = f"{finding.evidence}; seen beside it: {found.beside}" if found.beside else finding.evidence
+        evidence += f"; {look.told}" if look.told else ""
         alarm = Alarm(
             step=finding.step, onset=finding.onset, last_step=finding.step, monitor=finding.monitor,
             severity=finding.severity, rule=found.rule, symptom=finding.symptom, cause=found.cause, fix=found.fix,
@@ -289,6 +303,14 @@ class Watch:
         )  # fmt: skip
         self.alarms.append(self.recorder.record(alarm, self.samples, self.parameters, self.policy.state_dict()))
         return self.alarms[-1]
+
+    def _gradient_look(self, finding: Finding) -> GradientLook:
+        """What is known of the gradient where it may be the cause; it is asked at the first critical finding."""
+        if finding.monitor not in GRADIENT_EXPLAINS:
+            return NOTHING
+        if self._gradient_found is None and self._gradient is not None and finding.severity == "critical":
+            self._gradient_found = self._gradient()
+        return self._gradient_found or NOTHING
 
     def _ratio(self) -> float | None:
         return update_ratio(self.samples[-1]) if self.samples else self._update_ratio

@@ -1,0 +1,108 @@
+"""At a critical alarm the gradient of the weights as they are is held against the slope of the loss."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from benchmarks.healthy_gradients import HEALTHY_GRADIENTS
+from benchmarks.networks import mlp
+from benchmarks.planted_gradients import PLANTED_GRADIENTS
+from trainworthy.lifecycle.engine.training.monitors.base import Base
+from trainworthy.lifecycle.engine.training.monitors.diagnosis import Context, diagnosed
+from trainworthy.lifecycle.engine.training.monitors.monitor import Finding
+from trainworthy.lifecycle.engine.training.monitors.true_gradient import NOTHING, GradientLook, look_at_gradient
+from trainworthy.lifecycle.engine.training.monitors.watch import Watch
+from trainworthy.lifecycle.engine.training.state import TrainState
+from trainworthy.lifecycle.protocol.signals import Signals
+from trainworthy.lifecycle.spec.training import MonitorsSpec
+
+
+def looked(setup) -> GradientLook:
+    subject = setup.subject()
+    return look_at_gradient(subject.model(), subject.training, subject.recipe)
+
+
+def test_what_is_found_is_wrong_a_deviation_or_nothing():
+    assert looked(PLANTED_GRADIENTS["every_sign"][0](0)).wrong
+    factor = looked(PLANTED_GRADIENTS["wrong_factor"][0](0))
+    assert not factor.wrong
+    assert "0.50" in factor.told
+    assert looked(HEALTHY_GRADIENTS["batch_norm"](0)) == NOTHING
+    assert not looked(HEALTHY_GRADIENTS["twins"](0)).wrong
+
+
+def test_model_is_left_alone_and_one_that_bears_no_copy_tells_nothing():
+    class Kept(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers, self.last = nn.Sequential(nn.Linear(12, 1), nn.BatchNorm1d(1)), None
+
+        def forward(self, inputs):
+            self.last = self.layers(inputs["numbers"]).squeeze(1)
+            return self.last
+
+    subject = replace(mlp(0), network=Kept).subject()
+    model, drawn = subject.model(), torch.get_rng_state()
+    before = {name: one.clone() for name, one in model.state_dict().items()}
+    assert look_at_gradient(model, subject.training, subject.recipe) == NOTHING
+    model(subject.training.take(torch.arange(4)).inputs)
+    before |= {name: one.clone() for name, one in model.state_dict().items() if "running" in name or "num" in name}
+    assert look_at_gradient(model, subject.training, subject.recipe) == NOTHING
+    assert all(torch.equal(one, before[name]) for name, one in model.state_dict().items())
+    assert torch.equal(drawn, torch.get_rng_state())
+
+
+class Finds(Base):
+    """A finding at each update, by turns milder."""
+
+    def __init__(self, monitor: str, severities: tuple[str, ...]) -> None:
+        super().__init__()
+        self.name, self.severities = monitor, severities
+
+    def after_backward(self, update: Signals) -> Finding | None:
+        severity = self.severities[update.step // 60]
+        if update.step % 60:
+            return None
+        return Finding(self.name, severity, update.step, update.step, "symptom", "evidence", ())  # pyright: ignore
+
+
+def watched(monitor: str, severities: tuple[str, ...], look: GradientLook):
+    model, asked = nn.Linear(2, 1), []
+    watch = Watch(
+        model, MonitorsSpec(), [Finds(monitor, severities)], 1000, gradient=lambda: asked.append(1) or look
+    )  # fmt: skip
+    state = TrainState(model, ())
+    for state.step in range(60 * len(severities)):
+        watch.judge(state, Signals(state.step, 1.0, 1.0, 32, 0.1, 1.0, [1.0, 1.0], 0.01, 0.0))
+    return watch, len(asked)
+
+
+def test_it_is_asked_once_and_joins_evidence_and_cause():
+    watch, asked = watched("plateau", ("warning", "critical", "critical"), GradientLook("is -1.00 of it", True))
+    mild, *hard = watch.alarms
+    assert asked == 1
+    assert "-1.00" not in mild.evidence
+    assert {one.rule for one in hard} == {"gradient_is_no_slope"}
+    assert all("-1.00" in one.evidence for one in hard)
+    again = Watch(nn.Linear(2, 1), MonitorsSpec(), [], 1000)
+    again.load_state_dict(watch.state_dict())
+    assert again.state_dict()["json"].count("-1.00 of it") == watch.state_dict()["json"].count("-1.00 of it") > 0
+
+
+@pytest.mark.parametrize(("monitor", "severity"), [("data_wait", "critical"), ("plateau", "warning")])
+def test_it_is_not_asked_of_what_it_cannot_explain_or_of_warnings(monitor, severity):
+    assert watched(monitor, (severity,), GradientLook("x", True))[1] == 0
+
+
+def test_deviation_that_may_be_meant_is_evidence_and_no_cause():
+    watch, _ = watched("loss_spike", ("critical",), GradientLook("0.50 of it", False))
+    assert "0.50 of it" in watch.alarms[0].evidence
+    assert watch.alarms[0].rule != "gradient_is_no_slope"
+
+
+def test_rule_names_the_cause():
+    found = Finding("rise_above_best", "critical", 90, 90, "symptom", "evidence")
+    assert diagnosed(found, context=Context(gradient_wrong=True)).rule == "gradient_is_no_slope"
+    assert diagnosed(found, context=Context()).rule != "gradient_is_no_slope"
