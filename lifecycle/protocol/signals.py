@@ -65,7 +65,8 @@ class Sample:
 
     `left_out` names trainable parameters, as the model is now, that no optimizer has. `content` is a fingerprint of the
     rows' inputs, whatever their order. `replicas` are each process' checksums of its parameters, () where there is one
-    process. `gpu_busy` is the share of time in which the GPU worked, None where that is not known.
+    process. `gpu_busy` is the share of time in which the GPU worked, None where that is not known. `evaluates`: the
+    model was called with gradients in evaluation mode, and not in training mode.
     """
 
     step: int
@@ -82,3 +83,4 @@ class Sample:
     content: int | None = None
     replicas: tuple[tuple[int, ...], ...] = ()
     gpu_busy: float | None = None
+    evaluates: bool = False

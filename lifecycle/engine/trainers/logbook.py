@@ -17,6 +17,7 @@ from trainworthy.lifecycle.engine.trainers.ended import WORDS, TrainingEndedErro
 from trainworthy.lifecycle.engine.trainers.gradients import Gradients, gradients_of
 from trainworthy.lifecycle.engine.trainers.watched import (
     WatchedModel,
+    WithoutGradient,
     hang_alarm,
     spoiled,
     spoiled_parameters,
@@ -160,6 +161,8 @@ class Logbook:
     # Of the newest updates, with what came between them.
     seconds: deque[float] = field(default_factory=lambda: deque(maxlen=KEPT))
     _told_at: float = field(default_factory=time.perf_counter)
+    _scaled: bool = False
+    _without: dict[int, WithoutGradient] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         session = self.session
@@ -189,7 +192,7 @@ class Logbook:
         self._go_on()
         self.heart.called()
         self.look_back()
-        self.gradients = gradients_of(model)
+        self.gradients, self._scaled = gradients_of(model), scaled
         if self.gradients is None:
             return
         self.gradients_seen, norm = True, self.gradients.total
@@ -286,11 +289,27 @@ class Logbook:
 
     def _judge(self, model: torch.nn.Module | None, seen: Signals) -> None:
         """Ask the monitors, where the update's gradients were seen; a scaler leaves out those that are not finite."""
+        if model is not None and not (self.gradients is not None and seen.grad_norm != 0):
+            self._judge_without(model, seen.step)
         if model is None or self.gradients is None or not finite(seen.grad_norm):
             return
+        if seen.grad_norm and (without := self._without.get(id(model))):
+            without.has_gradient()
         watched = self.models.found(model)
         alarm = None if watched is None else watched.judge(seen)
         if alarm is not None:
+            self._end_by(alarm)
+
+    def _judge_without(self, model: torch.nn.Module, step: int) -> None:
+        """An update at which no parameter has a gradient. A scaler leaves out updates without a word."""
+        if self._scaled or len(self._without) >= MOST_MODELS:
+            return
+        finding = self._without.setdefault(id(model), WithoutGradient()).seen(model, step)
+        watched = None if finding is None else self.models.over(model, step)
+        if finding is None or watched is None:
+            return
+        watched.state.step = step
+        if (alarm := watched.watch.found(watched.state, finding)) is not None:
             self._end_by(alarm)
 
     def _kept(self, alarm: Alarm, watched: WatchedModel | None) -> Alarm:

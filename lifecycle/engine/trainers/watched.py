@@ -9,11 +9,13 @@ import operator
 import zlib
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
 
 from trainworthy.lifecycle.engine.training.checkpoints.checkpoint import parameters_finite
 from trainworthy.lifecycle.engine.training.monitors.all import all_monitors
@@ -30,11 +32,19 @@ from trainworthy.lifecycle.engine.training.monitors.told import Context
 from trainworthy.lifecycle.engine.training.monitors.watch import Watch
 from trainworthy.lifecycle.engine.training.state import TrainState
 from trainworthy.lifecycle.engine.training.watching.clock import Clock
+from trainworthy.lifecycle.gates.monitor_words import severity_of, symptom_of
 from trainworthy.lifecycle.memory_limit import device_limit_bytes
 from trainworthy.lifecycle.plan import Plan
 from trainworthy.lifecycle.protocol.jobs import TrainJob
 from trainworthy.lifecycle.protocol.records import Alarm
 from trainworthy.lifecycle.protocol.signals import SAMPLE_EVERY, Sample, Signals
+
+# Layers that do another thing in evaluation mode.
+MODAL = (_BatchNorm, _DropoutNd)
+# Samples in a row that must show it; and updates that must be made.
+CONFIRMED, UPDATES = 2, 2
+# Shares that decay takes of two parameters, as read in float32 of a part of each.
+DECAY_APART = 1.05
 
 
 class ScriptLooks(CloserLooks):
@@ -62,6 +72,7 @@ class ScriptLook(CloserLook):
         super().__init__(shared, state)
         self._looks = shared
         self._kept: Tensor | None = None
+        self._modes = set[bool]()
 
     @property
     def step(self) -> int:
@@ -99,23 +110,99 @@ class ScriptLook(CloserLook):
         changed = {name for name, change in zip(seen.names, seen.changes, strict=True) if change}
         by_turns = {name for name, one in zip(seen.names, moved, strict=True) if one and name not in changed}
         left = tuple(name for name in seen.left_out if name not in changed | by_turns)
-        no_part = by_turns | set(left)
+        # Told after its update and after zero_grad, its gradients are gone: of decay alone nothing else moves.
+        gone = not bool(self._gradients().any()) and not _decays(seen)
+        no_part = set(seen.names) if gone else by_turns | set(left)
         trainable = tuple(
             wanted and name not in no_part for name, wanted in zip(seen.names, seen.trainable, strict=True)
         )
-        return replace(seen, left_out=left, trainable=trainable)
+        return replace(seen, left_out=left, trainable=trainable, evaluates=self._modes == {False})
 
     def _noting(self, name: str) -> Any:
         note, model = super()._noting(name), self._shared.model
 
         def noted(module: torch.nn.Module, inputs: Any, output: Any) -> None:
-            if model.training and torch.is_grad_enabled():
+            if not torch.is_grad_enabled():
+                return
+            if module is model:
+                self._modes.add(model.training)
+            if model.training:
                 note(module, inputs, output)
 
         return noted
 
     def _note_inputs(self, module: torch.nn.Module, inputs: Any) -> None:
         """Nothing: see _beside."""
+
+
+class StaysInEvaluation(Base):
+    """Updates of a model in evaluation mode that was in training mode before, in CONFIRMED samples in a row.
+
+    One that begins in it is meant so: fine-tuning often does.
+    """
+
+    name = "evaluation_mode"
+    kept: ClassVar = ("_trained", "_samples", "_since")
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        super().__init__()
+        self._trained, self._samples, self._since = model.training, 0, 0
+        self._layers = [name for name, module in model.named_modules() if isinstance(module, MODAL)]
+
+    def after_sample(self, seen: Sample, update: Signals) -> Finding | None:
+        """A finding where there is a layer to which the mode makes a difference."""
+        self._samples = self._samples + 1 if seen.evaluates and self._layers else 0
+        self._since = seen.step if self._samples == 1 else self._since
+        if not self._trained or self._samples < CONFIRMED:
+            return None
+        return self.tell(
+            seen.step, self._since, symptom_of("evaluation_mode"),
+            f"in {CONFIRMED} samples from update {self._since} on the model was called in evaluation mode alone, and "
+            f"in training mode at first; what differs by it: {named(self._layers)}",
+            tuple(self._layers),
+        )  # fmt: skip
+
+
+class WithoutGradient:
+    """How many updates in a row were told of a model of which no parameter had a gradient other than zero, and whose
+    weights stayed bit for bit the same."""
+
+    def __init__(self) -> None:
+        self._weights: tuple[int, ...] = ()
+        self._updates = self._since = 0
+
+    def seen(self, model: torch.nn.Module, step: int) -> Finding | None:
+        """A finding once UPDATES are made so: a script that tells its updates late has moved its weights by then."""
+        now = tuple(_bits(one) for one in model.parameters() if one.requires_grad and one.numel())
+        if now != self._weights:
+            self._weights, self._updates, self._since = now, 0, step
+            return None
+        self._updates += 1
+        if not now or self._updates != UPDATES:
+            return None
+        evidence = (
+            f"at {UPDATES + 1} updates in a row, from update {self._since} on, none of {len(now)} trainable parameters "
+            "had a gradient other than zero, and all weights stayed bit for bit the same"
+        )
+        name = "no_gradient_at_all"
+        return Finding(name, severity_of(name), step, self._since, symptom_of(name), evidence)
+
+    def has_gradient(self) -> None:
+        """The update that comes has one."""
+        self._weights = ()
+
+
+def _decays(seen: Sample) -> bool:
+    """True if all weights that have changed did so by the same share, or none has."""
+    shares = [change / norm for change, norm in zip(seen.changes, seen.norms, strict=True) if change and norm]
+    return not shares or max(shares) <= DECAY_APART * min(shares)
+
+
+def _bits(weights: Tensor) -> int:
+    """The sum of its numbers' bits, read as whole numbers: other weights have another one, but for chance."""
+    flat = torch.view_as_real(weights) if weights.is_complex() else weights
+    kind = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[flat.element_size()]
+    return int(flat.detach().contiguous().view(kind).sum(dtype=torch.int64))
 
 
 class InNoOptimizer(Base):
@@ -258,7 +345,7 @@ def _monitors(state: TrainState, plan: Plan, frozen: tuple[str, ...]) -> tuple[M
     ours = (RepeatedBatches, NotOptimized)
     device = next((str(one.device) for one in state.parameters), "cpu")
     every = all_monitors(state, plan, frozen=frozen, memory_limit_bytes=device_limit_bytes(device))
-    return (*(one for one in every if not isinstance(one, ours)), InNoOptimizer())
+    return (*(one for one in every if not isinstance(one, ours)), InNoOptimizer(), StaysInEvaluation(state.model))
 
 
 def spoiled_parameters(model: torch.nn.Module) -> list[str]:

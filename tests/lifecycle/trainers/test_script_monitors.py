@@ -2,8 +2,10 @@
 
 import own_trainers
 import pytest
+import torch
 
 from trainworthy.lifecycle.engine.train import run_stage
+from trainworthy.lifecycle.engine.trainers.watched import _bits
 from trainworthy.lifecycle.incidents.incident import read_incident
 from trainworthy.lifecycle.protocol.results import TrainResult
 
@@ -24,8 +26,21 @@ SCORE = (
     "            model({name: 0 * tensor[:1] for name, tensor in session.inputs.items()})\n            model.train()\n"
 )
 RATE = "        optimizer.param_groups[0]['lr'] = 0.01 * min(step, session.steps - 1 - step) / session.steps\n"
+BACKWARD = "        loss.backward()\n"
+ZEROS = "        optimizer.zero_grad(set_to_none=False)\n"
+VALIDATES = (
+    "        if step == 10:\n            model.eval()\n            with torch.no_grad():\n"
+    "                model(session.inputs)\n"
+)
 HEALTHY = {
     "as_documented": (),
+    "tells_after_zero_grad": ((ZERO, ""), (STEP, ""), (UPDATE, UPDATE + ZERO + STEP)),
+    "tells_after_zero_grad_to_zeros": ((ZERO, ""), (STEP, ""), (UPDATE, UPDATE + ZEROS + STEP)),
+    "trains_in_evaluation_mode": ((MADE, MADE + "    model.eval()\n"),),
+    "attacks_in_evaluation_mode": (
+        (ZERO, "        model.eval()\n        model({n: t[rows] for n, t in session.inputs.items()})\n"
+         "        model.train()\n" + ZERO),
+    ),
     "tells_the_loss_alone": ((STEP, "        session.step(loss=loss)\n"),),
     "tells_no_optimizer": ((STEP, "        session.step(loss=loss, model=model)\n"),),
     "tells_after_the_update": ((STEP, ""), (UPDATE, f"{UPDATE}{STEP}")),
@@ -97,6 +112,49 @@ def test_planted_fault_is_found_and_named(splits, tmp_path, fault):
     assert monitor in found, result.alarms
     assert found[monitor].step <= by
     assert found[monitor].incident is not None
+
+
+# What leaves no gradient at an update, and by what it is told.
+LOST = {
+    "zero_grad_after_backward": (((ZERO, ""), (BACKWARD, BACKWARD + ZERO)), "no_gradient_at_all", 2),
+    "zero_grad_to_zeros_after_backward": (((ZERO, ""), (BACKWARD, BACKWARD + ZEROS)), "zero_gradient", 20),
+    "step_before_backward": (((UPDATE, ""), (STEP, ""), (BACKWARD, UPDATE + STEP + BACKWARD)), "no_gradient_at_all", 2),
+    "loss_through_item": (
+        ((BACKWARD, "        loss = torch.tensor(loss.item(), requires_grad=True)\n" + BACKWARD),),
+        "no_gradient_at_all", 2,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", LOST)
+def test_update_without_a_gradient_is_told_as_a_fact(splits, tmp_path, fault):
+    replacements, monitor, step = LOST[fault]
+    first, *_ = trained(splits, tmp_path, *replacements).alarms
+    assert (first.monitor, first.severity, first.step) == (monitor, "critical", step)
+    assert first.rule == ("gradient_lost" if monitor == "no_gradient_at_all" else "gradient_blocked")
+
+
+def test_optimizer_that_is_never_called_is_no_rounding(splits, tmp_path):
+    alarms = trained(splits, tmp_path, (UPDATE, "")).alarms
+    assert {alarm.monitor for alarm in alarms} >= {"unchanged_layer"}
+    assert [alarm for alarm in alarms if "round" in alarm.monitor + alarm.rule] == []
+
+
+def test_evaluation_mode_that_stays_on_after_a_validation_is_a_warning(splits, tmp_path):
+    alarms = trained(splits, tmp_path, (ZERO, VALIDATES + ZERO)).alarms
+    (found,) = [alarm for alarm in alarms if alarm.monitor == "evaluation_mode"]
+    assert (found.severity, found.rule, found.onset, found.where) == (
+        "warning", "evaluation_stays_on", 20, ("layers.2",)
+    )  # fmt: skip
+
+
+def test_weights_of_any_type_are_told_apart_by_their_bits():
+    made = [torch.ones(3, dtype=kind) for kind in (torch.float16, torch.float32, torch.float64, torch.complex64)]
+    for one in made:
+        before = _bits(one)
+        assert _bits(one.clone()) == before
+        one[1] += 2**-9
+        assert _bits(one) != before
 
 
 def test_weights_that_an_update_spoiled_end_the_training_at_the_next_look(splits, tmp_path):

@@ -22,9 +22,10 @@ def unchanged(frozen: tuple[str, ...] = (), coarse: tuple[str, ...] = ()) -> Unc
 
 
 UPDATE_RATIO = partial(UpdateRatio, dict.fromkeys(NAMES, 10))
+ROUNDED_AWAY = partial(RoundedAway, lambda *_: False)
 NOT_ZEROED = partial(NotZeroed, NAMES)
 MONITORS = (
-    DeadLayer, unchanged, NotOptimized, UPDATE_RATIO, WeightsShrink, RoundedAway, StaleGradients, NOT_ZEROED,
+    DeadLayer, unchanged, NotOptimized, UPDATE_RATIO, WeightsShrink, ROUNDED_AWAY, StaleGradients, NOT_ZEROED,
 )  # fmt: skip
 
 
@@ -76,10 +77,14 @@ def test_expert_that_no_row_chose_is_not_told():
     assert shown(unchanged(), every=change, sampled=called, onset=50) == []
 
 
-def test_gradient_of_zero_is_told_and_one_of_all_is_not():
+def test_gradient_of_zero_is_told_and_one_of_all_unless_the_loss_is_zero_too():
     found = only(shown(unchanged(), every=with_gradients(lambda n, norm: 0.0 if n < 4 else norm)))
     assert found.monitor == "zero_gradient"
-    assert shown(unchanged(), every=with_gradients(lambda n, norm: 0.0)) == []
+    lost = with_gradients(lambda n, norm: 0.0)
+    assert only(shown(unchanged(), every=lost)).where == NAMES
+    # Where it had one before, it may come again: a margin that some batches keep.
+    assert only(shown(unchanged(), every=lost, onset=50)).step == 160
+    assert shown(unchanged(), every=lambda seen: lost(seen)._replace(loss=0.0)) == []
 
 
 def test_parameters_that_keep_their_values_are_told_unless_their_gradient_is_rounding_noise():
@@ -207,8 +212,8 @@ def test_parts_that_are_frozen_do_not_shrink_what_is_trained():
 
 def test_updates_that_are_rounded_away_are_told_and_at_a_schedules_end_are_not():
     lost = with_sample(unchanged=(0.95,) * 6)
-    assert only(shown(RoundedAway(), sampled=lost)).step == 20
-    assert shown(RoundedAway(), sampled=lost, onset=300) == []
+    assert only(shown(ROUNDED_AWAY(), sampled=lost)).step == 20
+    assert shown(ROUNDED_AWAY(), sampled=lost, onset=300) == []
 
 
 def test_gradients_of_earlier_updates_are_told_after_three():

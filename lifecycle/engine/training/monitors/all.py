@@ -35,9 +35,10 @@ def all_monitors(
     looks at no input, None where it is not known, and for weighted rows: the losses that are seen are unweighted.
     """
     last, elements = plan.last_step, {name: one.numel() for name, one in state.model.named_parameters()}
+    lost = partial(rounds_away, state)
     return (
         StaleGradients(), NotZeroed(tuple(elements)), RepeatedBatches(plan.steps_per_epoch), NotOptimized(frozen),
-        DeadLayer(), Unchanged(frozen, partial(rounds_away, state)), RoundedAway(), UpdateRatio(elements),
+        DeadLayer(), Unchanged(frozen, lost), RoundedAway(lost), UpdateRatio(elements),
         WeightsShrink(), ConstantPredictions(prior_loss), Plateau(last, prior_loss), RiseAboveBest(), Overfitting(),
         WaitsForRows(), ThroughputDrop(), MemoryGrowth(last, memory_limit_bytes), GpuIdle(), ReplicasApart(),
     )  # fmt: skip

@@ -83,6 +83,8 @@ RULES: tuple[Rule, ...] = (
         lambda told: told.any("unchanged_layer") and told.context.learning_rate <= 1e-6 * told.context.largest_rate,
     ),
     _rule("dead_units"),
+    _rule("gradient_lost"),
+    _rule("evaluation_stays_on"),
     _rule("detached_layer", lambda told: told.any("no_gradient")),
     _rule("gradient_blocked", lambda told: told.any("zero_gradient")),
     _rule("frozen_layer", lambda told: told.any("unchanged_layer")),

@@ -72,8 +72,9 @@ class Unchanged(Base):
 
     def after_sample(self, seen: Sample, update: Signals) -> Finding | None:
         """A finding once a parameter had the same trouble in CONFIRMED samples."""
-        # An update of which nothing is wanted shows nothing.
-        if not 0 < update.grad_norm < float("inf") or len(update.grad_norms) != len(seen.names):
+        # An update of which nothing is wanted, as of a margin that all rows keep, shows nothing.
+        wanted = update.grad_norm > 0 or update.loss != 0
+        if not wanted or not update.grad_norm < float("inf") or len(update.grad_norms) != len(seen.names):
             return None
         watched = [n for n, name in enumerate(seen.names) if seen.trainable[n] and not _matches(name, self._frozen)]
         found = {seen.names[n]: why for n in watched if (why := self._why_still(n, seen, update.grad_norms))}
@@ -102,7 +103,8 @@ class Unchanged(Base):
     def _finding(self, seen: Sample, update: Signals, watched: int) -> Finding | None:
         for why, symptom in WHY.items():
             names = [name for name, kind in self._why.items() if kind == why and self._samples[name] >= CONFIRMED]
-            if 2 * len(names) < watched:
+            # That no gradient is left at all may pass by, too.
+            if 2 * len(names) < watched or update.grad_norm == 0:
                 names = [name for name in names if self._samples[name] >= self._needed(name, seen)]
             if not names or why in self._told:
                 continue

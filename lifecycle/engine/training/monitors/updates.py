@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
 from trainworthy.lifecycle.engine.training.monitors.base import Base, named
@@ -236,23 +236,28 @@ class WeightsShrink(_FollowsLoss):
 
 
 class RoundedAway(_AtFullRate):
-    """Updates are smaller than what the weights' precision resolves: most elements stay bit for bit the same."""
+    """Updates are smaller than what the weights' precision resolves: most elements stay bit for bit the same.
+
+    `rounds_away` says of a parameter's name, norm and gradient's norm whether its type is too coarse for its updates.
+    """
 
     name = "rounded_updates"
     kept: ClassVar = ("_largest_rate", "_samples", "_since")
 
-    def __init__(self) -> None:
+    def __init__(self, rounds_away: Callable[[str, float, float], bool]) -> None:
         super().__init__()
+        self._rounds_away = rounds_away
         self._samples, self._since = 0, 0
 
     def after_sample(self, seen: Sample, update: Signals) -> Finding | None:
         """A finding once most elements of most parameters stayed the same in CONFIRMED samples."""
         if not self.shows(seen, update):
             return None
-        # A group whose rate is zero changes nothing at all: that is another thing, unless nothing else changes either.
+        # What changes nothing at all is another thing, as a rate of zero or an optimizer that is not called, unless the
+        # type is too coarse for it.
         ours = [n for n, norm in enumerate(update.grad_norms) if seen.trainable[n] and norm and seen.norms[n]]
         ours = [n for n in ours if seen.names[n] not in seen.left_out]
-        changed = [n for n in ours if seen.changes[n]] or (ours if update.learning_rate > 0 else [])
+        changed = [n for n in ours if seen.changes[n]] or [n for n in ours if self._lost(n, seen, update)]
         shares = sorted(seen.unchanged[n] for n in changed)
         if not shares or shares[len(shares) // 2] < ROUNDED:
             self._samples = 0
@@ -266,3 +271,6 @@ class RoundedAway(_AtFullRate):
             f"the median parameter kept {shares[len(shares) // 2]:.0%} of the elements that have a gradient bit for "
             f"bit, at a learning rate of {update.learning_rate:.3g}",
         )  # fmt: skip
+
+    def _lost(self, n: int, seen: Sample, update: Signals) -> bool:
+        return self._rounds_away(seen.names[n], seen.norms[n], update.grad_norms[n] or 0.0)

@@ -174,6 +174,11 @@ class Watch:
                 self.sampled(state, look.end())
         return self.ended
 
+    def found(self, state: TrainState, finding: Finding) -> Alarm | None:
+        """The alarm that ends the training by what somebody else has found of it, if one does."""
+        self._act(state, [finding])
+        return self.ended
+
     @property
     def has_judged(self) -> bool:
         """True once an update was shown to `judge`."""
