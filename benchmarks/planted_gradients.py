@@ -132,8 +132,16 @@ def _optimizer(change: Callable[[list[Tensor]], None]) -> Callable[[int], Setup]
     return lambda seed: replace(mlp(seed), build_optimizers=lambda model: [Changed(model.parameters(), lr=1e-3)])
 
 
+def _each(change: Callable[[Tensor], Tensor]) -> Callable[[list[Tensor]], None]:
+    def every(gradients: list[Tensor]) -> None:
+        for one in gradients:
+            change(one)
+
+    return every
+
+
 def _times(factor: float) -> Callable[[list[Tensor]], None]:
-    return lambda gradients: [one.mul_(factor) for one in gradients] and None
+    return _each(lambda one: one.mul_(factor))
 
 
 def _earlier() -> Callable[[list[Tensor]], None]:
@@ -208,7 +216,7 @@ PLANTED_GRADIENTS: dict[str, tuple[Callable[[int], Setup], Told]] = {
     "optimizer_adds_earlier": (lambda seed: _optimizer(_earlier())(seed), "warning"),
     "optimizer_is_late": (lambda seed: _optimizer(_late())(seed), "warning"),
     "optimizer_adds_noise": (_optimizer(_noise), "fail"),
-    "optimizer_clamps": (_optimizer(lambda every: [one.clamp_(-1e-4, 1e-4) for one in every] and None), "warning"),
+    "optimizer_clamps": (_optimizer(_each(lambda one: one.clamp_(-1e-4, 1e-4))), "warning"),
     "dropout_redrawn": (of(Redrawn), "warning"),
     # ---- another loss, whose gradient is right ----
     "sign_of_a_part": (lambda seed: replace(cnn(seed), loss_fn=lambda o, t: functional.cross_entropy(

@@ -7,17 +7,26 @@ from trainworthy.lifecycle.protocol.results import OwnTrainer
 from trainworthy.lifecycle.protocol.signals import FIRST_UPDATE_SECONDS
 
 FAMILY = "trainer"
+IN_ORDER = "each update: zero_grad(), backward(), session.step with the model, the optimizer's step, in this order"
 TELL = "give session.step the model, after backward and before the update"
 
 
 def unseen(seen: OwnTrainer) -> tuple[str, str] | None:
     """Why no alarm says nothing, and what fixes it; None where monitors saw the updates."""
     if not seen.gradients:
-        return f"{seen.file} reported no gradient, so that only its losses could be looked at", TELL
+        told, fix = without_gradient(seen)
+        return f"{told}, so that only its losses could be looked at", fix
     if seen.unwatched:
         told = f"{seen.file} passed more models to step than can be watched: the later ones had no monitors"
         return told, "give session.step the same module at each update, and not a copy"
     return None
+
+
+def without_gradient(seen: OwnTrainer) -> tuple[str, str]:
+    """What is said of a script of which no gradient was seen, and the fix: it told no model, or one without any."""
+    if seen.weights:
+        return f"no parameter of the model that {seen.file} told had a gradient at any update", IN_ORDER
+    return f"{seen.file} reported no gradient", TELL
 
 
 def trainer_check(seen: OwnTrainer, device: str) -> CheckResult:
@@ -33,7 +42,7 @@ def trainer_check(seen: OwnTrainer, device: str) -> CheckResult:
         fixes.append("give session.step the optimizer, too")
     if not seen.gradients:
         told.append("no gradient was seen before an update: one that is not finite would have reached the weights")
-        fixes.append(TELL)
+        fixes.append(without_gradient(seen)[1])
     if not seen.weights:
         told.append("the weights after the first updates were not seen: no rerun can be compared")
         fixes.append(TELL)

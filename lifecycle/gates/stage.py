@@ -6,7 +6,7 @@ import math
 import statistics
 from collections.abc import Sequence
 
-from trainworthy.lifecycle.gates.own_trainer import TELL, trainer_check, unseen
+from trainworthy.lifecycle.gates.own_trainer import trainer_check, unseen, without_gradient
 from trainworthy.lifecycle.gates.references_check import PART_ROWS, curve_parts, references_check
 from trainworthy.lifecycle.gates.stage_words import fix_of
 from trainworthy.lifecycle.plan import MIN_STEPS
@@ -89,8 +89,9 @@ def finite_check(result: TrainResult) -> CheckResult:
     """Fails if loss, gradient or a parameter was not finite, and that ended the stage; names the rows of that batch."""
     alarm = result.alarm
     if alarm is None and result.trainer is not None and not result.trainer.gradients:
-        told = f"every reported loss was finite; {result.trainer.file} reported no gradient"
-        return CheckResult(name="finite", status="insufficient", device=result.device, evidence=told, fix=TELL)
+        told, fix = without_gradient(result.trainer)
+        told = f"every reported loss was finite; {told}"
+        return CheckResult(name="finite", status="insufficient", device=result.device, evidence=told, fix=fix)
     if alarm is None or not alarm.monitor.startswith("non_finite"):
         finite = "loss and gradient norm were finite at every update that was made"
         return holds("finite", True, device=result.device, evidence=finite)

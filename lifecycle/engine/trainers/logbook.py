@@ -302,7 +302,7 @@ class Logbook:
 
     def _judge_without(self, model: torch.nn.Module, step: int) -> None:
         """An update at which no parameter has a gradient. A scaler leaves out updates without a word."""
-        if self._scaled or len(self._without) >= MOST_MODELS:
+        if self._scaled or (id(model) not in self._without and len(self._without) >= MOST_MODELS):
             return
         finding = self._without.setdefault(id(model), WithoutGradient()).seen(model, step)
         watched = None if finding is None else self.models.over(model, step)

@@ -61,11 +61,11 @@ class Finds(Base):
         super().__init__()
         self.name, self.severities = monitor, severities
 
-    def after_backward(self, update: Signals) -> Finding | None:
-        severity = self.severities[update.step // 60]
-        if update.step % 60:
+    def after_backward(self, seen: Signals) -> Finding | None:
+        severity = self.severities[seen.step // 60]
+        if seen.step % 60:
             return None
-        return Finding(self.name, severity, update.step, update.step, "symptom", "evidence", ())  # pyright: ignore
+        return Finding(self.name, severity, seen.step, seen.step, "symptom", "evidence", ())  # pyright: ignore
 
 
 def watched(monitor: str, severities: tuple[str, ...], look: GradientLook):
