@@ -271,6 +271,52 @@ class Spectral(Read):
         super().__init__(wrap(nn.Linear(12, 32), n_power_iterations=5), nn.ReLU(), nn.Linear(32, 1))
 
 
+class SpectralByHook(Read):
+    """The older way, whose estimate is a coarse one at first."""
+
+    def __init__(self) -> None:
+        super().__init__(nn.utils.spectral_norm(nn.Linear(12, 32)), nn.ReLU(), nn.Linear(32, 1))
+
+
+class Chosen(nn.Module):
+    """One of eight, drawn and passed straight through."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.choose, self.head = feed_forward(12, 32, 8), nn.Linear(8, 1)
+
+    def forward(self, inputs: Inputs) -> Tensor:
+        return self.head(functional.gumbel_softmax(self.choose(inputs["numbers"]), hard=True)).squeeze(-1)
+
+
+class Coarse(nn.Module):
+    """Activations of four bits by torch's own rounding, beside a path around them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.head = nn.Linear(12, 32), nn.Linear(32, 32), nn.Linear(32, 1)
+
+    def forward(self, inputs: Inputs) -> Tensor:
+        x = self.first(inputs["numbers"]).relu()
+        coarse = torch.fake_quantize_per_tensor_affine(x.float(), 0.5, 0, 0, 15).to(x.dtype)
+        return self.head(self.second(coarse).relu() + x).squeeze(-1)
+
+
+class Truncated(nn.Module):
+    """A state that is held after half of the steps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell, self.head = nn.GRUCell(1, 16), nn.Linear(16, 1)
+
+    def forward(self, inputs: Inputs) -> Tensor:
+        x = inputs["numbers"]
+        state = x.new_zeros(len(x), 16)
+        for step in range(12):
+            state = self.cell(x[:, step : step + 1], state.detach() if step == 6 else state)
+        return self.head(state).squeeze(-1)
+
+
 class Twins(nn.Module):
     """SimSiam: each view's prediction is held against the other's projection, which is detached."""
 
@@ -351,7 +397,7 @@ def _of(base: Callable[[int], Setup], **changes: Any) -> Callable[[int], Setup]:
     return lambda seed: replace(base(seed), **changes)
 
 
-DEVIATES = ("twins", "codes", "game", "rounded")
+DEVIATES = ("twins", "codes", "game", "rounded", "chosen", "coarse", "truncated")
 HEALTHY_GRADIENTS: dict[str, Callable[[int], Setup]] = {
     "tied_text": _of(gpt, network=TiedText, loss_fn=entropy),
     "sequence": _of(cnn, network=Sequence),
@@ -376,6 +422,7 @@ HEALTHY_GRADIENTS: dict[str, Callable[[int], Setup]] = {
     "batch_norm": of(lambda: Read(nn.Linear(12, 32), nn.BatchNorm1d(32), nn.LeakyReLU(), nn.Linear(32, 1))),
     "weight_norm": of(WeightNorm),
     "spectral": of(Spectral),
+    "spectral_by_hook": of(SpectralByHook),
     "single": of(Single),
     "narrow": of(lambda: Narrow(feed_forward(12, 32, 1))),
     "sixteen_bits": _of(mlp, precision="bf16"),
@@ -385,4 +432,7 @@ HEALTHY_GRADIENTS: dict[str, Callable[[int], Setup]] = {
     "codes": of(Codes, as_given),
     "game": of(Game, as_given),
     "rounded": of(Rounded),
+    "chosen": of(Chosen),
+    "coarse": of(Coarse),
+    "truncated": of(Truncated),
 }  # fmt: skip

@@ -6,20 +6,25 @@ Without any of these autograd's gradient is the derivative by construction, up t
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import sysconfig
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import BackwardCFunction
+from torch.nn.utils.parametrizations import _SpectralNorm
+from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.overrides import TorchFunctionMode
 
 from trainworthy.lifecycle.engine.outputs.autograd_graph import nodes
 
 _LEAVES = frozenset({"detach", "detach_", "numpy", "item", "tolist", "__float__", "__int__"})
+# Torch's own functions in Python that leave the graph inside, where their calls are not seen one by one.
+_INSIDE = frozenset({"gumbel_softmax"})
 _HOOKS = frozenset({"register_hook", "register_post_accumulate_grad_hook"})
 # Torch's own operations that pass a gradient through a rounding.
 _STRAIGHT_THROUGH = ("FakeQuantize", "FusedMovingAvgObsFqHelper")
@@ -40,6 +45,8 @@ class Breaks(TorchFunctionMode):
         name = getattr(func, "__name__", "")
         if name in _HOOKS:
             self._found[f"a hook at {_place()}"] = None
+        elif name in _INSIDE:
+            self._found[f"{name} at {_place()}"] = None
         elif name in _LEAVES or _is_data(func):
             if isinstance(args[0], Tensor) and args[0].requires_grad:
                 self._found[f"{name.strip('_') if name in _LEAVES else '.data'} at {_place()}"] = None
@@ -83,6 +90,24 @@ def _place() -> str:
     ):
         frame = frame.f_back
     return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+
+
+@contextlib.contextmanager
+def estimates_held(model: nn.Module) -> Iterator[None]:
+    """Meanwhile torch's spectral norm keeps its estimate, which a pass in training mode makes better outside the graph:
+    the first passes are no smooth function of the weights."""
+    held = [
+        module for module in model.modules()
+        if module.training and (isinstance(module, _SpectralNorm) or any(
+            isinstance(hook, SpectralNorm) for hook in module._forward_pre_hooks.values()))
+    ]  # fmt: skip
+    for module in held:
+        module.training = False
+    try:
+        yield
+    finally:
+        for module in held:
+            module.training = True
 
 
 def padding_of(loss: Tensor) -> list[tuple[Tensor, int]]:

@@ -17,7 +17,7 @@ from trainworthy.lifecycle.engine.outputs.directional_derivative import (
     gradients_of,
     trained,
 )
-from trainworthy.lifecycle.engine.outputs.gradient_breaks import Breaks, padding_of
+from trainworthy.lifecycle.engine.outputs.gradient_breaks import Breaks, estimates_held, padding_of
 
 # Of all gradients together, and of one parameter's alone. In float64 the slopes of healthy networks are within 1e-6 of
 # it, and twice that share of a network is what a single one has to be off by to be named.
@@ -83,6 +83,11 @@ class Compared:
 def compare(model: nn.Module, mean_loss: Callable[[], Tensor]) -> Compared:
     """Hold what backward gives against the slope of the loss; `mean_loss` makes a forward pass, with equal random
     numbers each time. First along a few directions of all parameters; each alone only if these deviate."""
+    with estimates_held(model):
+        return _compared(model, mean_loss)
+
+
+def _compared(model: nn.Module, mean_loss: Callable[[], Tensor]) -> Compared:
     parameters = trained(model)
     breaks = Breaks()
     with breaks:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from trainworthy.lifecycle.engine.outputs.directional_derivative import copy_in_float64, in_float64, to_float64, trained
-from trainworthy.lifecycle.engine.outputs.gradient_breaks import in_words
+from trainworthy.lifecycle.engine.outputs.gradient_breaks import estimates_held, in_words
 from trainworthy.lifecycle.engine.outputs.true_gradient import APART_ALONE, BY_CHANCE, Compared, Off, compare, shares
 from trainworthy.lifecycle.engine.preflight.battery import same_random_numbers
 from trainworthy.lifecycle.engine.preflight.subject import Subject
@@ -26,6 +26,9 @@ from trainworthy.lifecycle.engine.training.state import Recipe, TrainData, Train
 from trainworthy.lifecycle.gates.check import Found
 
 ROWS = 8
+# Of the loss, by which that of an update on the same rows may differ in float32; else something changes it from pass to
+# pass, and so the gradient.
+SAME_LOSS = 1e-5
 # Codes of what is found.
 TURNED, DROWNED, OFF, CHANGED, NOISY = "turned", "drowned", "off", "changed_before_update", "noisy"
 
@@ -43,15 +46,26 @@ class _Asked:
 
     def mean_loss(self) -> Tensor:
         """The loss of an update on these rows, made as the loop makes it; buffers and random numbers stay."""
+        return self._means()[1]
+
+    def unweighted(self) -> float:
+        """The same without what rows count for, as an update tells it."""
+        with torch.no_grad():
+            return float(self._means()[0])
+
+    def _means(self) -> tuple[Tensor, Tensor]:
         parts = self.rows.tensor_split(min(self.recipe.accumulate, len(self.rows)))
         with put_back(self.model), same_random_numbers():
             torch.manual_seed(0)
-            return torch.stack([self._share(part) for part in parts]).sum()
+            plain, weighted = zip(*map(self._share, parts), strict=True)
+            return torch.stack(plain).sum(), torch.stack(weighted).sum()
 
-    def _share(self, part: Tensor) -> Tensor:
+    def _share(self, part: Tensor) -> tuple[Tensor, Tensor]:
         losses = losses_of(self.model, self.data, part, self.recipe, None)
         weights = None if self.data.weights is None else self.data.weights[part]
-        return weighed(losses, weights, self.recipe)[1].mean() * (len(part) / len(self.rows))
+        plain, weighted = weighed(losses, weights, self.recipe)
+        share = len(part) / len(self.rows)
+        return plain.mean() * share, weighted.mean() * share
 
 
 def gradient_is_slope(subject: Subject) -> Found:
@@ -178,13 +192,15 @@ def _given(subject: Subject, asked: _Asked) -> tuple[float, dict[str, Tensor]] |
         state = TrainState(model, optimizers)
         for data in (asked.earlier, asked.data):
             seen.clear()
-            with _weights_kept(model), put_back(model), same_random_numbers():
+            with _weights_kept(model), put_back(model), estimates_held(model), same_random_numbers():
                 torch.manual_seed(0)
                 update = train_step(state, data, asked.rows[: len(data.targets)], asked.recipe)
     # one_batch.train tells what is wrong with an update.
     except Exception:
         return None
-    if not seen or not math.isfinite(update.grad_norm):
+    with estimates_held(model):
+        other = abs(update.loss - asked.unweighted()) > SAME_LOSS * abs(update.loss)
+    if not seen or other or not math.isfinite(update.grad_norm):
         return None
     return min(1.0, asked.recipe.clip_norm / (update.grad_norm + 1e-6)), seen
 
