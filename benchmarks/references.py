@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -34,7 +34,9 @@ from trainworthy.lifecycle.protocol.results import References
 from trainworthy.lifecycle.spec.task import Target
 from trainworthy.lifecycle.spec.training import StagesSpec, TrainingSpec
 
+Stage = Literal["smoke", "pilot"]
 SEEDS = (0, 1)
+STAGES: tuple[Stage, ...] = ("smoke", "pilot")
 NAME = "stage.references"
 
 
@@ -70,7 +72,7 @@ def main() -> None:
     print("| case | stage, seed | says | code | CPU s, of references | evidence |\n|---|---|---|---|---|---|")
     healthy = [
         _told(run(case, stage, seed))
-        for case in _named(HEALTHY, names) for stage in ("smoke", "pilot") for seed in seeds
+        for case in _named(HEALTHY, names) for stage in STAGES for seed in seeds
     ]  # fmt: skip
     planted = [_told(run(case, "pilot", 0)) for case in _named(PLANTED, names)]
     if record:
@@ -109,7 +111,7 @@ def _keep(healthy: Sequence[Ran], planted: Sequence[Ran]) -> None:
     keep("references", "healthy", len(sound), of_healthy(sound))
 
 
-def run(case: Case, stage: str, seed: int) -> Ran:
+def run(case: Case, stage: Stage, seed: int) -> Ran:
     """The product's own stage and gate, on files as a snapshot has them."""
     began = time.process_time()
     with tempfile.TemporaryDirectory() as folder:
@@ -125,7 +127,7 @@ def _seconds(references: References | None) -> float:
     return 0.0 if references is None else sum(arm.cpu_seconds for arm in references.arms)
 
 
-def job_of(case: Case, stage: str, seed: int, folder: Path) -> TrainJob:
+def job_of(case: Case, stage: Stage, seed: int, folder: Path) -> TrainJob:
     (folder / "model.py").write_text(case.source())
     table = case.rows(np.random.default_rng(seed)).reset_index(drop=True)
     table["part"] = np.arange(len(table)) * GROUPS // len(table)

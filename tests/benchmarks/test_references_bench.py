@@ -24,7 +24,9 @@ def test_what_is_planted_is_in_the_model_or_the_rows_and_healthy_rows_are_as_dra
         declared = case.training.get("optimizer")
         assert case.of_training or case.of_validation or declared or case.source() != plain.get(case.kind), case.name
     rows = healthy["linear by nature"].rows(np.random.default_rng(0))
-    slipped = next(case for case in PLANTED if case.name == "labels slipped by a row").of_training(rows)
+    change = next(case for case in PLANTED if case.name == "labels slipped by a row").of_training
+    assert change is not None
+    slipped = change(rows)
     assert slipped["y"].tolist() == [rows["y"].iloc[-1], *rows["y"].iloc[:-1]]
 
 

@@ -37,6 +37,7 @@ def test_stage_and_validation_rows_become_tables_of_equal_columns(splits):
     rows = pd.read_parquet(splits / "validation.parquet")
     features = rows[list(columns.features)]
     seen = tensor_rows(task, fit_preprocessing(task, features, toy_jobs.SPEC.hyperparameters), rows[:90], rows, columns)
+    assert seen is not None
     assert (len(seen.stage), len(seen.validation)) == (90, len(rows))
     assert seen.columns.features == ("numbers 0", "numbers 1", "shop 0")
     assert seen.stage["shop 0"].dtype == object or seen.stage["shop 0"].dtype == "str"

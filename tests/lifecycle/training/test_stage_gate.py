@@ -67,7 +67,7 @@ def test_network_that_equals_logistic_regression_passes():
     labels, groups, logits = ranked_rows()
     sure = 1 / (1 + np.exp(-logits))
     measured = measured_of(BINARY, labels, sure, sure, groups)
-    assert {arm.behind.value for arm in measured.arms} == {0.0}
+    assert {arm.behind and arm.behind.value for arm in measured.arms} == {0.0}
     assert references_check(measured, moved(0.2), "cpu", FALLING).status == "pass"
 
 
@@ -212,7 +212,8 @@ class Answered:
 
 def measured_of(kind, labels, network, reference, groups, stage=None, tensors=None) -> References:
     seen = Answered(reference, reference if stage is None else stage)
-    asking = Asking(Judge(kind, labels, groups, 0), network, seen, 500, lambda: tensors)
+    judge = Judge(kind, labels, groups, 0)
+    asking = Asking(judge, network, seen, 500, lambda: tensors)  # pyright: ignore[reportArgumentType]
     return measure_references(asking, network, kind.prior(labels), None, whole=True, beside=True)
 
 

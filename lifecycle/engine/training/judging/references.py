@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
@@ -90,12 +90,15 @@ class Seen:
             answers[scored] = self.answers(fit, some, rows.loc[scored], seed)
         return answers
 
-    def refitted(self, fit: Fit, seed: int, most_rows: int) -> list[np.ndarray]:
-        """Answers to the validation rows of REFITS fits on at most so many of the stage's, drawn with repeats."""
+    def refitted(self, fit: Fit, seed: int, most_rows: int) -> Iterator[np.ndarray]:
+        """Answers to the validation rows of REFITS fits on at most so many of the stage's, drawn with repeats.
+
+        One after the other, since those to texts and masks are large.
+        """
         generator = np.random.default_rng(seed)
         size = min(len(self.stage), most_rows)
         draws = (generator.integers(0, len(self.stage), size) for _ in range(REFITS))
-        return [self.answers(fit, self.stage.iloc[drawn], self.validation, seed) for drawn in draws]
+        yield from (self.answers(fit, self.stage.iloc[drawn], self.validation, seed) for drawn in draws)
 
     def fitted(self, fit: Fit, seed: int, most_rows: int | None = None) -> np.ndarray:
         """Answers to the validation rows of a fit on the stage's."""

@@ -33,12 +33,12 @@ def tensor_rows(
         return None
     codes = {name: str for name in names if _few_categories(tables[0][name].to_numpy())}
     of_rows = {column: f"of rows: {column}" for column in dict.fromkeys((columns.label, columns.group))}
-    joined = [
+    stage_table, validation_table = (
         table[names].astype(codes).join(rows[list(of_rows)].rename(columns=of_rows).reset_index(drop=True))
         for table, rows in zip(tables, (stage, validation), strict=True)
-    ]
+    )
     renamed = {"features": tuple(names), "label": of_rows[columns.label], "group": of_rows[columns.group]}
-    return Seen(*joined, columns.model_copy(update={**renamed, "files": (), "label_file": None}))
+    return Seen(stage_table, validation_table, columns.model_copy(update={**renamed, "files": (), "label_file": None}))
 
 
 def _table(task: Task, preprocessing: Mapping[str, Any], features: pd.DataFrame) -> pd.DataFrame:
