@@ -23,11 +23,11 @@ from trainworthy.lifecycle.engine.training.checkpoints.checkpointing import (
 from trainworthy.lifecycle.engine.training.loop import train
 from trainworthy.lifecycle.engine.training.monitors.all import all_monitors
 from trainworthy.lifecycle.engine.training.monitors.diagnosis import diagnosed
-from trainworthy.lifecycle.engine.training.monitors.game import is_game
+from trainworthy.lifecycle.engine.training.monitors.game import look_at_loss
 from trainworthy.lifecycle.engine.training.monitors.heartbeat import Heartbeat
 from trainworthy.lifecycle.engine.training.monitors.monitor import Finding
 from trainworthy.lifecycle.engine.training.monitors.prior import prior_loss
-from trainworthy.lifecycle.engine.training.monitors.true_gradient import look_at_gradient
+from trainworthy.lifecycle.engine.training.monitors.true_gradient import NOTHING, look_at_gradient
 from trainworthy.lifecycle.engine.training.monitors.watch import Watch
 from trainworthy.lifecycle.engine.training.prepare import Prepared, seed_everything
 from trainworthy.lifecycle.engine.training.recipe import make_model, make_optimizers, make_recipe
@@ -163,18 +163,20 @@ def _started(job: TrainJob, prepared: Prepared, plan: Plan, device: str) -> Cour
     limit = device_limit_bytes(device)
     # Both of the weights that every start begins from, so that a resumed training is judged by the same.
     prior = None if prepared.oversampled is not None else prior_loss(model, prepared.data, recipe, plan.batch_size)
-    game = is_game(model, prepared.data, recipe)
+    loss = look_at_loss(model, prepared.data, recipe)
+    gradient = look_at_gradient(model, prepared.data, recipe) if loss.deviates else NOTHING
+    wrong = (f"before the first update: {gradient.told}",) if gradient.wrong else ()
     monitors = all_monitors(state, plan, frozen=job.frozen, prior_loss=prior, memory_limit_bytes=limit)
     heartbeat = Heartbeat(Path(job.out), partial(end_if_declared, job))
     # Weights that the last update has spoiled are seen after it.
     batch = lambda step: tuple(plan.batch(min(step, plan.last_step - 1)).tolist())
     recorder = make_recorder(job, prepared, plan, device, batch)
     watch = Watch(
-        model, job.training.monitors, monitors, plan.last_step, recorder, heartbeat, game,
+        model, job.training.monitors, monitors, plan.last_step, recorder, heartbeat, loss.game,
         gradient=partial(look_at_gradient, model, prepared.data, recipe),
     )  # fmt: skip
     state.also["monitors"] = watch
-    notes = left_out + resume(job, state)
+    notes = left_out + wrong + resume(job, state)
     return Course(state, progressive, watch, notes, state.step)
 
 

@@ -4,13 +4,17 @@ from dataclasses import replace
 
 import pytest
 import torch
+import toy_jobs
 from torch import nn
 
 from benchmarks.healthy_gradients import HEALTHY_GRADIENTS
 from benchmarks.networks import mlp
 from benchmarks.planted_gradients import PLANTED_GRADIENTS
+from trainworthy.lifecycle.engine.train import run_stage
+from trainworthy.lifecycle.engine.training import course
 from trainworthy.lifecycle.engine.training.monitors.base import Base
 from trainworthy.lifecycle.engine.training.monitors.diagnosis import Context, diagnosed
+from trainworthy.lifecycle.engine.training.monitors.game import LossLook, look_at_loss
 from trainworthy.lifecycle.engine.training.monitors.monitor import Finding
 from trainworthy.lifecycle.engine.training.monitors.true_gradient import NOTHING, GradientLook, look_at_gradient
 from trainworthy.lifecycle.engine.training.monitors.watch import Watch
@@ -100,6 +104,22 @@ def test_deviation_that_may_be_meant_is_evidence_and_no_cause():
     watch, _ = watched("loss_spike", ("critical",), GradientLook("0.50 of it", False))
     assert "0.50 of it" in watch.alarms[0].evidence
     assert watch.alarms[0].rule != "gradient_is_no_slope"
+
+
+def test_loss_deviates_along_all_gradients_where_they_are_turned_and_not_where_they_are_sound():
+    looks = [
+        look_at_loss(one.model(), one.training, one.recipe)
+        for one in (PLANTED_GRADIENTS["every_sign"][0](0).subject(), HEALTHY_GRADIENTS["batch_norm"](0).subject())
+    ]
+    assert looks == [LossLook(deviates=True), LossLook()]
+
+
+def test_stage_notes_at_its_start_a_gradient_that_no_healthy_training_has(splits, tmp_path, monkeypatch):
+    looks = [GradientLook("is -1.00 of it", True), GradientLook("0.50 of it", False)]
+    monkeypatch.setattr(course, "look_at_gradient", lambda *_: looks.pop(0))
+    monkeypatch.setattr(course, "look_at_loss", lambda *_: LossLook(deviates=True))
+    noted = [run_stage(toy_jobs.train_job(splits, tmp_path / str(n), "smoke")).notes for n in range(2)]
+    assert [any("before the first update: is -1.00" in note for note in notes) for notes in noted] == [True, False]
 
 
 def test_rule_names_the_cause():

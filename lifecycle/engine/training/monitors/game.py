@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -20,15 +22,27 @@ MOST_WEIGHTS = 2**24
 ROWS = 8
 
 
+class LossLook(NamedTuple):
+    """`deviates`: its slope along the gradient is not the gradient's size. `game`: a part of it is turned round."""
+
+    deviates: bool = False
+    game: bool = False
+
+
 def is_game(model: torch.nn.Module, data: TrainData | LoadedRows, recipe: Recipe) -> bool:
-    """True if the gradient of a part of it is turned round, as an adversary's is; False where that is not known.
+    """True if the gradient of a part of it is turned round, as an adversary's is; False where that is not known."""
+    return look_at_loss(model, data, recipe).game
+
+
+def look_at_loss(model: torch.nn.Module, data: TrainData | LoadedRows, recipe: Recipe) -> LossLook:
+    """What is seen along all gradients at once, and of each alone if that deviates; nothing where that is not known.
 
     The loss's value tells no progress then: it rises and falls many times in a training that goes well. A copy of the
     model is asked on ROWS rows, in evaluation mode: what counts passes in training mode does so from the first update
     on.
     """
     if sum(parameter.numel() for parameter in model.parameters()) > MOST_WEIGHTS:
-        return False
+        return LossLook()
     device = next((parameter.device.type for parameter in model.parameters()), "cpu")
     try:
         with random_kept():
@@ -42,10 +56,10 @@ def is_game(model: torch.nn.Module, data: TrainData | LoadedRows, recipe: Recipe
 
             slopes = slopes_of(asked, mean_loss)
             if abs(slopes.along_gradient().of_gradient - 1) <= APART:
-                return False
+                return LossLook()
             each = [slopes.along_gradient(name).of_gradient for name in slopes.some() if name in slopes.pulled]
             # Where all are turned round nothing plays against it: that is a sign that is wrong.
-            return min(each) <= TURNED and max(each) > 0
+            return LossLook(deviates=True, game=min(each) <= TURNED and max(each) > 0)
     # A model may bear neither a copy nor float64, and what is asked here is worth no training.
     except Exception:
-        return False
+        return LossLook()
