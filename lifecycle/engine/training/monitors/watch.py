@@ -210,6 +210,7 @@ class Watch:
     def go_on_from(self, before: Watch) -> None:
         """Take over what a training has learned that goes back; the monitors are as they were then."""
         self.policy, self.alarms = before.policy, before.alarms
+        self._gradient_found = before._gradient_found
 
     @property
     def adversarial(self) -> bool:
