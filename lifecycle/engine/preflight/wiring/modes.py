@@ -22,6 +22,7 @@ from trainworthy.lifecycle.engine.preflight.wiring.passes import (
     losses,
     stirred,
 )
+from trainworthy.lifecycle.engine.preflight.wiring.shared_norm import shared_norm
 from trainworthy.lifecycle.gates.check import Found
 
 # One row and a batch go through other kernels: float32 sums differ in their last digits, TF32's in the fourth.
@@ -146,6 +147,8 @@ def modes(subject: Subject) -> Found:
         cause = "forward sets the seed (torch.manual_seed), so that each dropout mask and each noise is the first one"
         fix = "set no seed in forward; for a noise of its own take a torch.Generator, or torch.random.fork_rng"
         return Found("fail", told, cause=cause, fix=fix)
+    if (shared := shared_norm(subject)) is not None:
+        return shared
     return Found("pass", "no random numbers in evaluation, training mode reaches what trains, statistics are updated")
 
 
