@@ -21,8 +21,8 @@ from trainworthy.lifecycle.gates.check import Check, Found
 ROWS = 64
 # Colours, one or with transparency; a picture has more places along each side.
 MOST_CHANNELS = 4
-# How much more neighbours correlate than places half a side apart. Digits of 8 × 8 have 0.25 and 0.26 along their sides,
-# discs and boxes of 16 × 16 0.31; the digits' rows in 16 other orders -0.19 to 0.18, noise within 0.03.
+# How much more neighbours correlate than places half a side apart. Digits of 8 × 8 have 0.25 and 0.26 along their
+# sides, discs and boxes of 16 × 16 0.31; the digits' rows in 16 other orders -0.19 to 0.18, noise within 0.03.
 ORDERED = 0.2
 
 
