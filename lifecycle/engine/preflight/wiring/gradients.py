@@ -9,6 +9,7 @@ behind one another begin after an update each.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from fnmatch import fnmatchcase
 
 import torch
@@ -54,7 +55,8 @@ def gradients(subject: Subject) -> Found:
         )
     if missing:
         told = f"{_named(missing)} {_get(missing)} no gradient, of {len(trainable)} trainable parameters"
-        return one_answer(subject) or Found("fail", told, len(missing), 0)
+        why = one_answer(subject)
+        return replace(why, evidence=f"{why.evidence}: {told}") if why else Found("fail", told, len(missing), 0)
     seen = _unmoved(subject, trainable)
     if seen is None:
         return Found("insufficient", "loss or gradient is not finite, so that no update was made", required=True)

@@ -62,10 +62,13 @@ def _calls(model: nn.Module, inputs: dict[str, Tensor]) -> dict[str, list[Call]]
     def ended(name: str) -> None:
         last[0] = name
 
+    def called(name: str, values: Tensor) -> None:
+        calls[name].append(Call(last[0], *_of(values)))
+
     for name, module in model.named_modules():
         if isinstance(module, _BatchNorm) and module.running_mean is not None and module.training:
-            seen = calls[name] = []
-            module.register_forward_pre_hook(lambda _, args, seen=seen: seen.append(Call(last[0], *_of(args[0]))))
+            calls[name] = []
+            module.register_forward_pre_hook(lambda _, args, name=name: called(name, args[0]))
         elif any(parameter.ndim > 1 for parameter in module.parameters(recurse=False)):
             module.register_forward_hook(lambda *_, name=name: ended(name))
     if calls:
