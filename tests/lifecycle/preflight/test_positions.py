@@ -111,6 +111,7 @@ class FirstColumn(nn.Module):
         return self.head(inputs["x"][:, :1]).squeeze(1)
 
 
-def test_columns_of_a_table_are_no_positions():
+def test_columns_of_a_table_are_told_as_columns_and_not_as_positions():
     wide = torch.cat([table().inputs["x"], torch.randn(96, WORDS, generator=draws())], 1)
-    assert trial(subject(FirstColumn, TrainData({"x": wide}, table().targets), bce), "uses_inputs").status == "pass"
+    found = trial(subject(FirstColumn, TrainData({"x": wide}, table().targets), bce), "uses_inputs")
+    assert (found.severity, found.code, found.observed) == ("warning", "columns_unread", wide.shape[1] - 1)
