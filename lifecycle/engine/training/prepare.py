@@ -72,8 +72,8 @@ def prepare_rows(
     weights = row_weights(labels, job.training.class_weights, given, oversampled, kind_of_rows(job.rows).row_classes)
     if weights is not None:
         data = replace(data, weights=torch.tensor(weights, dtype=torch.float32, device=data.targets.device))
-    held = held_back is not None and len(held_back) > 0
-    reserve = to_train_data(task, held_back, preprocessing, job, device) if held else None
+    held = held_back if held_back is not None and len(held_back) else None
+    reserve = None if held is None else to_train_data(task, held, preprocessing, job, device)
     raised = raised_by_class(labels, weights, oversampled, kind_of_rows(job.rows).row_classes)
     return Prepared(task, code, rows, preprocessing, data, raised, oversampled, reserve, notes)
 

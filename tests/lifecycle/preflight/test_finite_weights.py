@@ -23,7 +23,7 @@ def with_weight(value):
 def with_statistic(value):
     def network():
         model = CNN()
-        model.norm.running_mean[0] = value
+        model.get_buffer("norm.running_mean")[0] = value
         return model
 
     return network

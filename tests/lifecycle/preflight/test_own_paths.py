@@ -1,5 +1,7 @@
 """Each input is judged by its own columns of what meets the first weights, and not by the largest of all."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -31,7 +33,7 @@ class Flagged(Beside):
         return super().forward({**inputs, "x": inputs["x"] + inputs["missing"]})
 
 
-def beside(x, network=Beside, **more):
+def beside(x, network: Any = Beside, **more):
     return subject(network, TrainData({"x": x, "shop": SHOP, **more}, LABEL), bce)
 
 

@@ -129,6 +129,7 @@ def test_weights_change_the_training_and_keep_the_validation_comparable(rare_spl
     assert weighted.metrics["val_loss"] < plain.metrics["val_loss"] + 0.03
     assert weighted.metrics["val_loss"] < weighted.metrics["val_loss_of_prior"]
     assert weighted.metrics["val_auc"] > 0.7
+    assert weighted.references is not None
     assert weighted.references.network_loss == weighted.metrics["val_loss"]
 
 
