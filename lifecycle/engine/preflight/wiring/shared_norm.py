@@ -7,6 +7,8 @@ neither. Twins are healthy: one layer gives each call its values, and rows of on
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -62,13 +64,13 @@ def _calls(model: nn.Module, inputs: dict[str, Tensor]) -> dict[str, list[Call]]
     def ended(name: str) -> None:
         last[0] = name
 
-    def called(name: str, values: Tensor) -> None:
-        calls[name].append(Call(last[0], *_of(values)))
+    def called(name: str, _: nn.Module, args: tuple[Any, ...]) -> None:
+        calls[name].append(Call(last[0], *_of(args[0])))
 
     for name, module in model.named_modules():
         if isinstance(module, _BatchNorm) and module.running_mean is not None and module.training:
             calls[name] = []
-            module.register_forward_pre_hook(lambda _, args, name=name: called(name, args[0]))
+            module.register_forward_pre_hook(partial(called, name))
         elif any(parameter.ndim > 1 for parameter in module.parameters(recurse=False)):
             module.register_forward_hook(lambda *_, name=name: ended(name))
     if calls:
