@@ -57,11 +57,12 @@ def references_check(
     """Passes if the network's predictions carry information within a group, by size and significance.
 
     An untrained network ranks a little by luck, so the training must have lowered its own loss too, or the network must
-    have known something before. Else rows and updates decide. It fails if the loss rose, or would not move in the whole
-    training either; if what it shows on validation rows is not seen on those that it learned from; if as many
-    validation rows show something to a reference and the stage's rows do not; if ENOUGH_UPDATES found nothing that the
-    stage's rows show, or left the loss far above the prior's; or if the rows show measurably nothing. Otherwise it is
-    insufficient, and the next stage asks again; smoke fails of no update before there were ENOUGH_UPDATES.
+    have known something before. Else rows and updates decide. It fails if as many validation rows show something to a
+    reference and the stage's rows do not, whatever the network did; if the loss rose, or would not move in the whole
+    training either; if what it shows on validation rows is not seen on those that it learned from; if ENOUGH_UPDATES
+    found nothing that the stage's rows show, or left the loss far above the prior's; or if the rows show measurably
+    nothing. Otherwise it is insufficient, and the next stage asks again; smoke fails of no update before there were
+    ENOUGH_UPDATES.
 
     The pilot warns of a network that has learned something and is measurably worse than a reference of the same rows.
     """
@@ -131,8 +132,8 @@ def _judged(found: _Found) -> _Verdict:
     if not math.isfinite(references.network_loss + network.value + linear.value):
         return _Verdict("fail", "network", f"the network's loss on the validation rows is {references.network_loss}")
     return (
-        _of_updates(found)
-        or _of_rows(references)
+        _of_rows(references)
+        or _of_updates(found)
         or _of_what_it_shows(found, threshold)
         or _of_too_little(found, threshold)
     )
@@ -147,9 +148,9 @@ def _of_updates(found: _Found) -> _Verdict | None:
     stayed = moved == "not" and _stayed(references, progress)
     failed: Status = "fail" if found.enough or found.stage != "smoke" else "insufficient"
     if moved == "rose" or (wild and not stayed and (moved == "not" or found.enough)):
-        return _Verdict(failed, "diverged", _diverged(references, progress))
+        return _Verdict(failed, _in_inputs(found) or "diverged", _diverged(references, progress))
     if moved == "not" and not _knew(references, progress):
-        return _Verdict(failed, "unmoved", _unmoved(references, progress))
+        return _Verdict(failed, _in_inputs(found) or "unmoved", _unmoved(references, progress))
     return None
 
 
@@ -192,10 +193,8 @@ def _of_too_little(found: _Found, threshold: float) -> _Verdict:
         return _Verdict("insufficient", "more", _groups_that_tell(references))
     if found.enough and network.high < threshold:
         name = references.words.reference(shown[0].reference)
-        better = _better(references)
-        code = "inputs" if better is not None and _lost_in_inputs(references, better) else "network"
         why = f"{found.updates} updates found nothing where {name} of the same rows does"
-        return _Verdict("fail", code, why)
+        return _Verdict("fail", _in_inputs(found) or "network", why)
     what = "these rows" if found.enough else f"{found.updates} updates on these rows"
     return _Verdict("insufficient", "more", f"{what} are too few to tell")
 
@@ -220,6 +219,12 @@ def _better(references: References) -> Arm | None:
 def _share_behind(references: References, arm: Arm) -> float:
     """By how much of what there is to explain the network's loss lies above the reference's."""
     return 0.0 if arm.behind is None else arm.behind.value / references.label_entropy
+
+
+def _in_inputs(found: _Found) -> str:
+    """The code of inputs that are at fault for what a network did not learn; empty if they are not known to be."""
+    better = _better(found.references) if found.enough else None
+    return "inputs" if better is not None and _lost_in_inputs(found.references, better) else ""
 
 
 def _lost_in_inputs(references: References, better: Arm) -> bool:
