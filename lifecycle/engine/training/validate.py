@@ -50,14 +50,10 @@ def validate(job: TrainJob, prepared: Prepared, state: TrainState, device: str) 
     }
     asking = _asking(job, prepared, rows, labels, answers)
     own = _own_rise(job, prepared, state, asking.columns.stage, len(rows), device)
-    return metrics, measure_references(
-        asking,
-        answers,
-        prior,
-        own,
-        whole=job.stage != "full",
-        beside=job.stage == "pilot" and state.step >= ENOUGH_UPDATES,
-    )
+    # Full has too many rows to fit all references on; fewer updates tell nothing of a network that is behind them.
+    others = job.stage != "full"
+    beside = others and state.step >= ENOUGH_UPDATES
+    return metrics, measure_references(asking, answers, prior, own, others=others, beside=beside)
 
 
 def _asking(job: TrainJob, prepared: Prepared, rows: pd.DataFrame, labels: np.ndarray, answers: np.ndarray) -> Asking:

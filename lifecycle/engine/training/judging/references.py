@@ -179,21 +179,20 @@ class Asking:
         return arm
 
 
-def ask_references(asking: Asking, *, whole: bool, beside: bool) -> tuple[Arm, ...]:
+def ask_references(asking: Asking, *, others: bool, beside: bool) -> tuple[Arm, ...]:
     """The arms that tell where a signal is lost.
 
-    The linear model is asked of both kinds of rows, and not `whole` of these alone: full has fitted on too many. The
-    others are asked of the stage's rows if the network is to be held `beside` them, and of validation rows if the
-    linear model finds nothing there. The tensors are asked if the columns tell nothing, or of the references that the
-    network is measurably behind.
+    The linear model is asked of both kinds of rows. The `others` are asked of the stage's rows if the network is to be
+    held `beside` them, and of validation rows if the linear model finds nothing there. The tensors are asked if the
+    columns tell nothing, or of the references that the network is measurably behind.
     """
     linear = asking.found_there(LINEAR)
-    in_stage = asking.found_in_stage(LINEAR, drawn=True, whole=whole)
-    if not whole or linear is None or in_stage is None:
+    in_stage = asking.found_in_stage(LINEAR, drawn=True, whole=beside)
+    if not others or linear is None or in_stage is None:
         return tuple(asking.arms)
-    others = [name for name in asking.references if name != LINEAR]
-    fitted = [in_stage, *(asking.found_in_stage(name, drawn=False) for name in others if beside)]
-    found = linear.rise.low > 0 or any([_there(asking, name, "columns") for name in others])
+    names = [name for name in asking.references if name != LINEAR]
+    fitted = [in_stage, *(asking.found_in_stage(name, drawn=False) for name in names if beside)]
+    found = linear.rise.low > 0 or any([_there(asking, name, "columns") for name in names])
     if not found:
         for name in asking.references:
             _there(asking, name, "tensors")
@@ -224,17 +223,18 @@ def _key(arm: Arm) -> tuple[str, Inputs, str]:
 
 
 def measure_references(
-    asking: Asking, network: np.ndarray, prior: np.ndarray, own: Estimate | None, *, whole: bool, beside: bool
+    asking: Asking, network: np.ndarray, prior: np.ndarray, own: Estimate | None, *, others: bool, beside: bool
 ) -> References:
     """What the `network`'s answers `(N, ...)` and the references show of the validation rows.
 
-    `prior` is the best constant answer of the training rows, and `own` what own_rise says of the network.
+    `prior` is the best constant answer of the training rows, and `own` what own_rise says of the network; `others` and
+    `beside` are as in ask_references.
     """
     judge = asking.judge
     kind, labels = judge.kind, judge.labels
     return References(
         network=judge.mean(asking.network.rises),
-        arms=ask_references(asking, whole=whole, beside=beside),
+        arms=ask_references(asking, others=others, beside=beside),
         own=own,
         label_entropy=judge.entropy,
         network_loss=float(kind.row_loss(labels, network).mean()),
