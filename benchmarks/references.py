@@ -5,7 +5,7 @@ healthy ones at smoke and pilot with several seeds, the planted ones at the pilo
 Warnings of healthy ones and missed faults are listed by name. The seconds are CPU time, of the whole stage and of its
 references.
 
-    make bench NAME=references                 about 10 minutes on 2 cores
+    make bench NAME=references                 about 4 minutes on 2 busy cores
     python -m benchmarks.references waves      cases with these letters in their name
     python -m benchmarks.references --record   and keep the counts of the check
 """

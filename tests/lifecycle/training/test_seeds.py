@@ -59,7 +59,7 @@ def test_seeds_where_another_one_would_be_stopped_warn_and_name_it(pilots):
     check = seeds_check("pilot", trained, 7)
     assert check.status == "fail"
     assert not check.stops
-    assert "seed 8 by learned" in check.evidence
+    assert "seed 8 by references" in check.evidence
     assert check.fix
 
 

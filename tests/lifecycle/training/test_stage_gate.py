@@ -471,6 +471,13 @@ def test_trees_tell_rows_from_network_where_the_linear_model_finds_nothing(of_st
     assert (check.status, check.code) == ("fail", code)
 
 
+def test_rows_that_a_reference_learns_nothing_from_are_told_before_a_loss_that_rose():
+    wild = references(0.0, 0.05, stage=0.0, network_loss=0.9)
+    assert references_check(wild, moved(-0.1), "cpu", MANY).code == "rows"
+    sound = references(0.0, 0.05, stage=0.05, network_loss=0.9)
+    assert references_check(sound, moved(-0.1), "cpu", MANY).code == "diverged"
+
+
 @pytest.mark.parametrize(
     ("measured", "progress", "status"),
     [
