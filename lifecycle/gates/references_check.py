@@ -73,7 +73,7 @@ def references_check(
         )  # fmt: skip
     found = _Found(references, progress, _moved(progress, curve, stage), curve[-1].step if curve else 0, stage)
     verdict = _judged(found)
-    fix = f"{verdict.fix}; {LATER[stage]}" if verdict.fix == MORE and stage in LATER else verdict.fix
+    fix = f"{verdict.fix}; {LATER[stage]}" if verdict.code == "more" and stage in LATER else verdict.fix
     evidence = "; ".join([*[verdict.why] * bool(verdict.why), *_arms(references, tensors=verdict.status != "pass")])
     # A rise that is large enough is not what the check failed of.
     threshold = _threshold(references)
@@ -92,7 +92,6 @@ def references_check(
 # What a training did to its own loss; "little" is too few updates to tell.
 Moved = Literal["fell", "little", "not", "rose"]
 Status = Literal["pass", "fail", "insufficient"]
-MORE = fix_of(NAME, "more")
 LATER = {"smoke": "the pilot asks again", "pilot": "full asks again"}
 
 
