@@ -14,7 +14,7 @@ from typing import Literal
 from trainworthy.lifecycle.gates.stage_words import fix_of
 from trainworthy.lifecycle.protocol.checks import CheckResult
 from trainworthy.lifecycle.protocol.records import CurvePoint, Estimate
-from trainworthy.lifecycle.protocol.results import LINEAR, Arm, Inputs, Progress, References
+from trainworthy.lifecycle.protocol.results import LINEAR, Arm, Progress, References
 from trainworthy.lifecycle.wording import figures
 
 # Measured on flights, validation months March to December: healthy networks rise by 0.044 to 0.104,
@@ -74,7 +74,7 @@ def references_check(
     found = _Found(references, progress, _moved(progress, curve, stage), curve[-1].step if curve else 0, stage)
     verdict = _judged(found)
     fix = f"{verdict.fix}; {LATER[stage]}" if verdict.code == "more" and stage in LATER else verdict.fix
-    evidence = "; ".join([*[verdict.why] * bool(verdict.why), *_arms(references, tensors=verdict.status != "pass")])
+    evidence = "; ".join([*[verdict.why] * bool(verdict.why), *_arms(references)])
     # A rise that is large enough is not what the check failed of.
     threshold = _threshold(references)
     by_rise = verdict.status == "pass" or not references.network.value >= threshold
@@ -304,25 +304,18 @@ def _curve_fell(curve: Sequence[CurvePoint]) -> bool:
     return parts[0].loss - parts[-1].loss > FALL_STANDARD_ERRORS * noise
 
 
-def _arms(references: References, *, tensors: bool) -> list[str]:
-    """The statistic in words, of the network and each reference, and what the references took.
-
-    `tensors`: those of the network's tensors as well, which say nothing beside a network that learned enough.
-    """
-    said, seconds = references.words, sum(arm.cpu_seconds for arm in references.arms)
-    told = [f"exchanging predictions within a group costs {_rise(references.network)} {said.a_row}"]
-    asked: dict[tuple[str, Inputs], None] = dict.fromkeys((arm.reference, arm.inputs) for arm in references.arms)
-    for reference, inputs in asked:
-        if inputs == "tensors" and not tensors:
-            continue
-        arms = ((rows, references.arm(reference, rows, inputs)) for rows in ROWS_IN_WORDS)
-        parts = [f"{_rise(arm.rise)} {ROWS_IN_WORDS[rows]}" for rows, arm in arms if arm is not None]
-        on = " on the network's tensors" if inputs == "tensors" else ""
-        told.append(f"for {said.reference(reference)}{on} it costs {', '.join(parts)}")
-    return [*told, f"the references took {seconds:.1f} CPU seconds"]
-
-
-ROWS_IN_WORDS = {"validation": "fitted on validation rows", "stage": "on the stage's rows"}
+def _arms(references: References) -> list[str]:
+    """The statistic in words, of the network and the first reference that finds something; what references took."""
+    there = next((arm for arm in references.arms if arm.fitted_on == "validation" and arm.rise.low > 0), None)
+    there, said = there or _linear(references), references.words
+    fitted = references.arm(there.reference, "stage", there.inputs)
+    on = " on the network's tensors" if there.inputs == "tensors" else ""
+    told = (
+        f"exchanging predictions within a group costs {_rise(references.network)} {said.a_row}; "
+        f"for {said.reference(there.reference)}{on}, fitted on validation rows, {_rise(there.rise)}"
+    )
+    told += f", on the stage's rows {_rise(fitted.rise)}" if fitted is not None else ""
+    return [told, f"the references took {sum(arm.cpu_seconds for arm in references.arms):.1f} CPU seconds"]
 
 
 def _rise(rise: Estimate) -> str:
