@@ -7,7 +7,7 @@ from pathlib import Path
 
 from trainworthy.assets.step_run import StepRun
 from trainworthy.lifecycle.errors import WorkerError
-from trainworthy.lifecycle.gates.diagnosis import answer, most_exchanges, parts_in_order
+from trainworthy.lifecycle.gates.diagnosis import MOST_EXCHANGES, answer, parts_in_order, trainings_within
 from trainworthy.lifecycle.gates.seeds import updates_of_stages
 from trainworthy.lifecycle.protocol.checks import CheckResult
 from trainworthy.lifecycle.protocol.jobs import DiagnoseJob, TrainJob
@@ -19,9 +19,19 @@ _DAY = 86_400.0
 
 
 def diagnose_stage(
-    run: StepRun, snapshot: Snapshot, training: TrainJob, failed: CheckResult, seconds_left: float
+    run: StepRun,
+    snapshot: Snapshot,
+    training: TrainJob,
+    failed: CheckResult,
+    seconds_left: float,
+    ended_after: int | None,
 ) -> DiagnoseResult | None:
-    """Parts of the stage's training exchanged, within what the budget has; None where the worker gave no answer."""
+    """Parts of the stage's training exchanged, within what the budget has; None where nothing is left, or no answer.
+
+    `ended_after` are the updates after which an alarm ended the stage.
+    """
+    if seconds_left <= 0:
+        return None
     spec, split = run.use_case.spec, snapshot.splits["training"]
     updates = updates_of_stages(split.rows, split.positives or 0, spec.training, spec.stages)
     out = Path(training.out) / "diagnosis"
@@ -31,7 +41,9 @@ def diagnose_stage(
         device=training.device,
         training=training.model_copy(update={"out": str(out), "ends_at": time.time() + min(seconds_left, _DAY)}),
         parts=parts_in_order(failed),
-        most=most_exchanges(updates[training.stage], updates["full"]),
+        most=MOST_EXCHANGES,
+        trainings=trainings_within(updates[training.stage], updates["full"]),
+        updates=ended_after,
     )
     try:
         found = run.launcher.run(run.context, job)

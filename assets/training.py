@@ -101,7 +101,9 @@ def train_stage(run: StepRun) -> Outcome[StageBody]:
     if (failed := to_diagnose(stage, result, checks)) is not None:
         training = train_job(run, snapshot, training_run, stage, seed)
         left = _affordable_seconds(run, spent + meter.cost(run.sku).usd)
-        diagnosed = diagnose_stage(run, snapshot, training, failed, left)
+        diagnosed = diagnose_stage(
+            run, snapshot, training, failed, left, None if result.alarm is None else result.steps
+        )
         checks = checks if diagnosed is None else with_diagnosis(checks, failed, diagnosed.diagnosis)
     findings = StageFindings(
         training_run=training_run,

@@ -258,19 +258,19 @@ def main() -> None:
             print(_row(name, words, mistake, found, time.process_time() - began), flush=True)
             if mistake.parts:
                 counts["planted"] += 1
-                counts["right"] += found.cause in mistake.parts
-                counts["none_named"] += found.cause is None
+                counts["right"] += found.at_fault in mistake.parts
+                counts["none_named"] += found.at_fault is None
             else:
                 counts["healthy"] += 1
-                counts["healthy_named"] += found.cause is not None
+                counts["healthy_named"] += found.at_fault is not None
     figures = counts | {"wrong_share": 1 - counts["right"] / counts["planted"]}
     targets = {"healthy_named": 0, "wrong_share": 0.25}
     finish("diagnosis", figures, targets, short=asked.short, zero_allowed=tuple(figures))
 
 
 def _row(host: str, words: str, mistake: Mistake, found: Diagnosis, seconds: float) -> str:
-    named = found.cause or "none"
-    right = found.cause in mistake.parts if mistake.parts else found.cause is None
+    named = found.at_fault or "none"
+    right = found.at_fault in mistake.parts if mistake.parts else found.at_fault is None
     told = named if right else f"**{named}**, not {' or '.join(mistake.parts) or 'any'}"
     exchanges = ", ".join(
         f"{one.part} {one.loss:.4g}{'*' if one.status == 'recovers' else ''}"

@@ -19,15 +19,19 @@ from trainworthy.lifecycle.protocol.results import TrainResult
 from trainworthy.lifecycle.wording import figures
 
 STANDARD_ERRORS = 2.0
-# Exchanges that a stopped stage may try, and the share of a full training's updates that they may make together.
+# Exchanges that a stopped stage may try, and the share of a full training's updates that they may make together; the
+# training as it is comes beside them.
 MOST_EXCHANGES, SHARE_OF_FULL = 3, 0.3
-# Tried in this order: one training each, but for a recipe, whose rate is found by half a training more, and the rows,
-# which take two. Inputs and rows come last, unless the check's references tell of them.
+# Trainings that an exchange takes: a recipe's rate is found by eight of a twentieth, and rows are exchanged in halves.
+TRAININGS: Mapping[Part, float] = {
+    "loss": 1.0, "recipe": 1.4, "network": 1.0, "regularization": 1.0, "precision": 1.0, "inputs": 1.0, "rows": 2.0,
+}  # fmt: skip
+# Tried in this order. Inputs and rows come last, unless the check's references tell of them.
 ORDER: tuple[Part, ...] = ("loss", "recipe", "network", "regularization", "precision", "inputs", "rows")
 # What the training did, in contrast to what it cost.
 DIAGNOSED = ("finite", "monitors", "loss_rise", NAME)
-# By the code of a failed check, what is tried first.
-FIRST: Mapping[str, Part] = {"rows": "rows", "inputs": "inputs"}
+# By the code of a failed check, what is tried first: of inputs the network as well, which is exchanged with them.
+FIRST: Mapping[str, tuple[Part, ...]] = {"rows": ("rows",), "inputs": ("network", "inputs")}
 STAGES = ("smoke", "pilot")
 
 _WORDS: Mapping[str, Mapping[str, str]] = {
@@ -46,13 +50,17 @@ def recovers(gain: Estimate, below_prior: Estimate, to_explain: float) -> bool:
     )
 
 
-def cause_of(exchanges: Sequence[Exchange]) -> Part | None:
-    """The part whose exchange recovers most, beyond what those do that it contains. None if none recovers."""
+def part_at_fault(exchanges: Sequence[Exchange]) -> Part | None:
+    """The part whose exchange recovers most, beyond what those do that it contains. None if none recovers.
+
+    One that contains a part which was left out for what it takes is not named: it might be that part.
+    """
+    left_out = {one.part for one in exchanges if one.code in LEFT_OUT}
     gains: dict[Part, float] = {one.part: one.gain.value for one in exchanges if one.gain is not None}
     own: dict[Part, float] = {
         one.part: gains[one.part] - max(0.0, *(gains.get(part, 0.0) for part in one.contains), 0.0)
         for one in exchanges
-        if one.status == "recovers"
+        if one.status == "recovers" and left_out.isdisjoint(one.contains)
     }
     return max(own, key=lambda part: own[part], default=None)
 
@@ -69,31 +77,31 @@ def to_diagnose(stage: str, result: TrainResult, checks: Sequence[CheckResult]) 
 
 def parts_in_order(failed: CheckResult) -> tuple[Part, ...]:
     """All parts, the one that the failed check's references tell of first."""
-    first = FIRST.get(failed.code)
-    return ORDER if first is None else (first, *(part for part in ORDER if part != first))
+    first = FIRST.get(failed.code, ())
+    return (*first, *(part for part in ORDER if part not in first))
 
 
-def most_exchanges(stage_updates: int, full_updates: int) -> int:
-    """How many trainings of its size a stopped stage may make beside its own: one at least."""
-    return max(1, min(MOST_EXCHANGES, int(SHARE_OF_FULL * full_updates / max(1, stage_updates))))
+def trainings_within(stage_updates: int, full_updates: int) -> float:
+    """How many trainings of its size a stopped stage's exchanges may make together."""
+    return SHARE_OF_FULL * full_updates / max(1, stage_updates)
 
 
 def with_diagnosis(checks: Sequence[CheckResult], failed: CheckResult, diagnosis: Diagnosis) -> tuple[CheckResult, ...]:
     """The checks, with the answer before what the failed one advises, and all exchanges among its details."""
     rows = tuple(exchange_row(one) for one in diagnosis.exchanges)
-    fix = f"{answer(diagnosis)}; else: {failed.fix}" if failed.fix else answer(diagnosis)
+    fix = f"{answer(diagnosis)}; else: {failed.fix}"
     told = failed.model_copy(update={"fix": fix, "details": (*rows, *failed.details)})
     return tuple(told if check is failed else check for check in checks)
 
 
 def answer(diagnosis: Diagnosis) -> str:
     """The part at fault with its figures and what to look at, or which parts are not at fault."""
-    found = next((one for one in diagnosis.exchanges if one.part == diagnosis.cause), None)
+    found = next((one for one in diagnosis.exchanges if one.part == diagnosis.at_fault), None)
     if found is None or found.loss is None:
-        tried = [part_name(one.part) for one in diagnosis.exchanges if one.status == "no_gain"]
-        if not tried:
+        parts: list[Part] = [one.part for one in diagnosis.exchanges if one.status == "no_gain"]
+        if not parts:
             return "no part of the training could be exchanged for a standard one"
-        return f"not at fault alone, since exchanging it recovers nothing: {', '.join(tried)}"
+        return f"not at fault alone, since exchanging it recovers nothing: {', '.join(map(part_name, parts))}"
     before, now, prior = figures(diagnosis.loss, found.loss, diagnosis.prior_loss)
     exchanged = f"with a standard one in the place of {part_name(found.part)} ({found.told})"
     losses = f"the validation loss is {now} in the place of {before}; the best constant answer has {prior}"
@@ -118,6 +126,8 @@ def exchange_row(one: Exchange) -> dict[str, str | float | None]:
     }
 
 
+# Codes of parts that were left out for what their exchange takes.
+LEFT_OUT = frozenset({"most_exchanges", "budget"})
 _WHY = {
     "": "",
     "nothing_to_exchange": "it is a standard one",

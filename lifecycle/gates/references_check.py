@@ -190,7 +190,10 @@ def _of_too_little(found: _Found, threshold: float) -> _Verdict:
         if max(network.high, highest) < smallest and found.stage != "smoke":
             return _Verdict("fail", "rows", "the validation rows show measurably nothing")
         return _Verdict("insufficient", "more", _groups_that_tell(references))
-    if found.enough and network.high < threshold:
+    # At smoke the network may not have had the time; and that it needs so many updates was measured with the linear
+    # model: what trees alone find may take more.
+    fair = found.stage != "smoke" and any(arm.reference == LINEAR for arm in shown)
+    if fair and found.enough and network.high < threshold:
         name = references.words.reference(shown[0].reference)
         why = f"{found.updates} updates found nothing where {name} of the same rows does"
         return _Verdict("fail", _in_inputs(found) or "network", why)

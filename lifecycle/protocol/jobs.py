@@ -177,14 +177,18 @@ class PredictJob(_RowsJob):
 class DiagnoseJob(_Job):
     """Which part of a training is at fault? Its parts are exchanged one at a time, and it is made again each time.
 
-    `training` is the stage's job. `parts` are tried in this order, at most `most` of them, and none whose training
-    would end after `training.ends_at`.
+    `training` is the stage's job. `parts` are tried in this order, at most `most` of them, as far as they make at most
+    `trainings` times the stage's updates together (None for no such limit), but one at least; and none after
+    `training.ends_at`. `updates` are those after which an alarm ended the stage, so that all trainings end soon after;
+    None for all that are planned.
     """
 
     kind: Literal["diagnose"] = "diagnose"
     training: TrainJob
     parts: tuple[Part, ...]
     most: int
+    trainings: float | None = None
+    updates: int | None = None
 
 
 class FunctionsJob(_RowsJob):

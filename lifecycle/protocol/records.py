@@ -491,7 +491,7 @@ class Exchange(Frozen):
 
 
 class Diagnosis(Frozen):
-    """Which part of a training is at fault: the one whose exchange recovers most, None where none recovers.
+    """Which part of a training is `at_fault`: the one whose exchange recovers most, None where none recovers.
 
     All trainings make `updates` on as many `rows`, with one seed. `loss` is the kind's loss of the validation rows as
     the training is, `prior_loss` that of the training rows' best constant answer.
@@ -502,7 +502,7 @@ class Diagnosis(Frozen):
     loss: float
     prior_loss: float
     exchanges: tuple[Exchange, ...]
-    cause: Part | None
+    at_fault: Part | None
 
 
 class StageFindings(Frozen):

@@ -47,4 +47,4 @@ def run(parsed: argparse.Namespace) -> int:
         )
     assert isinstance(answer, DiagnoseResult)
     print(diagnosis_text(report, answer.diagnosis))
-    return 1 if answer.diagnosis.cause else 0
+    return 1 if answer.diagnosis.at_fault else 0

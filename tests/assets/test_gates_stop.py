@@ -143,7 +143,7 @@ def test_stage_that_stops_tells_what_was_not_spent(monkeypatch, status, avoided)
     still = Forecast(name="still_to_come", unit="usd", value=2.0, low=1.0, high=2.0)
     for name, given in {
         "training_run_id": "run", "_spent": 0.0, "_trainings": ({7: answer()}, {}), "_still_to_come": still,
-        "stage_curve": (None, ()), "stage_checks": (check("finite", status),), "job_kind": BINARY,
+        "stage_curve": (None, ()), "stage_checks": (check("finite", status),), "job_kind": BINARY, "to_diagnose": None,
     }.items():  # fmt: skip
         monkeypatch.setattr(training, name, lambda *asked, given=given: given)
     state = SimpleNamespace(relative=str)

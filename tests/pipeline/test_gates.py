@@ -196,7 +196,7 @@ def test_gate_network_that_trains_on_other_rows_than_the_labels_stops_at_pilot(t
     assert pilot.avoided_usd is not None
     # Of all parts the loss is the smallest whose exchange recovers.
     assert pilot.diagnosis is not None
-    assert pilot.diagnosis.cause == "loss"
+    assert pilot.diagnosis.at_fault == "loss"
     (learned,) = [check for check in pilot.checks if check.name == "references"]
     assert [row["part"] for row in learned.details[: len(ORDER)]] == list(ORDER)
     # The command asks again, in a folder where the fault is not in effect: then the recipe is as good as another.

@@ -27,8 +27,8 @@ ROUNDED = 4
 AGREE = 0.05
 # Times its own uncertainty, what a slope has to be off by.
 SURE = 3
-# Parameters that are asked one by one.
-MOST_ASKED = 64
+# Parameters that are asked one by one, and the weights of all their passes together.
+MOST_ASKED, MOST_PASSED = 64, 2**28
 
 Way = tuple[Tensor, Tensor]
 Gradients = Mapping[str, Tensor]
@@ -131,16 +131,19 @@ class Slopes:
     ) -> None:
         self._padding = padding
         self._parameters, self._gradients, self._mean_loss = parameters, gradients, mean_loss
-        with torch.no_grad():
-            at = mean_loss()
+        at = self._loss()
         self._at, self._eps = float(at), torch.finfo(at.dtype).eps
         self._pairs = (FINE, COARSE) if at.dtype == torch.float64 else (COARSE,)
         self._norms = {name: float(torch.linalg.vector_norm(one)) for name, one in gradients.items()}
 
     def repeats(self) -> bool:
         """True if the loss is the same when it is asked again."""
-        with torch.no_grad():
-            return float(self._mean_loss()) == self._at
+        return float(self._loss()) == self._at
+
+    def _loss(self) -> Tensor:
+        """With a graph, though nobody asks for it: a forward pass may need one, as a penalty of gradients does."""
+        with torch.enable_grad():
+            return self._mean_loss().detach()
 
     @property
     def pulled(self) -> list[str]:
@@ -171,9 +174,10 @@ class Slopes:
         return self._slope(ways, said, math.hypot(*sizes))
 
     def some(self) -> list[str]:
-        """MOST_ASKED of the parameters, evenly spread."""
-        names = list(self._norms)
-        return names[:: -(-len(names) // MOST_ASKED) or 1]
+        """MOST_ASKED of the parameters, evenly spread; fewer of a large network, each of whose passes takes long."""
+        names, weights = list(self._norms), sum(one.numel() for one in self._parameters.values())
+        most = max(1, min(MOST_ASKED, MOST_PASSED // max(1, weights)))
+        return names[:: -(-len(names) // most) or 1]
 
     def _slope(self, ways: Sequence[Way], said: float, size: float) -> Slope:
         found = Slope(0.0, math.inf, said, size)
@@ -199,7 +203,7 @@ class Slopes:
     def _moved(self, ways: Sequence[Way], before: Sequence[Tensor], step: float) -> float:
         for (parameter, way), value in zip(ways, before, strict=True):
             parameter.copy_(value + step * way)
-        return float(self._mean_loss())
+        return float(self._loss())
 
 
 @contextlib.contextmanager

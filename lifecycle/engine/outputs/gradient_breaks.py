@@ -19,12 +19,14 @@ from torch.autograd.function import BackwardCFunction
 from torch.nn.utils.parametrizations import _SpectralNorm
 from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
 
 from trainworthy.lifecycle.engine.outputs.autograd_graph import nodes
 
 _LEAVES = frozenset({"detach", "detach_", "numpy", "item", "tolist", "__float__", "__int__"})
-# Torch's own functions in Python that leave the graph inside, where their calls are not seen one by one.
-_INSIDE = frozenset({"gumbel_softmax"})
+# Torch's own functions in Python that leave the graph inside, where their calls are not seen one by one; and a gradient
+# that is asked for on the way, which is a constant unless its graph is made.
+_INSIDE = frozenset({"gumbel_softmax", "grad", "backward"})
 _HOOKS = frozenset({"register_hook", "register_post_accumulate_grad_hook"})
 # Torch's own operations that pass a gradient through a rounding.
 _STRAIGHT_THROUGH = ("FakeQuantize", "FusedMovingAvgObsFqHelper")
@@ -50,7 +52,9 @@ class Breaks(TorchFunctionMode):
         elif name in _LEAVES or _is_data(func):
             if isinstance(args[0], Tensor) and args[0].requires_grad:
                 self._found[f"{name.strip('_') if name in _LEAVES else '.data'} at {_place()}"] = None
-        elif not torch.is_grad_enabled() and any(isinstance(one, Tensor) and one.requires_grad for one in args):
+        elif not torch.is_grad_enabled() and any(
+            isinstance(one, Tensor) and one.requires_grad for one in tree_leaves((args, kwargs))
+        ):
             self._found[f"no_grad at {_place()}"] = None
         return func(*args, **(kwargs or {}))
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from trainworthy.lifecycle.engine.substitution.exchanges import EXCHANGES, NotExchangedError
-from trainworthy.lifecycle.engine.substitution.setup import Judged, Setup, judged_training, setup_of
+from trainworthy.lifecycle.engine.substitution.setup import BudgetSpentError, Judged, Setup, judged_training, setup_of
 from trainworthy.lifecycle.engine.training.judging.rise import constant_answers
-from trainworthy.lifecycle.gates.diagnosis import cause_of, recovers
+from trainworthy.lifecycle.gates.diagnosis import TRAININGS, part_at_fault, recovers
 from trainworthy.lifecycle.progress import say
 from trainworthy.lifecycle.protocol.jobs import DiagnoseJob
 from trainworthy.lifecycle.protocol.records import Diagnosis, Exchange, Part
@@ -28,18 +28,19 @@ from trainworthy.lifecycle.tasks.labels import labels_of
 def run_diagnosis(job: DiagnoseJob) -> DiagnoseResult:
     """The training as it is, then with each part exchanged. Raises what a stage raises of its rows and its code."""
     began, device = time.perf_counter(), choose_device(job.device)
-    setup = setup_of(job.training, load_task(Path(job.use_case_folder)))
+    setup = setup_of(job.training, load_task(Path(job.use_case_folder)), job.updates)
     say(f"diagnosis: {setup.updates} updates on {len(setup.folds[0].training):,} rows, as declared")
     as_it_is = judged_training(setup, device)
     labels = labels_of(job.training.rows, setup.folds[0].judged)
     prior = setup.kind.prior(labels_of(job.training.rows, setup.folds[0].training))
     of_prior = setup.kind.row_loss(labels, constant_answers(prior, len(labels)))
-    took, exchanges = time.perf_counter() - began, list[Exchange]()
+    exchanges = list[Exchange]()
     for part in job.parts:
-        if sum(one.status != "not_tried" for one in exchanges) >= job.most:
+        tried: list[Part] = [one.part for one in exchanges if one.status != "not_tried" or one.code == "raised"]
+        taken = sum(TRAININGS[one] for one in tried)
+        too_many = job.trainings is not None and taken + TRAININGS[part] > job.trainings
+        if tried and (len(tried) >= job.most or too_many):
             exchanges.append(Exchange(part=part, status="not_tried", code="most_exchanges"))
-        elif job.training.ends_at is not None and time.time() + took > job.training.ends_at:
-            exchanges.append(Exchange(part=part, status="not_tried", code="budget"))
         else:
             exchanges.append(_exchanged(setup, part, as_it_is, of_prior, device))
             say(f"diagnosis: {part}: {exchanges[-1].status.replace('_', ' ')}")
@@ -50,7 +51,7 @@ def run_diagnosis(job: DiagnoseJob) -> DiagnoseResult:
             loss=float(as_it_is.losses.mean()),
             prior_loss=float(of_prior.mean()),
             exchanges=tuple(exchanges),
-            cause=cause_of(exchanges),
+            at_fault=part_at_fault(exchanges),
         ),
         device=device,
         gpu_seconds=time.perf_counter() - began if device == "cuda" else 0.0,
@@ -62,13 +63,15 @@ def _exchanged(setup: Setup, part: Part, as_it_is: Judged, of_prior: np.ndarray,
     try:
         exchanged, for_, contains = EXCHANGES[part](setup, device)
         judged = judged_training(exchanged, device)
+        losses = _as_before(setup, exchanged, judged.losses)
+        gain = mean_estimate(as_it_is.losses - losses, as_it_is.groups)
+    except BudgetSpentError:
+        return Exchange(part=part, status="not_tried", code="budget")
     except NotExchangedError as error:
         return Exchange(part=part, status="not_tried", code=error.code, told=error.told)
     except Exception as error:
         told = told_of(error, Path(setup.job.use_case_folder), sensitive=bool(setup.job.rows.sensitive_features))
         return Exchange(part=part, status="not_tried", code="raised", told=told)
-    losses = _as_before(setup, exchanged, judged.losses)
-    gain = mean_estimate(as_it_is.losses - losses, as_it_is.groups)
     labels = labels_of(setup.job.rows, setup.folds[0].judged)
     entropy = float(setup.kind.row_loss(labels, constant_answers(setup.kind.prior(labels), len(labels))).mean())
     below_prior = mean_estimate(of_prior - losses, as_it_is.groups)

@@ -112,7 +112,8 @@ def loss(setup: Setup, device: str) -> Exchanged:
     def own(outputs: Tensor, targets: Tensor) -> Tensor:
         return of_answers(task.predict(outputs), targets)
 
-    counts_alike = setup.training.focal_gamma is None and setup.training.class_weights in (None, "none")
+    spec = setup.training
+    counts_alike = spec.focal_gamma is None and spec.oversampling is None and spec.class_weights in (None, "none")
     if (
         _has_gradient(setup, own, device)
         and counts_alike
@@ -120,7 +121,7 @@ def loss(setup: Setup, device: str) -> Exchanged:
         and _same_loss(setup, own, device)
     ):
         raise NotExchangedError("nothing_to_exchange", f"loss_fn is {setup.kind.loss.replace('_', ' ')} itself")
-    alike = setup.with_functions(loss_fn=own).with_training(focal_gamma=None, class_weights="none")
+    alike = setup.with_functions(loss_fn=own).with_training(focal_gamma=None, class_weights="none", oversampling=None)
     rows = job.rows.model_copy(update={"weight": None})
     alike = replace(alike, job=alike.job.model_copy(update={"rows": rows}))
     return Exchanged(alike, setup.kind.loss.replace("_", " "))

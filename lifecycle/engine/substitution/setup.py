@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
@@ -19,7 +20,7 @@ from trainworthy.lifecycle.engine.training.rows.loading import LoadedRows
 from trainworthy.lifecycle.engine.training.state import TrainState
 from trainworthy.lifecycle.engine.training.techniques.parts import after_update, make_parts, put_final_weights
 from trainworthy.lifecycle.engine.training.validate import as_trained_for, make_validation_loss
-from trainworthy.lifecycle.plan import Plan, make_plan
+from trainworthy.lifecycle.plan import MIN_STEPS, Plan, make_plan
 from trainworthy.lifecycle.protocol.jobs import TrainJob
 from trainworthy.lifecycle.scoring import predict_rows
 from trainworthy.lifecycle.spec.training import TrainingSpec
@@ -42,13 +43,14 @@ class Fold:
 class Setup:
     """A training whose parts can be exchanged: `task` holds the functions of model.py, `job` the declarations.
 
-    Each fold is trained and judged by itself, and together they judge all validation rows once. `updates` are those of
-    every training.
+    Each fold is trained and judged by itself, and together they judge all validation rows once. `planned` updates are
+    those of every training's schedule, and all end after `updates`.
     """
 
     task: Task
     job: TrainJob
     folds: tuple[Fold, ...]
+    planned: int
     updates: int
 
     @property
@@ -71,8 +73,13 @@ class Setup:
         return self.job.training
 
 
-def setup_of(job: TrainJob, task: Task) -> Setup:
-    """The stage's training. A pause of one continued run counts as a training on the stage's rows.
+class BudgetSpentError(Exception):
+    """The run's budget ended within a training."""
+
+
+def setup_of(job: TrainJob, task: Task, updates: int | None = None) -> Setup:
+    """The stage's training; it ends after so many `updates`, if given. A pause of one continued run counts as a
+    training on the stage's rows.
 
     Compiled updates have equal values, and every part would have to be compiled again.
     """
@@ -85,8 +92,10 @@ def setup_of(job: TrainJob, task: Task) -> Setup:
     )  # fmt: skip
     training = chosen_rows(job)[0]
     judged = read_rows(job.validation_file, job.rows, (job.rows.weight,) if job.rows.weight else ())
-    setup = Setup(task, job, (Fold(training, judged),), updates=0)
-    return replace(setup, updates=plan_of(setup, len(training), None).last_step)
+    setup = Setup(task, job, (Fold(training, judged),), planned=0, updates=0)
+    planned = plan_of(setup, len(training), None).last_step
+    # The update that an alarm kept from the weights is tried again.
+    return replace(setup, planned=planned, updates=planned if updates is None else min(planned, updates + MIN_STEPS))
 
 
 def plan_of(setup: Setup, rows: int, prepared: Prepared | None) -> Plan:
@@ -94,8 +103,8 @@ def plan_of(setup: Setup, rows: int, prepared: Prepared | None) -> Plan:
     oversampled = None if prepared is None else prepared.oversampled
     # All of the fold's rows: what a stage takes of them was taken.
     plan = make_plan(rows, setup.training, setup.job.stages, "full", oversampled)
-    steps = setup.updates or plan.last_step
-    return plan.model_copy(update={"horizon_steps": steps, "last_step": steps})
+    planned = setup.planned or plan.last_step
+    return plan.model_copy(update={"horizon_steps": planned, "last_step": setup.updates or planned})
 
 
 @dataclass(frozen=True)
@@ -132,7 +141,7 @@ def _judged_fold(setup: Setup, fold: Fold, device: str) -> np.ndarray:
 def trained(setup: Setup, prepared: Prepared, device: str, updates: int = 0) -> TrainState:
     """The training's last weights, as they would be validated; after so many `updates`, if not all of them.
 
-    Loss or gradient that is not finite ends it, with the weights before.
+    Loss or gradient that is not finite ends it, with the weights before. Raises BudgetSpentError.
     """
     job, spec = setup.job, setup.training
     plan = plan_of(setup, len(prepared.rows), prepared)
@@ -146,6 +155,8 @@ def trained(setup: Setup, prepared: Prepared, device: str, updates: int = 0) -> 
         data, recipe = data.in_loaders(recipe)
 
     def ends(state: TrainState, update: Any) -> bool:
+        if job.ends_at is not None and time.time() > job.ends_at:
+            raise BudgetSpentError
         return after_update(state, plan.last_step, moved=not update.skipped) or state.step == updates
 
     train(state, data, plan, recipe, ends)

@@ -42,7 +42,10 @@ from trainworthy.lifecycle.protocol.signals import SAMPLE_EVERY, Sample, Signals
 # Layers that do another thing in evaluation mode.
 MODAL = (_BatchNorm, _DropoutNd)
 # Samples in a row that must show it; and updates that must be made.
-CONFIRMED, UPDATES = 2, 2
+CONFIRMED = 2
+# Updates with neither a gradient nor a move. A scaler that begins at 65,536 leaves out 16 at the most until its scale
+# is 1, and a script that tells its updates after zero_grad(), and of no scaler, has neither so long.
+UPDATES = 17
 # Shares that decay takes of two parameters, as read in float32 of a part of each.
 DECAY_APART = 1.05
 
@@ -170,11 +173,16 @@ class WithoutGradient:
     def __init__(self) -> None:
         self._weights: tuple[int, ...] = ()
         self._updates = self._since = 0
+        # Weights that have moved without a gradient: the script tells its updates late. To read them all costs time.
+        self._moves = False
 
     def seen(self, model: torch.nn.Module, step: int) -> Finding | None:
         """A finding once UPDATES are made so: a script that tells its updates late has moved its weights by then."""
+        if self._moves:
+            return None
         now = tuple(_bits(one) for one in model.parameters() if one.requires_grad and one.numel())
         if now != self._weights:
+            self._moves = self._moves or bool(self._weights)
             self._weights, self._updates, self._since = now, 0, step
             return None
         self._updates += 1

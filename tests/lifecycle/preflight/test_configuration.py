@@ -394,7 +394,8 @@ def test_network_that_fails_in_any_precision_is_not_the_precisions_fault():
 
 
 def test_battery_does_not_go_on_with_layers_that_have_no_kernel():
-    first, *rest = run_battery(subject(network(lambda model: model.insert(1, Scaled())), precision="bf16"))
+    weights, first, *rest = run_battery(subject(network(lambda model: model.insert(1, Scaled())), precision="bf16"))
+    assert (weights.check, weights.status) == ("start.finite_weights", "pass")
     assert (first.check, first.status) == ("configuration.kernels", "fail")
     assert {trial.status for trial in rest} == {"insufficient"}
     assert {trial.code for trial in rest} == {UNTRIED}

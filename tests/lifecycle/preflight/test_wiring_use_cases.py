@@ -29,4 +29,5 @@ def test_toy_raises_no_word(splits, tmp_path):
     ],
 )
 def test_fault_in_the_toy_fails(splits, tmp_path, change, check):
-    assert trial(drawn(splits, tmp_path, change), check).status == "fail"
+    found = trial(drawn(splits, tmp_path, change), check)
+    assert found.status == "fail", found.evidence

@@ -12,7 +12,15 @@ import torch
 from trainworthy.lifecycle.engine.substitution.answer_loss import NUMBERS, answer_loss, answers_of, output_loss
 from trainworthy.lifecycle.engine.substitution.diagnose import run_diagnosis
 from trainworthy.lifecycle.engine.substitution.plain_network import PlainNetwork, described
-from trainworthy.lifecycle.gates.diagnosis import ORDER, answer, cause_of, most_exchanges, parts_in_order, recovers
+from trainworthy.lifecycle.engine.substitution.setup import BudgetSpentError
+from trainworthy.lifecycle.gates.diagnosis import (
+    ORDER,
+    answer,
+    part_at_fault,
+    parts_in_order,
+    recovers,
+    trainings_within,
+)
 from trainworthy.lifecycle.protocol.checks import CheckResult
 from trainworthy.lifecycle.protocol.jobs import DiagnoseJob
 from trainworthy.lifecycle.protocol.records import Diagnosis, Estimate, Exchange
@@ -28,11 +36,12 @@ def cases(tmp_path_factory):
     return {kind: kind_jobs.kind_case(kind, root / kind) for kind in KINDS}
 
 
-def diagnosed(case, out, parts=ORDER, most=9, **fields):
+def diagnosed(case, out, parts=ORDER, most=9, trainings=99.0, **fields):
     job = case.train_job(out / "training", "pilot", **fields)
     asked = DiagnoseJob(
-        use_case_folder=job.use_case_folder, out=str(out), device="cpu", training=job, parts=parts, most=most
-    )
+        use_case_folder=job.use_case_folder, out=str(out), device="cpu", training=job, parts=parts, most=most,
+        trainings=trainings,
+    )  # fmt: skip
     return run_diagnosis(asked).diagnosis
 
 
@@ -44,7 +53,7 @@ def test_loss_whose_penalty_outweighs_it_is_named(cases, tmp_path):
     penalty = ("return (outputs - targets) ** 2", "return (outputs - targets) ** 2 + 1e3 * outputs**2")
     case = cases["regression"].changed(tmp_path / "case", penalty)
     found = diagnosed(case, tmp_path, ("loss", "network"))
-    assert found.cause == "loss"
+    assert found.at_fault == "loss"
     exchanged = by_part(found)["loss"].loss
     assert exchanged is not None
     assert exchanged < found.prior_loss < found.loss
@@ -54,7 +63,7 @@ def test_loss_whose_penalty_outweighs_it_is_named(cases, tmp_path):
 def test_rate_that_moves_nothing_is_named_and_the_kinds_own_loss_is_left(cases, tmp_path, kind):
     case = cases[kind].declared(training={"optimizer": {"learning_rate": 1e-9}})
     found = diagnosed(case, tmp_path, ("loss", "recipe", "network"))
-    assert found.cause == "recipe"
+    assert found.at_fault == "recipe"
     assert by_part(found)["loss"].code == "nothing_to_exchange"
     assert by_part(found)["network"].status == "no_gain"
 
@@ -63,7 +72,7 @@ def test_inputs_that_lose_what_the_columns_tell_are_named(cases, tmp_path):
     lost = (('"numbers": torch', '"numbers": 0 * torch'), (".fillna(0)", ".fillna(0) * 0"))
     case = cases["multiclass"].changed(tmp_path / "case", *lost)
     found = diagnosed(case, tmp_path, ("network", "inputs"))
-    assert found.cause == "inputs"
+    assert found.at_fault == "inputs"
 
 
 def test_training_labels_of_other_rows_are_named(cases, tmp_path):
@@ -73,21 +82,21 @@ def test_training_labels_of_other_rows_are_named(cases, tmp_path):
     rows[case.rows.label] = np.random.default_rng(0).permutation(rows[case.rows.label])
     rows.to_parquet(splits / "training.parquet")
     found = diagnosed(replace(case, splits=splits), tmp_path, ("network", "rows"))
-    assert found.cause == "rows"
+    assert found.at_fault == "rows"
 
 
 def test_dropout_that_hides_the_inputs_is_named(cases, tmp_path):
     case = cases["regression"].changed(tmp_path / "case", ("nn.Dropout(0.1)", "nn.Dropout(0.98)"))
     found = diagnosed(case, tmp_path, ("regularization",))
-    assert (found.cause, by_part(found)["regularization"].told) == ("regularization", "without dropout")
+    assert (found.at_fault, by_part(found)["regularization"].told) == ("regularization", "without dropout")
 
 
 def test_at_most_so_many_exchanges_are_tried_and_none_after_the_budget(cases, tmp_path):
     case = cases["regression"]
     one = by_part(diagnosed(case, tmp_path / "one", ("precision", "regularization", "network"), most=1))
     assert [one[part].code for part in ("precision", "network")] == ["nothing_to_exchange", "most_exchanges"]
-    none = by_part(diagnosed(case, tmp_path / "none", ("regularization",), ends_at=0.0))
-    assert none["regularization"].code == "budget"
+    with pytest.raises(BudgetSpentError):
+        diagnosed(case, tmp_path / "none", ("regularization",), ends_at=0.0)
 
 
 def test_prediction_without_gradient_leaves_the_loss_as_it_is(cases, tmp_path):
@@ -100,7 +109,7 @@ def test_prediction_without_gradient_leaves_the_loss_as_it_is(cases, tmp_path):
 def test_exchanged_training_that_raises_says_nothing_of_its_part(cases, tmp_path, monkeypatch):
     monkeypatch.setattr(PlainNetwork, "forward", lambda self, inputs: self.no_such_layer(inputs))
     found = diagnosed(cases["regression"], tmp_path, ("network",))
-    assert (found.cause, by_part(found)["network"].code) == (None, "raised")
+    assert (found.at_fault, by_part(found)["network"].code) == (None, "raised")
     assert "no_such_layer" in by_part(found)["network"].told
 
 
@@ -127,22 +136,32 @@ def test_exchange_recovers_by_significance_size_and_what_it_leads_to(gain, below
 
 def test_larger_exchange_counts_for_what_it_adds_to_the_one_that_it_contains():
     network = exchange("network", 0.6, "loss")
-    assert cause_of([exchange("loss", 0.5), network]) == "loss"
-    assert cause_of([exchange("loss", 0.1), network, exchange("inputs", 0.65, "network", "loss")]) == "network"
-    assert cause_of([exchange("recipe", 0.4), network]) == "network"
-    assert cause_of([exchange("recipe", 0.4), exchange("network", 0.6, "loss", "recipe")]) == "recipe"
-    assert cause_of([Exchange(part="rows", status="no_gain", gain=estimate(0.0), loss=1.0)]) is None
+    assert part_at_fault([exchange("loss", 0.5), network]) == "loss"
+    assert part_at_fault([exchange("loss", 0.1), network, exchange("inputs", 0.65, "network", "loss")]) == "network"
+    assert part_at_fault([exchange("recipe", 0.4), network]) == "network"
+    assert part_at_fault([exchange("recipe", 0.4), exchange("network", 0.6, "loss", "recipe")]) == "recipe"
+    assert part_at_fault([Exchange(part="rows", status="no_gain", gain=estimate(0.0), loss=1.0)]) is None
 
 
-def test_exchanges_of_a_stopped_pilot_stay_within_their_share_of_the_full_training():
-    assert [most_exchanges(100, full) for full in (100, 500, 900, 1000, 10_000)] == [1, 1, 2, 3, 3]
+def test_exchange_that_contains_a_part_which_was_left_out_is_not_named():
+    left_out = Exchange(part="network", status="not_tried", code="most_exchanges")
+    assert part_at_fault([exchange("inputs", 0.6, "network", "loss"), left_out]) is None
+    standard = Exchange(part="loss", status="not_tried", code="nothing_to_exchange")
+    assert part_at_fault([exchange("network", 0.6, "loss"), standard]) == "network"
+
+
+def test_exchanges_of_a_stopped_pilot_stay_within_their_share_of_the_full_training(cases, tmp_path):
+    assert trainings_within(100, 1000) == pytest.approx(3.0)
+    parts = ("regularization", "network", "rows")
+    few = by_part(diagnosed(cases["regression"], tmp_path, parts, trainings=2.5))
+    assert [few[part].code for part in parts] == ["", "", "most_exchanges"]
 
 
 def test_answer_names_the_part_with_its_figures_or_those_that_are_not_at_fault():
     exchanges = (exchange("recipe", 0.4), Exchange(part="network", status="no_gain", gain=estimate(0.0), loss=1.0))
-    found = Diagnosis(rows=100, updates=20, loss=1.0, prior_loss=0.9, exchanges=exchanges, cause="recipe")
+    found = Diagnosis(rows=100, updates=20, loss=1.0, prior_loss=0.9, exchanges=exchanges, at_fault="recipe")
     assert all(word in answer(found) for word in ("optimizer and schedule", "0.6000", "1.0000", "0.9000"))
-    left = answer(found.model_copy(update={"cause": None, "exchanges": exchanges[1:]}))
+    left = answer(found.model_copy(update={"at_fault": None, "exchanges": exchanges[1:]}))
     assert "the network" in left
 
 
@@ -184,4 +203,5 @@ def test_plain_network_takes_numbers_and_categories_of_any_shape_and_what_traini
 def test_part_that_the_failed_checks_references_tell_of_comes_first():
     failed = CheckResult(name="references", status="fail", code="rows")
     assert parts_in_order(failed) == ("rows", *ORDER[:-1])
+    assert parts_in_order(failed.model_copy(update={"code": "inputs"}))[:2] == ("network", "inputs")
     assert parts_in_order(failed.model_copy(update={"code": "diverged"})) == ORDER

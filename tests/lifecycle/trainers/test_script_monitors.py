@@ -116,12 +116,14 @@ def test_planted_fault_is_found_and_named(splits, tmp_path, fault):
 
 # What leaves no gradient at an update, and by what it is told.
 LOST = {
-    "zero_grad_after_backward": (((ZERO, ""), (BACKWARD, BACKWARD + ZERO)), "no_gradient_at_all", 2),
+    "zero_grad_after_backward": (((ZERO, ""), (BACKWARD, BACKWARD + ZERO)), "no_gradient_at_all", 17),
     "zero_grad_to_zeros_after_backward": (((ZERO, ""), (BACKWARD, BACKWARD + ZEROS)), "zero_gradient", 20),
-    "step_before_backward": (((UPDATE, ""), (STEP, ""), (BACKWARD, UPDATE + STEP + BACKWARD)), "no_gradient_at_all", 2),
+    "step_before_backward": (
+        ((UPDATE, ""), (STEP, ""), (BACKWARD, UPDATE + STEP + BACKWARD)), "no_gradient_at_all", 17,
+    ),
     "loss_through_item": (
         ((BACKWARD, "        loss = torch.tensor(loss.item(), requires_grad=True)\n" + BACKWARD),),
-        "no_gradient_at_all", 2,
+        "no_gradient_at_all", 17,
     ),
 }  # fmt: skip
 

@@ -38,7 +38,7 @@ def one_answer(subject: Subject) -> Found | None:
 
 def _outputs(model: nn.Module, inputs: dict[str, Tensor]) -> list[Tensor]:
     with torch.no_grad():
-        return [one for one in floats(forward(model.eval(), inputs)) if one.numel()]
+        return [one.detach() for one in floats(forward(model.eval(), inputs)) if one.numel()]
 
 
 def _equal(output: Tensor) -> bool:

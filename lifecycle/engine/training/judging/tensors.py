@@ -20,12 +20,17 @@ from trainworthy.lifecycle.tasks.baselines import MOST_TREE_CATEGORIES
 
 # Columns of the table. A picture of 28 x 28 gives every seventh of its 784 numbers.
 MOST_COLUMNS = 128
+# Numbers of a table, of 8 bytes each; it lies in memory a few times over. Of more rows nobody asks.
+MOST_NUMBERS = 2**25
 
 
 def tensor_rows(
     task: Task, preprocessing: Mapping[str, Any], stage: pd.DataFrame, validation: pd.DataFrame, columns: Rows
 ) -> Seen | None:
-    """Both as tables of what to_tensors makes of them; None where its tensors hold no number for each row."""
+    """Both as tables of what to_tensors makes of them; None where its tensors hold no number for each row,
+    and of too many rows."""
+    if (len(stage) + len(validation)) * MOST_COLUMNS > MOST_NUMBERS:
+        return None
     with random_kept():
         tables = [_table(task, preprocessing, rows[list(columns.features)]) for rows in (stage, validation)]
     names = [name for name in tables[0] if name in tables[1]]
