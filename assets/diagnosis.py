@@ -7,7 +7,7 @@ from pathlib import Path
 
 from trainworthy.assets.step_run import StepRun
 from trainworthy.lifecycle.errors import WorkerError
-from trainworthy.lifecycle.gates.diagnosis import MOST_EXCHANGES, answer, parts_in_order, trainings_within
+from trainworthy.lifecycle.gates.diagnosis import MOST_EXCHANGES, parts_in_order, trainings_within
 from trainworthy.lifecycle.gates.seeds import updates_of_stages
 from trainworthy.lifecycle.protocol.checks import CheckResult
 from trainworthy.lifecycle.protocol.jobs import DiagnoseJob, TrainJob
@@ -52,5 +52,6 @@ def diagnose_stage(
         run.context.log.warning(f"no diagnosis: {error.problem}")
         return None
     assert isinstance(found, DiagnoseResult)
-    run.context.log.info(f"diagnosis: {answer(found.diagnosis)}")
+    # What it says stands in the failed check.
+    run.context.log.info(f"diagnosis: {found.diagnosis.at_fault or 'no part'} is at fault")
     return found

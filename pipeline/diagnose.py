@@ -7,13 +7,14 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from trainworthy.lifecycle.errors import RecordError, SettingsError, did_you_mean
+from trainworthy.lifecycle.errors import RecordError, SettingsError, TrainworthyError, did_you_mean
 from trainworthy.lifecycle.gates.diagnosis import ORDER, STAGES, answer, exchange_row
 from trainworthy.lifecycle.protocol.jobs import JobFile, TrainJob
 from trainworthy.lifecycle.protocol.records import Diagnosis, Exchange, Part, StageReport
 from trainworthy.lifecycle.storage.records import FileRecordStore
 from trainworthy.lifecycle.storage.state import StateFolder
-from trainworthy.resources.settings import read_settings, use_case_folders
+from trainworthy.lifecycle.use_case import load_use_case
+from trainworthy.resources.settings import read_settings, use_case_folder, use_case_folders
 
 
 def asked_parts(names: Sequence[str] | None) -> tuple[Part, ...]:
@@ -65,8 +66,27 @@ def _found(store: FileRecordStore, asked: str) -> StageReport:
     if not found:
         problem = "this run trained nothing" if chosen else "no such run or use case"
         fix = "name a use case or a run's id, as the report and Dagster show it; known use cases: " + ", ".join(names)
+        if chosen:
+            fix = "it ended before smoke: its report says at what; only a training can be made again"
         raise RecordError(problem, value=asked, fix=fix)
     return found[0]
+
+
+def notes(store: FileRecordStore, report: StageReport, training: TrainJob) -> list[str]:
+    """What is not plain of the run that is diagnosed: a newer one trained nothing, or settings have changed since."""
+    newest, run_id = store.run_ids(report.use_case)[0], report.provenance.run_id
+    newer = (
+        f"run {newest[:8]} is newer and trained nothing: this is run {run_id[:8]}, made {report.provenance.created_at}"
+    )
+    try:
+        spec = load_use_case(use_case_folder(read_settings(), report.use_case)).spec
+    except TrainworthyError:
+        return [newer] if newest != run_id else []
+    then = {**training.training.model_dump(), "hyperparameters": training.hyperparameters}
+    now = {**spec.training.model_dump(), "hyperparameters": spec.hyperparameters}
+    changed = [name for name, value in then.items() if name != "seed" and now.get(name) != value]
+    other = f"with that run's settings: use_case.yaml has others now in {', '.join(changed)}"
+    return [*([newer] if newest != run_id else []), *([other] if changed else [])]
 
 
 def diagnosis_text(report: StageReport, diagnosis: Diagnosis) -> str:

@@ -95,22 +95,37 @@ def with_diagnosis(checks: Sequence[CheckResult], failed: CheckResult, diagnosis
 
 
 def answer(diagnosis: Diagnosis) -> str:
-    """The part at fault with its figures and what to look at, or which parts are not at fault."""
-    found = next((one for one in diagnosis.exchanges if one.part == diagnosis.at_fault), None)
-    if found is None or found.loss is None:
-        parts: list[Part] = [one.part for one in diagnosis.exchanges if one.status == "no_gain"]
-        if not parts:
-            return "no part of the training could be exchanged for a standard one"
-        return f"not at fault alone, since exchanging it recovers nothing: {', '.join(map(part_name, parts))}"
-    before, now, prior = figures(diagnosis.loss, found.loss, diagnosis.prior_loss)
-    exchanged = f"with a standard one in the place of {part_name(found.part)} ({found.told})"
+    """The part at fault with its figures and what to look at, or that none is."""
+    tried = [one for one in diagnosis.exchanges if one.loss is not None]
+    found = next((one for one in tried if one.part == diagnosis.at_fault), None)
+    if not tried:
+        return "no part of the training could be exchanged for a standard one"
+    if found is None:
+        lowest, before = figures(min(one.loss or 0.0 for one in tried), diagnosis.loss)
+        parts = ", ".join(one.part for one in tried)
+        return (
+            f"no part is at fault alone: of the exchanges of {parts}, the best leaves a validation loss of {lowest} in "
+            f"the place of {before}"
+        )
+    before, now, prior = figures(diagnosis.loss, found.loss or 0.0, diagnosis.prior_loss)
     losses = f"the validation loss is {now} in the place of {before}; the best constant answer has {prior}"
-    return f"{exchanged}, {losses}: {_WORDS[found.part]['fix']}"
+    alike = "".join(f"; {part} recovers as much" for part in _alike(diagnosis, found))
+    exchanged = f"{found.part}: with {part_name(found.part)} exchanged ({found.told})"
+    return f"{exchanged}, {losses}{alike}. So {_WORDS[found.part]['fix']}"
+
+
+def _alike(diagnosis: Diagnosis, found: Exchange) -> list[Part]:
+    """Other parts whose exchange recovers about as much, and neither contains this one nor is contained in it."""
+    assert found.gain is not None
+    least = found.gain.value - STANDARD_ERRORS * found.gain.standard_error
+    others = [one for one in diagnosis.exchanges if one.status == "recovers" and one.part not in found.contains]
+    return [one.part for one in others if one.gain is not None and one.gain.value >= least
+            and one.part != found.part and found.part not in one.contains]  # fmt: skip
 
 
 def part_name(part: Part) -> str:
     """As people call it."""
-    return _WORDS[part]["symptom"].rstrip(",")
+    return _WORDS[part]["symptom"]
 
 
 def exchange_row(one: Exchange) -> dict[str, str | float | None]:
@@ -133,6 +148,6 @@ _WHY = {
     "nothing_to_exchange": "it is a standard one",
     "not_exchangeable": "it can't be exchanged",
     "raised": "the exchanged training raised",
-    "most_exchanges": "as many parts were tried as a stopped stage may",
+    "most_exchanges": "as many parts as may be were; trainworthy diagnose --all tries every one",
     "budget": "the run's budget is as good as spent",
 }

@@ -370,12 +370,13 @@ def _price(references: References, better: Arm, updates: int) -> str:
     loss, own = figures(better.loss, references.stretched_loss)
     told = (
         f"{references.words.reference(better.reference)} of the same rows reaches a loss of {loss} in "
-        f"{better.cpu_seconds:.1f} CPU seconds; the network {own} after {updates} updates"
+        f"{better.cpu_seconds:.1f} CPU seconds; the network {own} after {updates} updates (losses of answers that were "
+        "stretched to the labels)"
     )
     same = references.arm(better.reference, "stage", "tensors")
     if same is None or same.loss is None:
         return told
-    return f"{told}, and the same reference on the network's tensors {figures(same.loss)[0]}"
+    return f"{told}, and the same reference on the network's tensors {figures(same.loss, better.loss)[0]}"
 
 
 # The curve is judged in tenths. Single windows of few rows gave 1 to 50 % false alarms on simulated plateaus; tenths of

@@ -29,11 +29,16 @@ def run(parsed: argparse.Namespace) -> int:
     from trainworthy.lifecycle.gates.diagnosis import MOST_EXCHANGES, ORDER
     from trainworthy.lifecycle.protocol.jobs import DiagnoseJob
     from trainworthy.lifecycle.protocol.results import DiagnoseResult
-    from trainworthy.pipeline.diagnose import asked_parts, diagnosis_text, stage_of_run
+    from trainworthy.lifecycle.storage.records import FileRecordStore
+    from trainworthy.lifecycle.storage.state import StateFolder
+    from trainworthy.pipeline.diagnose import asked_parts, diagnosis_text, notes, stage_of_run
+    from trainworthy.resources.settings import read_settings
     from trainworthy.resources.worker_process import run_worker
 
     parts = asked_parts(parsed.parts)
     report, training = stage_of_run(parsed.run)
+    for note in notes(FileRecordStore(StateFolder(read_settings().var)), report, training):
+        print(f"note: {note}")
     with tempfile.TemporaryDirectory() as out:
         answer = run_worker(
             DiagnoseJob(
