@@ -40,7 +40,7 @@ def diagnose_stage(
         out=str(out),
         device=training.device,
         training=training.model_copy(update={"out": str(out), "ends_at": time.time() + min(seconds_left, _DAY)}),
-        parts=parts_in_order(failed),
+        parts=parts_in_order((failed,)),
         most=MOST_EXCHANGES,
         trainings=trainings_within(updates[training.stage], updates["full"]),
         updates=ended_after,

@@ -17,13 +17,13 @@ from trainworthy.lifecycle.use_case import load_use_case
 from trainworthy.resources.settings import read_settings, use_case_folder, use_case_folders
 
 
-def asked_parts(names: Sequence[str] | None) -> tuple[Part, ...]:
-    """The parts of these names; all of them without names. Raises SettingsError for an unknown one."""
+def asked_parts(names: Sequence[str]) -> tuple[Part, ...]:
+    """The parts of these names. Raises SettingsError for an unknown one."""
     known: dict[str, Part] = {part: part for part in ORDER}
-    for name in names or ():
+    for name in names:
         if name not in known:
             raise SettingsError("no part of a training has that name", value=name, fix=did_you_mean(name, known))
-    return tuple(known[name] for name in names) if names else ORDER
+    return tuple(known[name] for name in names)
 
 
 def stage_of_run(asked: str) -> tuple[StageReport, TrainJob]:

@@ -30,8 +30,12 @@ TRAININGS: Mapping[Part, float] = {
 ORDER: tuple[Part, ...] = ("loss", "recipe", "network", "regularization", "precision", "inputs", "rows")
 # What the training did, in contrast to what it cost.
 DIAGNOSED = ("finite", "monitors", "loss_rise", NAME)
-# By the code of a failed check, what is tried first: of inputs the network as well, which is exchanged with them.
-FIRST: Mapping[str, tuple[Part, ...]] = {"rows": ("rows",), "inputs": ("network", "inputs")}
+# By the code of the check `references`, what is tried first: of inputs the network as well, which comes with them.
+FIRST: Mapping[str, tuple[Part, ...]] = {
+    "rows": ("rows",),
+    "inputs": ("network", "inputs"),
+    "less_inputs": ("network", "inputs"),
+}
 STAGES = ("smoke", "pilot")
 
 _WORDS: Mapping[str, Mapping[str, str]] = {
@@ -75,9 +79,9 @@ def to_diagnose(stage: str, result: TrainResult, checks: Sequence[CheckResult]) 
     return next((check for check in stopping(checks) if check.name in DIAGNOSED and check.status == "fail"), None)
 
 
-def parts_in_order(failed: CheckResult) -> tuple[Part, ...]:
-    """All parts, the one that the failed check's references tell of first."""
-    first = FIRST.get(failed.code, ())
+def parts_in_order(checks: Sequence[CheckResult]) -> tuple[Part, ...]:
+    """All parts, the one that a stage's references tell of first."""
+    first = next((FIRST[check.code] for check in checks if check.name == NAME and check.code in FIRST), ())
     return (*first, *(part for part in ORDER if part not in first))
 
 

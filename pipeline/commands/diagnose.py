@@ -26,7 +26,7 @@ def add(commands: Subparsers) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     """Print the table and the answer; 1 if a part is at fault."""
-    from trainworthy.lifecycle.gates.diagnosis import MOST_EXCHANGES, ORDER
+    from trainworthy.lifecycle.gates.diagnosis import MOST_EXCHANGES, ORDER, parts_in_order
     from trainworthy.lifecycle.protocol.jobs import DiagnoseJob
     from trainworthy.lifecycle.protocol.results import DiagnoseResult
     from trainworthy.lifecycle.storage.records import FileRecordStore
@@ -35,7 +35,7 @@ def run(parsed: argparse.Namespace) -> int:
     from trainworthy.resources.settings import read_settings
     from trainworthy.resources.worker_process import run_worker
 
-    parts = asked_parts(parsed.parts)
+    asked = asked_parts(parsed.parts or ())
     report, training = stage_of_run(parsed.run)
     for note in notes(FileRecordStore(StateFolder(read_settings().var)), report, training):
         print(f"note: {note}")
@@ -46,7 +46,7 @@ def run(parsed: argparse.Namespace) -> int:
                 out=out,
                 device=training.device,
                 training=training,
-                parts=parts,
+                parts=asked or parts_in_order(report.checks),
                 most=len(ORDER) if parsed.all or parsed.parts else MOST_EXCHANGES,
             )
         )

@@ -3,12 +3,11 @@
 import pytest
 
 from trainworthy.lifecycle.errors import RecordError, SettingsError
-from trainworthy.lifecycle.gates.diagnosis import ORDER
 from trainworthy.pipeline.diagnose import asked_parts, stage_of_run
 
 
-def test_parts_are_all_of_them_or_those_that_are_named_in_this_order():
-    assert asked_parts(None) == ORDER
+def test_parts_are_those_that_are_named_in_this_order():
+    assert asked_parts([]) == ()
     assert asked_parts(["rows", "loss"]) == ("rows", "loss")
     with pytest.raises(SettingsError) as raised:
         asked_parts(["recipes"])

@@ -204,6 +204,6 @@ def test_plain_network_takes_numbers_and_categories_of_any_shape_and_what_traini
 
 def test_part_that_the_failed_checks_references_tell_of_comes_first():
     failed = CheckResult(name="references", status="fail", code="rows")
-    assert parts_in_order(failed) == ("rows", *ORDER[:-1])
-    assert parts_in_order(failed.model_copy(update={"code": "inputs"}))[:2] == ("network", "inputs")
-    assert parts_in_order(failed.model_copy(update={"code": "diverged"})) == ORDER
+    assert parts_in_order((failed,)) == ("rows", *ORDER[:-1])
+    assert parts_in_order((failed.model_copy(update={"code": "inputs"}),))[:2] == ("network", "inputs")
+    assert parts_in_order((failed.model_copy(update={"code": "diverged"}),)) == ORDER
