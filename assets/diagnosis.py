@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 from trainworthy.assets.step_run import StepRun
@@ -14,24 +13,14 @@ from trainworthy.lifecycle.protocol.jobs import DiagnoseJob, TrainJob
 from trainworthy.lifecycle.protocol.records import Snapshot
 from trainworthy.lifecycle.protocol.results import DiagnoseResult
 
-# Of a training that costs nothing, so that a diagnosis has no end by its budget.
-_DAY = 86_400.0
-
 
 def diagnose_stage(
-    run: StepRun,
-    snapshot: Snapshot,
-    training: TrainJob,
-    failed: CheckResult,
-    seconds_left: float,
-    ended_after: int | None,
+    run: StepRun, snapshot: Snapshot, training: TrainJob, failed: CheckResult, ended_after: int | None
 ) -> DiagnoseResult | None:
-    """Parts of the stage's training exchanged, within what the budget has; None where nothing is left, or no answer.
+    """Parts of the stage's `training` exchanged until it ends by its budget; None where the worker gave no answer.
 
     `ended_after` are the updates after which an alarm ended the stage.
     """
-    if seconds_left <= 0:
-        return None
     spec, split = run.use_case.spec, snapshot.splits["training"]
     updates = updates_of_stages(split.rows, split.positives or 0, spec.training, spec.stages)
     out = Path(training.out) / "diagnosis"
@@ -39,7 +28,7 @@ def diagnose_stage(
         use_case_folder=training.use_case_folder,
         out=str(out),
         device=training.device,
-        training=training.model_copy(update={"out": str(out), "ends_at": time.time() + min(seconds_left, _DAY)}),
+        training=training.model_copy(update={"out": str(out)}),
         parts=parts_in_order((failed,)),
         most=MOST_EXCHANGES,
         trainings=trainings_within(updates[training.stage], updates["full"]),

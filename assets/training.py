@@ -99,11 +99,9 @@ def train_stage(run: StepRun) -> Outcome[StageBody]:
     checks = stage_checks(stage, result, spent + this_stage, still_usd, spec.budget.run_usd, *beside)
     diagnosed = None
     if (failed := to_diagnose(stage, result, checks)) is not None:
-        training = train_job(run, snapshot, training_run, stage, seed)
         left = _affordable_seconds(run, spent + meter.cost(run.sku).usd)
-        diagnosed = diagnose_stage(
-            run, snapshot, training, failed, left, None if result.alarm is None else result.steps
-        )
+        training = train_job(run, snapshot, training_run, stage, seed, seconds_left=left)
+        diagnosed = diagnose_stage(run, snapshot, training, failed, None if result.alarm is None else result.steps)
         checks = checks if diagnosed is None else with_diagnosis(checks, failed, diagnosed.diagnosis)
     findings = StageFindings(
         training_run=training_run,

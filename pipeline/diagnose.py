@@ -8,7 +8,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from trainworthy.lifecycle.errors import RecordError, SettingsError, TrainworthyError, did_you_mean
-from trainworthy.lifecycle.gates.diagnosis import ORDER, STAGES, answer, exchange_row
+from trainworthy.lifecycle.gates.diagnosis import DIAGNOSED_STAGES, ORDER, answer, exchange_row
 from trainworthy.lifecycle.protocol.jobs import JobFile, TrainJob
 from trainworthy.lifecycle.protocol.records import Diagnosis, Exchange, Part, StageReport
 from trainworthy.lifecycle.storage.records import FileRecordStore
@@ -57,7 +57,7 @@ def _found(store: FileRecordStore, asked: str) -> StageReport:
     found = [
         record
         for name, run_id in chosen
-        for stage in reversed(STAGES)
+        for stage in reversed(DIAGNOSED_STAGES)
         if isinstance(record := store.of_run(name, stage, run_id), StageReport)
     ]
     if asked not in names and len({run_id for _, run_id in chosen}) > 1:

@@ -36,7 +36,7 @@ FIRST: Mapping[str, tuple[Part, ...]] = {
     "inputs": ("network", "inputs"),
     "less_inputs": ("network", "inputs"),
 }
-STAGES = ("smoke", "pilot")
+DIAGNOSED_STAGES = ("smoke", "pilot")
 
 _WORDS: Mapping[str, Mapping[str, str]] = {
     entry["id"]: entry
@@ -74,7 +74,7 @@ def to_diagnose(stage: str, result: TrainResult, checks: Sequence[CheckResult]) 
 
     Of a training script nothing can be exchanged: only it makes its updates.
     """
-    if stage not in STAGES or result.trainer is not None:
+    if stage not in DIAGNOSED_STAGES or result.trainer is not None:
         return None
     return next((check for check in stopping(checks) if check.name in DIAGNOSED and check.status == "fail"), None)
 

@@ -7,13 +7,14 @@ other row by row on the validation split.
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from trainworthy.lifecycle.engine.substitution.exchanges import EXCHANGES, NotExchangedError
-from trainworthy.lifecycle.engine.substitution.setup import BudgetSpentError, Judged, Setup, judged_training, setup_of
-from trainworthy.lifecycle.engine.training.judging.rise import constant_answers
+from trainworthy.lifecycle.engine.substitution.setup import BudgetSpentError, Setup, judged_training, setup_of
+from trainworthy.lifecycle.engine.training.judging.rise import Judge, constant_answers
 from trainworthy.lifecycle.gates.diagnosis import TRAININGS, part_at_fault, recovers
 from trainworthy.lifecycle.progress import say
 from trainworthy.lifecycle.protocol.jobs import DiagnoseJob
@@ -21,7 +22,6 @@ from trainworthy.lifecycle.protocol.records import Diagnosis, Exchange, Part
 from trainworthy.lifecycle.protocol.results import DiagnoseResult
 from trainworthy.lifecycle.scoring import choose_device
 from trainworthy.lifecycle.task import load_task, told_of
-from trainworthy.lifecycle.tasks.interval import mean_estimate
 from trainworthy.lifecycle.tasks.labels import labels_of
 
 
@@ -34,6 +34,7 @@ def run_diagnosis(job: DiagnoseJob) -> DiagnoseResult:
     labels = labels_of(job.training.rows, setup.folds[0].judged)
     prior = setup.kind.prior(labels_of(job.training.rows, setup.folds[0].training))
     of_prior = setup.kind.row_loss(labels, constant_answers(prior, len(labels)))
+    before = _Before(as_it_is.losses, of_prior, Judge(setup.kind, labels, as_it_is.groups, job.training.training.seed))
     exchanges = list[Exchange]()
     for part in job.parts:
         tried: list[Part] = [one.part for one in exchanges if one.status != "not_tried" or one.code == "raised"]
@@ -42,7 +43,7 @@ def run_diagnosis(job: DiagnoseJob) -> DiagnoseResult:
         if tried and (len(tried) >= job.most or too_many):
             exchanges.append(Exchange(part=part, status="not_tried", code="most_exchanges"))
         else:
-            exchanges.append(_exchanged(setup, part, as_it_is, of_prior, device))
+            exchanges.append(_exchanged(setup, part, before, device))
             say(f"diagnosis: {part}: {exchanges[-1].status.replace('_', ' ')}")
     return DiagnoseResult(
         diagnosis=Diagnosis(
@@ -58,13 +59,22 @@ def run_diagnosis(job: DiagnoseJob) -> DiagnoseResult:
     )
 
 
-def _exchanged(setup: Setup, part: Part, as_it_is: Judged, of_prior: np.ndarray, device: str) -> Exchange:
+@dataclass(frozen=True)
+class _Before:
+    """The validation rows' losses as the training is and of the best constant answer, `(N,)`, and who judges them."""
+
+    losses: np.ndarray
+    of_prior: np.ndarray
+    judge: Judge
+
+
+def _exchanged(setup: Setup, part: Part, before: _Before, device: str) -> Exchange:
     """The part's exchange; an error of the exchanged training is one of the exchange, and says nothing of the part."""
     try:
         exchanged, for_, contains = EXCHANGES[part](setup, device)
         judged = judged_training(exchanged, device)
         losses = _as_before(setup, exchanged, judged.losses)
-        gain = mean_estimate(as_it_is.losses - losses, as_it_is.groups)
+        gain = before.judge.mean(before.losses - losses)
     except BudgetSpentError:
         return Exchange(part=part, status="not_tried", code="budget")
     except NotExchangedError as error:
@@ -72,10 +82,8 @@ def _exchanged(setup: Setup, part: Part, as_it_is: Judged, of_prior: np.ndarray,
     except Exception as error:
         told = told_of(error, Path(setup.job.use_case_folder), sensitive=bool(setup.job.rows.sensitive_features))
         return Exchange(part=part, status="not_tried", code="raised", told=told)
-    labels = labels_of(setup.job.rows, setup.folds[0].judged)
-    entropy = float(setup.kind.row_loss(labels, constant_answers(setup.kind.prior(labels), len(labels))).mean())
-    below_prior = mean_estimate(of_prior - losses, as_it_is.groups)
-    status = "recovers" if recovers(gain, below_prior, entropy) else "no_gain"
+    below_prior = before.judge.mean(before.of_prior - losses)
+    status = "recovers" if recovers(gain, below_prior, before.judge.entropy) else "no_gain"
     return Exchange(part=part, status=status, loss=float(losses.mean()), gain=gain, contains=contains, told=for_)
 
 

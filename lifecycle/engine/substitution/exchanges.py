@@ -25,10 +25,13 @@ from trainworthy.lifecycle.engine.substitution.answer_loss import (
 from trainworthy.lifecycle.engine.substitution.plain_network import Input, PlainNetwork, can_answer, described
 from trainworthy.lifecycle.engine.substitution.rate import found_rate
 from trainworthy.lifecycle.engine.substitution.setup import Fold, Setup
+from trainworthy.lifecycle.engine.training.judging.references import limited
+from trainworthy.lifecycle.engine.training.judging.rise import halves
 from trainworthy.lifecycle.engine.training.prepare import prepare_rows, seed_everything
 from trainworthy.lifecycle.engine.training.recipe import make_model, make_optimizers, make_recipe
-from trainworthy.lifecycle.plan import stage_rows
+from trainworthy.lifecycle.engine.training.state import LossFn, TrainData
 from trainworthy.lifecycle.protocol.records import Part
+from trainworthy.lifecycle.sampling import evenly_spaced
 from trainworthy.lifecycle.spec.training import OptimizerSpec, ScheduleSpec
 from trainworthy.lifecycle.tasks.encoding import Encoding, fit_encoding
 from trainworthy.lifecycle.tasks.labels import labels_of
@@ -68,7 +71,7 @@ def precision(setup: Setup, device: str) -> Exchanged:
 def regularization(setup: Setup, device: str) -> Exchanged:
     """No augmentation, no dropout, no weight decay."""
     task, build, optimizers_of = setup.task, setup.task.build_model, make_optimizers
-    model = _model(setup, device)
+    model, _ = _fresh(setup, SOME_ROWS, device)
     rates = make_recipe(task, setup.training, setup.updates).learning_rate
     total = sum(rates(step) for step in range(setup.updates))
     groups = [group for one in optimizers_of(task, model, setup.training.optimizer) for group in one.param_groups]
@@ -112,14 +115,12 @@ def loss(setup: Setup, device: str) -> Exchanged:
     def own(outputs: Tensor, targets: Tensor) -> Tensor:
         return of_answers(task.predict(outputs), targets)
 
+    model, few = _fresh(setup, FEW_ROWS, device)
+    outputs = model.to(device).eval()(few.inputs)
+    _require_gradient(own, outputs, few.targets)
     spec = setup.training
     counts_alike = spec.focal_gamma is None and spec.oversampling is None and spec.class_weights in (None, "none")
-    if (
-        _has_gradient(setup, own, device)
-        and counts_alike
-        and job.rows.weight is None
-        and _same_loss(setup, own, device)
-    ):
+    if counts_alike and job.rows.weight is None and _same_loss(task.loss_fn, own, outputs, few.targets):
         raise NotExchangedError("nothing_to_exchange", f"loss_fn is {setup.kind.loss.replace('_', ' ')} itself")
     alike = setup.with_functions(loss_fn=own).with_training(focal_gamma=None, class_weights="none", oversampling=None)
     rows = job.rows.model_copy(update={"weight": None})
@@ -148,7 +149,7 @@ def network(setup: Setup, device: str) -> Exchanged:
 
     def fitted(training: pd.DataFrame, hyperparameters: Mapping[str, Any]) -> dict[str, Any]:
         state = dict(fit(training, hyperparameters))
-        some = task.to_tensors(_spread(training), state)
+        some = task.to_tensors(training.iloc[evenly_spaced(len(training), SOME_ROWS)], state)
         return state | {_INPUTS: {name: one._asdict() for name, one in described(some, standardized=False).items()}}
 
     plain, contains = _plain(setup, fit_preprocessing=fitted)
@@ -183,13 +184,13 @@ def inputs(setup: Setup, device: str) -> Exchanged:
 def rows(setup: Setup, device: str) -> Exchanged:
     """Validation rows in the place of training rows, each half of the groups for the other, as many at most."""
     (fold,) = setup.folds
-    _, codes = np.unique(fold.judged[setup.job.rows.group].to_numpy(), return_inverse=True)
-    halves = [fold.judged[codes % 2 == half] for half in (0, 1)]
-    most = len(fold.training)
+    parts = [fold.judged[half] for half in halves(fold.judged[setup.job.rows.group].to_numpy())]
+    most, seed = len(fold.training), setup.training.seed
     folds = tuple(
-        Fold(_at_most(setup, one, most), other) for one, other in (halves, halves[::-1])
-    )  # fmt: skip
-    if min(len(half) for half in halves) < FEW_ROWS:
+        Fold(limited(one, setup.job.rows, most, seed).reset_index(drop=True), other)
+        for one, other in (parts, parts[::-1])
+    )
+    if min(len(half) for half in parts) < FEW_ROWS:
         raise NotExchangedError("not_exchangeable", f"{len(fold.judged)} validation rows are too few to train on")
     return Exchanged(replace(setup, folds=folds), f"{len(folds[0].training)} validation rows, cross-fitted")
 
@@ -226,17 +227,20 @@ def _plain(setup: Setup, **functions: Callable[..., Any] | None) -> tuple[Setup,
     if not hasattr(setup.task, "build_optimizers"):
         return exchanged, ("loss",)
     try:
-        make_optimizers(exchanged.task, _model(exchanged, "cpu"), setup.training.optimizer)
+        make_optimizers(exchanged.task, _fresh(exchanged, SOME_ROWS, "cpu")[0], setup.training.optimizer)
     except Exception:
         return exchanged.with_functions(build_optimizers=None), ("loss", "recipe")
     return exchanged, ("loss",)
 
 
-def _model(setup: Setup, device: str) -> nn.Module:
-    few = _spread(setup.folds[0].training, SOME_ROWS)
+def _fresh(setup: Setup, most: int, device: str) -> tuple[nn.Module, TrainData]:
+    """A fresh model, and so many of the training rows, evenly over all of them, as it takes them."""
+    training = setup.folds[0].training
+    few = training.iloc[evenly_spaced(len(training), most)].reset_index(drop=True)
     prepared = prepare_rows(setup.job, setup.task, "", few, device)
     seed_everything(setup.training.seed)
-    return make_model(setup.task, prepared.preprocessing, setup.job.hyperparameters, setup.training)
+    model = make_model(setup.task, prepared.preprocessing, setup.job.hyperparameters, setup.training)
+    return model, prepared.data.take(torch.arange(len(few))).to(device)
 
 
 def _drops(module: nn.Module) -> bool:
@@ -246,19 +250,8 @@ def _drops(module: nn.Module) -> bool:
     return isinstance(module, nn.MultiheadAttention | nn.RNNBase) and module.dropout > 0
 
 
-def _outputs(setup: Setup, device: str) -> tuple[Tensor, Tensor]:
-    """Outputs of fresh weights on few rows, with their graph, and targets."""
-    few = _spread(setup.folds[0].training, FEW_ROWS)
-    prepared = prepare_rows(setup.job, setup.task, "", few, device)
-    seed_everything(setup.training.seed)
-    model = make_model(setup.task, prepared.preprocessing, setup.job.hyperparameters, setup.training).to(device).eval()
-    data = prepared.data.take(torch.arange(len(few))).to(device)
-    return model(data.inputs), data.targets
-
-
-def _has_gradient(setup: Setup, own: Callable[[Tensor, Tensor], Tensor], device: str) -> bool:
-    """True; raises NotExchangedError where predict keeps gradients from the outputs."""
-    outputs, targets = _outputs(setup, device)
+def _require_gradient(own: LossFn, outputs: Tensor, targets: Tensor) -> None:
+    """Raises NotExchangedError where predict keeps gradients from the outputs."""
     try:
         found = own(outputs, targets)
     except Exception as error:
@@ -266,33 +259,15 @@ def _has_gradient(setup: Setup, own: Callable[[Tensor, Tensor], Tensor], device:
         raise NotExchangedError("not_exchangeable", told) from None
     if not found.requires_grad:
         raise NotExchangedError("not_exchangeable", "predict lets no gradient through")
-    return True
 
 
-def _same_loss(setup: Setup, own: Callable[[Tensor, Tensor], Tensor], device: str) -> bool:
+def _same_loss(loss_fn: LossFn, own: LossFn, outputs: Tensor, targets: Tensor) -> bool:
     """Whether loss_fn is the kind's loss but for its unit: of fresh weights' outputs, with other rows' targets too."""
+    order = torch.arange(len(targets), device=targets.device).roll(len(targets) // 2)
     with torch.no_grad():
-        outputs, targets = _outputs(setup, device)
-        order = torch.arange(len(targets), device=targets.device).roll(len(targets) // 2)
         both = [
-            torch.cat([one(outputs, targets).double(), one(outputs, targets[order]).double()])
-            for one in (setup.task.loss_fn, own)
+            torch.cat([one(outputs, targets).double(), one(outputs, targets[order]).double()]) for one in (loss_fn, own)
         ]
     if float(both[0].std()) == 0 or float(both[1].std()) == 0:
         return False
     return float(torch.corrcoef(torch.stack(both))[0, 1]) > SAME_LOSS
-
-
-def _spread(rows: pd.DataFrame, most: int = SOME_ROWS) -> pd.DataFrame:
-    """At most so many rows, evenly over all of them."""
-    if len(rows) <= most:
-        return rows
-    return rows.iloc[np.linspace(0, len(rows) - 1, most).round().astype(int)].reset_index(drop=True)
-
-
-def _at_most(setup: Setup, rows: pd.DataFrame, most: int) -> pd.DataFrame:
-    """At most so many rows, stratified by label."""
-    if len(rows) > most:
-        strata = setup.kind.strata(labels_of(setup.job.rows, rows))
-        rows = rows.iloc[stage_rows(strata, most / len(rows), setup.training.seed)]
-    return rows.reset_index(drop=True)
