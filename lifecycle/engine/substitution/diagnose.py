@@ -15,6 +15,7 @@ import numpy as np
 from trainworthy.lifecycle.engine.substitution.exchanges import EXCHANGES, NotExchangedError
 from trainworthy.lifecycle.engine.substitution.setup import BudgetSpentError, Setup, judged_training, setup_of
 from trainworthy.lifecycle.engine.training.judging.rise import Judge, constant_answers
+from trainworthy.lifecycle.errors import TrainingError
 from trainworthy.lifecycle.gates.diagnosis import TRAININGS, part_at_fault, recovers
 from trainworthy.lifecycle.progress import say
 from trainworthy.lifecycle.protocol.jobs import DiagnoseJob
@@ -30,7 +31,10 @@ def run_diagnosis(job: DiagnoseJob) -> DiagnoseResult:
     began, device = time.perf_counter(), choose_device(job.device)
     setup = setup_of(job.training, load_task(Path(job.use_case_folder)), job.updates)
     say(f"diagnosis: {setup.updates} updates on {len(setup.folds[0].training):,} rows, as declared")
-    as_it_is = judged_training(setup, device)
+    try:
+        as_it_is = judged_training(setup, device)
+    except BudgetSpentError:
+        raise TrainingError("the run's budget is as good as spent", fix="raise budget.run_usd") from None
     labels = labels_of(job.training.rows, setup.folds[0].judged)
     prior = setup.kind.prior(labels_of(job.training.rows, setup.folds[0].training))
     of_prior = setup.kind.row_loss(labels, constant_answers(prior, len(labels)))

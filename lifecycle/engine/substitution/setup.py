@@ -20,7 +20,6 @@ from trainworthy.lifecycle.engine.training.rows.loading import LoadedRows
 from trainworthy.lifecycle.engine.training.state import TrainState
 from trainworthy.lifecycle.engine.training.techniques.parts import after_update, make_parts, put_final_weights
 from trainworthy.lifecycle.engine.training.validate import as_trained_for, make_validation_loss
-from trainworthy.lifecycle.errors import TrainingError
 from trainworthy.lifecycle.plan import MIN_STEPS, Plan, make_plan
 from trainworthy.lifecycle.protocol.jobs import TrainJob
 from trainworthy.lifecycle.scoring import predict_rows
@@ -74,7 +73,7 @@ class Setup:
         return self.job.training
 
 
-class BudgetSpentError(TrainingError):
+class BudgetSpentError(Exception):
     """The run's budget ended within a training."""
 
 
@@ -157,7 +156,7 @@ def trained(setup: Setup, prepared: Prepared, device: str, updates: int = 0) -> 
 
     def ends(state: TrainState, update: Any) -> bool:
         if job.ends_at is not None and time.time() > job.ends_at:
-            raise BudgetSpentError("the run's budget is as good as spent", fix="raise budget.run_usd")
+            raise BudgetSpentError
         return after_update(state, plan.last_step, moved=not update.skipped) or state.step == updates
 
     train(state, data, plan, recipe, ends)

@@ -12,7 +12,7 @@ import torch
 from trainworthy.lifecycle.engine.substitution.answer_loss import NUMBERS, answer_loss, answers_of, output_loss
 from trainworthy.lifecycle.engine.substitution.diagnose import run_diagnosis
 from trainworthy.lifecycle.engine.substitution.plain_network import PlainNetwork, described
-from trainworthy.lifecycle.engine.substitution.setup import BudgetSpentError
+from trainworthy.lifecycle.errors import TrainingError
 from trainworthy.lifecycle.gates.diagnosis import (
     ORDER,
     answer,
@@ -95,7 +95,7 @@ def test_at_most_so_many_exchanges_are_tried_and_none_after_the_budget(cases, tm
     case = cases["regression"]
     one = by_part(diagnosed(case, tmp_path / "one", ("precision", "regularization", "network"), most=1))
     assert [one[part].code for part in ("precision", "network")] == ["nothing_to_exchange", "most_exchanges"]
-    with pytest.raises(BudgetSpentError):
+    with pytest.raises(TrainingError, match="budget"):
         diagnosed(case, tmp_path / "none", ("regularization",), ends_at=0.0)
 
 

@@ -21,7 +21,7 @@ from trainworthy.lifecycle.engine.preflight.battery import same_random_numbers
 from trainworthy.lifecycle.engine.preflight.subject import Subject
 from trainworthy.lifecycle.engine.preflight.wiring.passes import others, put_back, spread, stirred
 from trainworthy.lifecycle.engine.training.loop import losses_of, train_step, weighed
-from trainworthy.lifecycle.engine.training.monitors.game import MOST_WEIGHTS
+from trainworthy.lifecycle.engine.training.monitors.float64_copy import MOST_WEIGHTS
 from trainworthy.lifecycle.engine.training.state import Recipe, TrainData, TrainState
 from trainworthy.lifecycle.gates.check import Found
 

@@ -5,21 +5,17 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
 
-from trainworthy.lifecycle.engine.outputs.directional_derivative import copy_in_float64, in_float64, slopes_of
+from trainworthy.lifecycle.engine.outputs.directional_derivative import slopes_of
+from trainworthy.lifecycle.engine.training.monitors.float64_copy import copy_and_loss, too_large
 from trainworthy.lifecycle.engine.training.random_state import random_kept
 from trainworthy.lifecycle.engine.training.rows.loading import LoadedRows
-from trainworthy.lifecycle.engine.training.rows.spread import spread_rows
 from trainworthy.lifecycle.engine.training.state import Recipe, TrainData
 
 # By which share the slope along all gradients differs from their size, for each to be asked alone; and what is turned
 # round. Of ten pairs of adversaries one is at -1.00 to -1.02. Straight-through, detached weights, held codebooks and
 # twins with a held side are between -0.1 and 2.4, but for one of three SimSiam at -3.9.
 APART, TURNED = 0.02, -0.5
-# It takes a copy of the model in float64 and its gradients, 16 bytes a weight: of more than this nobody asks.
-MOST_WEIGHTS = 2**24
-ROWS = 8
 
 
 class LossLook(NamedTuple):
@@ -41,20 +37,11 @@ def look_at_loss(model: torch.nn.Module, data: TrainData | LoadedRows, recipe: R
     model is asked on ROWS rows, in evaluation mode: what counts passes in training mode does so from the first update
     on.
     """
-    if sum(parameter.numel() for parameter in model.parameters()) > MOST_WEIGHTS:
+    if too_large(model):
         return LossLook()
-    device = next((parameter.device.type for parameter in model.parameters()), "cpu")
     try:
         with random_kept():
-            asked, loss_fn = copy_in_float64(model).eval(), copy_in_float64(recipe.loss_fn)
-            some = data.take(spread_rows(data, ROWS)).to(device)
-            inputs, targets = in_float64(some.inputs), in_float64(some.targets)
-
-            def mean_loss() -> Tensor:
-                torch.manual_seed(0)
-                return loss_fn(asked(inputs), targets).mean()
-
-            slopes = slopes_of(asked, mean_loss)
+            slopes = slopes_of(*copy_and_loss(model, data, recipe, training=False))
             if abs(slopes.along_gradient().of_gradient - 1) <= APART:
                 return LossLook()
             each = [slopes.along_gradient(name).of_gradient for name in slopes.some() if name in slopes.pulled]
