@@ -41,7 +41,7 @@ from trainworthy.lifecycle.protocol.signals import SAMPLE_EVERY, Sample, Signals
 
 # Layers that do another thing in evaluation mode.
 MODAL = (_BatchNorm, _DropoutNd)
-# Samples in a row that must show it; and updates that must be made.
+# Samples in a row that must show it.
 CONFIRMED = 2
 # Updates with neither a gradient nor a move. A scaler that begins at 65,536 leaves out 16 at the most until its scale
 # is 1, and a script that tells its updates after zero_grad(), and of no scaler, has neither so long.
