@@ -152,6 +152,6 @@ _WHY = {
     "nothing_to_exchange": "it is a standard one",
     "not_exchangeable": "it can't be exchanged",
     "raised": "the exchanged training raised",
-    "most_exchanges": "as many parts as may be were; trainworthy diagnose --all tries every one",
+    "most_exchanges": "left out for what it takes; trainworthy diagnose --all tries every part",
     "budget": "the run's budget is as good as spent",
 }

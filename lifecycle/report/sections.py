@@ -43,7 +43,7 @@ MAX_ROWS = 200
 MAX_DETAILS = 20
 # A table of more columns than this is wider than a sheet of A4: its rows are shown as lists.
 MAX_COLUMNS = 8
-_FIRST_KEYS = ("rule", "slice", "column", "status", "observed", "threshold")
+_FIRST_KEYS = ("rule", "slice", "column", "part", "status", "result", "observed", "threshold", "loss", "gain")
 
 
 @dataclass(frozen=True)
