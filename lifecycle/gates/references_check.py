@@ -1,16 +1,13 @@
-"""The check `references`: has the network learned something, and what would references of the same rows have?
-
-A loss curve in a few parts that are long enough to be compared.
-"""
+"""The check `references`: has the network learned something, and what would references of the same rows have?"""
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from trainworthy.lifecycle.gates.curve_parts import curve_parts
 from trainworthy.lifecycle.gates.stage_words import fix_of
 from trainworthy.lifecycle.protocol.checks import CheckResult
 from trainworthy.lifecycle.protocol.records import CurvePoint, Estimate
@@ -60,9 +57,9 @@ def references_check(
     have known something before. Else rows and updates decide. It fails if as many validation rows show something to a
     reference and the stage's rows do not, whatever the network did; if the loss rose, or would not move in the whole
     training either; if what it shows on validation rows is not seen on those that it learned from; if ENOUGH_UPDATES
-    found nothing that the stage's rows show, or left the loss far above the prior's; or if the rows show measurably
-    nothing. Otherwise it is insufficient, and the next stage asks again; smoke fails of no update before there were
-    ENOUGH_UPDATES.
+    of a later stage than smoke found nothing that the linear model finds in as many rows, or any left the loss far
+    above the prior's; or if the rows show measurably nothing. Otherwise it is insufficient, and the next stage asks
+    again; smoke fails of no update before there were ENOUGH_UPDATES.
 
     The pilot warns of a network that has learned something and is measurably worse than a reference of the same rows.
     """
@@ -377,33 +374,3 @@ def _price(references: References, better: Arm, updates: int) -> str:
     if same is None or same.loss is None:
         return told
     return f"{told}, and the same reference on the network's tensors {figures(same.loss, better.loss)[0]}"
-
-
-# The curve is judged in tenths. Single windows of few rows gave 1 to 50 % false alarms on simulated plateaus; tenths of
-# at least 30 rows reach 3.7 standard errors in 12,000 of them (batches of 1 to 128, positives of 2 to 50 %).
-PARTS, PART_ROWS = 10, 30
-
-
-@dataclass(frozen=True)
-class CurvePart:
-    """Windows taken together: last step, rows, mean loss and variance of a row's loss."""
-
-    step: int
-    rows: int
-    loss: float
-    variance: float
-
-
-def curve_parts(curve: Sequence[CurvePoint]) -> list[CurvePart]:
-    """The curve in at most PARTS parts of about equally many windows, on average of PART_ROWS rows or more."""
-    count = min(PARTS, len(curve), sum(point.rows for point in curve) // PART_ROWS)
-    cuts = [round(number * len(curve) / count) for number in range(count + 1)] if count else [0]
-    return [_pooled(curve[start:end]) for start, end in itertools.pairwise(cuts)]
-
-
-def _pooled(points: Sequence[CurvePoint]) -> CurvePart:
-    rows = sum(point.rows for point in points)
-    loss = sum(point.loss * point.rows for point in points) / rows
-    # Exact: a window's variance is its squared standard error times its rows, and means differ between windows.
-    squared = sum((point.standard_error**2 * point.rows + point.loss**2) * point.rows for point in points) / rows
-    return CurvePart(step=points[-1].step, rows=rows, loss=loss, variance=max(0.0, squared - loss**2))

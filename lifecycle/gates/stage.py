@@ -6,8 +6,9 @@ import math
 import statistics
 from collections.abc import Sequence
 
+from trainworthy.lifecycle.gates.curve_parts import PART_ROWS, curve_parts
 from trainworthy.lifecycle.gates.own_trainer import trainer_check, unseen, without_gradient
-from trainworthy.lifecycle.gates.references_check import PART_ROWS, curve_parts, references_check
+from trainworthy.lifecycle.gates.references_check import references_check
 from trainworthy.lifecycle.gates.stage_words import fix_of
 from trainworthy.lifecycle.plan import MIN_STEPS
 from trainworthy.lifecycle.protocol.checks import CheckResult, at_least, at_most, holds
