@@ -37,7 +37,7 @@ from benchmarks.planted_values import VALUES
 from benchmarks.record import FaultRun, HealthyRun, keep, of_faults, of_healthy, whole_parts
 from benchmarks.result import arguments, begin, finish, hardware
 from trainworthy.lifecycle.engine.preflight.subject import Subject
-from trainworthy.lifecycle.engine.training.monitors.diagnosis import RULES
+from trainworthy.lifecycle.engine.training.monitors.causes import RULES
 from trainworthy.lifecycle.protocol.records import Alarm
 
 T = TypeVar("T")

@@ -1,7 +1,7 @@
 """Faults that are planted into running trainings: FAULTS, each on four hosts; parts of them are held back.
 
 A fault changes a host's set-up, or, from update `onset` on, what an update sees. `found` are the monitors that may tell
-of it, `cause` what the diagnosis has to name first (any of several where they say the same).
+of it, `cause` the cause that has to be named first (any of several where they say the same).
 """
 
 from __future__ import annotations

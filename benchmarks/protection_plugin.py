@@ -1,7 +1,7 @@
 """A pytest plugin that switches one protection off: `PROTECTION_OFF=<id> pytest -p benchmarks.protection_plugin …`.
 
 Modules are compiled with their places marked (protection_sites.py). A marked place gives its value on, unless it is the
-one that is switched off: then it says that nothing is wrong. The checks of preflight, the rules of the diagnosis and
+one that is switched off: then it says that nothing is wrong. The checks of preflight, the rules of causes and
 the contract's kinds of rule are switched off where they are registered. Only this process is changed: a worker that a
 test starts works as ever.
 """
@@ -121,7 +121,7 @@ def registered() -> tuple[Site, ...]:
     from trainworthy.lifecycle.contract import fused
     from trainworthy.lifecycle.contract.rule import Kind
     from trainworthy.lifecycle.engine.preflight.catalogue import TRAINER_CHECKS, WORKER_CHECKS
-    from trainworthy.lifecycle.engine.training.monitors.diagnosis import RULES
+    from trainworthy.lifecycle.engine.training.monitors.causes import RULES
     from trainworthy.lifecycle.gates.host import AFTER_CHECKS, HOST_CHECKS
 
     sites, count = [], Counter[str]()
@@ -136,8 +136,8 @@ def registered() -> tuple[Site, ...]:
     for rule in RULES:
         count[rule.name] += 1
         suffix = f"#{count[rule.name]}" if count[rule.name] > 1 else ""
-        name = f"diagnosis.{rule.name}{suffix}"
-        sites.append(Site(name, "diagnosis rule", "trainworthy.lifecycle.engine.training.monitors.diagnosis"))
+        name = f"cause.{rule.name}{suffix}"
+        sites.append(Site(name, "rule of causes", "trainworthy.lifecycle.engine.training.monitors.causes"))
         object.__setattr__(rule, "holds", _guarded_rule(name, rule))
     sites += [
         Site(f"contract.{kind}", "contract rule", "trainworthy.lifecycle.contract.fused") for kind in get_args(Kind)

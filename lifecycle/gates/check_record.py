@@ -18,7 +18,7 @@ from trainworthy.lifecycle.spec.frozen import Frozen
 
 FILE = Path(__file__).with_name("record.json")
 SUMMED = ("named", "found", "by_others", "looked", "alarms", "warnings")
-# What a count is of: a check of preflight or a monitor, or a cause that the diagnosis names.
+# What a count is of: a check of preflight or a monitor, or a cause that alarms name.
 Of = Literal["checks", "causes"]
 
 

@@ -1,4 +1,4 @@
-"""monitors.toml: every monitor of a training, every cause that the diagnosis names, and all that is said of them."""
+"""monitors.toml: every monitor of a training, every cause that alarms name, and all that is said of them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class MonitorWords:
 
 @dataclass(frozen=True)
 class CauseWords:
-    """A cause that the diagnosis names, in one of its cases."""
+    """A cause that alarms name, in one of its cases."""
 
     id: str
     cause: str

@@ -33,7 +33,7 @@ training](monitors.md) says how they are judged and what can be done about them.
 | alarm | at most | asks | says was seen |
 |---|---|---|---|"""
 _CAUSES = """
-The diagnosis names the likeliest cause of an alarm. It tries them in this order, in which what explains another comes
+An alarm names its likeliest cause. Causes are tried in this order, in which what explains another comes
 first.
 
 | cause | what is the matter | fix | explains |
@@ -56,7 +56,7 @@ def _families() -> Iterator[str]:
 
 
 def alarms_text() -> str:
-    """The page of all monitors and of all causes that the diagnosis names."""
+    """The page of all monitors and of all causes that alarms name."""
     return "\n".join([_ALARMS, *_monitors(), _CAUSES, *_causes()]) + "\n"
 
 

@@ -395,7 +395,7 @@ class Alarm(Frozen):
     """Something that went wrong while a stage trained, and what was done about it.
 
     Seen at update `step`, so since update `onset`, both counted from 0; `count` times in a row, the last one at
-    `last_step`. `rule` is the diagnosis that names the cause, empty without one. `row_keys` name rows of that batch by
+    `last_step`. `rule` names the cause, empty without one. `row_keys` name rows of that batch by
     key, `where` parameters or modules. `incident` is the folder of what was recorded of it.
     """
 

@@ -92,7 +92,7 @@ def _list() -> Iterator[str]:
 
     yield from map(_row, (*CATALOGUE, *STAGE_CHECKS, *MONITORS))
     for name in dict.fromkeys(cause.id for cause in CAUSES):
-        yield f"{name:<40} a cause that the diagnosis of alarms names"
+        yield f"{name:<40} a cause that alarms name"
 
 
 def _row(words: CheckWords | StageWords | MonitorWords) -> str:
@@ -137,7 +137,7 @@ def _monitor(monitor: MonitorWords) -> Iterator[str]:
 
 
 def _cause(name: str, cases: list[CauseWords]) -> Iterator[str]:
-    yield f"{name}: a cause that the diagnosis of alarms names"
+    yield f"{name}: a cause that alarms name"
     for cause in cases:
         yield from _words(**({"case": cause.case} if cause.case else {}), cause=cause.cause, fix=cause.fix)
         yield from _words(explains=", ".join(cause.explains))

@@ -21,8 +21,8 @@ from trainworthy.lifecycle.engine.training.checkpoints.checkpoint import paramet
 from trainworthy.lifecycle.engine.training.monitors.all import all_monitors
 from trainworthy.lifecycle.engine.training.monitors.base import Base, named
 from trainworthy.lifecycle.engine.training.monitors.beside import left_out
+from trainworthy.lifecycle.engine.training.monitors.causes import of_alarms
 from trainworthy.lifecycle.engine.training.monitors.closer_look import CloserLook, CloserLooks
-from trainworthy.lifecycle.engine.training.monitors.diagnosis import of_alarms
 from trainworthy.lifecycle.engine.training.monitors.feeding import RepeatedBatches
 from trainworthy.lifecycle.engine.training.monitors.layers import NotOptimized
 from trainworthy.lifecycle.engine.training.monitors.monitor import Finding, Monitor

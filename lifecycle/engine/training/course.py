@@ -22,7 +22,7 @@ from trainworthy.lifecycle.engine.training.checkpoints.checkpointing import (
 )
 from trainworthy.lifecycle.engine.training.loop import train
 from trainworthy.lifecycle.engine.training.monitors.all import all_monitors
-from trainworthy.lifecycle.engine.training.monitors.diagnosis import diagnosed
+from trainworthy.lifecycle.engine.training.monitors.causes import diagnosed
 from trainworthy.lifecycle.engine.training.monitors.game import look_at_loss
 from trainworthy.lifecycle.engine.training.monitors.heartbeat import Heartbeat
 from trainworthy.lifecycle.engine.training.monitors.monitor import Finding

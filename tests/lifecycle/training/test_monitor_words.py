@@ -9,7 +9,7 @@ from trainworthy.lifecycle.code_identity import ENTRIES, CodeOnDisk
 from trainworthy.lifecycle.engine.training import monitors
 from trainworthy.lifecycle.engine.training.monitors.all import all_monitors
 from trainworthy.lifecycle.engine.training.monitors.base import Base
-from trainworthy.lifecycle.engine.training.monitors.diagnosis import RULES
+from trainworthy.lifecycle.engine.training.monitors.causes import RULES
 from trainworthy.lifecycle.gates import monitor_words
 from trainworthy.lifecycle.gates.monitor_words import CAUSES, MONITORS, causes_of, symptom_of
 from trainworthy.lifecycle.gates.pages import PAGES, alarms_text
@@ -32,7 +32,7 @@ def calls_of_symptom() -> set[tuple[str, str]]:
     return found
 
 
-def test_every_rule_of_the_diagnosis_has_the_causes_words_in_their_order():
+def test_every_rule_of_causes_has_the_causes_words_in_their_order():
     told = [(rule.name, rule.cause, rule.fix, rule.explains) for rule in RULES]
     assert told == [(cause.id, cause.cause, cause.fix, cause.explains) for cause in CAUSES]
 

@@ -13,7 +13,7 @@ from benchmarks.networks import HOSTS, mlp
 from trainworthy.lifecycle.engine.outputs.directional_derivative import slopes_of
 from trainworthy.lifecycle.engine.preflight.subject import Subject
 from trainworthy.lifecycle.engine.training.monitors import game
-from trainworthy.lifecycle.engine.training.monitors.diagnosis import Context, diagnosed
+from trainworthy.lifecycle.engine.training.monitors.causes import Context, diagnosed
 from trainworthy.lifecycle.engine.training.monitors.game import is_game
 from trainworthy.lifecycle.engine.training.monitors.spikes import Spikes
 from trainworthy.lifecycle.protocol.signals import Signals

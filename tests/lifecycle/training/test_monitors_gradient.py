@@ -13,7 +13,7 @@ from benchmarks.planted_gradients import PLANTED_GRADIENTS
 from trainworthy.lifecycle.engine.train import run_stage
 from trainworthy.lifecycle.engine.training import course
 from trainworthy.lifecycle.engine.training.monitors.base import Base
-from trainworthy.lifecycle.engine.training.monitors.diagnosis import Context, diagnosed
+from trainworthy.lifecycle.engine.training.monitors.causes import Context, diagnosed
 from trainworthy.lifecycle.engine.training.monitors.game import LossLook, look_at_loss
 from trainworthy.lifecycle.engine.training.monitors.monitor import Finding
 from trainworthy.lifecycle.engine.training.monitors.true_gradient import NOTHING, GradientLook, look_at_gradient

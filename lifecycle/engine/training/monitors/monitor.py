@@ -16,7 +16,7 @@ class Finding:
     """Something is wrong: what was seen, since which update, and in which parameters or modules.
 
     `symptom` is one sentence without figures, `evidence` has the figures with what they were held against. A cause and
-    a fix are the diagnosis', which sees all findings together.
+    a fix are said by causes.py, which sees all findings together.
     """
 
     monitor: str

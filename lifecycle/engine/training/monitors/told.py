@@ -1,4 +1,4 @@
-"""What a rule of the diagnosis sees, and what it is made of."""
+"""What a rule from findings to a cause sees, and what it is made of."""
 
 from __future__ import annotations
 

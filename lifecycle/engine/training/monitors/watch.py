@@ -16,9 +16,9 @@ from typing import Any
 import torch
 
 from trainworthy.lifecycle.engine.training.monitors.base import Base
+from trainworthy.lifecycle.engine.training.monitors.causes import context_of, diagnosed, of_alarms
 from trainworthy.lifecycle.engine.training.monitors.closer_look import CloserLook, CloserLooks
 from trainworthy.lifecycle.engine.training.monitors.curve import Plateau
-from trainworthy.lifecycle.engine.training.monitors.diagnosis import context_of, diagnosed, of_alarms
 from trainworthy.lifecycle.engine.training.monitors.heartbeat import Heartbeat
 from trainworthy.lifecycle.engine.training.monitors.monitor import CurveMonitor, Finding, Monitor
 from trainworthy.lifecycle.engine.training.monitors.non_finite import (

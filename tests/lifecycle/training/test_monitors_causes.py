@@ -9,7 +9,7 @@ from benchmarks.networks import HOSTS
 from benchmarks.planted_dynamics import FAULTS
 from trainworthy.lifecycle.engine.training.loop import train
 from trainworthy.lifecycle.engine.training.monitors.all import all_monitors
-from trainworthy.lifecycle.engine.training.monitors.diagnosis import (
+from trainworthy.lifecycle.engine.training.monitors.causes import (
     Context,
     context_of,
     diagnose,
