@@ -3,8 +3,8 @@
     python -m benchmarks.protection [--list | --short | --only ID …] [--jobs N] [--page docs/protection.md]
 
 A protection is a check of preflight, a monitor, an alarm, a rule from alarms to a cause, a control, a branch of
-decide(), a result of a gate, or a kind of rule of the contract. All are read off the code (protection_sites.py), so that a new one
-is asked about on the day it is written. A short run tries three.
+decide(), a result of a gate, or a kind of rule of the contract. All are read off the code (protection_sites.py), so
+that a new one is asked about on the day it is written. A short run tries three.
 
 Files of tests run one after the other, those first that import what is asked about and need no torch. After each quick
 test, every protection that said in it that something is wrong is switched off, and the test runs again: it has to
