@@ -28,7 +28,7 @@ def binds(run: StepRun) -> dict[str, str]:
         "model": evaluation.artifact_sha256,
         "dataset": dataset.content_hash,
         "split": snapshot.content_hash,
-        "suite": evaluation.identity,
+        "suite": evaluation.suite.sha256 if evaluation.suite else evaluation.identity,
         "contract": snapshot.contract_sha256,
         "label": snapshot.label_sha256,
         "code": evaluation.provenance.code_sha256,

@@ -1,5 +1,8 @@
 """evaluation: the exported artifact and its baselines on the benchmark. Asks only whether it was measured validly."""
 
+from __future__ import annotations
+
+from datetime import UTC, datetime
 from pathlib import Path
 
 import dagster as dg
@@ -8,12 +11,14 @@ from trainworthy.assets.contract import judged_contract
 from trainworthy.assets.declare import step_asset
 from trainworthy.assets.step import Outcome
 from trainworthy.assets.step_run import StepRun
+from trainworthy.assets.suite import benchmark_parts, benchmark_suite, slice_files
 from trainworthy.assets.training import job_base
 from trainworthy.lifecycle.data.files import SplitFiles
 from trainworthy.lifecycle.evaluation.comparison import metric_columns
 from trainworthy.lifecycle.evaluation.disjoint import candidate_apart
 from trainworthy.lifecycle.evaluation.evaluate import evaluate
 from trainworthy.lifecycle.evaluation.prediction_drift import prediction_drift_check
+from trainworthy.lifecycle.evaluation.suite import look, looks_check
 from trainworthy.lifecycle.identity import sha256_file
 from trainworthy.lifecycle.protocol.jobs import PredictJob
 from trainworthy.lifecycle.protocol.records import (
@@ -35,7 +40,9 @@ from trainworthy.lifecycle.use_case import UseCase
 
 def evaluation_asset(use_case: UseCase) -> dg.AssetsDefinition:
     """The asset <use case>/evaluation."""
-    return step_asset(use_case, "evaluation", score_benchmark, kinds={"scikit-learn"}, reusable=predictions_stay)
+    return step_asset(
+        use_case, "evaluation", score_benchmark, kinds={"scikit-learn"}, read=slice_files, reusable=predictions_stay
+    )
 
 
 def score_benchmark(run: StepRun) -> Outcome[EvaluationBody]:
@@ -51,7 +58,7 @@ def score_benchmark(run: StepRun) -> Outcome[EvaluationBody]:
         artifact=str(state.absolute(full.artifact)),
         artifact_sha256=full.artifact_sha256,
         rows_file=str(state.absolute(snapshot.splits["benchmark"].file.path)),
-        columns=spec.benchmark.slices,
+        columns=spec.benchmark.slice_columns,
         weight=spec.benchmark.weight,
         metrics=tuple(spec.benchmark.metrics),
         metric_columns=metric_columns(spec.benchmark, snapshot),
@@ -68,24 +75,33 @@ def score_benchmark(run: StepRun) -> Outcome[EvaluationBody]:
     assert result.reference is not None
     benchmark, predictions = snapshot.splits["benchmark"], pd.read_parquet(result.predictions.path)
     files, contract = SplitFiles(state.absolute(benchmark.file.path).parent), judged_contract(run)
+    parts = benchmark_parts(run, predictions)
     measured = evaluate(
         predictions,
         spec.benchmark,
         kind_of_rows(job.rows),
         benchmark_rows=benchmark.rows,
         window=candidate_apart(snapshot, spec.split, files, contract.primary_key),
+        parts=parts,
     )
     file = result.predictions
     moved = prediction_drift_check(predictions, pd.read_parquet(result.reference.path), kind_of_rows(job.rows))
+    suite = benchmark_suite(run, snapshot)
+    seen = look(
+        state.folder("suites", f"{suite.name}.jsonl"), suite, full.artifact_sha256,
+        use_case=run.use_case.name, run_id=run.run_id, at=datetime.now(UTC).isoformat(timespec="seconds"),
+    )  # fmt: skip
     answers = BenchmarkAnswers(
         benchmark=snapshot.benchmark,
         predictions=StoredFile(path=state.relative(Path(file.path)), sha256=file.sha256, bytes=file.bytes),
         latency_ms=result.latency.most_ms,
         artifact=full.artifact,
         artifact_sha256=full.artifact_sha256,
+        suite=suite,
+        looks=seen,
     )
     return Outcome(
-        checks=(*measured.checks, moved),
+        checks=(*measured.checks, moved, looks_check(seen, suite, spec.benchmark.looks)),
         body=joined(EvaluationBody, part_of(measured, BenchmarkFigures), answers),
         device=result.device,
         seeds=(spec.training.seed,),

@@ -18,11 +18,11 @@ from trainworthy.assets.bound import (
     step_costs,
 )
 from trainworthy.assets.champion import champion_of, judged_alone, verdict_log
+from trainworthy.assets.champion_evidence import ChampionEvidence, champion_evidence
 from trainworthy.assets.contract import judged_contract
 from trainworthy.assets.declare import step_asset
 from trainworthy.assets.evidence import (
     benchmark_windows,
-    champion_comparison,
     deployment_evidence,
     reproducibility_evidence,
 )
@@ -138,6 +138,8 @@ def judge(run: StepRun) -> Outcome[VerdictBody]:
         held_back_by=decision.held_back_by,
         controls=decision.controls,
         comparisons=evaluation.comparisons + tuple(filter(None, [evidence.promotion.champion_comparison])),
+        slices=evidence.promotion.slices,
+        answers=evidence.against.answers,
         model_name=name,
         model_version=model.version,
         champion=champion.version if champion else None,
@@ -170,6 +172,7 @@ class Evidence:
     """What the decision is made from, and the figures behind it."""
 
     promotion: PromotionEvidence
+    against: ChampionEvidence
     told: dict[str, Any]
     measure_again: tuple[str, ...]
 
@@ -180,7 +183,7 @@ def _evidence(run: StepRun, first_model: bool, model: RegisteredModel, champion:
     dataset, preflight = run.record("dataset", DatasetVersion), run.record("preflight", PreflightReport)
     deployment = deployment_evidence(run, run.launcher, model)
     rerun_sha256 = reproducibility_evidence(run, run.launcher)
-    comparison, champion_error = champion_comparison(run, run.launcher, champion) if champion else (None, "")
+    against = champion_evidence(run, run.launcher, champion)
     commit = git_state(run.use_case.folder)[0]
     changed, installed = changed_files(run.use_case.folder), installed_version()
     if changed is not None and not entry_is_committed(run.use_case):
@@ -231,9 +234,10 @@ def _evidence(run: StepRun, first_model: bool, model: RegisteredModel, champion:
         champion=champion.version if champion else None,
         baselines=evaluation.comparisons,
         baseline_gains=evaluation.baseline_gains,
-        champion_comparison=comparison,
-        champion_error=champion_error,
+        champion_comparison=against.comparison,
+        champion_error=against.error,
         guardrails=guardrail_results(spec.benchmark.guardrails, evaluation.metrics, "candidate"),
+        slices=against.slices,
         controls=controls,
         rolled_back=_rolled_back(run, model),
         insufficient_checks=insufficient_checks(run),
@@ -250,7 +254,7 @@ def _evidence(run: StepRun, first_model: bool, model: RegisteredModel, champion:
     }
     latency: Latency | None = deployment["latency"]
     kept = latency is None or latency.within(spec.benchmark.latency_ms) == "pass"
-    return Evidence(promotion, told, measure_again=() if kept else ("latency",))
+    return Evidence(promotion, against, told, measure_again=() if kept else ("latency",))
 
 
 def _parent_identity(run: StepRun, record: Record, step: Step) -> str | None:

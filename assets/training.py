@@ -214,7 +214,7 @@ def train_job(
         validation_file=str(state.absolute(snapshot.splits["validation"].file.path)),
         calibration_file=str(state.absolute(snapshot.splits["calibration"].file.path)),
         start=start,
-        slices=spec.benchmark.slices,
+        slices=spec.benchmark.slice_columns,
         frozen=spec.preflight.frozen,
         trainer=spec.trainer,
         unreviewed=judged_contract(run).unreviewed_features,

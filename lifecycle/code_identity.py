@@ -45,6 +45,7 @@ from trainworthy.lifecycle.protocol.jobs import (
     VerifyJob,
 )
 from trainworthy.lifecycle.protocol.records import STAGES, Step
+from trainworthy.lifecycle.spec.use_case import SLICE_FILES
 
 PRODUCT = Path(__file__).resolve().parent.parent
 OURS = "trainworthy"
@@ -245,12 +246,16 @@ class CodeOnDisk:
 
 
 def data_files(use_case_folder: Path) -> dict[str, Path]:
-    """What a use case's code may read of its own folder, by relative name, without what is hidden."""
+    """What a use case's code may read of its own folder, by relative name, without what is hidden.
+
+    Files of slices are the evaluation's to read, which counts them by itself.
+    """
     found = {path.relative_to(use_case_folder): path for path in use_case_folder.rglob("*") if path.is_file()}
     return {
         name.as_posix(): path
         for name, path in sorted(found.items())
         if name.suffix not in FOR_PEOPLE | {".py", ".pyc"}
+        and name.parts[0] != SLICE_FILES
         and name.as_posix() not in DECLARATIONS
         and not any(part.startswith(".") or part == "__pycache__" for part in name.parts)
     }

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from trainworthy.lifecycle.contract.model import Contract
 from trainworthy.lifecycle.contract.read import load_contract
 from trainworthy.lifecycle.cost.prices import Prices
-from trainworthy.lifecycle.errors import Problem, TrainworthyError, UseCaseError, did_you_mean
+from trainworthy.lifecycle.errors import EvaluationError, Problem, TrainworthyError, UseCaseError, did_you_mean
+from trainworthy.lifecycle.evaluation.predicate import parse as parse_predicate
 from trainworthy.lifecycle.files.versions import published_version
 from trainworthy.lifecycle.spec.split import HashSplit, StratifiedSplit
 from trainworthy.lifecycle.spec.task import KIND_OF_LABEL, LABEL_TYPES, target_of
@@ -24,7 +25,11 @@ def agreement_problems(use_case: UseCase, contract: Contract) -> list[Problem]:
     named = {
         **({} if spec.prediction_time is None else {"prediction_time": spec.prediction_time}),
         **{f"split.{key}": name for key, name in spec.split.columns_named().items()},
-        **{f"benchmark.slices.{number}": name for number, name in enumerate(spec.benchmark.slices)},
+        **{
+            f"benchmark.slices.{number}": one.column
+            for number, one in enumerate(spec.benchmark.slices)
+            if one.column is not None
+        },
         **({} if spec.benchmark.weight is None else {"benchmark.weight": spec.benchmark.weight}),
     }
     problems = [
@@ -37,6 +42,7 @@ def agreement_problems(use_case: UseCase, contract: Contract) -> list[Problem]:
         fix = f"write target: {contract.label.name}, or rename the label in contract.yaml"
         problems.append(Problem("use_case.yaml: target", "is not the contract's label", fix, spec.target))
     problems += [*_task_problems(spec, contract), *_weight_problems(spec, contract)]
+    problems += _slice_problems(use_case, contract)
     if not contract.feature_columns:
         problems.append(Problem("contract.yaml", "no column has the role feature", "give the inputs role: feature"))
     return problems
@@ -56,12 +62,34 @@ def _task_problems(spec: UseCaseSpec, contract: Contract) -> Iterator[Problem]:
     metrics, benchmark = kind_of(target_of(spec.task, label.classes)).metrics, spec.benchmark
     named = {"primary": benchmark.primary.metric}
     named |= {f"guardrails.{number}": one.metric for number, one in enumerate(benchmark.guardrails)}
+    named |= {f"slices.{number}": one.metric for number, one in enumerate(benchmark.slices) if one.metric}
     for place, metric in named.items():
         if metric not in metrics and metric not in benchmark.metrics:
             fix = did_you_mean(metric, metrics)
             yield Problem(
                 f"use_case.yaml: benchmark.{place}.metric", "names a class that the label has not", fix, metric
             )
+
+
+def _slice_problems(use_case: UseCase, contract: Contract) -> Iterator[Problem]:
+    """Conditions that cannot be read or name no column, and files of rows that are missing or could name none."""
+    columns = [column.name for column in contract.columns]
+    for number, one in enumerate(use_case.spec.benchmark.slices):
+        place = f"use_case.yaml: benchmark.slices.{number}"
+        if one.where is not None:
+            try:
+                missing = [name for name in parse_predicate(one.where).columns if name not in columns]
+            except EvaluationError as error:
+                yield Problem(f"{place}.where", error.problem, error.fix, error.value)
+                continue
+            for name in missing:
+                yield Problem(f"{place}.where", "names no column of contract.yaml", did_you_mean(name, columns), name)
+        if one.rows is not None and not contract.primary_key:
+            fix = "mark the columns that name a row with primaryKey: true in contract.yaml, or use where"
+            yield Problem(f"{place}.rows", "a file of rows needs a primary key, and there is none", fix, one.rows)
+        elif one.rows is not None and not (use_case.folder / one.rows).is_file():
+            fix = f"write it with the columns {', '.join(contract.primary_key)}"
+            yield Problem(f"{place}.rows", "the file is missing", fix, one.rows)
 
 
 def _weight_problems(spec: UseCaseSpec, contract: Contract) -> Iterator[Problem]:

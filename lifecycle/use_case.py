@@ -19,7 +19,7 @@ from trainworthy.lifecycle import training_script
 from trainworthy.lifecycle.errors import DatasetError, Problem, UseCaseError
 from trainworthy.lifecycle.spec.frozen import Frozen
 from trainworthy.lifecycle.spec.task import target_of
-from trainworthy.lifecycle.spec.use_case import SCRIPT_PATTERN, DatasetSpec, UseCaseSpec
+from trainworthy.lifecycle.spec.use_case import NAME_PATTERN, SCRIPT_PATTERN, DatasetSpec, UseCaseSpec
 from trainworthy.lifecycle.spec_problems import spec_problem
 from trainworthy.lifecycle.task import REQUIRED_FUNCTIONS
 from trainworthy.lifecycle.tasks import kind_of
@@ -99,7 +99,8 @@ def _read_spec(folder: Path) -> tuple[UseCaseSpec | None, list[Problem], dict[st
         return None, [Problem("use_case.yaml", f"not valid YAML: {error}", "correct the syntax at that line")], {}
     if not isinstance(values, dict):
         return None, [Problem("use_case.yaml", "must be a mapping of keys", "see docs/how-to/use-case.md", values)], {}
-    name, problems = values.get("name"), []
+    values, problems = _with_suite(values, folder)
+    name = values.get("name")
     if isinstance(name, str) and name != folder.name:
         fix = f"write name: {folder.name}, or rename the folder"
         problems.append(Problem("use_case.yaml: name", "differs from the folder's name", fix, name))
@@ -108,6 +109,31 @@ def _read_spec(folder: Path) -> tuple[UseCaseSpec | None, list[Problem], dict[st
         return UseCaseSpec.model_validate(values), problems, values
     except ValidationError as error:
         return None, problems + [spec_problem(item, UseCaseSpec) for item in error.errors()], values
+
+
+def _with_suite(values: dict[str, Any], folder: Path) -> tuple[dict[str, Any], list[Problem]]:
+    """The values with those of the suite's file, where the benchmark names one that is there."""
+    benchmark = values.get("benchmark")
+    name = benchmark.get("suite") if isinstance(benchmark, dict) else None
+    if not isinstance(benchmark, dict) or not isinstance(name, str) or not re.match(NAME_PATTERN, name):
+        return values, []
+    path, where = folder.parents[1] / "suites" / f"{name}.yaml", f"suites/{name}.yaml"
+    if not path.is_file():
+        return values, []
+    try:
+        shared = yaml.load(path.read_text(encoding="utf-8"), Loader=unique_keys_loader())  # noqa: S506 (a safe loader)
+    except (yaml.YAMLError, UnicodeDecodeError, ValueError) as error:
+        return values, [Problem(where, f"not valid YAML: {error}", "correct the syntax at that line")]
+    if not isinstance(shared, dict):
+        return values, [Problem(where, "must be a mapping of keys", "write the keys of the section benchmark", shared)]
+    twice = sorted(shared.keys() & benchmark.keys())
+    problems = [
+        Problem(
+            f"use_case.yaml: benchmark.{key}", f"is said in {where} as well", "say it in one of the two", benchmark[key]
+        )
+        for key in twice
+    ]
+    return values | {"benchmark": {**shared, **benchmark}}, problems
 
 
 def _builds_its_dataset(folder: Path, values: Any) -> bool:

@@ -43,7 +43,11 @@ def measured_by(
 def metric_columns(benchmark: BenchmarkSpec, snapshot: Snapshot) -> tuple[str, ...]:
     """What metrics of the use case's own see of a row, for every model alike: features, slices and the weight."""
     weight = () if benchmark.weight is None else (benchmark.weight,)
-    return tuple(dict.fromkeys((*snapshot.feature_columns, *benchmark.slices, *weight))) if benchmark.metrics else ()
+    return (
+        tuple(dict.fromkeys((*snapshot.feature_columns, *benchmark.slice_columns, *weight)))
+        if benchmark.metrics
+        else ()
+    )
 
 
 def comparison(

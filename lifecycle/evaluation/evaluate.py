@@ -6,10 +6,13 @@ The gate asks only that: a bad model that was measured well passes it. Judging i
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from trainworthy.lifecycle.errors import EvaluationError
 from trainworthy.lifecycle.evaluation.comparison import comparison, measured_by, row_weights, weighed
+from trainworthy.lifecycle.evaluation.slice_parts import SlicePart
+from trainworthy.lifecycle.evaluation.slice_results import measured_slices, part_metrics
 from trainworthy.lifecycle.evaluation.slices import SliceResults, slice_column, slice_metrics
 from trainworthy.lifecycle.protocol.checks import CheckResult, stopping
 from trainworthy.lifecycle.protocol.records import BenchmarkFigures, Comparison, Metric, ReliabilityBin
@@ -42,14 +45,16 @@ def evaluate(
     *,
     benchmark_rows: int,
     window: CheckResult,
+    parts: Sequence[SlicePart] = (),
 ) -> Evaluation:
     """Metrics of every model, slices of the candidate, its paired gain over every other model, theirs over the prior.
 
     `predictions` has the columns row (unique), group, label, the statistics (tasks/kind.py) of candidate,
     of the spec's baselines, of champion if there is one, weight if the rows have one, figures of own metrics
     (tasks/own.py), and slice_column of its slices;
-    `benchmark_rows` is how many rows the benchmark has. `window` is the check benchmark_window (disjoint.py). Invalid
-    input is told by the checks predictions and groups, not raised.
+    `benchmark_rows` is how many rows the benchmark has. `window` is the check benchmark_window (disjoint.py), `parts`
+    are the slices that decide or have a rule (slice_parts.py). Invalid input is told by the checks predictions and
+    groups, not raised.
     """
     named = [name for name in (CHAMPION,) if set(statistic_columns(kind, name)) <= set(predictions.columns)]
     models = [CANDIDATE, *spec.baselines, *named]
@@ -63,7 +68,8 @@ def evaluate(
     of_baselines = [(name, "prior") for name in spec.baselines if name != "prior" and "prior" in spec.baselines]
     gains = {pair: _gain(table, spec, kind, *pair) for pair in (*over, *of_baselines)}
     lacking = [f"{spec.primary.metric} of {model} or {other}" for (model, other), gain in gains.items() if gain is None]
-    slices = slice_metrics(table, spec.slices, CANDIDATE, kind, spec.slice_rows)
+    slices = slice_metrics(table, spec.slice_columns, CANDIDATE, kind, spec.slice_rows)
+    slices = slices.joined(part_metrics(predictions, parts, CANDIDATE, kind, spec.slice_rows))
     groups = _with_undefined(_with_slices(groups, slices), undefined, lacking)
     body = _body(predictions, spec, (complete, groups, window))
     if stopping((groups,)):
@@ -73,6 +79,7 @@ def evaluate(
             "metrics": (*metrics, *slices.metrics),
             "comparisons": tuple(gain for pair in over if (gain := gains[pair]) is not None),
             "baseline_gains": tuple(gain for pair in of_baselines if (gain := gains[pair]) is not None),
+            "slices": measured_slices(predictions, parts, spec, kind),
             "reliability": kind.reliability(
                 *kind.checked_statistics(table["label"], from_columns(kind, CANDIDATE, table)), row_weights(table)
             ),
@@ -137,7 +144,7 @@ def _predictions_check(
     answers = [column for model in models for column in statistic_columns(kind, model)]
     weight = () if spec.weight is None else ("weight",)
     own = [figure_columns(name, model, 1)[0] for model in models for name in spec.metrics]
-    wanted = ["row", "group", "label", *weight, *answers, *own, *map(slice_column, spec.slices)]
+    wanted = ["row", "group", "label", *weight, *answers, *own, *map(slice_column, spec.slice_columns)]
     problems = [f"the column {name} is missing" for name in wanted if name not in predictions.columns]
     if not problems:
         problems = _row_problems(predictions, models, kind, benchmark_rows)

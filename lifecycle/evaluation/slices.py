@@ -37,6 +37,10 @@ class SliceResults:
     metrics: tuple[Metric, ...]
     insufficient: tuple[dict[str, Any], ...]
 
+    def joined(self, other: SliceResults) -> SliceResults:
+        """These slices and others."""
+        return SliceResults(self.metrics + other.metrics, self.insufficient + other.insufficient)
+
 
 def slice_column(name: str) -> str:
     """Where the predictions hold the slice column `name`: apart, since it may be called label, group or prior."""
@@ -111,7 +115,7 @@ def _column(predictions: pd.DataFrame, column: str, model: str, kind: Kind, leas
         if reason:
             named.append({"slice": names[code], "rows": size, "reason": reason})
         else:
-            metrics += _metrics(rows, model, kind, names[code])
+            metrics += metrics_of_slice(rows, model, kind, names[code])
     if counted:
         most = max(counted)
         reason = f"{len(counted)} values of at most {most} rows each" if len(counted) > 1 else f"1 value of {most} rows"
@@ -157,7 +161,8 @@ def _quartiles(values: np.ndarray, column: str) -> tuple[np.ndarray, list[str]]:
     return codes, [f"{column} <= {cuts[0]:g}", *middle, f"{column} > {cuts[-1]:g}"]
 
 
-def _metrics(rows: pd.DataFrame, model: str, kind: Kind, name: str) -> list[Metric]:
+def metrics_of_slice(rows: pd.DataFrame, model: str, kind: Kind, name: str) -> list[Metric]:
+    """The kind's metrics of one slice's rows."""
     labels, answers = kind.checked_statistics(rows["label"], from_columns(kind, model, rows))
     return [
         Metric(

@@ -9,6 +9,8 @@ control            fail, or not run                insufficient                 
 earlier checks                                     any insufficient
 accepted inputs    (tells only)
 guardrail          whole interval beyond bound     unfavourable end beyond bound   promote
+slice's bound      whole interval beyond bound     (its on_underpowered)           promote
+slice's champion   high < -its margin              (its on_underpowered)           promote
 gain over prior    high < 0                        low <= 0                        promote
 gain over linear   high < -margin                  low < -margin                   promote; headline: is it better?
 gradient_boosting  (tells only)
@@ -27,16 +29,20 @@ from typing import Literal, NamedTuple
 
 from trainworthy.lifecycle.errors import ChampionError
 from trainworthy.lifecycle.evaluation.comparison import not_better_than_prior, standing
+from trainworthy.lifecycle.evaluation.slice_results import detectable
 from trainworthy.lifecycle.promotion.evidence import CONTROLS, GuardrailResult, PromotionEvidence, usable
 from trainworthy.lifecycle.promotion.history import RolledBack
-from trainworthy.lifecycle.protocol.records import Comparison, Control, Estimate
+from trainworthy.lifecycle.protocol.records import Comparison, Control, Estimate, SliceResult
 from trainworthy.lifecycle.run_config import first_model_fix
 from trainworthy.lifecycle.spec.frozen import Frozen
+from trainworthy.lifecycle.spec.use_case import Guardrail, SliceSpec
 from trainworthy.lifecycle.tasks.interval import groups_to_show
 from trainworthy.lifecycle.wording import count, decimals_of, metric_name
 
 Outcome = Literal["promote", "shadow", "reject"]
 _WORST_FIRST: tuple[Outcome, ...] = ("reject", "shadow", "promote")
+_UNDERPOWERED: dict[str, Outcome] = {"block": "reject", "shadow": "shadow", "warn": "promote"}
+_NO_SPREAD = "an interval of width 0 shows that the groups are alike, as those without an event are, and no certainty"
 _ALLOWED: dict[str, Outcome] = {"pass": "promote", "insufficient": "shadow", "fail": "reject"}
 
 
@@ -76,6 +82,7 @@ def decide(evidence: PromotionEvidence) -> Decision:
         *_linear(evidence),
         *_gradient_boosting(evidence),
         *_guardrails(evidence.guardrails),
+        *_slices(evidence),
         *_earlier_checks(evidence.insufficient_checks, evidence.open_questions),
         *_controls(evidence.controls),
     ]
@@ -226,24 +233,94 @@ def _guardrails(results: Iterable[GuardrailResult]) -> Iterator[Finding]:
         if estimate is None or not usable(estimate):
             yield Finding("reject", f"The guardrail on {metric} was not measured: evaluate again.")
             continue
-        rule, spare, hope = _distances(result, estimate)
+        rule, spare, hope = _distances(result.guardrail, estimate)
         told = f"{metric} {_interval(estimate)}, {rule}"
         if hope < 0:
             yield Finding("reject", f"Guardrail broken: {told}.")
+        elif estimate.low == estimate.high:
+            yield Finding("shadow", f"Guardrail not judged: {told}; {_NO_SPREAD}.")
         elif spare < 0:
             yield Finding("shadow", f"Guardrail not safely kept: {told}.", _lacks(estimate, (spare + hope) / 2))
         else:
             yield Finding("promote", f"Guardrail kept: {told}.")
 
 
-def _distances(result: GuardrailResult, estimate: Estimate) -> tuple[str, float, float]:
+def _slices(evidence: PromotionEvidence) -> Iterator[Finding]:
+    for result in evidence.slices:
+        if result.declared.bounded:
+            yield _slice_bound(result)
+        if result.declared.champion_margin is not None:
+            yield from _slice_champion(result, evidence)
+
+
+def _slice_bound(result: SliceResult) -> Finding:
+    """Whether a slice keeps its bound; what its rows cannot show allows what was declared for that."""
+    metric, estimate = metric_name(result.metric), result.estimate
+    where = f"slice {result.slice} ({_rows(result)})"
+    if estimate is None or not usable(estimate):
+        return Finding(_UNDERPOWERED[result.declared.on_underpowered], f"Not measured on {where}: {_why(result)}.")
+    rule, spare, hope = _distances(result.declared, estimate)
+    told = f"{metric} {_interval(estimate)} on {where}, {rule}"
+    if hope < 0:
+        return Finding("reject", f"Bound of a slice broken: {told}.")
+    # No spread at all between groups is what a few events look like as well as a sure thing.
+    if spare < 0 or estimate.low == estimate.high:
+        why = f"; {_NO_SPREAD}" if estimate.low == estimate.high else f"; {_detects(estimate)}"
+        return Finding(
+            _UNDERPOWERED[result.declared.on_underpowered],
+            f"Bound of a slice not shown to be kept: {told}{why}.",
+            _lacks(estimate, (spare + hope) / 2) if estimate.low < estimate.high else "",
+        )
+    return Finding("promote", f"Bound of a slice kept: {told}.")
+
+
+def _slice_champion(result: SliceResult, evidence: PromotionEvidence) -> Iterator[Finding]:
+    """Whether a slice is no worse than the champion's; without a champion nothing is asked."""
+    if evidence.champion is None or evidence.champion_comparison is None:
+        # No champion, or one that could not be scored, is told by the rule of the champion.
+        return
+    margin, gain = result.declared.champion_margin, result.gain
+    assert margin is not None
+    where = f"slice {result.slice} ({_rows(result)})"
+    if gain is None or not usable(gain):
+        yield Finding(
+            _UNDERPOWERED[result.declared.on_underpowered],
+            f"Not compared with the champion on {where}: {_why(result)}.",
+        )
+        return
+    told = f"{_gain(gain, evidence.metric)}, on {where}, margin {margin:g}"
+    if gain.high < -margin:
+        yield Finding("reject", f"Worse than the champion on a slice by more than its margin: {told}.")
+    elif gain.low <= -margin:
+        yield Finding(
+            _UNDERPOWERED[result.declared.on_underpowered],
+            f"Not shown to be as good as the champion on a slice: {told}; {_detects(gain)}.",
+            _lacks(gain, gain.value + margin),
+        )
+    else:
+        yield Finding("promote", f"No worse than the champion on a slice: {told}.")
+
+
+def _rows(result: SliceResult) -> str:
+    return f"{count(result.rows)} rows"
+
+
+def _why(result: SliceResult) -> str:
+    return result.told.removesuffix(".") or "evaluate again"
+
+
+def _detects(estimate: Estimate) -> str:
+    size = detectable(estimate)
+    return f"so many rows show differences from about {size:.{decimals_of(size, estimate.standard_error)}f} on"
+
+
+def _distances(bound_of: Guardrail | SliceSpec, estimate: Estimate) -> tuple[str, float, float]:
     """The rule in words; the room that the unfavourable and the favourable end leave, below 0 is broken."""
-    guardrail = result.guardrail
-    if guardrail.at_least is not None:
-        bound = guardrail.at_least
+    if bound_of.at_least is not None:
+        bound = bound_of.at_least
         return f"at least {bound:g}", estimate.low - bound, estimate.high - bound
-    assert guardrail.at_most is not None
-    bound = guardrail.at_most
+    assert bound_of.at_most is not None
+    bound = bound_of.at_most
     return f"at most {bound:g}", bound - estimate.high, bound - estimate.low
 
 

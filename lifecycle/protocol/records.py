@@ -19,6 +19,7 @@ from pydantic import Field, PrivateAttr
 from trainworthy.lifecycle.protocol.checks import CheckResult, stopping
 from trainworthy.lifecycle.spec.frozen import Frozen
 from trainworthy.lifecycle.spec.training import Action
+from trainworthy.lifecycle.spec.use_case import SliceSpec
 
 Step = Literal["dataset", "snapshot", "preflight", "smoke", "pilot", "full", "evaluation", "promotion"]
 STEPS: tuple[Step, ...] = ("dataset", "snapshot", "preflight", "smoke", "pilot", "full", "evaluation", "promotion")
@@ -570,11 +571,28 @@ class ReliabilityBin(Frozen):
     rows: int
 
 
+class SliceResult(Frozen):
+    """A slice that decides: what is declared for it, and what was measured.
+
+    `estimate` is the candidate's `metric`, which the bound is about, `gain` that over the champion in the primary
+    metric, both over the slice's rows. Each is None where it is not asked for, or was not measured; `told` says why.
+    """
+
+    slice: str
+    declared: SliceSpec
+    rows: int
+    groups: int
+    metric: str
+    estimate: Estimate | None = None
+    gain: Estimate | None = None
+    told: str = ""
+
+
 class BenchmarkFigures(Frozen):
     """What the answers of the candidate and its baselines measure on the benchmark.
 
     `comparisons` are the candidate's gains, `baseline_gains` those of each baseline over the prior, empty in
-    records of before they were measured.
+    records of before they were measured. `slices` are those that decide; their gains are promotion's to measure.
     """
 
     rows: int
@@ -584,16 +602,47 @@ class BenchmarkFigures(Frozen):
     comparisons: tuple[Comparison, ...]
     baseline_gains: tuple[Comparison, ...] = ()
     reliability: tuple[ReliabilityBin, ...]
+    slices: tuple[SliceResult, ...] = ()
+
+
+class Suite(Frozen):
+    """What models are measured by: rows, metrics, slices and limits under a name and a version.
+
+    `rows` is the sha256 of the benchmark's file, `label` that of the label's definition, `code` that of the modules
+    that answer and measure, `files` those of the files that slices and metrics are of. `declared` is the section
+    benchmark of use_case.yaml. `sha256` is over all of them: two models are compared on one suite.
+    """
+
+    name: str
+    version: int
+    rows: str
+    label: str
+    code: str
+    files: dict[str, str]
+    declared: dict[str, Any]
+    sha256: str
+
+
+class Looks(Frozen):
+    """How many different models were measured on the rows of a suite, this one among them."""
+
+    models: int
+    since: str
 
 
 class BenchmarkAnswers(Frozen):
-    """Which artifact answered, which benchmark, where its answers lie, and how long one takes."""
+    """Which artifact answered, which benchmark, where its answers lie, and how long one takes.
+
+    `suite` and `looks` are None in records of before a suite was a thing of its own.
+    """
 
     benchmark: str
     predictions: StoredFile
     latency_ms: float
     artifact: str
     artifact_sha256: str
+    suite: Suite | None = None
+    looks: Looks | None = None
 
 
 class EvaluationBody(BenchmarkAnswers, BenchmarkFigures, Body):
@@ -619,6 +668,7 @@ class VerdictBody(Body):
 
     `champion` is the version that was live before the verdict, `compared_with` the one that the model met:
     a champion that is judged again meets the one that it replaced.
+    `slices` are those that decide, with the gain over the champion, and `answers` both models' answers row by row.
     `headline` stands beside the decision where that alone would say too much; empty where it would not.
     `held_back_by` are the reasons that allow less than promote, each with what it lacks, `measure_again` what of it the
     same command measures anew: it hangs on the clock.
@@ -633,6 +683,8 @@ class VerdictBody(Body):
     held_back_by: tuple[str, ...] = ()
     controls: tuple[Control, ...]
     comparisons: tuple[Comparison, ...]
+    slices: tuple[SliceResult, ...] = ()
+    answers: StoredFile | None = None
     model_name: str
     model_version: str
     champion: str | None

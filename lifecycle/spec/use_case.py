@@ -5,7 +5,16 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    StringConstraints,
+    model_serializer,
+    model_validator,
+)
 
 from trainworthy.lifecycle.spec.frozen import Frozen
 from trainworthy.lifecycle.spec.preflight import PreflightSpec
@@ -17,6 +26,13 @@ NAME_PATTERN = r"^[a-z][a-z0-9_]{0,40}$"
 
 
 SCRIPT_PATTERN = r"^([A-Za-z_][A-Za-z0-9_]*/)*[A-Za-z_][A-Za-z0-9_]*\.py$"
+
+
+# In a folder of their own, which no step reads but the evaluation: an edited one trains nothing anew.
+SLICE_FILES = "slices"
+
+
+ROWS_PATTERN = rf"^{SLICE_FILES}/[A-Za-z0-9_-]+\.csv$"
 
 
 OWNER_PATTERN = r"^(team:[A-Za-z0-9_.-]+|[^@\s]+@[^@\s]+\.[^@\s]+)$"
@@ -82,6 +98,87 @@ class Guardrail(Frozen):
         return self
 
 
+class SliceSpec(Frozen):
+    """Rows of the benchmark that are measured by themselves: exactly one of `column`, `where` and `rows` says which.
+
+    With a bound or a margin to the champion they decide as well. A column has a slice a value, and a column's name
+    alone stands for it.
+    """
+
+    column: str | None = Field(default=None, description="A column: each of its values is a slice.")
+    where: str | None = Field(
+        default=None,
+        description='A condition on columns, such as origin == "EWR" and wind_speed > 20; the rows that meet it.',
+    )
+    rows: Annotated[str, StringConstraints(pattern=ROWS_PATTERN)] | None = Field(
+        default=None,
+        description="A CSV file, slices/<name>.csv in the use case's folder: the primary keys of the rows.",
+    )
+    name: Annotated[str, StringConstraints(pattern=r"^[^\n\r\t]{1,60}$")] | None = Field(
+        default=None, description="What to call it; left out, what says which rows."
+    )
+    metric: str | None = Field(default=None, description="The metric of the bound; left out, the primary one.")
+    at_most: float | None = Field(default=None, allow_inf_nan=False, description="Upper bound.")
+    at_least: float | None = Field(default=None, allow_inf_nan=False, description="Lower bound.")
+    champion_margin: float | None = Field(
+        default=None,
+        gt=0,
+        allow_inf_nan=False,
+        description="By how much the primary metric may be worse here than the champion's and count as no worse.",
+    )
+    on_underpowered: Literal["block", "shadow", "warn"] = Field(
+        default="shadow",
+        description="What follows where the rows cannot show that bound or margin is kept: no promotion and no "
+        "shadow, shadow at most, or a warning beside the verdict.",
+    )
+
+    @property
+    def rule(self) -> str:
+        """What says which rows are in it."""
+        return self.column or self.where or self.rows or ""
+
+    @property
+    def title(self) -> str:
+        """What it is called."""
+        return self.name or self.rule
+
+    @property
+    def bounded(self) -> bool:
+        """Whether a metric has a bound here."""
+        return self.at_most is not None or self.at_least is not None
+
+    @property
+    def decides(self) -> bool:
+        """Whether a verdict hangs on it."""
+        return self.bounded or self.champion_margin is not None
+
+    @model_validator(mode="after")
+    def _whole(self) -> SliceSpec:
+        if sum(value is not None for value in (self.column, self.where, self.rows)) != 1:
+            raise ValueError("give exactly one of column, where and rows")
+        if self.at_most is not None and self.at_least is not None:
+            raise ValueError("give one of at_most and at_least, or two slices of two names")
+        if self.metric is not None and not self.bounded:
+            raise ValueError("metric has no effect without at_most or at_least: give a bound, or leave metric out")
+        if "on_underpowered" in self.model_fields_set and not self.decides:
+            raise ValueError("on_underpowered has no effect: nothing decides here without a bound or champion_margin")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _short(self, form: SerializerFunctionWrapHandler) -> Any:
+        """A column alone is its name, as it is written in most files, and was in all that were written before."""
+        fields = type(self).model_fields
+        said = {name: value for name, value in form(self).items() if value != fields[name].default}
+        return self.column if set(said) == {"column"} else said
+
+
+def _slice_of(value: Any) -> Any:
+    return {"column": value} if isinstance(value, str) else value
+
+
+Slice = Annotated[SliceSpec, BeforeValidator(_slice_of, json_schema_input_type=str | SliceSpec)]
+
+
 class OwnMetric(Frozen):
     """A metric of the use case's own: docs/how-to/tasks.md."""
 
@@ -91,6 +188,15 @@ class OwnMetric(Frozen):
 class BenchmarkSpec(Frozen):
     """What a candidate is measured by, and against."""
 
+    suite: Name | None = Field(
+        default=None,
+        description="The suite's name, under which use cases may share one; left out, the use case's. Of a file "
+        "suites/<name>.yaml beside the folder of use cases all its keys are taken.",
+    )
+    version: int = Field(default=1, ge=1, description="The suite's version, raised by whoever changes it.")
+    looks: int | None = Field(
+        default=None, ge=1, description="Warn from so many different models on that were measured on the same rows."
+    )
     primary: PrimarySpec
     baselines: tuple[Name, ...] = Field(
         description="prior and linear always, gradient_boosting if you like (a language_model has none), "
@@ -100,7 +206,11 @@ class BenchmarkSpec(Frozen):
         default_factory=dict, description="Metrics of your own, by name: functions of metrics.py."
     )
     guardrails: tuple[Guardrail, ...] = Field(default=(), description="What a model must keep whatever it gains.")
-    slices: tuple[str, ...] = Field(default=(), description="Columns whose values are reported apart.")
+    slices: tuple[Slice, ...] = Field(
+        default=(),
+        description="Parts of the rows that are measured by themselves: columns by name, or mappings that say which "
+        "rows, and what must hold there.",
+    )
     weight: str | None = Field(
         default=None,
         description="A column of numbers from 0 on that weighs the benchmark's rows in all its figures, for example "
@@ -109,6 +219,19 @@ class BenchmarkSpec(Frozen):
     slice_rows: int = Field(default=200, ge=20, description="Fewest rows of a slice that is measured; 20 at least.")
     latency_ms: float = Field(gt=0, allow_inf_nan=False, description="Limit of the time to answer one row.")
     size_mb: float = Field(gt=0, allow_inf_nan=False, description="Limit of the artifact's size.")
+
+    @property
+    def slice_columns(self) -> tuple[str, ...]:
+        """Columns whose values are slices."""
+        return tuple(dict.fromkeys(one.column for one in self.slices if one.column is not None))
+
+    @model_validator(mode="after")
+    def _slices(self) -> BenchmarkSpec:
+        titles = [one.title for one in self.slices]
+        twice = sorted({title for title in titles if titles.count(title) > 1})
+        if twice:
+            raise ValueError(f"two slices are called {', '.join(twice)}: give each a name of its own")
+        return self
 
     @model_validator(mode="after")
     def _baselines(self) -> BenchmarkSpec:

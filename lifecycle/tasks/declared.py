@@ -57,8 +57,9 @@ def _named(benchmark: Any, ranking: list[str], known: list[str]) -> Iterator[tup
     benchmark = benchmark if isinstance(benchmark, Mapping) else {}
     primary, guardrails = benchmark.get("primary"), benchmark.get("guardrails")
     asked = [("primary.metric", primary, ranking, "metric that ranks models")]
-    listed = guardrails if isinstance(guardrails, list) else []
-    asked += [(f"guardrails.{at}.metric", one, known, "metric") for at, one in enumerate(listed)]
+    for name, listed in (("guardrails", guardrails), ("slices", benchmark.get("slices"))):
+        parts = listed if isinstance(listed, list) else []
+        asked += [(f"{name}.{at}.metric", one, known, "metric") for at, one in enumerate(parts)]
     for place, section, names, what in asked:
         metric = section.get("metric") if isinstance(section, Mapping) else None
         if isinstance(metric, str):

@@ -59,6 +59,19 @@ def jackknife_estimate(value: float, left_out: np.ndarray) -> Estimate:
     return _estimate(value, math.sqrt(variance), count)
 
 
+def without_spread(estimate: Estimate, span: float, groups: int) -> Estimate:
+    """An estimate of groups that are all alike, with the interval that so many of them allow.
+
+    None of `groups` differs, so with 97.5 % confidence each way fewer than 1 - 0.025^(1/groups) of all groups do
+    (Clopper and Pearson 1934, for no event), and if they differed by the metric's whole `span`, its mean moved by that
+    share of it. Left as it is, with width 0, for fewer than 8 groups and a metric without bounds.
+    """
+    if groups < MINIMUM_GROUPS or not math.isfinite(span):
+        return estimate
+    reach = span * (1 - (1 - _CONFIDENCE_QUANTILE) ** (1 / groups))
+    return estimate.model_copy(update={"low": estimate.value - reach, "high": estimate.value + reach})
+
+
 def group_codes(groups: Any, rows: int) -> np.ndarray:
     """Groups as codes 0 … G-1, shape `(N,)`; refuses missing groups and fewer than 8 of them."""
     import numpy as np

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from trainworthy.lifecycle.protocol.records import Estimate
-from trainworthy.lifecycle.tasks.interval import group_codes, jackknife_estimate, mean_estimate
+from trainworthy.lifecycle.tasks.interval import group_codes, jackknife_estimate, mean_estimate, without_spread
 
 if TYPE_CHECKING:
     import numpy as np
@@ -56,11 +56,29 @@ def estimate(metric: TaskMetric, labels: Any, answers: Any, groups: Any, weights
 
     Raises EvaluationError on fewer than 8 groups, missing groups, and where it is undefined once a group is left out.
     """
+    codes = group_codes(groups, len(answers))
     if metric.rows is not None:
-        return mean_estimate(metric.rows(labels, answers), groups, weights)
-    value, left_out = without_each(metric, labels, answers, group_codes(groups, len(answers)), weights)
-    found = jackknife_estimate(value, left_out)
+        found = mean_estimate(metric.rows(labels, answers), codes, weights)
+    else:
+        found = jackknife_estimate(*without_each(metric, labels, answers, codes, weights))
+    if found.standard_error == 0:
+        found = without_spread(
+            found, metric.high - metric.low, _telling_groups(metric, labels, answers, codes, weights)
+        )
     return found.model_copy(update={"low": max(found.low, metric.low), "high": min(found.high, metric.high)})
+
+
+def _telling_groups(
+    metric: TaskMetric, labels: np.ndarray, answers: np.ndarray, codes: np.ndarray, weights: np.ndarray | None
+) -> int:
+    """Of how many groups the metric has a value of its own: a recall has none of a group without an event."""
+    import numpy as np
+
+    if metric.rows is not None:
+        return int(codes.max()) + 1
+    if metric.sums is None or metric.of_sums is None:
+        return 0
+    return int(np.isfinite(metric.of_sums(metric.sums(labels, answers, codes, weights))).sum())
 
 
 def gain(metric: TaskMetric, labels: Any, candidate: Any, reference: Any, groups: Any, weights: Any = None) -> Estimate:

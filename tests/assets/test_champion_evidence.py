@@ -8,8 +8,8 @@ from typing import Any, cast
 import pandas as pd
 import pytest
 
-from trainworthy.assets import evidence
-from trainworthy.assets.evidence import champion_comparison, own_features
+from trainworthy.assets import scoring
+from trainworthy.assets.champion_evidence import champion_evidence, own_features
 from trainworthy.lifecycle.data.rows import read_rows
 from trainworthy.lifecycle.errors import ChampionError, DatasetError, WorkerError
 from trainworthy.lifecycle.protocol.jobs import Rows
@@ -34,7 +34,7 @@ def test_champion_is_scored_on_its_own_columns_and_not_on_the_candidates(champio
         raise WorkerError("a column is missing", fix="", exit_code=EXIT_BAD_INPUT)
 
     split = SimpleNamespace(file=SimpleNamespace(path="rows.parquet"))
-    record = SimpleNamespace(feature_columns=("old", "new"), splits={"benchmark": split})
+    record = SimpleNamespace(feature_columns=("old", "new"), splits={"benchmark": split}, suite=None, slices=())
     state = SimpleNamespace(folder=lambda *parts: tmp_path.joinpath(*parts), absolute=lambda path: tmp_path / path)
     benchmark = SimpleNamespace(metrics={}, slices=(), weight=None)
     run = SimpleNamespace(
@@ -44,9 +44,10 @@ def test_champion_is_scored_on_its_own_columns_and_not_on_the_candidates(champio
     )  # fmt: skip
     base = {"use_case_folder": "u", "out": "o", "device": "cpu"}
     rows = Rows(features=("old", "new"), label="y", group="g")
-    monkeypatch.setattr(evidence, "job_base", lambda *_: {**base, "rows": rows})
+    monkeypatch.setattr(scoring, "job_base", lambda *_: {**base, "rows": rows})
     launcher = SimpleNamespace(run=launch)
-    assert champion_comparison(cast(Any, run), cast(Any, launcher), champion) == (None, "a column is missing")
+    found = champion_evidence(cast(Any, run), cast(Any, launcher), champion)
+    assert (found.comparison, found.error, found.answers) == (None, "a column is missing", None)
     (job,) = jobs
     assert job.rows == Rows(features=("old", "dropped"), label="y", group="g")
     assert Path(job.artifact) == champion.artifact

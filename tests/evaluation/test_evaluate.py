@@ -7,7 +7,7 @@ from trainworthy.lifecycle.evaluation.evaluate import evaluate
 from trainworthy.lifecycle.identity import canonical_json
 from trainworthy.lifecycle.protocol.checks import CheckResult, stopping
 from trainworthy.lifecycle.spec.task import Target
-from trainworthy.lifecycle.spec.use_case import BenchmarkSpec
+from trainworthy.lifecycle.spec.use_case import BenchmarkSpec, SliceSpec
 from trainworthy.lifecycle.tasks import kind_of
 from trainworthy.lifecycle.tasks.binary import BINARY
 from trainworthy.lifecycle.tasks.kind import as_columns
@@ -75,7 +75,7 @@ def test_evaluate_lists_thin_slices_in_the_groups_check():
 
 @pytest.mark.parametrize("name", ["row", "group", "label", "candidate", "prior", "linear"])
 def test_evaluate_slices_by_a_column_named_like_one_of_the_predictions(name):
-    spec = SPEC.model_copy(update={"slices": (name,)})
+    spec = SPEC.model_copy(update={"slices": (SliceSpec(column=name),)})
     frame = predictions().rename(columns={"slice:carrier": f"slice:{name}"})
     body, plain = evaluate(frame, spec, BINARY, benchmark_rows=2000, window=WINDOW), run(predictions())
     assert status(body) == status(plain)

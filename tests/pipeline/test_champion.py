@@ -2,6 +2,7 @@
 
 import shutil
 
+import pandas as pd
 import pytest
 from toy_project import FIRST
 from webhook_receiver import receiving
@@ -111,6 +112,13 @@ def test_champion_judged_on_a_dirty_tree_waits_until_the_code_is_committed(unjud
 
 @pytest.mark.slow
 def test_champion_against_an_equal_model_stays_unless_the_purpose_is_refresh(toy, trained):
+    (toy.folder / "slices").mkdir()
+    (toy.folder / "slices" / "some.csv").write_text("row_id\n" + "\n".join(map(str, range(5000))) + "\n")
+    declared = [
+        "{where: x1 > 0 and shop != 'west', name: warm, at_most: 5, champion_margin: 3}",
+        "{rows: slices/some.csv, name: none_of_them, at_most: 5, on_underpowered: warn}",
+    ]
+    toy.edit("use_case.yaml", "slices: [shop]", f"slices: [shop, {', '.join(declared)}]", commit=False)
     toy.edit("use_case.yaml", "seed: 7", "seed: 8")
     with receiving() as receiver:
         second = toy.run(TRAINWORTHY_WEBHOOK=receiver.url)
@@ -126,6 +134,13 @@ def test_champion_against_an_equal_model_stays_unless_the_purpose_is_refresh(toy
     assert gain.low <= gain.value <= gain.high
     assert gain.low <= 0
     assert toy.champion() == "1"
+    warm, _ = verdict.slices
+    assert warm.estimate is not None
+    assert warm.gain is not None
+    assert 0 < warm.rows < len(answers := pd.read_parquet(toy.var / verdict.answers.path))
+    assert {"key:row_id", "candidate", "champion", "linear"} <= set(answers.columns)
+    assert len(list((toy.var / "champion" / "toy").iterdir())) == 1
+    assert verdict.binds["suite"] == toy.record(second.run_id, "evaluation").suite.sha256
 
     # The same verdict again: whether it fails the run is the run's choice.
     for fail_on, code in (("never", 0), ("reject", 1 if verdict.decision == "reject" else 0), ("shadow", 1)):
@@ -139,6 +154,8 @@ def test_champion_against_an_equal_model_stays_unless_the_purpose_is_refresh(toy
     assert refreshed.code == 0, refreshed.out
     verdict = toy.verdict(refreshed.run_id)
     assert verdict.decision == ("promote" if gain.low > -0.01 else "shadow")
+    # Judged by another rule on the same rows: the champion's answers are there.
+    assert len(list((toy.var / "champion" / "toy").iterdir())) == 1
     if verdict.decision == "promote":
         assert toy.champion() == "2"
         with toy.tracking() as tracking:

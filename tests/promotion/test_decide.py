@@ -1,5 +1,6 @@
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -10,8 +11,8 @@ from trainworthy.lifecycle.errors import ChampionError
 from trainworthy.lifecycle.promotion.decide import check_first_model, decide
 from trainworthy.lifecycle.promotion.evidence import CONTROLS, PromotionEvidence, guardrail_results
 from trainworthy.lifecycle.promotion.history import RolledBack
-from trainworthy.lifecycle.protocol.records import Comparison, Control, Estimate, Metric
-from trainworthy.lifecycle.spec.use_case import Guardrail
+from trainworthy.lifecycle.protocol.records import Comparison, Control, Estimate, Metric, SliceResult
+from trainworthy.lifecycle.spec.use_case import Guardrail, SliceSpec
 from trainworthy.lifecycle.tasks.binary import BINARY
 from trainworthy.lifecycle.tasks.multiclass import Multiclass
 from trainworthy.lifecycle.tasks.regression import Regression
@@ -453,3 +454,57 @@ def test_decide_tells_a_guardrail_on_a_quantile_in_words():
     measured = [Metric(model="candidate", metric="coverage[0.9]", estimate=estimate(0.86, 0.94), rows=900)]
     found = decide(evidence(guardrails=guardrail_results([bound], measured, "candidate")))
     assert "Guardrail kept: coverage of the 0.9 quantile 0.9000 [0.8600, 0.9400], at least 0.85." in found.reasons
+
+
+def sliced(
+    at_most=None, margin=None, then: Any = "shadow", *, found=None, over=None, told=""
+) -> tuple[SliceResult, ...]:
+    """A slice with a bound on a loss or a margin to the champion, and what was measured of it."""
+    declared = SliceSpec(where="night == True", at_most=at_most, champion_margin=margin, on_underpowered=then)
+    return (
+        SliceResult(
+            slice="night", declared=declared, rows=300, groups=30, metric="log_loss", told=told,
+            estimate=estimate(*found) if found else None, gain=estimate(*over) if over else None,
+        ),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("then", ["block", "shadow", "warn"])
+@pytest.mark.parametrize(
+    ("measured", "shows"),
+    [
+        ({"at_most": 0.4, "found": (0.2, 0.3)}, "kept"),
+        ({"at_most": 0.4, "found": (0.2, 0.4)}, "kept"),
+        ({"at_most": 0.4, "found": (0.3, 0.5)}, "nothing"),
+        ({"at_most": 0.4, "found": (0.41, 0.5)}, "broken"),
+        ({"at_most": 0.4, "told": "3 groups, fewer than 8"}, "nothing"),
+        ({"at_most": 0.4, "found": (NAN, NAN)}, "nothing"),
+        # No spread: a few events look like that as well as a sure thing.
+        ({"at_most": 0.4, "found": (0.2, 0.2)}, "nothing"),
+        ({"margin": 0.02, "over": (-0.01, 0.01)}, "kept"),
+        ({"margin": 0.02, "over": (-0.02, 0.01)}, "nothing"),
+        ({"margin": 0.02, "over": (-0.05, 0.01)}, "nothing"),
+        ({"margin": 0.02, "over": (-0.05, -0.03)}, "broken"),
+        ({"margin": 0.02, "told": "3 groups, fewer than 8"}, "nothing"),
+    ],
+)
+def test_a_slice_decides_as_declared(measured, shows, then):
+    under = {"block": "reject", "shadow": "shadow", "warn": "promote"}[then]
+    wanted = {"kept": "promote", "broken": "reject", "nothing": under}[shows]
+    found = decide(evidence(champion=(0.001, 0.01), slices=sliced(then=then, **measured)))
+    assert found.decision == wanted
+    assert any("slice" in reason for reason in found.reasons)
+
+
+def test_a_margin_to_the_champion_asks_nothing_of_a_first_model():
+    assert decide(evidence(slices=sliced(margin=0.02))).decision == "promote"
+
+
+def test_a_slice_lifts_no_other_rule():
+    kept = sliced(at_most=0.4, found=(0.2, 0.3))
+    assert decide(evidence(prior=(-0.03, -0.01), slices=kept)).decision == "reject"
+
+
+def test_a_guardrail_of_an_interval_without_width_is_not_judged():
+    assert decide(evidence(rules=[("at_least", 0.6, 0.9, 0.9)])).decision == "shadow"
+    assert decide(evidence(rules=[("at_least", 0.95, 0.9, 0.9)])).decision == "reject"

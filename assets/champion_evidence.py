@@ -1,0 +1,124 @@
+"""The champion's answers to this run's benchmark, kept, and what the candidate gains over them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trainworthy.assets.contract import judged_contract
+from trainworthy.assets.scoring import benchmark_job, raise_unless_about_the_model
+from trainworthy.assets.step_run import StepRun
+from trainworthy.assets.suite import benchmark_parts
+from trainworthy.assets.training import job_kind
+from trainworthy.lifecycle.artifact import artifact_kind
+from trainworthy.lifecycle.data.files import SplitFiles
+from trainworthy.lifecycle.errors import ChampionError, WorkerError
+from trainworthy.lifecycle.evaluation.comparison import comparison
+from trainworthy.lifecycle.evaluation.kept_answers import keep_answers, kept_answers, side_by_side
+from trainworthy.lifecycle.evaluation.slice_results import with_gains
+from trainworthy.lifecycle.evaluation.suite import answers_key
+from trainworthy.lifecycle.protocol.records import (
+    Comparison,
+    EvaluationReport,
+    SliceResult,
+    Snapshot,
+    StoredFile,
+    Suite,
+)
+from trainworthy.lifecycle.protocol.results import PredictResult
+from trainworthy.resources.launcher import Launcher
+from trainworthy.resources.mlflow import RegisteredModel
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class ChampionEvidence:
+    """The gain over the champion, on all rows and on slices; `error` says why there is none.
+
+    `answers` has both models' answers row by row.
+    """
+
+    slices: tuple[SliceResult, ...]
+    comparison: Comparison | None = None
+    error: str = ""
+    answers: StoredFile | None = None
+
+
+def champion_evidence(run: StepRun, launcher: Launcher, champion: RegisteredModel | None) -> ChampionEvidence:
+    """Compare with the champion on the same rows. Raises ChampionError for one that no longer names its columns."""
+    import pandas as pd
+
+    evaluation = run.record("evaluation", EvaluationReport)
+    if champion is None:
+        return ChampionEvidence(evaluation.slices)
+    try:
+        theirs = champion_answers(run, launcher, champion)
+    except WorkerError as error:
+        raise_unless_about_the_model(error)
+        run.context.log.error(f"champion: {error}")
+        return ChampionEvidence(evaluation.slices, error=error.problem)
+    kind, other = job_kind(run), artifact_kind(champion.artifact)
+    if (kind.name, kind.answer_names) != (other.name, other.answer_names):
+        return ChampionEvidence(evaluation.slices, error="it answers another task than the candidate")
+    benchmark = run.use_case.spec.benchmark
+    mine = pd.read_parquet(run.workspace.state.absolute(evaluation.predictions.path))
+    return ChampionEvidence(
+        with_gains(evaluation.slices, benchmark_parts(run, mine), mine, theirs, benchmark, kind),
+        comparison(benchmark, kind, ("candidate", mine), ("candidate", theirs), "champion"),
+        answers=_kept_side_by_side(run, mine, theirs),
+    )
+
+
+def champion_answers(run: StepRun, launcher: Launcher, champion: RegisteredModel) -> pd.DataFrame:
+    """Its answers to this benchmark: those that are kept, or made by its own code and columns in its own process."""
+    import pandas as pd
+
+    features, suite = own_features(champion), run.record("evaluation", EvaluationReport).suite
+    folder = _folder(run, suite, champion) if suite is not None else None
+    kept = kept_answers(folder) if folder is not None else None
+    if kept is None:
+        job = benchmark_job(run, champion, "champion", features, own_metrics=True)
+        result = launcher.run(run.context, job)
+        assert isinstance(result, PredictResult)
+        kept = pd.read_parquet(result.predictions.path)
+        if folder is not None:
+            keep_answers(folder, kept)
+    return kept
+
+
+def own_features(champion: RegisteredModel) -> tuple[str, ...]:
+    """The columns that the champion was trained on, by its own artifact. Raises ChampionError if it does not say.
+
+    A column that the present snapshot lacks ends its scoring, and so the comparison. The worker verifies the
+    file read here against the artifact's hash before it scores a row.
+    """
+    told, fix = f"{champion.name} version {champion.version}", "restore the version as it was registered"
+    if not champion.tags.get("artifact_sha256"):
+        raise ChampionError("the champion's tag artifact_sha256 is missing", value=told, fix=fix)
+    try:
+        features = json.loads((champion.artifact / "features.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ChampionError(f"the champion's features.json cannot be read: {error}", value=told, fix=fix) from None
+    if not isinstance(features, list) or not features or not all(isinstance(name, str) for name in features):
+        raise ChampionError("the champion's features.json is no list of columns", value=told, fix=fix)
+    return tuple(features)
+
+
+def _folder(run: StepRun, suite: Suite, model: RegisteredModel) -> Path:
+    key = answers_key(suite, model.tags["artifact_sha256"])
+    return run.workspace.state.folder("answers", run.use_case.name, key)
+
+
+def _kept_side_by_side(run: StepRun, mine: pd.DataFrame, theirs: pd.DataFrame) -> StoredFile:
+    """Both models' answers with what names a row, but for what is sensitive."""
+    contract, snapshot = judged_contract(run), run.record("snapshot", Snapshot)
+    key = [name for name in contract.primary_key if name not in contract.sensitive_columns]
+    files = SplitFiles(run.workspace.state.absolute(snapshot.splits["benchmark"].file.path).parent)
+    table = side_by_side(mine, theirs, files.read("benchmark", key))
+    folder = run.workspace.state.folder("answers", run.use_case.name, run.identity[:32])
+    path, sha256, size = keep_answers(folder, table)
+    return StoredFile(path=run.workspace.state.relative(path), sha256=sha256, bytes=size)

@@ -1,0 +1,49 @@
+"""What a run's models are measured by: the suite, and which rows its slices have."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trainworthy.assets.contract import judged_contract
+from trainworthy.assets.step_run import StepRun
+from trainworthy.lifecycle.code_identity import ENTRIES, KEPT, WORKER, CodeOnDisk
+from trainworthy.lifecycle.data.files import SplitFiles
+from trainworthy.lifecycle.evaluation.slice_parts import SlicePart, columns_of_parts, slice_parts
+from trainworthy.lifecycle.evaluation.suite import suite_of
+from trainworthy.lifecycle.identity import sha256_file
+from trainworthy.lifecycle.protocol.records import Snapshot, Suite
+from trainworthy.lifecycle.use_case import UseCase
+from trainworthy.resources.workspace import Workspace
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def benchmark_parts(run: StepRun, predictions: pd.DataFrame) -> tuple[SlicePart, ...]:
+    """The slices that are a condition or a file of rows, and those that decide."""
+    benchmark, snapshot = run.use_case.spec.benchmark, run.record("snapshot", Snapshot)
+    files = SplitFiles(run.workspace.state.absolute(snapshot.splits["benchmark"].file.path).parent)
+    key = judged_contract(run).primary_key
+    rows = files.read("benchmark", columns_of_parts(benchmark, key))
+    return slice_parts(benchmark, predictions, rows, run.use_case.folder, key)
+
+
+def benchmark_suite(run: StepRun, snapshot: Snapshot) -> Suite:
+    """What this run's models are measured by."""
+    folder, benchmark = run.use_case.folder, run.use_case.spec.benchmark
+    code = CodeOnDisk(run.workspace.state.folder(*KEPT)).of((WORKER, *ENTRIES["evaluation"]))
+    own = {"metrics.py": sha256_file(folder / "metrics.py")} if benchmark.metrics else {}
+    return suite_of(
+        run.use_case.name,
+        benchmark,
+        rows=snapshot.splits["benchmark"].file.sha256,
+        label=snapshot.label_sha256,
+        code=code.sha256,
+        files=slice_files(run.use_case, run.workspace) | own,
+    )
+
+
+def slice_files(use_case: UseCase, workspace: Workspace) -> dict[str, str]:
+    """The bytes of the files that slices name; the empty text for one that is missing."""
+    paths = {one.rows: use_case.folder / one.rows for one in use_case.spec.benchmark.slices if one.rows is not None}
+    return {f"slice:{name}": sha256_file(path) if path.is_file() else "" for name, path in paths.items()}

@@ -1,0 +1,71 @@
+"""Answers that are kept for later questions: a model's to a suite's rows, and two models' side by side."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trainworthy.lifecycle.errors import EvaluationError
+from trainworthy.lifecycle.identity import sha256_file
+from trainworthy.lifecycle.storage.state import write_atomic
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_ANSWERS, _SEAL = "answers.parquet", "answers.json"
+# What rows are, whoever answers.
+_OF_ROWS = ("row", "group", "label")
+
+
+def keep_answers(folder: Path, table: pd.DataFrame) -> tuple[Path, str, int]:
+    """Write a table of answers and its hash; the hash last, so that what was half written counts as nothing.
+
+    Gives its path, sha256 and bytes.
+    """
+    import io
+
+    buffer = io.BytesIO()
+    table.to_parquet(buffer, index=False)
+    path = folder / _ANSWERS
+    write_atomic(path, buffer.getvalue())
+    sha256 = sha256_file(path)
+    write_atomic(folder / _SEAL, json.dumps({"sha256": sha256}).encode())
+    return path, sha256, path.stat().st_size
+
+
+def kept_answers(folder: Path) -> pd.DataFrame | None:
+    """The table that was kept; None if there is none, or not with the bytes that were written."""
+    import pandas as pd
+
+    path, seal = folder / _ANSWERS, folder / _SEAL
+    try:
+        same = json.loads(seal.read_text(encoding="utf-8"))["sha256"] == sha256_file(path)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return pd.read_parquet(path) if same else None
+
+
+def side_by_side(candidate: pd.DataFrame, champion: pd.DataFrame, keys: pd.DataFrame) -> pd.DataFrame:
+    """One table: what names a row, group, label and weight, the candidate's and its baselines' answers, the champion's.
+
+    All have the same rows in the same order. Raises EvaluationError where they do not.
+    """
+    import pandas as pd
+
+    same = len(candidate) == len(champion) and all(
+        candidate[name].reset_index(drop=True).equals(champion[name].reset_index(drop=True)) for name in _OF_ROWS
+    )
+    if not same:
+        raise EvaluationError(
+            "candidate and champion did not answer the same rows",
+            value=(len(candidate), len(champion)),
+            fix="run again: both are scored anew on this run's benchmark",
+        )
+    theirs = {
+        name.replace("candidate", "champion", 1): champion[name]
+        for name in champion.columns
+        if name == "candidate" or name.startswith("candidate:")
+    }
+    named = keys.rename(columns={name: f"key:{name}" for name in keys.columns})
+    return pd.concat([named.reset_index(drop=True), candidate, pd.DataFrame(theirs)], axis=1)

@@ -1,0 +1,122 @@
+"""Which rows of the benchmark each slice has: those that meet a condition, those of a file, or those of a value.
+
+Rows of the benchmark's file and its table of answers are in one order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trainworthy.lifecycle.errors import EvaluationError, did_you_mean
+from trainworthy.lifecycle.evaluation.predicate import parse as parse_predicate
+from trainworthy.lifecycle.evaluation.slices import slice_codes, slice_column
+from trainworthy.lifecycle.protocol.checks import FEWEST_ROWS
+from trainworthy.lifecycle.spec.use_case import BenchmarkSpec, SliceSpec
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class SlicePart:
+    """A slice by its name and its rows, `(N,)` of booleans."""
+
+    name: str
+    declared: SliceSpec
+    mask: np.ndarray
+
+
+def columns_of_parts(benchmark: BenchmarkSpec, key: Sequence[str]) -> tuple[str, ...]:
+    """Columns of the benchmark's rows that its conditions and files of rows ask for. Raises EvaluationError."""
+    asked = [name for one in benchmark.slices if one.where for name in parse_predicate(one.where).columns]
+    keyed = key if any(one.rows for one in benchmark.slices) else ()
+    return tuple(dict.fromkeys((*asked, *keyed)))
+
+
+def slice_parts(
+    benchmark: BenchmarkSpec, predictions: pd.DataFrame, rows: pd.DataFrame, folder: Path, key: Sequence[str]
+) -> tuple[SlicePart, ...]:
+    """The slices that are a condition or a file, and those of the columns that decide.
+
+    `predictions` has `slice_column` of each column, `rows` has columns_of_parts; `key` names a row in the files of
+    `folder`. Of a column that decides, values of too few rows are one slice together: a bound is about all of its rows.
+    Raises EvaluationError for a condition, or a file, that does not fit the rows.
+    """
+    return tuple(
+        part for declared in benchmark.slices for part in _parts(declared, benchmark, predictions, rows, folder, key)
+    )
+
+
+def _parts(
+    declared: SliceSpec,
+    benchmark: BenchmarkSpec,
+    predictions: pd.DataFrame,
+    rows: pd.DataFrame,
+    folder: Path,
+    key: Sequence[str],
+) -> Iterator[SlicePart]:
+    if declared.where is not None:
+        yield SlicePart(declared.title, declared, parse_predicate(declared.where).mask(rows))
+    elif declared.rows is not None:
+        yield SlicePart(declared.title, declared, _named_rows(folder / declared.rows, rows, key))
+    elif declared.column is not None and declared.decides:
+        yield from _values(declared, predictions[slice_column(declared.column)], benchmark.slice_rows)
+
+
+def _values(declared: SliceSpec, values: pd.Series, least_rows: int) -> Iterator[SlicePart]:
+    import numpy as np
+
+    codes, names = slice_codes(values.rename(declared.column))
+    large = np.bincount(codes, minlength=len(names)) >= max(least_rows, FEWEST_ROWS)
+    for code in np.flatnonzero(large):
+        yield SlicePart(names[code], declared, codes == code)
+    small = ~large[codes]
+    if small.any():
+        yield SlicePart(f"{declared.column}: small values", declared, small)
+
+
+def _named_rows(path: Path, rows: pd.DataFrame, key: Sequence[str]) -> np.ndarray:
+    """The rows whose primary key the file names."""
+    import pandas as pd
+
+    if not key:
+        fix = "mark the columns that name a row with primaryKey: true in contract.yaml, or use where"
+        raise EvaluationError("a slice of a file needs a primary key, and there is none", value=path.name, fix=fix)
+    try:
+        named = pd.read_csv(path, dtype="str", keep_default_na=False)
+    except (OSError, ValueError, pd.errors.ParserError) as error:
+        fix = f"write a CSV file with the columns {', '.join(key)}"
+        raise EvaluationError(f"the file of a slice cannot be read: {error}", value=path.name, fix=fix) from None
+    missing = [name for name in key if name not in named.columns]
+    if missing:
+        fix = f"write a header with {', '.join(key)}: {did_you_mean(missing[0], list(named.columns))}"
+        told = f"the file of a slice lacks the primary key's {', '.join(missing)}"
+        raise EvaluationError(told, value=path.name, fix=fix)
+    wanted = pd.DataFrame({name: _typed(named[name], rows[name], path) for name in key}).drop_duplicates()
+    found = rows[[*key]].merge(wanted.assign(_named=True), on=[*key], how="left", validate="many_to_one")
+    return found["_named"].notna().to_numpy()
+
+
+def _typed(texts: pd.Series, like: pd.Series, path: Path) -> pd.Series:
+    """Texts of a file as the benchmark's column has its values."""
+    import pandas as pd
+
+    try:
+        if pd.api.types.is_datetime64_any_dtype(like.dtype):
+            zone = getattr(like.dtype, "tz", None)
+            return pd.to_datetime(texts, utc=zone is not None, format="ISO8601").astype(like.dtype)
+        if pd.api.types.is_numeric_dtype(like.dtype):
+            return pd.to_numeric(texts).astype(like.dtype)
+        first = like.dropna()
+        if len(first) and type(first.iloc[0]).__name__ == "date":
+            return pd.to_datetime(texts).dt.date.astype("object")
+        return texts.astype(like.dtype)
+    except (ValueError, TypeError) as error:
+        fix = f"write values of {like.name} as the dataset has them"
+        raise EvaluationError(
+            f"the file of a slice has a value that is no {like.name}: {error}", value=path.name, fix=fix
+        ) from None

@@ -1,0 +1,107 @@
+"""The slices that decide: what the candidate reaches on each, and its gain there over the champion.
+
+An interval needs 8 groups and a metric that is defined without each of them. Where it has not, nothing is measured, and
+the result says why: no interval never becomes one of width 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from trainworthy.lifecycle.errors import EvaluationError
+from trainworthy.lifecycle.evaluation.comparison import comparison, measured_by, row_weights, weighed
+from trainworthy.lifecycle.evaluation.slice_parts import SlicePart
+from trainworthy.lifecycle.evaluation.slices import SliceResults, metrics_of_slice
+from trainworthy.lifecycle.protocol.checks import FEWEST_ROWS
+from trainworthy.lifecycle.protocol.records import Estimate, Metric, SliceResult
+from trainworthy.lifecycle.spec.use_case import BenchmarkSpec
+from trainworthy.lifecycle.tasks.kind import Kind
+from trainworthy.lifecycle.tasks.metric import estimate
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def part_metrics(
+    predictions: pd.DataFrame, parts: Sequence[SlicePart], model: str, kind: Kind, least_rows: int
+) -> SliceResults:
+    """The kind's metrics of slices that are a condition or a file; those of columns are slice_metrics' (slices.py)."""
+    metrics: list[Metric] = []
+    small: list[dict[str, Any]] = []
+    for part in parts:
+        if part.declared.column is not None:
+            continue
+        rows = weighed(predictions[part.mask])
+        reason = kind.shortage(rows["label"], rows["group"], least_rows) if len(rows) else "no row of the benchmark"
+        if reason:
+            small.append({"slice": part.name, "rows": len(rows), "reason": reason})
+        else:
+            metrics += metrics_of_slice(rows, model, kind, part.name)
+    return SliceResults(tuple(metrics), tuple(small))
+
+
+def measured_slices(
+    predictions: pd.DataFrame, parts: Sequence[SlicePart], benchmark: BenchmarkSpec, kind: Kind
+) -> tuple[SliceResult, ...]:
+    """What the candidate reaches on each part that decides; `predictions` as in evaluate."""
+    return tuple(_measured(predictions, part, benchmark, kind) for part in parts if part.declared.decides)
+
+
+def _measured(predictions: pd.DataFrame, part: SlicePart, benchmark: BenchmarkSpec, kind: Kind) -> SliceResult:
+    table = weighed(predictions[part.mask])
+    result = SliceResult(
+        slice=part.name,
+        declared=part.declared,
+        rows=len(table),
+        groups=int(table["group"].nunique()),
+        metric=part.declared.metric or benchmark.primary.metric,
+        told=kind.shortage(table["label"], table["group"], FEWEST_ROWS) if len(table) else "no row of the benchmark",
+    )
+    if result.told or not part.declared.bounded:
+        return result
+    try:
+        metric, figures = measured_by(benchmark, kind, result.metric, "candidate", table)
+        found = estimate(metric, kind.checked_labels(table["label"]), figures, table["group"], row_weights(table))
+    except EvaluationError as error:
+        return result.model_copy(update={"told": error.problem})
+    return result.model_copy(update={"estimate": found})
+
+
+def with_gains(
+    results: Sequence[SliceResult],
+    parts: Sequence[SlicePart],
+    candidate: pd.DataFrame,
+    champion: pd.DataFrame,
+    benchmark: BenchmarkSpec,
+    kind: Kind,
+) -> tuple[SliceResult, ...]:
+    """The same results with the gain over the champion where a margin to it is declared.
+
+    Both tables of answers have the benchmark's rows in its order; each has its model's answers as `candidate`.
+    """
+    rows = {part.name: part.mask for part in parts}
+    return tuple(
+        _with_gain(result, candidate[rows[result.slice]], champion[rows[result.slice]], benchmark, kind)
+        if result.declared.champion_margin is not None and not result.told
+        else result
+        for result in results
+    )
+
+
+def _with_gain(
+    result: SliceResult, mine: pd.DataFrame, theirs: pd.DataFrame, benchmark: BenchmarkSpec, kind: Kind
+) -> SliceResult:
+    try:
+        found = comparison(benchmark, kind, ("candidate", mine), ("candidate", theirs), "champion")
+    except EvaluationError as error:
+        return result.model_copy(update={"told": error.problem})
+    return result.model_copy(update={"gain": found.gain})
+
+
+def detectable(estimate: Estimate) -> float:
+    """The smallest difference that so many rows would show in four of five benchmarks like this one."""
+    from scipy.special import stdtrit
+
+    degrees = estimate.groups - 1
+    return float(stdtrit(degrees, 0.975) + stdtrit(degrees, 0.8)) * estimate.standard_error
