@@ -138,7 +138,7 @@ def judge(run: StepRun) -> Outcome[VerdictBody]:
         held_back_by=decision.held_back_by,
         controls=decision.controls,
         comparisons=evaluation.comparisons + tuple(filter(None, [evidence.promotion.champion_comparison])),
-        slices=evidence.promotion.slices,
+        slices=decision.slices,
         answers=evidence.against.answers,
         model_name=name,
         model_version=model.version,

@@ -14,7 +14,7 @@ from trainworthy.lifecycle.evaluation.comparison import comparison, measured_by,
 from trainworthy.lifecycle.evaluation.slice_parts import SlicePart
 from trainworthy.lifecycle.evaluation.slices import SliceResults, metrics_of_slice
 from trainworthy.lifecycle.protocol.checks import FEWEST_ROWS
-from trainworthy.lifecycle.protocol.records import Estimate, Metric, SliceResult
+from trainworthy.lifecycle.protocol.records import Metric, SliceResult
 from trainworthy.lifecycle.spec.use_case import BenchmarkSpec
 from trainworthy.lifecycle.tasks.kind import Kind
 from trainworthy.lifecycle.tasks.metric import estimate
@@ -97,11 +97,3 @@ def _with_gain(
     except EvaluationError as error:
         return result.model_copy(update={"told": error.problem})
     return result.model_copy(update={"gain": found.gain})
-
-
-def detectable(estimate: Estimate) -> float:
-    """The smallest difference that so many rows would show in four of five benchmarks like this one."""
-    from scipy.special import stdtrit
-
-    degrees = estimate.groups - 1
-    return float(stdtrit(degrees, 0.975) + stdtrit(degrees, 0.8)) * estimate.standard_error

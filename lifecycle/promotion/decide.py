@@ -25,24 +25,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Literal, NamedTuple
 
 from trainworthy.lifecycle.errors import ChampionError
 from trainworthy.lifecycle.evaluation.comparison import not_better_than_prior, standing
-from trainworthy.lifecycle.evaluation.slice_results import detectable
 from trainworthy.lifecycle.promotion.evidence import CONTROLS, GuardrailResult, PromotionEvidence, usable
+from trainworthy.lifecycle.promotion.finding import (
+    NO_SPREAD,
+    Finding,
+    Outcome,
+    gain_in_words,
+    interval_in_words,
+    lacking,
+    room,
+)
 from trainworthy.lifecycle.promotion.history import RolledBack
+from trainworthy.lifecycle.promotion.slice_rules import judged_slice, slice_findings
 from trainworthy.lifecycle.protocol.records import Comparison, Control, Estimate, SliceResult
 from trainworthy.lifecycle.run_config import first_model_fix
 from trainworthy.lifecycle.spec.frozen import Frozen
-from trainworthy.lifecycle.spec.use_case import Guardrail, SliceSpec
-from trainworthy.lifecycle.tasks.interval import groups_to_show
-from trainworthy.lifecycle.wording import count, decimals_of, metric_name
+from trainworthy.lifecycle.wording import metric_name
 
-Outcome = Literal["promote", "shadow", "reject"]
 _WORST_FIRST: tuple[Outcome, ...] = ("reject", "shadow", "promote")
-_UNDERPOWERED: dict[str, Outcome] = {"block": "reject", "shadow": "shadow", "warn": "promote"}
-_NO_SPREAD = "an interval of width 0 shows that the groups are alike, as those without an event are, and no certainty"
 _ALLOWED: dict[str, Outcome] = {"pass": "promote", "insufficient": "shadow", "fail": "reject"}
 
 
@@ -50,7 +53,8 @@ class Decision(Frozen):
     """The decision, its reasons (those that held the model back first) and the controls it saw.
 
     `headline` says beside the decision that the model is not better than the linear baseline; else empty.
-    `held_back_by` are the reasons that allow less than promote, each with what it lacks; none for a promotion.
+    `held_back_by` are the reasons that allow less than promote, each with what it lacks; none for a promotion. `slices`
+    say how each stands to what is declared for it.
     """
 
     decision: Outcome
@@ -58,22 +62,12 @@ class Decision(Frozen):
     headline: str = ""
     held_back_by: tuple[str, ...]
     controls: tuple[Control, ...]
-
-
-class Finding(NamedTuple):
-    """The best decision that one rule allows, why, and what it lacks to allow more, where that can be told."""
-
-    allows: Outcome
-    reason: str
-    lacks: str = ""
-
-    @property
-    def told(self) -> str:
-        return f"{self.reason.removesuffix('.')}; {self.lacks}." if self.lacks else self.reason
+    slices: tuple[SliceResult, ...] = ()
 
 
 def decide(evidence: PromotionEvidence) -> Decision:
     """The decision for this evidence; equal evidence gives an equal decision."""
+    slices = tuple(judged_slice(result, evidence) for result in evidence.slices)
     findings = [
         *_rolled_back(evidence.rolled_back),
         *_champion(evidence),
@@ -82,7 +76,7 @@ def decide(evidence: PromotionEvidence) -> Decision:
         *_linear(evidence),
         *_gradient_boosting(evidence),
         *_guardrails(evidence.guardrails),
-        *_slices(evidence),
+        *slice_findings(slices, evidence.metric),
         *_earlier_checks(evidence.insufficient_checks, evidence.open_questions),
         *_controls(evidence.controls),
     ]
@@ -94,6 +88,7 @@ def decide(evidence: PromotionEvidence) -> Decision:
         headline=_headline(evidence),
         held_back_by=tuple(finding.told for finding in findings if finding.allows != "promote"),
         controls=evidence.controls,
+        slices=slices,
     )
 
 
@@ -137,7 +132,7 @@ def _champion(evidence: PromotionEvidence) -> Iterator[Finding]:
     rule = "to improve, the interval must lie above 0"
     if evidence.purpose == "refresh":
         rule = f"to refresh, the interval must lie above -{evidence.margin:g}"
-    told = f"{_gain(comparison.gain, evidence.metric)}, against champion {name}"
+    told = f"{gain_in_words(comparison.gain, evidence.metric)}, against champion {name}"
     if comparison.gain.high < needed:
         yield Finding("reject", f"Worse than the champion: {told}; {rule}.")
     elif comparison.gain.low <= needed:
@@ -145,7 +140,7 @@ def _champion(evidence: PromotionEvidence) -> Iterator[Finding]:
         if evidence.purpose == "refresh":
             means = f"it may be worse by the margin of {evidence.margin:g} or more"
         reason = f"Not proven good enough to replace the champion: {told}; {means}."
-        yield Finding("shadow", reason, _lacks(comparison.gain, comparison.gain.value - needed))
+        yield Finding("shadow", reason, lacking(comparison.gain, comparison.gain.value - needed))
     else:
         yield Finding("promote", f"Good enough to replace the champion: {told}; {rule}.")
 
@@ -167,12 +162,12 @@ def _prior(evidence: PromotionEvidence) -> Iterator[Finding]:
     if gain is None:
         yield Finding("reject", f"The gain over the {title} was not measured: evaluate again.")
         return
-    told = _gain(gain, evidence.metric)
+    told = gain_in_words(gain, evidence.metric)
     if gain.high < 0:
         yield Finding("reject", f"Worse than the simplest baseline, the {title}: {told}.")
     elif gain.low <= 0:
         reason = f"Not shown to be better than the simplest baseline, the {title}: {told}."
-        yield Finding("shadow", reason, _lacks(gain, gain.value))
+        yield Finding("shadow", reason, lacking(gain, gain.value))
     else:
         yield Finding("promote", f"Better than the {title}: {told}.")
 
@@ -182,12 +177,12 @@ def _linear(evidence: PromotionEvidence) -> Iterator[Finding]:
     if gain is None:
         yield Finding("reject", f"The gain over {title} was not measured: evaluate again.")
         return
-    told, margin = _gain(gain, evidence.metric), f"{evidence.margin:g}"
+    told, margin = gain_in_words(gain, evidence.metric), f"{evidence.margin:g}"
     if gain.high < -evidence.margin:
         yield Finding("reject", f"Worse than {title} by more than the margin of {margin}: {told}.")
     elif gain.low < -evidence.margin:
         reason = f"May be worse than {title} by more than the margin of {margin}: {told}."
-        yield Finding("shadow", reason, _lacks(gain, gain.value + evidence.margin))
+        yield Finding("shadow", reason, lacking(gain, gain.value + evidence.margin))
     else:
         yield Finding("promote", _compared_with(evidence, gain, "linear", told))
 
@@ -199,7 +194,7 @@ def _gradient_boosting(evidence: PromotionEvidence) -> Iterator[Finding]:
     if gain is None:
         yield Finding("promote", "The gain over gradient boosting was not measured.")
     else:
-        told = _gain(gain, evidence.metric)
+        told = gain_in_words(gain, evidence.metric)
         yield Finding("promote", _compared_with(evidence, gain, "gradient_boosting", told))
 
 
@@ -233,95 +228,16 @@ def _guardrails(results: Iterable[GuardrailResult]) -> Iterator[Finding]:
         if estimate is None or not usable(estimate):
             yield Finding("reject", f"The guardrail on {metric} was not measured: evaluate again.")
             continue
-        rule, spare, hope = _distances(result.guardrail, estimate)
-        told = f"{metric} {_interval(estimate)}, {rule}"
+        rule, spare, hope = room(result.guardrail, estimate)
+        told = f"{metric} {interval_in_words(estimate)}, {rule}"
         if hope < 0:
             yield Finding("reject", f"Guardrail broken: {told}.")
         elif estimate.low == estimate.high:
-            yield Finding("shadow", f"Guardrail not judged: {told}; {_NO_SPREAD}.")
+            yield Finding("shadow", f"Guardrail not judged: {told}; {NO_SPREAD}.")
         elif spare < 0:
-            yield Finding("shadow", f"Guardrail not safely kept: {told}.", _lacks(estimate, (spare + hope) / 2))
+            yield Finding("shadow", f"Guardrail not safely kept: {told}.", lacking(estimate, (spare + hope) / 2))
         else:
             yield Finding("promote", f"Guardrail kept: {told}.")
-
-
-def _slices(evidence: PromotionEvidence) -> Iterator[Finding]:
-    for result in evidence.slices:
-        if result.declared.bounded:
-            yield _slice_bound(result)
-        if result.declared.champion_margin is not None:
-            yield from _slice_champion(result, evidence)
-
-
-def _slice_bound(result: SliceResult) -> Finding:
-    """Whether a slice keeps its bound; what its rows cannot show allows what was declared for that."""
-    metric, estimate = metric_name(result.metric), result.estimate
-    where = f"slice {result.slice} ({_rows(result)})"
-    if estimate is None or not usable(estimate):
-        return Finding(_UNDERPOWERED[result.declared.on_underpowered], f"Not measured on {where}: {_why(result)}.")
-    rule, spare, hope = _distances(result.declared, estimate)
-    told = f"{metric} {_interval(estimate)} on {where}, {rule}"
-    if hope < 0:
-        return Finding("reject", f"Bound of a slice broken: {told}.")
-    # No spread at all between groups is what a few events look like as well as a sure thing.
-    if spare < 0 or estimate.low == estimate.high:
-        why = f"; {_NO_SPREAD}" if estimate.low == estimate.high else f"; {_detects(estimate)}"
-        return Finding(
-            _UNDERPOWERED[result.declared.on_underpowered],
-            f"Bound of a slice not shown to be kept: {told}{why}.",
-            _lacks(estimate, (spare + hope) / 2) if estimate.low < estimate.high else "",
-        )
-    return Finding("promote", f"Bound of a slice kept: {told}.")
-
-
-def _slice_champion(result: SliceResult, evidence: PromotionEvidence) -> Iterator[Finding]:
-    """Whether a slice is no worse than the champion's; without a champion nothing is asked."""
-    if evidence.champion is None or evidence.champion_comparison is None:
-        # No champion, or one that could not be scored, is told by the rule of the champion.
-        return
-    margin, gain = result.declared.champion_margin, result.gain
-    assert margin is not None
-    where = f"slice {result.slice} ({_rows(result)})"
-    if gain is None or not usable(gain):
-        yield Finding(
-            _UNDERPOWERED[result.declared.on_underpowered],
-            f"Not compared with the champion on {where}: {_why(result)}.",
-        )
-        return
-    told = f"{_gain(gain, evidence.metric)}, on {where}, margin {margin:g}"
-    if gain.high < -margin:
-        yield Finding("reject", f"Worse than the champion on a slice by more than its margin: {told}.")
-    elif gain.low <= -margin:
-        yield Finding(
-            _UNDERPOWERED[result.declared.on_underpowered],
-            f"Not shown to be as good as the champion on a slice: {told}; {_detects(gain)}.",
-            _lacks(gain, gain.value + margin),
-        )
-    else:
-        yield Finding("promote", f"No worse than the champion on a slice: {told}.")
-
-
-def _rows(result: SliceResult) -> str:
-    return f"{count(result.rows)} rows"
-
-
-def _why(result: SliceResult) -> str:
-    return result.told.removesuffix(".") or "evaluate again"
-
-
-def _detects(estimate: Estimate) -> str:
-    size = detectable(estimate)
-    return f"so many rows show differences from about {size:.{decimals_of(size, estimate.standard_error)}f} on"
-
-
-def _distances(bound_of: Guardrail | SliceSpec, estimate: Estimate) -> tuple[str, float, float]:
-    """The rule in words; the room that the unfavourable and the favourable end leave, below 0 is broken."""
-    if bound_of.at_least is not None:
-        bound = bound_of.at_least
-        return f"at least {bound:g}", estimate.low - bound, estimate.high - bound
-    assert bound_of.at_most is not None
-    bound = bound_of.at_most
-    return f"at most {bound:g}", bound - estimate.high, bound - estimate.low
 
 
 def _controls(controls: Iterable[Control]) -> Iterator[Finding]:
@@ -357,20 +273,3 @@ def _baseline(evidence: PromotionEvidence, name: str) -> Estimate | None:
 
 def _measured(comparison: Comparison, metric: str) -> bool:
     return comparison.metric == metric and usable(comparison.gain)
-
-
-def _gain(gain: Estimate, metric: str) -> str:
-    return f"{metric_name(metric)} gain {_interval(gain, sign='+')}, {gain.groups} groups"
-
-
-def _interval(estimate: Estimate, sign: Literal["", "+"] = "") -> str:
-    form = f"{sign},.{decimals_of(estimate.value, estimate.standard_error)}f"
-    return f"{estimate.value:{form}} [{estimate.low:{form}}, {estimate.high:{form}}]"
-
-
-def _lacks(estimate: Estimate, spare: float) -> str:
-    """What would show that a bound is kept; `spare` is the room between the value and it, below 0 is missed."""
-    groups = groups_to_show(estimate, spare)
-    if groups is None:
-        return "as measured, a better model is needed, not more rows"
-    return f"if the value holds, about {count(groups)} groups would show that it suffices"

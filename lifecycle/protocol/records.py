@@ -468,6 +468,14 @@ class Estimate(Frozen):
     standard_error: float
     groups: int
 
+    @property
+    def detectable(self) -> float:
+        """The smallest difference that so many groups would show in four of five benchmarks like this one."""
+        from scipy.special import stdtrit
+
+        degrees = self.groups - 1
+        return float(stdtrit(degrees, 0.975) + stdtrit(degrees, 0.8)) * self.standard_error
+
 
 # A part of a training that can be exchanged for one that is known to work, the smallest first.
 Part = Literal["precision", "regularization", "loss", "recipe", "network", "inputs", "rows"]
@@ -571,11 +579,16 @@ class ReliabilityBin(Frozen):
     rows: int
 
 
+# How a slice stands to what is declared for it: `not_shown` where the rows can't tell.
+Standing = Literal["not_asked", "kept", "not_shown", "broken"]
+
+
 class SliceResult(Frozen):
     """A slice that decides: what is declared for it, and what was measured.
 
     `estimate` is the candidate's `metric`, which the bound is about, `gain` that over the champion in the primary
     metric, both over the slice's rows. Each is None where it is not asked for, or was not measured; `told` says why.
+    The verdict says how the slice stands to its bound and to the champion.
     """
 
     slice: str
@@ -586,6 +599,8 @@ class SliceResult(Frozen):
     estimate: Estimate | None = None
     gain: Estimate | None = None
     told: str = ""
+    bound: Standing = "not_asked"
+    champion: Standing = "not_asked"
 
 
 class BenchmarkFigures(Frozen):

@@ -17,6 +17,7 @@ from trainworthy.lifecycle.protocol.records import DatasetVersion, EvaluationRep
 from trainworthy.lifecycle.report import (
     alarms,
     battery,
+    deciding_slices,
     figures,
     first_page,
     formatting,
@@ -77,6 +78,7 @@ def render(
             first_page=first_page,
             origins=origins,
             battery=battery,
+            deciding_slices=deciding_slices,
             scaling=scaling,
             alarm_rows=alarms.alarm_rows(outcome.stages_of(records)),
             sections=sections,

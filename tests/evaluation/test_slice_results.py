@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from trainworthy.lifecycle.evaluation.slice_parts import slice_parts
-from trainworthy.lifecycle.evaluation.slice_results import detectable, measured_slices, with_gains
+from trainworthy.lifecycle.evaluation.slice_results import measured_slices, with_gains
 from trainworthy.lifecycle.protocol.records import Estimate
 from trainworthy.lifecycle.spec.use_case import BenchmarkSpec
 from trainworthy.lifecycle.tasks.binary import BINARY
@@ -84,7 +84,7 @@ def test_detectable_is_what_four_of_five_benchmarks_show():
     shown = 0
     for _ in range(2000):
         # 31 groups around the detectable difference, with the spread that gives this standard error.
-        values = detectable(found) + random.standard_normal(31) * 0.05 * np.sqrt(31)
+        values = found.detectable + random.standard_normal(31) * 0.05 * np.sqrt(31)
         shown += mean_estimate(values, np.arange(31)).low > 0
     assert 0.78 <= shown / 2000 <= 0.82
 

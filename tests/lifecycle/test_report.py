@@ -23,11 +23,23 @@ from trainworthy.lifecycle.protocol.records import (
     EvaluationReport,
     Metric,
     Record,
+    SliceResult,
+    Standing,
     Step,
     StoppedStep,
 )
 from trainworthy.lifecycle.protocol.words import Words
-from trainworthy.lifecycle.report import figures, first_page, formatting, outcome, pictures, render, sections
+from trainworthy.lifecycle.report import (
+    deciding_slices,
+    figures,
+    first_page,
+    formatting,
+    outcome,
+    pictures,
+    render,
+    sections,
+)
+from trainworthy.lifecycle.spec.use_case import SliceSpec
 
 LINKS = {"Dagster run": "http://localhost:3000/runs/1", "Commit": "https://example.org/c/1"}
 VOID = {"meta", "link", "br", "img"}
@@ -688,3 +700,27 @@ def test_direction_of_a_metric_is_told_by_its_name(metric: str, told: str) -> No
 )
 def test_estimate_has_the_decimals_that_its_error_allows(value: float, error: float, told: str) -> None:
     assert formatting.estimate(example.estimate(value, error)) == told
+
+
+def test_report_tells_how_each_slice_that_decides_stands() -> None:
+    """What is broken comes first; before a verdict nothing is said of how they stand."""
+    measured = Estimate(value=0.7, low=0.65, high=0.75, standard_error=0.025, groups=30)
+    standings: tuple[tuple[str, Standing], ...] = (("a", "kept"), ("b", "broken"), ("c", "not_shown"))
+    results = tuple(
+        SliceResult(
+            slice=name, declared=SliceSpec(where="wind > 1", at_most=0.6), rows=300, groups=30, metric="log_loss",
+            estimate=measured, bound=bound,
+        )
+        for name, bound in standings
+    )  # fmt: skip
+    records = example.judged()
+    judged: dict[Step, Record] = {**records, "promotion": records["promotion"].model_copy(update={"slices": results})}
+    page = render.render(judged, LINKS)
+    table = page[page.index("Slices that decide") :].partition("</table>")[0]
+    assert re.findall(r'<th scope="row">(.)</th><td>bound: ([a-z ]+)</td>', table) == [
+        ("b", "broken"), ("c", "not shown"), ("a", "kept"),
+    ]  # fmt: skip
+    assert "log loss at most 0.6 (wind &gt; 1)" in table
+    plain = tuple(result.model_copy(update={"bound": "not_asked"}) for result in results)
+    waiting: dict[Step, Record] = {"evaluation": records["evaluation"].model_copy(update={"slices": plain})}
+    assert {deciding_slices.standing(item) for item in deciding_slices.slices_of(waiting)} == {"not judged"}

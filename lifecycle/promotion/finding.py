@@ -1,0 +1,52 @@
+"""A rule's finding, and how its figures are told."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+from trainworthy.lifecycle.protocol.records import Estimate
+from trainworthy.lifecycle.spec.use_case import Guardrail, SliceSpec
+from trainworthy.lifecycle.tasks.interval import groups_to_show
+from trainworthy.lifecycle.wording import count, decimals_of, metric_name
+
+Outcome = Literal["promote", "shadow", "reject"]
+NO_SPREAD = "an interval of width 0 shows that the groups are alike, as those without an event are, and no certainty"
+
+
+class Finding(NamedTuple):
+    """The best decision that one rule allows, why, and what it lacks to allow more, where that can be told."""
+
+    allows: Outcome
+    reason: str
+    lacks: str = ""
+
+    @property
+    def told(self) -> str:
+        return f"{self.reason.removesuffix('.')}; {self.lacks}." if self.lacks else self.reason
+
+
+def room(bound_of: Guardrail | SliceSpec, estimate: Estimate) -> tuple[str, float, float]:
+    """The rule in words; the room that the unfavourable and the favourable end leave, below 0 is broken."""
+    if bound_of.at_least is not None:
+        bound = bound_of.at_least
+        return f"at least {bound:g}", estimate.low - bound, estimate.high - bound
+    assert bound_of.at_most is not None
+    bound = bound_of.at_most
+    return f"at most {bound:g}", bound - estimate.high, bound - estimate.low
+
+
+def gain_in_words(gain: Estimate, metric: str) -> str:
+    return f"{metric_name(metric)} gain {interval_in_words(gain, sign='+')}, {gain.groups} groups"
+
+
+def interval_in_words(estimate: Estimate, sign: Literal["", "+"] = "") -> str:
+    form = f"{sign},.{decimals_of(estimate.value, estimate.standard_error)}f"
+    return f"{estimate.value:{form}} [{estimate.low:{form}}, {estimate.high:{form}}]"
+
+
+def lacking(estimate: Estimate, spare: float) -> str:
+    """What would show that a bound is kept; `spare` is the room between the value and it, below 0 is missed."""
+    groups = groups_to_show(estimate, spare)
+    if groups is None:
+        return "as measured, a better model is needed, not more rows"
+    return f"if the value holds, about {count(groups)} groups would show that it suffices"

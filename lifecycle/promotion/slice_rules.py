@@ -1,0 +1,108 @@
+"""How each slice stands to its bound and to the champion, and what that allows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from trainworthy.lifecycle.promotion.evidence import PromotionEvidence, usable
+from trainworthy.lifecycle.promotion.finding import (
+    NO_SPREAD,
+    Finding,
+    Outcome,
+    gain_in_words,
+    interval_in_words,
+    lacking,
+    room,
+)
+from trainworthy.lifecycle.protocol.records import Estimate, SliceResult, Standing
+from trainworthy.lifecycle.wording import count, decimals_of, metric_name
+
+UNDERPOWERED: dict[str, Outcome] = {"block": "reject", "shadow": "shadow", "warn": "promote"}
+
+
+def judged_slice(result: SliceResult, evidence: PromotionEvidence) -> SliceResult:
+    """The result with its standings. Without a champion, or one that was not scored, nothing is asked of a margin:
+    the rule of the champion tells of that.
+    """
+    met = evidence.champion is not None and evidence.champion_comparison is not None
+    standings = {
+        "bound": _bound(result) if result.declared.bounded else "not_asked",
+        "champion": _champion(result) if result.declared.champion_margin is not None and met else "not_asked",
+    }
+    return result.model_copy(update=standings)
+
+
+def _bound(result: SliceResult) -> Standing:
+    estimate = result.estimate
+    if estimate is None or not usable(estimate):
+        return "not_shown"
+    _, spare, hope = room(result.declared, estimate)
+    if hope < 0:
+        return "broken"
+    # No spread at all is what a few events look like as well as a sure thing.
+    return "not_shown" if spare < 0 or estimate.low == estimate.high else "kept"
+
+
+def _champion(result: SliceResult) -> Standing:
+    gain, margin = result.gain, result.declared.champion_margin
+    assert margin is not None
+    if gain is None or not usable(gain):
+        return "not_shown"
+    return "broken" if gain.high < -margin else "kept" if gain.low > -margin else "not_shown"
+
+
+def slice_findings(results: Iterable[SliceResult], primary: str) -> Iterator[Finding]:
+    """What the judged slices allow."""
+    for result in results:
+        if result.bound != "not_asked":
+            yield Finding(_allows(result, result.bound), *_bound_in_words(result))
+        if result.champion != "not_asked":
+            yield Finding(_allows(result, result.champion), *_champion_in_words(result, primary))
+
+
+def _allows(result: SliceResult, standing: Standing) -> Outcome:
+    if standing == "not_shown":
+        return UNDERPOWERED[result.declared.on_underpowered]
+    return "reject" if standing == "broken" else "promote"
+
+
+def _bound_in_words(result: SliceResult) -> tuple[str, str]:
+    """The finding, and what it lacks."""
+    estimate = result.estimate
+    if estimate is None or not usable(estimate):
+        return f"Bound not measured on {_where(result)}: {_why(result)}.", ""
+    rule, spare, hope = room(result.declared, estimate)
+    told = f"{metric_name(result.metric)} {interval_in_words(estimate)} on {_where(result)}, {rule}"
+    if result.bound == "not_shown" and estimate.low == estimate.high:
+        return f"Bound of a slice not judged: {told}; {NO_SPREAD}.", ""
+    if result.bound == "not_shown":
+        lacks = lacking(estimate, (spare + hope) / 2)
+        return f"Bound of a slice not shown to be kept: {told}; {_detects(result, estimate)}.", lacks
+    return f"Bound of a slice {result.bound}: {told}.", ""
+
+
+def _champion_in_words(result: SliceResult, primary: str) -> tuple[str, str]:
+    gain, margin = result.gain, result.declared.champion_margin
+    assert margin is not None
+    if gain is None or not usable(gain):
+        return f"Not compared with the champion on {_where(result)}: {_why(result)}.", ""
+    told = f"{gain_in_words(gain, primary)}, on {_where(result)}, margin {margin:g}"
+    if result.champion == "broken":
+        return f"Worse than the champion on a slice by more than its margin: {told}.", ""
+    if result.champion == "kept":
+        return f"No worse than the champion on a slice: {told}.", ""
+    told = f"Not shown to be as good as the champion on a slice: {told}; {_detects(result, gain)}."
+    return told, lacking(gain, gain.value + margin)
+
+
+def _where(result: SliceResult) -> str:
+    return f"slice {result.slice} ({count(result.rows)} rows)"
+
+
+def _why(result: SliceResult) -> str:
+    return result.told.removesuffix(".") or "evaluate again"
+
+
+def _detects(result: SliceResult, estimate: Estimate) -> str:
+    size = estimate.detectable
+    return f"so many rows show differences from about {size:.{decimals_of(size, estimate.standard_error)}f} on"

@@ -1,0 +1,56 @@
+"""The table of slices that decide: how each stands to what is declared for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from trainworthy.lifecycle.protocol.records import EvaluationReport, SliceResult, Verdict
+from trainworthy.lifecycle.report.formatting import number
+from trainworthy.lifecycle.report.outcome import Records, found
+from trainworthy.lifecycle.wording import metric_name
+
+
+def slices_of(records: Records) -> tuple[SliceResult, ...]:
+    """Slices that decide, by the verdict where there is one; what is broken first, then what was not shown."""
+    verdict, report = found(records, "promotion", Verdict), found(records, "evaluation", EvaluationReport)
+    slices = verdict.slices if verdict and verdict.slices else report.slices if report else ()
+    order = {"broken": 0, "not_shown": 1, "kept": 2, "not_asked": 3}
+    return tuple(sorted(slices, key=lambda item: min(order[item.bound], order[item.champion])))
+
+
+def in_words(slices: Sequence[SliceResult]) -> str:
+    """How many of the slices that decide hold."""
+    standings = [{item.bound, item.champion} for item in slices]
+    broken = sum("broken" in one for one in standings)
+    unshown = sum("not_shown" in one and "broken" not in one for one in standings)
+    kept = sum("kept" in one and not one & {"broken", "not_shown"} for one in standings)
+    total = f"{len(slices)} slice{'s decide' if len(slices) != 1 else ' decides'} beside all rows"
+    if not broken + unshown + kept:
+        return f"{total}; a verdict says how they stand."
+    return f"{total}: {kept} kept, {unshown} not shown by so few rows, {broken} broken."
+
+
+def standing(item: SliceResult) -> str:
+    """How a slice stands to its bound and to the champion."""
+    words = {"kept": "kept", "not_shown": "not shown", "broken": "broken"}
+    both = (("bound", item.bound), ("champion", item.champion))
+    told = [f"{name}: {words[standing]}" for name, standing in both if standing in words]
+    return "; ".join(told) or "not judged"
+
+
+def rule(item: SliceResult, primary: str) -> str:
+    """What is declared for a slice."""
+    declared, rules = item.declared, []
+    for word, bound in (("at most", declared.at_most), ("at least", declared.at_least)):
+        if bound is not None:
+            rules.append(f"{metric_name(item.metric)} {word} {bound:g}")
+    if declared.champion_margin is not None:
+        rules.append(f"{metric_name(primary)} worse than the champion's by {declared.champion_margin:g} at most")
+    which = declared.where or declared.rows
+    return "; ".join(rules) + (f" ({which})" if which and which != item.slice else "")
+
+
+def detects(item: SliceResult) -> str:
+    """The smallest difference that the slice's rows would show in four of five benchmarks like this one."""
+    measured = item.gain or item.estimate
+    return number(measured.detectable, 3) if measured else ""
