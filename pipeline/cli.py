@@ -13,6 +13,7 @@ from trainworthy.pipeline.commands import (
     baseline,
     champion,
     check,
+    compare,
     contract,
     datasets,
     diagnose,
@@ -31,8 +32,8 @@ from trainworthy.pipeline.commands import (
 
 # In the order of the help text, which is that of a user's day.
 COMMANDS = (
-    doctor, init, new, check, explain, baseline, contract, verdict, next_version, champion, history, site, ui, diagnose,
-    replay, datasets, schema,
+    doctor, init, new, check, explain, baseline, contract, verdict, next_version, champion, history, compare, site, ui,
+    diagnose, replay, datasets, schema,
 )  # fmt: skip
 EXAMPLES = """\
 examples:

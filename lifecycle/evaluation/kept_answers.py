@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _ANSWERS, _SEAL = "answers.parquet", "answers.json"
+CANDIDATE, CHAMPION = "candidate", "champion"
+# Parts of a column's name of an own metric's figures: metric, its name, the model, the place.
+_OF_METRIC = 4
 # What rows are, whoever answers.
 _OF_ROWS = ("row", "group", "label")
 
@@ -62,10 +66,24 @@ def side_by_side(candidate: pd.DataFrame, champion: pd.DataFrame, keys: pd.DataF
             value=(len(candidate), len(champion)),
             fix="run again: both are scored anew on this run's benchmark",
         )
-    theirs = {
-        name.replace("candidate", "champion", 1): champion[name]
-        for name in champion.columns
-        if name == "candidate" or name.startswith("candidate:")
-    }
+    theirs = champion[[name for name in champion.columns if model_of(name) == CANDIDATE]]
+    theirs = renamed_models(theirs, {CANDIDATE: CHAMPION})
     named = keys.rename(columns={name: f"key:{name}" for name in keys.columns})
-    return pd.concat([named.reset_index(drop=True), candidate, pd.DataFrame(theirs)], axis=1)
+    return pd.concat([named.reset_index(drop=True), candidate, theirs], axis=1)
+
+
+def model_of(column: str) -> str:
+    """The model of a column of answers or of own metrics' figures (tasks/own.py); else what it begins with."""
+    parts = column.split(":")
+    return parts[2] if parts[0] == "metric" and len(parts) == _OF_METRIC else parts[0]
+
+
+def renamed_models(table: pd.DataFrame, names: Mapping[str, str]) -> pd.DataFrame:
+    """The table with other names of models in its columns."""
+    found = {}
+    for column in table.columns:
+        parts, place = column.split(":"), 2 if column.startswith("metric:") else 0
+        if model_of(column) in names:
+            parts[place] = names[model_of(column)]
+            found[column] = ":".join(parts)
+    return table.rename(columns=found)

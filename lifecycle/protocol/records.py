@@ -569,6 +569,22 @@ class Comparison(Frozen):
     gain: Estimate
 
 
+class Compared(Frozen):
+    """One metric of two models over some rows, `part` of them or all; `gain` is the first's over the second.
+
+    `told` says why there is no figure, empty where there is one.
+    """
+
+    part: str
+    metric: str
+    rows: int
+    groups: int
+    first: Estimate | None = None
+    second: Estimate | None = None
+    gain: Estimate | None = None
+    told: str = ""
+
+
 class ReliabilityBin(Frozen):
     """Mean answer against what is observed, in bins of equal mass by the answer: a probability against a share of rows,
     a number against the mean label.

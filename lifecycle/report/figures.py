@@ -59,7 +59,7 @@ def _rates(records: Records) -> Figure | None:
     low, high = suggested_range(curve)
     alt = f"Loss by learning rate: worth trying {low:.2g} to {high:.2g}, declared {declared:.2g}"
     caption = "Preflight's range test, one update a point. The band is worth trying if the dashed rate does badly."
-    return _figure(pictures.rate_curve(curve, declared, (low, high)), alt, caption)
+    return figure_of(pictures.rate_curve(curve, declared, (low, high)), alt, caption)
 
 
 def _learning(stages: list[StageReport]) -> Figure:
@@ -71,7 +71,7 @@ def _learning(stages: list[StageReport]) -> Figure:
         caption += " Hollow marks: other seeds."
     if any(stage.data_curve and stage.data_curve.full_loss for stage in stages):
         caption += " Bar: what the pilot expected of full."
-    return _figure(pictures.learning_curve(stages), alt, caption)
+    return figure_of(pictures.learning_curve(stages), alt, caption)
 
 
 def _comparison(comparisons: tuple[Comparison, ...], named: Words) -> Figure:
@@ -79,7 +79,7 @@ def _comparison(comparisons: tuple[Comparison, ...], named: Words) -> Figure:
         f"{named.reference(item.reference)} {estimate(item.gain, sign=True)}, {reading(item)}" for item in comparisons
     ]
     caption = "Paired gain with 95 % interval. A hollow mark: the interval holds zero."
-    return _figure(pictures.comparison_chart(comparisons, named), f"Gain over {'; '.join(told)}", caption)
+    return figure_of(pictures.comparison_chart(comparisons, named), f"Gain over {'; '.join(told)}", caption)
 
 
 def _reliability(report: EvaluationReport) -> Figure:
@@ -87,7 +87,7 @@ def _reliability(report: EvaluationReport) -> Figure:
     told = number(gap, 3) if gap < 1 else figure(gap)
     alt = f"Reliability in {len(report.reliability)} bins: predicted and observed differ by at most {told}"
     caption = "On the dashed line, predicted and observed agree. Larger marks hold more rows."
-    return _figure(pictures.reliability_curve(report), alt, caption)
+    return figure_of(pictures.reliability_curve(report), alt, caption)
 
 
 def _slices(report: EvaluationReport) -> Figure:
@@ -96,10 +96,11 @@ def _slices(report: EvaluationReport) -> Figure:
     metric = metric_name(pictures.slice_metric(report))
     alt = f"{metric} on {len(slices)} slices, from {ends[0]} (worst) to {ends[1]} (best)"
     caption = "Rows of each slice in brackets; the dashed line and band are all rows with their 95 % interval."
-    return _figure(pictures.slice_chart(report), alt, caption)
+    return figure_of(pictures.slice_chart(report), alt, caption)
 
 
-def _figure(png: bytes, alt: str, caption: str) -> Figure:
+def figure_of(png: bytes, alt: str, caption: str) -> Figure:
+    """A PNG with its texts."""
     # Width and height are the first two numbers of a PNG's header chunk (PNG specification, 11.2.2).
     width, height = struct.unpack(">II", png[16:24])
     uri = f"data:image/png;base64,{base64.b64encode(png).decode()}"

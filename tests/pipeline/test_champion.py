@@ -111,7 +111,7 @@ def test_champion_judged_on_a_dirty_tree_waits_until_the_code_is_committed(unjud
 
 
 @pytest.mark.slow
-def test_champion_against_an_equal_model_stays_unless_the_purpose_is_refresh(toy, trained):
+def test_champion_against_an_equal_model_stays_unless_the_purpose_is_refresh(toy, trained, tmp_path):
     (toy.folder / "slices").mkdir()
     (toy.folder / "slices" / "some.csv").write_text("row_id\n" + "\n".join(map(str, range(5000))) + "\n")
     declared = [
@@ -154,6 +154,17 @@ def test_champion_against_an_equal_model_stays_unless_the_purpose_is_refresh(toy
     assert refreshed.code == 0, refreshed.out
     verdict = toy.verdict(refreshed.run_id)
     assert verdict.decision == ("promote" if gain.low > -0.01 else "shadow")
+    page = tmp_path / "compared.html"
+    shown = toy.call("-m", "trainworthy.pipeline.cli", "compare", "toy", "2", "1", "--page", str(page))
+    assert "log loss" in shown.out
+    assert "warm" in shown.out
+    assert "Version 2 against version 1" in page.read_text()
+    # The other way round every gain has the other sign.
+    back = toy.call("-m", "trainworthy.pipeline.cli", "compare", "toy", "1", "2")
+    told = f"{gain.value:+.4f}".translate(str.maketrans("+-", "-+"))
+    assert told.lstrip("-+") in back.out
+    never = toy.call("-m", "trainworthy.pipeline.cli", "compare", "toy", "7")
+    assert (never.code, "this version was never judged" in never.out) == (1, True)
     # Judged by another rule on the same rows: the champion's answers are there.
     assert len(list((toy.var / "champion" / "toy").iterdir())) == 1
     if verdict.decision == "promote":

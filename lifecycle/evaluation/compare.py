@@ -1,0 +1,71 @@
+"""Two models on the same rows: every metric of both, the paired gain, and where it comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from trainworthy.lifecycle.errors import EvaluationError
+from trainworthy.lifecycle.evaluation.comparison import measured_by, row_weights, weighed
+from trainworthy.lifecycle.evaluation.kept_answers import CANDIDATE, CHAMPION
+from trainworthy.lifecycle.evaluation.slices import slice_codes, slice_column
+from trainworthy.lifecycle.protocol.checks import FEWEST_ROWS
+from trainworthy.lifecycle.protocol.records import Compared
+from trainworthy.lifecycle.spec.use_case import BenchmarkSpec
+from trainworthy.lifecycle.tasks.kind import Kind
+from trainworthy.lifecycle.tasks.metric import estimate, gain
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+
+
+def compared(
+    table: pd.DataFrame, benchmark: BenchmarkSpec, kind: Kind, masks: Mapping[str, np.ndarray]
+) -> tuple[Compared, ...]:
+    """All metrics over all rows, then the primary one over each part.
+
+    `table` is one of both models' answers (kept_answers.side_by_side), `masks` are parts by name, `(N,)` of booleans;
+    the values of slice columns that the table holds are parts as well.
+    """
+    declared = (benchmark.primary.metric, *(one.metric for one in benchmark.guardrails), *benchmark.metrics)
+    names = dict.fromkeys((*declared, *kind.reported))
+    whole = tuple(_one("", name, table, benchmark, kind) for name in names)
+    parts = {**_of_columns(table, benchmark), **masks}
+    return whole + tuple(
+        _one(part, benchmark.primary.metric, table[mask], benchmark, kind) for part, mask in parts.items()
+    )
+
+
+def _of_columns(table: pd.DataFrame, benchmark: BenchmarkSpec) -> dict[str, np.ndarray]:
+    """Values of the slice columns that have rows enough."""
+    import numpy as np
+
+    found: dict[str, np.ndarray] = {}
+    for column in benchmark.slice_columns:
+        if slice_column(column) in table.columns:
+            codes, names = slice_codes(table[slice_column(column)].rename(column))
+            sizes = np.bincount(codes, minlength=len(names))
+            large = [code for code in np.argsort(-sizes, kind="stable") if sizes[code] >= benchmark.slice_rows]
+            found |= {names[code]: codes == code for code in large}
+    return found
+
+
+def _one(part: str, name: str, rows: pd.DataFrame, benchmark: BenchmarkSpec, kind: Kind) -> Compared:
+    table = weighed(rows)
+    plain = Compared(part=part, metric=name, rows=len(table), groups=int(table["group"].nunique()))
+    told = kind.shortage(table["label"], table["group"], FEWEST_ROWS) if len(table) else "no rows"
+    if told:
+        return plain.model_copy(update={"told": told})
+    try:
+        metric, mine = measured_by(benchmark, kind, name, CANDIDATE, table)
+        _, theirs = measured_by(benchmark, kind, name, CHAMPION, table)
+        labels, groups, weights = kind.checked_labels(table["label"]), table["group"], row_weights(table)
+        found = {
+            "first": estimate(metric, labels, mine, groups, weights),
+            "second": estimate(metric, labels, theirs, groups, weights),
+            "gain": gain(metric, labels, mine, theirs, groups, weights),
+        }
+    except (EvaluationError, KeyError) as error:
+        return plain.model_copy(update={"told": error.problem if isinstance(error, EvaluationError) else str(error)})
+    return plain.model_copy(update=found)

@@ -1,0 +1,101 @@
+"""Two models side by side, as text for a terminal and as a page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from trainworthy.lifecycle.protocol.records import Compared, Comparison
+from trainworthy.lifecycle.protocol.words import Words
+from trainworthy.lifecycle.report import pictures
+from trainworthy.lifecycle.report.figures import Figure, figure_of
+from trainworthy.lifecycle.report.formatting import estimate
+from trainworthy.lifecycle.report.render import environment
+from trainworthy.lifecycle.wording import count, metric_name
+
+# More do not fit a picture that can be read.
+_MOST_DRAWN = 25
+
+
+@dataclass(frozen=True)
+class TwoModels:
+    """Two versions of a use case's model on the same rows; `facts` are rows of what else differs: name and both values.
+
+    `metrics` are over all rows, `parts` the primary metric over parts of them.
+    """
+
+    use_case: str
+    first: str
+    second: str
+    measured_on: str
+    facts: tuple[tuple[str, str, str], ...]
+    metrics: tuple[Compared, ...]
+    parts: tuple[Compared, ...]
+
+
+def stands(item: Compared) -> str:
+    """How the first model stands to the second, by the interval of the gain."""
+    if item.gain is None:
+        return item.told
+    return "better" if item.gain.low > 0 else "worse" if item.gain.high < 0 else "no difference shown"
+
+
+def compare_text(models: TwoModels) -> str:
+    """For a terminal: metrics, then parts of the rows, the worst gain first."""
+    names = (f"version {models.first}", f"version {models.second}")
+    blocks = [f"{models.use_case}: {names[0]} against {names[1]}, on {models.measured_on}"]
+    if models.facts:
+        blocks.append(_table(("", *names), models.facts))
+    titles = ("metric", *names, "gain, above 0 is better", "")
+    blocks.append(_table(titles, [(metric_name(item.metric), *_cells(item)) for item in models.metrics]))
+    if models.parts:
+        titles = (metric_name(models.parts[0].metric), "rows", *names, "gain, above 0 is better", "")
+        lines = [(item.part, count(item.rows), *_cells(item)) for item in worst_gain_first(models.parts)]
+        blocks.append(_table(titles, lines))
+    return "\n\n".join(blocks) + "\n"
+
+
+def worst_gain_first(parts: Sequence[Compared]) -> list[Compared]:
+    """Parts by the lower end of their gain's interval; those without one last."""
+    return sorted(parts, key=lambda item: item.gain.low if item.gain else float("inf"))
+
+
+def render_compare(models: TwoModels, made_at: str) -> str:
+    """The page: self-contained HTML, without scripts."""
+    template = environment().get_template("compare.html.j2")
+    return template.render(
+        models=models, parts=worst_gain_first(models.parts), figure=_forest(models), made_at=made_at, stands=stands
+    )
+
+
+def _forest(models: TwoModels) -> Figure | None:
+    """Gains over all rows and parts, those with an interval."""
+    primary = models.parts[:1] or models.metrics[:1]
+    whole = [item for item in models.metrics if primary and item.metric == primary[0].metric]
+    shown = [item for item in (*whole, *worst_gain_first(models.parts)) if item.gain is not None]
+    if not shown:
+        return None
+    gains = [
+        Comparison(reference=item.part or "all rows", metric=item.metric, gain=item.gain)
+        for item in shown[:_MOST_DRAWN]
+        if item.gain is not None
+    ]
+    told = "; ".join(f"{one.reference} {estimate(one.gain, sign=True)}" for one in gains[:3])
+    rest = f", the {len(gains)} worst of {len(shown)}" if len(gains) < len(shown) else ""
+    caption = (
+        f"Gain of version {models.first} over version {models.second}{rest}, with 95 % intervals by group. "
+        "A hollow mark: the interval holds zero."
+    )
+    return figure_of(pictures.comparison_chart(gains, Words()), f"Gains: {told}", caption)
+
+
+def _cells(item: Compared) -> tuple[str, str, str, str]:
+    first, second = ("" if one is None else estimate(one) for one in (item.first, item.second))
+    return first, second, "" if item.gain is None else estimate(item.gain, sign=True), stands(item)
+
+
+def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Columns as wide as their longest value."""
+    widths = [max(len(row[column]) for row in (titles, *rows)) for column in range(len(titles))]
+    lines = [[value.ljust(width) for value, width in zip(row, widths, strict=True)] for row in (titles, *rows)]
+    return "\n".join("  ".join(line).rstrip() for line in lines)

@@ -1,0 +1,186 @@
+"""What `trainworthy compare` does: finds rows that two models answered, and measures both on them.
+
+Nothing is trained or scored: the answers are those that evaluations and verdicts kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from trainworthy.lifecycle.contract.kept import contract_of
+from trainworthy.lifecycle.data.files import SplitFiles
+from trainworthy.lifecycle.errors import RecordError
+from trainworthy.lifecycle.evaluation.compare import compared
+from trainworthy.lifecycle.evaluation.kept_answers import CANDIDATE, kept_answers, renamed_models, side_by_side
+from trainworthy.lifecycle.evaluation.kept_answers import CHAMPION as OTHER
+from trainworthy.lifecycle.evaluation.slice_parts import columns_of_parts, slice_parts
+from trainworthy.lifecycle.evaluation.suite import answers_key
+from trainworthy.lifecycle.promotion import log
+from trainworthy.lifecycle.protocol.records import EvaluationReport, Snapshot, StageReport, Verdict
+from trainworthy.lifecycle.report.compare import TwoModels, compare_text, render_compare
+from trainworthy.lifecycle.report.formatting import usd
+from trainworthy.lifecycle.spec.task import target_of
+from trainworthy.lifecycle.spec.use_case import BenchmarkSpec
+from trainworthy.lifecycle.storage.records import FileRecordStore
+from trainworthy.lifecycle.storage.state import StateFolder, write_atomic
+from trainworthy.lifecycle.tasks import kind_of
+from trainworthy.lifecycle.use_case import UseCase
+from trainworthy.lifecycle.wording import count
+from trainworthy.pipeline.show import find_use_case, verdict_log
+from trainworthy.resources.settings import read_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy as np
+    import pandas as pd
+
+CHAMPION = "champion"
+
+
+@dataclass(frozen=True)
+class JudgedModel:
+    """A version with its last verdict and the records that the verdict was made from."""
+
+    version: str
+    verdict: Verdict
+    evaluation: EvaluationReport
+    full: StageReport
+    snapshot: Snapshot
+
+
+def compare(use_case: str, first: str, second: str, page: Path | None) -> str:
+    """Both models' figures as text; the page is written if wanted.
+
+    Raises RecordError for a version that was never judged, and for two that never answered the same rows.
+    """
+    models = two_models(find_use_case(use_case), first, second)
+    if page is not None:
+        made_at = datetime.now(UTC).isoformat(timespec="seconds")
+        write_atomic(page, render_compare(models, made_at).encode())
+    return compare_text(models) + (f"\npage  {page}\n" if page is not None else "")
+
+
+def two_models(use_case: UseCase, first: str, second: str) -> TwoModels:
+    """Two versions of the use case's model on the newest rows that both answered."""
+    state = StateFolder(read_settings().var)
+    entries, store = verdict_log(use_case.name), FileRecordStore(state)
+    mine, theirs = (
+        _judged(_version(wanted, entries, use_case), entries, store, use_case) for wanted in (first, second)
+    )
+    if mine.version == theirs.version:
+        fix = "name two different ones; `trainworthy history` lists them"
+        raise RecordError("both are the same version", value=mine.version, fix=fix)
+    table, on = _common(state, mine, theirs)
+    assert on.evaluation.suite is not None
+    benchmark = BenchmarkSpec.model_validate(on.evaluation.suite.declared)
+    contract = contract_of(state, on.snapshot, use_case.contract_path)
+    kind = kind_of(target_of(use_case.spec.task, contract.label.classes))
+    found = compared(table, benchmark, kind, _masks(state, on, benchmark, table, use_case, contract.primary_key))
+    return TwoModels(
+        use_case=use_case.name,
+        first=mine.version,
+        second=theirs.version,
+        measured_on=f"benchmark {on.evaluation.benchmark}: {count(len(table))} rows, "
+        f"{count(int(table['group'].nunique()))} groups",
+        facts=tuple(zip(_FACTS, _facts(mine), _facts(theirs), strict=True)),
+        metrics=tuple(item for item in found if not item.part),
+        parts=tuple(item for item in found if item.part),
+    )
+
+
+_FACTS = ("verdict", "judged (UTC)", "ms to answer a row", "parameters", "cost of the model")
+
+
+def _facts(model: JudgedModel) -> tuple[str, ...]:
+    return (
+        model.verdict.decision,
+        model.verdict.provenance.created_at[:16].replace("T", " "),
+        f"{model.evaluation.latency_ms:.3g}",
+        count(model.full.parameters),
+        usd(model.verdict.model_cost.usd),
+    )
+
+
+def _version(wanted: str, entries: tuple[log.LogEntry, ...], use_case: UseCase) -> str:
+    if wanted != CHAMPION:
+        return wanted
+    found = log.champion(entries)
+    if found is None:
+        fix = "name two versions; `trainworthy history` lists them"
+        raise RecordError("there is no champion", value=use_case.name, fix=fix)
+    return found.model_version
+
+
+def _judged(version: str, entries: tuple[log.LogEntry, ...], store: FileRecordStore, use_case: UseCase) -> JudgedModel:
+    """The version by its newest verdict."""
+    own = [entry for entry in entries if entry.model_version == version and entry.action != "rollback"]
+    if not own:
+        known = ", ".join(dict.fromkeys(entry.model_version for entry in entries)) or "none"
+        raise RecordError("this version was never judged", value=version, fix=f"name one of these: {known}")
+    name = use_case.name
+    verdict = cast("Verdict", store.get(name, "promotion", own[-1].verdict_sha256))
+    evaluation = cast("EvaluationReport", store.get(name, "evaluation", verdict.parents["evaluation"]))
+    full = cast("StageReport", store.get(name, "full", verdict.parents["full"]))
+    snapshot = cast("Snapshot", store.get(name, "snapshot", verdict.parents["snapshot"]))
+    return JudgedModel(version, verdict, evaluation, full, snapshot)
+
+
+def _common(state: StateFolder, mine: JudgedModel, theirs: JudgedModel) -> tuple[pd.DataFrame, JudgedModel]:
+    """Both models' answers in one table, the first's as `candidate`, and the model whose suite they are answers to."""
+    tables = [(on, _on(state, on, other)) for on, other in ((mine, theirs), (theirs, mine))]
+    known = [(on, table) for on, table in tables if table is not None]
+    if not known:
+        raise RecordError(
+            "these two models never answered the same rows, so no figure is of both",
+            value=f"versions {mine.version} and {theirs.version}",
+            fix="train and judge one of them while the other is champion: its verdict keeps both models' answers",
+        )
+    on, table = max(known, key=lambda one: one[0].verdict.provenance.created_at)
+    swapped = {CANDIDATE: OTHER, OTHER: CANDIDATE}
+    return (table if on is mine else renamed_models(table, swapped)), on
+
+
+def _on(state: StateFolder, on: JudgedModel, other: JudgedModel) -> pd.DataFrame | None:
+    """Both models' answers to the rows that the one was evaluated on; None if the other's are not kept."""
+    import pandas as pd
+
+    if on.evaluation.suite is None:
+        return None
+    if on.verdict.answers is not None and on.verdict.compared_with == other.version:
+        both = kept_answers(state.absolute(on.verdict.answers.path).parent)
+        if both is not None:
+            return both
+    path = state.absolute(on.evaluation.predictions.path)
+    theirs = _answers(state, on, other)
+    if theirs is None or not path.is_file():
+        return None
+    return side_by_side(pd.read_parquet(path), theirs, pd.DataFrame())
+
+
+def _answers(state: StateFolder, on: JudgedModel, other: JudgedModel) -> pd.DataFrame | None:
+    import pandas as pd
+
+    suite, own = on.evaluation.suite, other.evaluation.suite
+    assert suite is not None
+    artifact = other.evaluation.artifact_sha256
+    if own is not None and answers_key(suite, artifact) == answers_key(own, artifact):
+        path = state.absolute(other.evaluation.predictions.path)
+        return pd.read_parquet(path) if path.is_file() else None
+    return kept_answers(state.folder("answers", on.verdict.use_case, answers_key(suite, artifact)))
+
+
+def _masks(
+    state: StateFolder, on: JudgedModel, benchmark: BenchmarkSpec, table: pd.DataFrame, use_case: UseCase,
+    key: tuple[str, ...],
+) -> Mapping[str, np.ndarray]:  # fmt: skip
+    """Slices by condition or file, where the benchmark's rows are still there."""
+    path = state.absolute(on.snapshot.splits["benchmark"].file.path)
+    if not path.is_file() or not any(one.column is None for one in benchmark.slices):
+        return {}
+    rows = SplitFiles(path.parent).read("benchmark", columns_of_parts(benchmark, key))
+    parts = slice_parts(benchmark, table, rows, use_case.folder, key)
+    return {part.name: part.mask for part in parts if part.declared.column is None}
