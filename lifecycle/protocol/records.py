@@ -619,11 +619,135 @@ class SliceResult(Frozen):
     champion: Standing = "not_asked"
 
 
+class CalibrationBand(Frozen):
+    """Rows of about equal probabilities: their mean, and the share that came true with its interval by group.
+
+    `observed` is None where the groups are too few for an interval, and `reason` says so; `share` is there always.
+    """
+
+    predicted: float
+    share: float
+    rows: int
+    groups: int
+    observed: Estimate | None = None
+    reason: str = ""
+
+
+class Calibration(Frozen):
+    """How far a model's probabilities of one claim are from what came true.
+
+    `error` is the root mean square distance of probability and share over bins of equal mass, without what chance adds
+    (0 or more). `intercept` and `slope` are those of a logistic regression of what came true on the claimed log-odds:
+    0 with the slope held at 1, and 1, where the model is calibrated. `reasons` say what could not be measured and why.
+    """
+
+    model: str
+    claim: str
+    rows: int
+    groups: int
+    error: Estimate | None = None
+    intercept: Estimate | None = None
+    slope: Estimate | None = None
+    bands: tuple[CalibrationBand, ...] = ()
+    reasons: tuple[str, ...] = ()
+
+
+class RateOfValue(Frozen):
+    """One rate of the rows that have one value of a protected column; `rows` and `groups` are those that it is of."""
+
+    value: str
+    rows: int
+    groups: int
+    rate: Estimate | None = None
+    reason: str = ""
+
+
+class Disparity(Frozen):
+    """One rate of a model's decisions by the values of a protected column.
+
+    `difference` is the highest rate less the lowest, `ratio` the lowest over the highest, each with the interval of
+    those two values. None where fewer than two values have a rate, and `reason` says so. Of a column of many values the
+    greatest are in `values`, and `other_values` with `other_rows` are the rest, which are in no difference.
+    """
+
+    model: str
+    column: str
+    claim: str
+    rate: Literal["selection_rate", "true_positive_rate", "false_positive_rate", "mean_error", "mean_loss"]
+    values: tuple[RateOfValue, ...]
+    other_values: int = 0
+    other_rows: int = 0
+    highest: str = ""
+    lowest: str = ""
+    difference: Estimate | None = None
+    ratio: Estimate | None = None
+    reason: str = ""
+
+
+class LossPart(Frozen):
+    """Some rows of the benchmark: the candidate's mean loss, and its gain over the best baseline, above 0 is better."""
+
+    name: str
+    rows: int
+    groups: int
+    loss: Estimate | None = None
+    gain: Estimate | None = None
+    reason: str = ""
+
+
+class LossAxis(Frozen):
+    """The benchmark in parts by one thing: `groups` in their order, `answer`, or a feature."""
+
+    by: str
+    parts: tuple[LossPart, ...]
+
+
+class GroupLoss(Frozen):
+    """One group, or neighbouring ones where there are many: mean loss, and mean gain over the best baseline."""
+
+    name: str
+    rows: int
+    loss: float
+    gain: float
+
+
+class Autocorrelation(Frozen):
+    """How the mean gain of a group resembles that of the group before, and the gain's interval that reckons with it.
+
+    `factor` is what the standard error is multiplied by; 1 where groups do not resemble their neighbours.
+    """
+
+    lag_one: float
+    factor: float
+    gain: Estimate
+    widened: Estimate
+
+
+class WorstRow(Frozen):
+    """A row of the benchmark by its number in the table of predictions, with its loss."""
+
+    row: int
+    loss: float
+
+
+class Residuals(Frozen):
+    """Where the candidate's loss lies: over groups, by its answer, by feature, and in single rows."""
+
+    loss: str
+    baseline: str
+    axes: tuple[LossAxis, ...] = ()
+    by_group: tuple[GroupLoss, ...] = ()
+    autocorrelation: Autocorrelation | None = None
+    worst: tuple[WorstRow, ...] = ()
+    reasons: tuple[str, ...] = ()
+
+
 class BenchmarkFigures(Frozen):
     """What the answers of the candidate and its baselines measure on the benchmark.
 
     `comparisons` are the candidate's gains, `baseline_gains` those of each baseline over the prior, empty in
-    records of before they were measured. `slices` are those that decide; their gains are promotion's to measure.
+    records of before they were measured; so are `calibration`, `fairness` and `residuals`. `slices` are those that
+    decide; their gains are promotion's to measure.
     """
 
     rows: int
@@ -634,6 +758,9 @@ class BenchmarkFigures(Frozen):
     baseline_gains: tuple[Comparison, ...] = ()
     reliability: tuple[ReliabilityBin, ...]
     slices: tuple[SliceResult, ...] = ()
+    calibration: tuple[Calibration, ...] = ()
+    fairness: tuple[Disparity, ...] = ()
+    residuals: Residuals | None = None
 
 
 class Suite(Frozen):

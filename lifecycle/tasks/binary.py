@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainworthy.lifecycle.protocol.words import Words
 from trainworthy.lifecycle.tasks.interval import joined_codes
-from trainworthy.lifecycle.tasks.kind import COPY_OF_CLASSES, Event, FewNumbers, few_groups
+from trainworthy.lifecycle.tasks.kind import COPY_OF_CLASSES, Claim, Event, FewNumbers, few_groups
 from trainworthy.lifecycle.tasks.metric import TaskMetric, cell_sums, ratio
 from trainworthy.lifecycle.tasks.probabilities import (
     brier,
@@ -170,6 +170,10 @@ class Binary(FewNumbers):
     ) -> tuple[ReliabilityBin, ...]:
         """Mean probability against the share of label 1."""
         return reliability(labels, answers, weights)
+
+    def claims(self, labels: np.ndarray, answers: np.ndarray) -> tuple[Claim, ...]:
+        """That the label is 1, decided at a probability of 0.5."""
+        return (Claim("label 1", labels == 1, answers, answers >= THRESHOLD),)
 
     def sample_labels(self, rows: int) -> np.ndarray:
         """0 and 1 in turn."""

@@ -45,6 +45,20 @@ class Event:
 
 
 @dataclass(frozen=True)
+class Claim:
+    """What answers say of rows that is so or not: that the label is 1, that the class is b.
+
+    `so` `(N,)` of booleans is what is observed, `probability` `(N,)` what is claimed, `decided` what is predicted;
+    None where nothing is, as of the class that a row was given, whichever it is.
+    """
+
+    name: str
+    so: np.ndarray
+    probability: np.ndarray
+    decided: np.ndarray | None
+
+
+@dataclass(frozen=True)
 class Copy:
     """From which figures on a column that decides an event is taken for a copy of the label: Youden's J of its best cut
     over all rows and on held-out ones, and the area under the curve.
@@ -294,6 +308,14 @@ class Kind(Protocol):
         """What is answered against what is observed, in bins by the answer; `answers` are statistics."""
         ...
 
+    def claims(self, labels: np.ndarray, answers: np.ndarray) -> tuple[Claim, ...]:
+        """What `answers` (statistics) say of rows by a probability, the main one first; empty where they hold none."""
+        ...
+
+    def errors(self, labels: np.ndarray, answers: np.ndarray) -> np.ndarray | None:
+        """By how much `answers` (statistics) lie above the labels, `(N,)`; None where labels are no numbers."""
+        ...
+
     def sample_labels(self, rows: int) -> np.ndarray:
         """Labels to try functions on, `(rows,)`, as varied as they come."""
         ...
@@ -335,6 +357,12 @@ class Usual:
     def later_changed(
         self, values: np.ndarray, labels: np.ndarray, share: float
     ) -> tuple[np.ndarray, np.ndarray] | None:
+        return None
+
+    def claims(self, labels: np.ndarray, answers: np.ndarray) -> tuple[Claim, ...]:
+        return ()
+
+    def errors(self, labels: np.ndarray, answers: np.ndarray) -> np.ndarray | None:
         return None
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainworthy.lifecycle.errors import EvaluationError
 from trainworthy.lifecycle.protocol.words import Words
-from trainworthy.lifecycle.tasks.kind import COPY_OF_CLASSES, Event, FewNumbers, few_groups, same_length, vector
+from trainworthy.lifecycle.tasks.kind import COPY_OF_CLASSES, Claim, Event, FewNumbers, few_groups, same_length, vector
 from trainworthy.lifecycle.tasks.metric import TaskMetric, cell_sums, mean_of_known, ratio
 from trainworthy.lifecycle.tasks.probabilities import (
     SMALLEST_PROBABILITY,
@@ -241,6 +241,21 @@ class Multiclass(FewNumbers):
     ) -> tuple[ReliabilityBin, ...]:
         """Mean probability of the predicted class against the share that has it."""
         return reliability(_right(labels, answers), answers.max(axis=1), weights)
+
+    def claims(self, labels: np.ndarray, answers: np.ndarray) -> tuple[Claim, ...]:
+        """That the predicted class is right, and of the most frequent classes that a row has it."""
+        import numpy as np
+
+        predicted = answers.argmax(axis=1)
+        counts = np.bincount(labels, minlength=len(self.classes))
+        order = [int(place) for place in np.argsort(-counts, kind="stable") if counts[place]]
+        return (
+            Claim("predicted class", predicted == labels, answers.max(axis=1), None),
+            *(
+                Claim(f"class {self.classes[place]}", labels == place, answers[:, place], predicted == place)
+                for place in order[:MOST_EVENTS]
+            ),
+        )
 
     def sample_labels(self, rows: int) -> np.ndarray:
         """The classes in turn."""

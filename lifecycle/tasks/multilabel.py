@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainworthy.lifecycle.errors import EvaluationError
 from trainworthy.lifecycle.protocol.words import Words
-from trainworthy.lifecycle.tasks.kind import COPY_OF_LABELS, Event, FewNumbers, few_groups, same_length, vector
+from trainworthy.lifecycle.tasks.kind import COPY_OF_LABELS, Claim, Event, FewNumbers, few_groups, same_length, vector
 from trainworthy.lifecycle.tasks.metric import TaskMetric, cell_sums, mean_of_known, ratio
 from trainworthy.lifecycle.tasks.probabilities import SMALLEST_PROBABILITY, answers_by_bin, calibration_error_left_out
 from trainworthy.lifecycle.tasks.ranking import auc_left_out
@@ -258,6 +258,20 @@ class Multilabel(FewNumbers):
     ) -> tuple[ReliabilityBin, ...]:
         """Mean probability against the share of rows that have the label, over all labels together."""
         return answers_by_bin(labels.ravel(), answers.ravel(), _of_each_label(weights, labels.shape[1]))
+
+    def claims(self, labels: np.ndarray, answers: np.ndarray) -> tuple[Claim, ...]:
+        """That a row has a label, of the most frequent ones, decided at a probability of 0.5."""
+        import numpy as np
+
+        return tuple(
+            Claim(
+                f"label {self.classes[place]}",
+                labels[:, place] == 1,
+                answers[:, place],
+                answers[:, place] >= THRESHOLD,
+            )
+            for place in np.argsort(-labels.sum(axis=0), kind="stable")[:MOST_EVENTS]
+        )
 
     def sample_labels(self, rows: int) -> np.ndarray:
         """Each label in every second, third or fourth row, so that rows have none, some and all of them."""

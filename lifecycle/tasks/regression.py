@@ -279,6 +279,10 @@ class Regression(FewNumbers):
         """Mean answer, the middle one of several quantiles, against the mean label."""
         return answers_by_bin(labels, self._middle(answers), weights)
 
+    def errors(self, labels: np.ndarray, answers: np.ndarray) -> np.ndarray | None:
+        """Of the number, or of the quantile nearest to the median."""
+        return self._middle(answers) - labels
+
     def sample_labels(self, rows: int) -> np.ndarray:
         """Numbers from -1 to 1 that go up and down."""
         import numpy as np
