@@ -1,0 +1,154 @@
+import numpy as np
+import pandas as pd
+import pytest
+from fairlearn.metrics import (
+    MetricFrame,
+    demographic_parity_difference,
+    demographic_parity_ratio,
+    equalized_odds_difference,
+    false_positive_rate,
+    selection_rate,
+    true_positive_rate,
+)
+
+from trainworthy.lifecycle.evaluation.fairness import equalized_odds, fairness
+from trainworthy.lifecycle.evaluation.slices import coded
+from trainworthy.lifecycle.protocol.records import Disparity
+from trainworthy.lifecycle.tasks.binary import BINARY
+from trainworthy.lifecycle.tasks.multiclass import Multiclass
+from trainworthy.lifecycle.tasks.regression import Regression
+
+
+def predictions(against: float = 0.0, rows: int = 6_000) -> pd.DataFrame:
+    """Rows of 40 groups; the log-odds of value `b` are lowered by `against`, and some values are missing."""
+    random = np.random.default_rng(0)
+    logits = 1.5 * random.normal(size=rows)
+    value = random.choice(["a", "b", "c"], rows, p=[0.5, 0.4, 0.1])
+    label = (random.random(rows) < 1 / (1 + np.exp(-logits))).astype(int)
+    candidate = 1 / (1 + np.exp(-(logits - against * (value == "b"))))
+    told = pd.Series(np.where(np.arange(rows) % 12 == 0, None, value), dtype="str")
+    return pd.DataFrame(
+        {"group": np.arange(rows) % 40, "label": label, "candidate": candidate, "slice:region": told}
+    )  # fmt: skip
+
+
+def of_rate(found: tuple[Disparity, ...], rate: str, claim: str = "label 1") -> Disparity:
+    return next(one for one in found if one.rate == rate and one.claim in (claim, ""))
+
+
+def test_fairness_equals_fairlearn():
+    frame = predictions(against=0.8)
+    found = fairness(frame, ["region"], "candidate", BINARY, minimum_rows=20)
+    decided = (frame["candidate"] >= 0.5).astype(int)
+    told = frame["slice:region"].fillna("missing")
+    metrics = {
+        "selection_rate": selection_rate, "true_positive_rate": true_positive_rate,
+        "false_positive_rate": false_positive_rate,
+    }  # fmt: skip
+    theirs = MetricFrame(metrics=metrics, y_true=frame["label"], y_pred=decided, sensitive_features=told)
+    for name in metrics:
+        mine = of_rate(found, name)
+        assert {one.value.split("=")[-1].split(" ")[-1]: one.rate.value for one in mine.values} == pytest.approx(
+            theirs.by_group[name].to_dict()
+        )
+        assert mine.difference.value == pytest.approx(theirs.difference()[name])
+        assert mine.ratio.value == pytest.approx(theirs.ratio()[name])
+    given = {"y_true": frame["label"], "y_pred": decided, "sensitive_features": told}
+    parity = of_rate(found, "selection_rate")
+    assert parity.difference.value == pytest.approx(demographic_parity_difference(**given))
+    assert parity.ratio.value == pytest.approx(demographic_parity_ratio(**given))
+    assert equalized_odds(found)[0].difference.value == pytest.approx(equalized_odds_difference(**given))
+
+
+def test_fairness_of_a_planted_disparity_is_shown_and_of_its_healthy_twin_is_not():
+    unfair = of_rate(fairness(predictions(against=0.8), ["region"], "candidate", BINARY, 100), "selection_rate")
+    assert unfair.lowest == "region=b"
+    assert unfair.difference.low > 0.05
+    assert unfair.ratio.high < 0.95
+    # Of two values, so that chance does not choose the pair among many.
+    fair = predictions()[lambda frame: frame["slice:region"].isin(["a", "b"])]
+    healthy = of_rate(fairness(fair, ["region"], "candidate", BINARY, 100), "selection_rate")
+    assert healthy.difference.low < 0 < healthy.difference.high
+    assert healthy.ratio.low < 1 < healthy.ratio.high
+
+
+def test_fairness_of_missing_values_is_a_value_of_its_own():
+    found = of_rate(fairness(predictions(), ["region"], "candidate", BINARY, 100), "selection_rate")
+    missing = next(one for one in found.values if one.value == "region missing")
+    assert (missing.rows, missing.rate is not None) == (500, True)
+    assert sum(one.rows for one in found.values) == 6_000
+
+
+def test_fairness_of_a_column_with_one_value_says_so():
+    frame = predictions().assign(**{"slice:region": "a"})
+    for one in fairness(frame, ["region"], "candidate", BINARY, 100):
+        assert one.difference is None
+        assert one.ratio is None
+        assert "one value" in one.reason
+
+
+def test_fairness_of_values_with_few_rows_or_groups_leaves_them_out_and_says_so():
+    frame = predictions(against=0.8)
+    frame.loc[frame["slice:region"] == "c", "slice:region"] = "a"
+    frame.loc[:49, "slice:region"] = "few rows"
+    frame.loc[frame["group"] < 5, "slice:region"] = "few groups"
+    found = of_rate(fairness(frame, ["region"], "candidate", BINARY, 100), "selection_rate")
+    reasons = {one.value: one for one in found.values if one.rate is None}
+    assert set(reasons) == {"region=few rows", "region=few groups"}
+    assert all(one.reason for one in reasons.values())
+    assert reasons["region=few groups"].groups == 5
+    assert {found.highest, found.lowest} <= {"region=a", "region=b", "region missing"}
+
+
+def test_fairness_of_a_rate_that_is_the_same_in_every_group_has_no_interval():
+    frame = predictions().assign(candidate=lambda rows: np.where(rows["slice:region"] == "b", 0.1, 0.9))
+    found = of_rate(fairness(frame, ["region"], "candidate", BINARY, 100), "selection_rate")
+    assert found.difference is None
+    assert "cannot tell" in found.reason
+
+
+def test_fairness_of_a_sensitive_column_names_no_value():
+    frame = predictions()
+    frame["slice:region"] = coded(frame["slice:region"].rename("region"))
+    told = fairness(frame, ["region"], "candidate", BINARY, 100)
+    values = {one.value for disparity in told for one in disparity.values}
+    assert values == {"region missing", "region=value 2", "region=value 3", "region=value 4"}
+
+
+def test_fairness_of_many_values_counts_those_that_it_does_not_name():
+    frame = predictions().assign(**{"slice:region": [f"r{place % 30}" for place in range(6_000)]})
+    found = of_rate(fairness(frame, ["region"], "candidate", BINARY, 20), "selection_rate")
+    assert (len(found.values), found.other_values, found.other_rows) == (20, 10, 2_000)
+
+
+def test_fairness_weighs_rows():
+    frame = predictions(against=0.8)
+    weights = np.where(frame["slice:region"] == "b", 2.0, 1.0) * (1 + frame["label"])
+    found = of_rate(fairness(frame.assign(weight=weights), ["region"], "candidate", BINARY, 100), "selection_rate")
+    rows = frame[frame["slice:region"] == "a"]
+    expected = np.average(rows["candidate"] >= 0.5, weights=weights[rows.index])
+    assert next(one for one in found.values if one.value == "region=a").rate.value == pytest.approx(expected)
+
+
+def test_fairness_of_a_number_shows_for_whom_it_is_too_high():
+    random = np.random.default_rng(0)
+    value, label = random.choice(["a", "b"], 4_000), random.normal(size=4_000)
+    frame = pd.DataFrame({"group": np.arange(4_000) % 30, "label": label, "slice:region": value})
+    frame["candidate"] = label + random.normal(size=4_000) + (value == "b")
+    found = of_rate(fairness(frame, ["region"], "candidate", Regression(), 100), "mean_error")
+    assert found.highest == "region=b"
+    assert found.difference.low < 1 < found.difference.high
+    assert found.ratio is None
+
+
+def test_fairness_of_classes_is_told_for_each():
+    random = np.random.default_rng(0)
+    kind, label = Multiclass(("x", "y", "z")), random.integers(0, 3, 3_000)
+    answers = random.dirichlet([1, 1, 1], 3_000) + 0.5 * np.eye(3)[label]
+    answers /= answers.sum(axis=1, keepdims=True)
+    frame = pd.DataFrame(
+        {"group": np.arange(3_000) % 20, "label": label, "slice:region": random.choice(["a", "b"], 3_000)}
+    )
+    frame[[f"candidate:{name}" for name in "xyz"]] = answers
+    found = fairness(frame, ["region"], "candidate", kind, 100)
+    assert {one.claim for one in found if one.rate == "selection_rate"} == {"class x", "class y", "class z"}
