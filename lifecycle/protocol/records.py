@@ -731,7 +731,10 @@ class WorstRow(Frozen):
 
 
 class Residuals(Frozen):
-    """Where the candidate's loss lies: over groups, by its answer, by feature, and in single rows."""
+    """Where the candidate's loss lies: over groups, by its answer, by feature, and in single rows.
+
+    Of many features those are in `axes` by which the loss differs most, and `other_features` counts the rest.
+    """
 
     loss: str
     baseline: str
@@ -739,6 +742,7 @@ class Residuals(Frozen):
     by_group: tuple[GroupLoss, ...] = ()
     autocorrelation: Autocorrelation | None = None
     worst: tuple[WorstRow, ...] = ()
+    other_features: int = 0
     reasons: tuple[str, ...] = ()
 
 
