@@ -208,6 +208,16 @@ MISTAKES: dict[str, Mistake] = {
 
 def diagnosed(host: Host, mistake: Mistake) -> Diagnosis:
     """All parts exchanged in a training of the host with the mistake."""
+    with tempfile.TemporaryDirectory() as made:
+        training = job_of(host, mistake, Path(made))
+        asked = DiagnoseJob(
+            use_case_folder=made, out=training.out, device="cpu", training=training, parts=ORDER, most=len(ORDER)
+        )
+        return run_diagnosis(asked).diagnosis
+
+
+def job_of(host: Host, mistake: Mistake, folder: Path) -> TrainJob:
+    """The whole training of the host with the mistake, whose files are written into the folder."""
     frame, text = host.made(), MODEL + host.losses
     for before, after in mistake.changes:
         assert before in text, before
@@ -215,29 +225,23 @@ def diagnosed(host: Host, mistake: Mistake) -> Diagnosis:
     if host.target.classes:
         text = text.replace("self.last(x).squeeze(1)", "self.last(x)")
     rows = int(len(frame) * host.training_share)
-    with tempfile.TemporaryDirectory() as made:
-        folder = Path(made)
-        (folder / "model.py").write_text(text)
-        mistake.rows(frame.iloc[:rows].reset_index(drop=True)).to_parquet(folder / "training.parquet")
-        frame.iloc[rows:].to_parquet(folder / "validation.parquet")
-        validation = str(folder / "validation.parquet")
-        features = tuple(str(name) for name in frame if name not in ("day", "label"))
-        training = TrainJob(
-            use_case_folder=made, out=str(folder / "out"), device="cpu", identity="diagnosis", stage="full",
-            rows=Rows(features=features, label="label", group="day", target=host.target),
-            stages=StagesSpec(smoke=0.1, pilot=0.5, full=1.0),
-            training=TrainingSpec(
-                optimizer=OptimizerSpec(name=mistake.optimizer, learning_rate=mistake.rate, weight_decay=mistake.decay),
-                schedule=ScheduleSpec(warmup=0.1, decay="cosine"), batch_size=64, epochs=3 if rows > 2000 else 12,
-                precision="fp32", clip_norm=5.0, seed=0,
-            ),
-            hyperparameters={}, training_file=str(folder / "training.parquet"), validation_file=validation,
-            calibration_file=validation,
-        )  # fmt: skip
-        asked = DiagnoseJob(
-            use_case_folder=made, out=str(folder / "out"), device="cpu", training=training, parts=ORDER, most=len(ORDER)
-        )
-        return run_diagnosis(asked).diagnosis
+    (folder / "model.py").write_text(text)
+    mistake.rows(frame.iloc[:rows].reset_index(drop=True)).to_parquet(folder / "training.parquet")
+    frame.iloc[rows:].to_parquet(folder / "validation.parquet")
+    validation = str(folder / "validation.parquet")
+    features = tuple(str(name) for name in frame if name not in ("day", "label"))
+    return TrainJob(
+        use_case_folder=str(folder), out=str(folder / "out"), device="cpu", identity="diagnosis", stage="full",
+        rows=Rows(features=features, label="label", group="day", target=host.target),
+        stages=StagesSpec(smoke=0.1, pilot=0.5, full=1.0),
+        training=TrainingSpec(
+            optimizer=OptimizerSpec(name=mistake.optimizer, learning_rate=mistake.rate, weight_decay=mistake.decay),
+            schedule=ScheduleSpec(warmup=0.1, decay="cosine"), batch_size=64, epochs=3 if rows > 2000 else 12,
+            precision="fp32", clip_norm=5.0, seed=0,
+        ),
+        hyperparameters={}, training_file=str(folder / "training.parquet"), validation_file=validation,
+        calibration_file=validation,
+    )  # fmt: skip
 
 
 def main() -> None:

@@ -1,0 +1,282 @@
+"""Every planted fault and every healthy training of this repository as a case of one form, and what each check tells.
+
+A case goes through what there is for it: preflight's battery, a training watched by the monitors, and for tables the
+product's own smoke and pilot. What each check found is kept, so that rules can be left out afterwards without a run.
+"""
+
+from __future__ import annotations
+
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+from benchmarks import diagnosis, references
+from benchmarks.gradients import ON_PURPOSE
+from benchmarks.healthy import HEALTHY
+from benchmarks.healthy_dynamics import DYNAMIC
+from benchmarks.healthy_fresh import FRESH_HEALTHY
+from benchmarks.healthy_gradients import HEALTHY_GRADIENTS
+from benchmarks.monitored import Before, monitored
+from benchmarks.planted import PLANTED
+from benchmarks.planted_dynamics import FAULTS
+from benchmarks.planted_fresh import FRESH
+from benchmarks.planted_gradients import PLANTED_GRADIENTS
+from benchmarks.planted_held_back import HELD_BACK
+from benchmarks.planted_values import VALUES
+from benchmarks.preflight import kind
+from benchmarks.references_cases import HEALTHY as TABLES
+from benchmarks.references_cases import PLANTED as PLANTED_TABLES
+from trainworthy.lifecycle.engine.preflight.battery import run_checks
+from trainworthy.lifecycle.engine.preflight.catalogue import SUBJECT_CHECKS
+from trainworthy.lifecycle.engine.preflight.configuration import checks as configuration
+from trainworthy.lifecycle.engine.preflight.overfit import checks as overfit
+from trainworthy.lifecycle.engine.preflight.sample import draw_sample
+from trainworthy.lifecycle.engine.preflight.start import checks as start
+from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.engine.train import run_stage
+from trainworthy.lifecycle.data.rows import read_rows
+from trainworthy.lifecycle.gates.stage import training_checks
+from trainworthy.lifecycle.protocol.jobs import PreflightJob, TrainJob
+from trainworthy.lifecycle.protocol.records import Alarm
+from trainworthy.lifecycle.protocol.trial import Trial
+from trainworthy.lifecycle.spec.preflight import PreflightSpec
+from trainworthy.lifecycle.spec.split import HashSplit, Shares
+
+Stage = Literal["preflight", "smoke", "pilot", "training"]
+Says = Literal["alarm", "warning", "pass", "unknown"]
+# A case that takes longer is not run: it says nothing of any rule.
+MOST_SECONDS = 240
+# Monitors that look at the clock, at other processes or at memory: what they find depends on the machine.
+OF_THE_MACHINE = (
+    "slow_files", "slow_files_later", "slower_updates", "ever_slower_updates", "leak", "leak_of_graphs", "lock_is_held",
+    "process_is_silent",
+)  # fmt: skip
+HOSTS = ("mlp", "cnn", "unet", "gpt")
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a rule said of a case, in which stage; `cause` is a monitor's, `step` its update. `cpu` are its seconds."""
+
+    rule: str
+    stage: Stage
+    says: Says
+    code: str = ""
+    cause: str = ""
+    observed: float | None = None
+    threshold: float | None = None
+    step: int | None = None
+    cpu: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """`fault` is what was planted, "" in a healthy case; `host` is what it was planted in.
+
+    `named` and `causes` are rules and causes that say it rightly, where the bench that planted it knows. `meant` rules
+    say something true of a healthy case, so that their warning is no false one.
+    """
+
+    name: str
+    fault: str
+    host: str
+    run: Callable[[], Iterable[Told]]
+    named: tuple[str, ...] = ()
+    causes: tuple[str, ...] = ()
+    meant: tuple[str, ...] = ()
+
+
+def ran(case: Case) -> dict[str, Any]:
+    """The case with all that was told of it. `broke` names an error that ended it, at `told`'s last stage."""
+    told: list[Told] = []
+    broke, began = "", time.process_time()
+    try:
+        with _at_most(MOST_SECONDS):
+            told.extend(case.run())
+    except Exception as error:
+        broke = type(error).__name__
+    return {
+        "name": case.name, "fault": case.fault, "host": case.host, "named": case.named, "causes": case.causes,
+        "meant": case.meant, "broke": broke, "cpu": round(time.process_time() - began, 3),
+        "told": [asdict(one) for one in told],
+    }  # fmt: skip
+
+
+@contextmanager
+def _at_most(seconds: int) -> Iterator[None]:
+    def end(number: int, frame: object) -> None:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def cases(short: bool = False) -> list[Case]:
+    """All of them, what is planted first. In a short run one of each form."""
+    groups = (_planted, _gradients, _dynamics, _tables, _mistakes, partial(_healthy, 0), partial(_healthy, 1))
+    return [case for group in groups for case in (list(group())[:1] if short else group())]
+
+
+def _planted() -> Iterator[Case]:
+    for name, (make, ids) in {**PLANTED, **HELD_BACK, **FRESH}.items():
+        yield Case(f"planted {name}", name, "", partial(_of_subject, lambda make=make: make(0)), named=ids)
+
+
+def _gradients() -> Iterator[Case]:
+    for name, (make, told) in PLANTED_GRADIENTS.items():
+        if told != "nothing":
+            named = ("wiring.gradient_is_slope", "wiring.gradients")
+            yield Case(
+                f"gradient {name}", f"gradient {name}", "", partial(_of_subject, lambda make=make: make(0).subject()),
+                named=named, causes=("gradient_is_no_slope",),
+            )  # fmt: skip
+
+
+def _dynamics() -> Iterator[Case]:
+    """Each fault on the host at its turn: all four hosts of each take hours."""
+    for turn, (name, fault) in enumerate({**FAULTS, **VALUES}.items()):
+        if name not in OF_THE_MACHINE:
+            host = fault.hosts[turn % len(fault.hosts)]
+            planted = fault.make(host, 0)
+            run = partial(_of_dynamics, lambda fault=fault, host=host: fault.make(host, 0))
+            yield Case(
+                f"training {name} {host}", f"training {name}", host, run, named=planted.found, causes=planted.cause
+            )
+
+
+def _tables() -> Iterator[Case]:
+    for case in (*PLANTED_TABLES, *TABLES):
+        fault = f"table {case.name}" if case in PLANTED_TABLES else ""
+        yield Case(
+            f"table {case.name}", fault, case.name,
+            partial(_of_job, lambda folder, case=case: references.job_of(case, "pilot", 0, folder)),
+        )  # fmt: skip
+
+
+def _mistakes() -> Iterator[Case]:
+    for host in ("number", "digits"):
+        for name, mistake in diagnosis.MISTAKES.items():
+            yield Case(
+                f"mistake {name} {host}", f"mistake {name}" if mistake.parts else "", host,
+                partial(
+                    _of_job,
+                    lambda folder, host=host, mistake=mistake: diagnosis.job_of(
+                        diagnosis.HOSTS[host], mistake, folder
+                    ),
+                ),
+            )  # fmt: skip
+
+
+def _healthy(seed: int) -> Iterator[Case]:
+    """Battery and training of the first seed, of the second the battery alone."""
+    gradients = {name: (lambda seed, make=make: make(seed).subject()) for name, make in HEALTHY_GRADIENTS.items()}
+    run = _of_subject if seed == 0 else _battery
+    for name, make in {**gradients, **HEALTHY, **FRESH_HEALTHY, **DYNAMIC}.items():
+        yield Case(
+            f"healthy {name} {seed}", "", name, partial(run, lambda make=make: make(seed)),
+            meant=("wiring.gradient_is_slope",) if name in ON_PURPOSE else (),
+        )  # fmt: skip
+
+
+def _of_subject(make: Callable[[], Subject]) -> Iterator[Told]:
+    yield from _battery(make)
+    yield from _watched(make())
+
+
+def _of_dynamics(make: Callable[[], Any]) -> Iterator[Told]:
+    """What is planted while it trains cannot be met by preflight."""
+    planted = make()
+    if planted.before is None:
+        yield from _battery(lambda: planted.subject)
+        planted = make()
+    yield from _watched(planted.subject, planted.before)
+
+
+def _battery(make: Callable[[], Subject]) -> Iterator[Told]:
+    """As run_battery, each check's own CPU seconds beside it."""
+    subject, done = make(), ()
+    first = (start.FINITE_WEIGHTS, configuration.KERNELS)
+    for check in (*first, *SUBJECT_CHECKS, *overfit.CHECKS):
+        began = time.process_time()
+        (trial,) = run_checks(
+            (check,), subject, device="cpu", not_applicable=subject.claims.not_applicable, earlier=done
+        )
+        done += (trial,)
+        if trial.status != "not_applicable":
+            yield _of_trial(trial, time.process_time() - began)
+        if check in first and trial.status == "fail":
+            return
+
+
+def _of_trial(trial: Trial, cpu: float) -> Told:
+    says = kind(trial)
+    return Told(
+        trial.check, "preflight", "unknown" if says == "not_told" else says, trial.code,  # pyright: ignore[reportArgumentType]
+        observed=_number(trial.observed), threshold=_number(trial.threshold), cpu=round(cpu, 4),
+    )  # fmt: skip
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _watched(subject: Subject, before: Before | None = None) -> Iterator[Told]:
+    for alarm in monitored(subject, before=before).alarms:
+        yield _of_alarm(alarm, "training")
+
+
+def _of_alarm(alarm: Alarm, stage: Stage) -> Told:
+    says: Says = "alarm" if alarm.severity == "critical" else "warning"
+    return Told(alarm.monitor, stage, says, cause=alarm.rule, step=alarm.step)
+
+
+def _of_job(make: Callable[[Path], TrainJob]) -> Iterator[Told]:
+    """Preflight's battery on a sample of the table, then smoke and pilot by the product."""
+    with tempfile.TemporaryDirectory() as made:
+        job = make(Path(made))
+        yield from _battery(lambda: _sample_of(job))
+        for stage in ("smoke", "pilot"):
+            began = time.process_time()
+            result = run_stage(_job_of_stage(job, stage))
+            for alarm in result.alarms:
+                yield _of_alarm(alarm, stage)
+            checks = training_checks(stage, result)
+            arms = () if result.references is None else result.references.arms
+            for check in checks:
+                says: Says = "pass" if check.status in ("pass", "not_applicable") else "unknown"
+                if check.status in ("fail", "error"):
+                    says = "alarm" if check.severity == "error" else "warning"
+                cpu = sum(arm.cpu_seconds for arm in arms) if check.name == "references" else 0.0
+                yield Told(
+                    f"stage.{check.name}", stage, says, check.code, observed=_number(check.observed),
+                    threshold=_number(check.threshold), cpu=round(cpu, 4),
+                )  # fmt: skip
+            yield Told("(stage)", stage, "pass", cpu=round(time.process_time() - began, 3))
+
+
+def _job_of_stage(job: TrainJob, stage: str) -> TrainJob:
+    return job.model_copy(update={"stage": stage, "out": f"{job.out}-{stage}", "identity": f"{job.identity}:{stage}"})
+
+
+def _sample_of(job: TrainJob) -> Subject:
+    same = {name: getattr(job, name) for name in (
+        "use_case_folder", "out", "device", "rows", "training", "stages", "hyperparameters", "training_file",
+        "validation_file",
+    )}  # fmt: skip
+    shares = Shares(validation=0.2, calibration=0.2, benchmark=0.2)
+    asked = PreflightJob(
+        **same, claims=PreflightSpec(), split=HashSplit(by="hash", resample_by=job.rows.group, salt="a", shares=shares),
+        prediction_time=None, data_folders=(), memory_limit_bytes=4 * 2**30,
+    )  # fmt: skip
+    return draw_sample(asked, read_rows(job.training_file, job.rows), "cpu").subject
