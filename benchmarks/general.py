@@ -1,4 +1,4 @@
-"""Which checks, monitors and causes keep their place: each left out, and each mechanism without the rules that know it."""
+"""Which checks, monitors and causes keep their place: each left out, each mechanism without the rules that know it."""
 
 from __future__ import annotations
 

@@ -32,6 +32,7 @@ from benchmarks.planted_values import VALUES
 from benchmarks.preflight import kind
 from benchmarks.references_cases import HEALTHY as TABLES
 from benchmarks.references_cases import PLANTED as PLANTED_TABLES
+from trainworthy.lifecycle.data.rows import read_rows
 from trainworthy.lifecycle.engine.preflight.battery import run_checks
 from trainworthy.lifecycle.engine.preflight.catalogue import SUBJECT_CHECKS
 from trainworthy.lifecycle.engine.preflight.configuration import checks as configuration
@@ -40,7 +41,6 @@ from trainworthy.lifecycle.engine.preflight.sample import draw_sample
 from trainworthy.lifecycle.engine.preflight.start import checks as start
 from trainworthy.lifecycle.engine.preflight.subject import Subject
 from trainworthy.lifecycle.engine.train import run_stage
-from trainworthy.lifecycle.data.rows import read_rows
 from trainworthy.lifecycle.gates.stage import training_checks
 from trainworthy.lifecycle.protocol.jobs import PreflightJob, TrainJob
 from trainworthy.lifecycle.protocol.records import Alarm

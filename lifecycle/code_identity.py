@@ -40,6 +40,7 @@ from trainworthy.lifecycle.protocol.jobs import (
     PackJob,
     PredictJob,
     PreflightJob,
+    QuickJob,
     ReplayJob,
     TrainJob,
     VerifyJob,
@@ -64,6 +65,7 @@ ENTRY_OF_JOB: Mapping[type, str] = {
     PredictJob: _PREDICT,
     VerifyJob: _PREDICT,
     FunctionsJob: f"{OURS}.lifecycle.engine.preflight.functions",
+    QuickJob: f"{OURS}.lifecycle.engine.preflight.quick",
     ReplayJob: REPLAY,
     PackJob: f"{OURS}.lifecycle.engine.incidents.portable",
 }

@@ -57,6 +57,7 @@ from trainworthy.lifecycle.protocol.jobs import (
     PackJob,
     PredictJob,
     PreflightJob,
+    QuickJob,
     ReplayJob,
     TrainJob,
     VerifyJob,
@@ -223,6 +224,10 @@ def _do(
             from trainworthy.lifecycle.engine.preflight.functions import try_functions
 
             return try_functions(job)
+        case QuickJob():
+            from trainworthy.lifecycle.engine.preflight.quick import run_quick
+
+            return run_quick(job)
         case VerifyJob():
             from trainworthy.lifecycle.predict import run_verify
 

@@ -55,10 +55,7 @@ def check_use_case(name: str) -> list[Part]:
     folder = use_case_folder(settings, name)
     use_case, problems = _declarations(folder, settings)
     contract = contract_of(folder)
-    script = (use_case.spec.trainer,) if use_case and use_case.spec.trainer else _other_files(problems)
-    parts = [_file(file, problems, use_case, contract) for file in (*FILES, *script)]
-    if (folder / BASELINE).is_file():
-        parts.append(_baseline(folder))
+    parts = _file_parts(folder, use_case, problems, contract)
     if use_case is None:
         # They are asked of values that are not there yet, so a clean file may still name what is unknown.
         parts.append(Part("references", untried="dataset version, columns and price; fix the problems above first"))
@@ -75,6 +72,19 @@ def check_use_case(name: str) -> list[Part]:
     tried = [_function(tried) for tried in _tried(folder, contract, hyperparameters, target, use_case)]
     # A model.py that can't be imported is a file with a fault, not one more part.
     return [*(part for part in parts if part.name not in {other.name for other in tried}), *tried]
+
+
+def file_parts(folder: Path, settings: Settings) -> list[Part]:
+    """The use case's files alone, as check_use_case has them first."""
+    return _file_parts(folder, *_declarations(folder, settings), contract_of(folder))
+
+
+def _file_parts(
+    folder: Path, use_case: UseCase | None, problems: list[Problem], contract: Contract | None
+) -> list[Part]:
+    script = (use_case.spec.trainer,) if use_case and use_case.spec.trainer else _other_files(problems)
+    parts = [_file(file, problems, use_case, contract) for file in (*FILES, *script)]
+    return [*parts, *([_baseline(folder)] if (folder / BASELINE).is_file() else [])]
 
 
 def _declarations(folder: Path, settings: Settings) -> tuple[UseCase | None, list[Problem]]:

@@ -148,6 +148,24 @@ class PreflightJob(_RowsJob):
     metric_columns: tuple[str, ...] = ()
 
 
+class QuickJob(_RowsJob):
+    """Try what needs no training: configuration, inputs, wiring and start of preflight, on few rows.
+
+    With `made_rows` the rows are made from contract.yaml, so many as the full training is planned for; there are no
+    files then, and no check that judges values is tried.
+    """
+
+    kind: Literal["quick"] = "quick"
+    training: TrainingSpec
+    stages: StagesSpec
+    hyperparameters: dict[str, Any]
+    claims: PreflightSpec
+    trainer: str | None = None
+    training_file: str = ""
+    validation_file: str = ""
+    made_rows: int = 0
+
+
 class PredictJob(_RowsJob):
     """Score rows with an artifact, by the artifact's own code, and with baselines beside it.
 
@@ -234,7 +252,7 @@ class PackJob(_Job):
 
 
 AnyJob = Annotated[
-    TrainJob | PreflightJob | PredictJob | VerifyJob | FunctionsJob | ReplayJob | PackJob | DiagnoseJob,
+    TrainJob | PreflightJob | QuickJob | PredictJob | VerifyJob | FunctionsJob | ReplayJob | PackJob | DiagnoseJob,
     Field(discriminator="kind"),
 ]
 

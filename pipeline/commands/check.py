@@ -23,6 +23,12 @@ def add(commands: Subparsers) -> None:
         action="store_true",
         help="first write what follows from other files: the kind of task, if it is missing",
     )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="also ask what preflight asks of network, loss and declarations without training: on rows of the newest "
+        "snapshot, or on made ones",
+    )
     parser.set_defaults(command=run)
 
 
@@ -30,10 +36,11 @@ def run(parsed: argparse.Namespace) -> int:
     """Print a line for each part, and what is wrong with it; 1 if anything is."""
     from trainworthy.pipeline.check import check_use_case, parts_text
     from trainworthy.pipeline.missing_task import write_missing_task
+    from trainworthy.pipeline.quick import quick_parts
 
     if parsed.fix:
         print(write_missing_task(parsed.use_case))
     started = time.perf_counter()
-    parts = check_use_case(parsed.use_case)
+    parts = quick_parts(parsed.use_case) if parsed.quick else check_use_case(parsed.use_case)
     print(parts_text(parsed.use_case, parts, time.perf_counter() - started))
     return 0 if all(part.well for part in parts) else 1

@@ -40,6 +40,18 @@ def test_check_of_a_healthy_use_case_is_well_and_writes_nothing(toy, monkeypatch
     assert not (toy.parents[2] / "state").exists()
 
 
+def test_quick_check_asks_the_network_without_a_snapshot_and_fails_for_a_planted_fault(toy, capsys):
+    assert main(["check", "--quick", "toy"]) == 0
+    out = capsys.readouterr().out
+    assert "✓ wiring" in out
+    assert "made from the contract" in out
+    edit(toy, "model.py", "return self.layers(torch.cat(", "return torch.sigmoid(self.layers(torch.cat(")
+    edit(toy, "model.py", "dim=1)).squeeze(1)", "dim=1))).squeeze(1)")
+    assert main(["check", "--quick", "toy"]) == 1
+    assert "wiring.logits" in capsys.readouterr().out
+    assert not (toy.parents[2] / "state").exists()
+
+
 def test_check_tells_everything_at_once(toy, capsys):
     edit(toy, "use_case.yaml", "owner:", "ownr:")
     edit(toy, "use_case.yaml", "run_usd: 0.5", "run_usd: 0")

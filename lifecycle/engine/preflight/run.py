@@ -83,7 +83,7 @@ def run_preflight(job: PreflightJob, began: float | None = None) -> PreflightRes
     kernels = _tried(job, sample, device, (configuration.KERNELS,), sample.subject)
     if kernels[0].status == "fail":
         # Of the rows everything can be asked: what they hold does not depend on the precision.
-        trials += _for_cuda(kernels, job, device)
+        trials += for_cuda(kernels, job, device)
         trials += _tried(job, sample, device, inputs.CHECKS, in_fp32(sample.subject))
         return _ended(job, sample, trials, f"not tried, since {kernels[0].evidence}", fields)
     trials += kernels
@@ -148,7 +148,7 @@ def run_battery(subject: Subject) -> tuple[Trial, ...]:
     return (*done, *run_checks(checks, subject, device=subject.device, not_applicable=declared))
 
 
-def _for_cuda(trials: tuple[Trial, ...], job: PreflightJob, device: str) -> tuple[Trial, ...]:
+def for_cuda(trials: tuple[Trial, ...], job: PreflightJob, device: str) -> tuple[Trial, ...]:
     """What a CPU cannot run, a job's GPU may: nothing is wrong with it, and it has to be tried there."""
     if job.device != "cuda" or device == "cuda":
         return trials

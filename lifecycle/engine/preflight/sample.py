@@ -58,21 +58,21 @@ class Sample:
         return self.subject.training
 
 
-def draw_sample(job: PreflightJob, rows: pd.DataFrame, device: str) -> Sample:
-    """At most about SAMPLE_ROWS rows, or SAMPLE_OF_LOADED, or SAMPLE_BYTES, stratified by label.
+def draw_sample(job: PreflightJob, rows: pd.DataFrame, device: str, most: int | None = None) -> Sample:
+    """At most about `most` rows, SAMPLE_ROWS or SAMPLE_OF_LOADED without it, or SAMPLE_BYTES, stratified by label.
 
     Errors of model.py pass through with their line. `rows` are all of training; the held-out ones of the subject are of
     the validation split.
     """
     task, per_batch = load_task(Path(job.use_case_folder)), job.training.tensors == "per_batch"
-    validation = read_rows(job.validation_file, job.rows)
-    drawn = _drawn(job, rows, _most(job))
+    validation, most = read_rows(job.validation_file, job.rows), most or _most(job)
+    drawn = _drawn(job, rows, most)
     seed_everything(job.training.seed)
     kind = kind_of_rows(job.rows)
     target = kind.target_state(labels_of(job.rows, drawn))
     preprocessing = fit_preprocessing(task, drawn[list(job.rows.features)], job.hyperparameters, target)
     fitting = _fitting_rows(job, task, drawn, preprocessing)
-    drawn, held_out = _drawn(job, drawn, fitting), _drawn(job, validation, min(_most(job), fitting))
+    drawn, held_out = _drawn(job, drawn, fitting), _drawn(job, validation, min(most, fitting))
 
     def build() -> nn.Module:
         seed_everything(job.training.seed)
@@ -109,14 +109,14 @@ def draw_sample(job: PreflightJob, rows: pd.DataFrame, device: str) -> Sample:
         made=made,
         activation_checkpointing=job.training.activation_checkpointing,
         compiled=job.training.compile,
-        fewest_rows=_fewest_rows(job, len(rows)),
+        fewest_rows=fewest_rows(job, len(rows)),
         claims=job.claims,
         device=device,
     )
     return Sample(task, drawn, preprocessing, subject)
 
 
-def _fewest_rows(job: PreflightJob, rows: int) -> int:
+def fewest_rows(job: PreflightJob, rows: int) -> int:
     """Rows of the smallest update of any stage; drawing rows again only adds to them."""
     counts = (rows_of_stage(rows, job.training, job.stages, stage) for stage in ("smoke", "pilot", "full"))
     return max(1, min(job.training.batch_size * job.training.accumulate, *counts))

@@ -62,8 +62,9 @@ def validates(seen: Seen) -> Found:
     return Found("pass", f"{len(rows)} held-out rows: loss {float(losses.mean()):.4f}")
 
 
+TRAINS = check_of("one_batch.train", trains)
 CHECKS = (
-    check_of("one_batch.train", trains),
+    TRAINS,
     check_of("one_batch.validate", validates),
     check_of("one_batch.checkpoint", checkpoints),
     check_of("one_batch.interrupted_write", survives_a_kill),

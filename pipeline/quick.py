@@ -1,0 +1,119 @@
+"""`trainworthy check --quick`: what of preflight needs no training, on a snapshot's rows or on rows that are made."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from trainworthy.lifecycle.contract.model import Contract
+from trainworthy.lifecycle.errors import DatasetError, Problem
+from trainworthy.lifecycle.files.versions import published_version
+from trainworthy.lifecycle.protocol.checks import stops_the_step
+from trainworthy.lifecycle.protocol.jobs import QuickJob, Rows
+from trainworthy.lifecycle.protocol.records import DatasetVersion, Snapshot
+from trainworthy.lifecycle.protocol.results import PreflightResult
+from trainworthy.lifecycle.protocol.trial import Trial
+from trainworthy.lifecycle.spec.task import target_of
+from trainworthy.lifecycle.storage.records import FileRecordStore
+from trainworthy.lifecycle.storage.state import StateFolder
+from trainworthy.lifecycle.tasks import kind_of
+from trainworthy.lifecycle.use_case import UseCase, load_use_case
+from trainworthy.pipeline.check import Part, contract_of, file_parts
+from trainworthy.resources.settings import Settings, read_settings, use_case_folder
+from trainworthy.resources.worker_process import run_worker
+
+# Rows for a plan of a dataset version of which nobody knows how many rows it has.
+UNKNOWN_ROWS = 10_000
+
+
+def quick_parts(name: str) -> list[Part]:
+    """The files, then a part for each family, of a use case by its name or its folder.
+
+    Raises SettingsError if there is none, WorkerError if model.py breaks.
+    """
+    settings = read_settings()
+    folder = Path(name) if (Path(name) / "use_case.yaml").is_file() else use_case_folder(settings, name)
+    parts = file_parts(folder, settings)
+    if not all(part.well for part in parts):
+        return [*parts, Part("network", untried="fix the files first")]
+    use_case, contract = load_use_case(folder), contract_of(folder)
+    assert contract is not None
+    rows, of_rows = _of_snapshot(use_case, contract, settings) or _made(use_case, contract)
+    if not rows:
+        return [*parts, Part("network", untried=of_rows)]
+    with tempfile.TemporaryDirectory() as out:
+        answer = run_worker(_job(use_case, contract, out, rows))
+    assert isinstance(answer, PreflightResult)
+    return [*parts, Part("rows", evidence=of_rows), *_parts(answer)]
+
+
+def _job(use_case: UseCase, contract: Contract, out: str, found: dict[str, Any]) -> QuickJob:
+    spec, files = use_case.spec, tuple(column.name for column in contract.file_columns)
+    rows = Rows(
+        features=contract.feature_columns, label=contract.label.name, group=spec.split.resample_by,
+        sensitive=contract.sensitive_columns, weight=contract.weight_column, files=files,
+        files_root=found.pop("files_root", ""), target=target_of(spec.task, contract.label.classes),
+        label_file=contract.label.column if contract.label.column in files else None,
+    )  # fmt: skip
+    return QuickJob(
+        use_case_folder=str(use_case.folder), out=out, device=spec.compute.device, training=spec.training,
+        stages=spec.stages, hyperparameters=spec.hyperparameters, claims=spec.preflight, trainer=spec.trainer,
+        rows=rows, **found,
+    )  # fmt: skip
+
+
+def _of_snapshot(use_case: UseCase, contract: Contract, settings: Settings) -> tuple[dict[str, Any], str] | None:
+    """The files of the newest snapshot that has the contract's columns, and which it is; None if there is none."""
+    state = StateFolder(settings.var)
+    store = FileRecordStore(state)
+    snapshot = store.newest(use_case.name, "snapshot") if settings.var.is_dir() else None
+    if not isinstance(snapshot, Snapshot):
+        return None
+    paths = [state.absolute(snapshot.splits[name].file.path) for name in ("training", "validation")]
+    same = (snapshot.feature_columns, snapshot.label) == (contract.feature_columns, contract.label.name)
+    if not same or not all(path.is_file() for path in paths):
+        return None
+    found: dict[str, Any] = {"training_file": str(paths[0]), "validation_file": str(paths[1])}
+    if contract.file_columns:
+        dataset = store.get(use_case.name, "dataset", snapshot.parents["dataset"])
+        if not isinstance(dataset, DatasetVersion) or not state.absolute(dataset.path).is_dir():
+            return None
+        found["files_root"] = str(state.absolute(dataset.path))
+    return found, f"up to 2,000 of the {snapshot.splits['training'].rows:,} training rows of the newest snapshot"
+
+
+def _made(use_case: UseCase, contract: Contract) -> tuple[dict[str, Any], str]:
+    """How many rows to plan for, where the rows are made; nothing and why where they cannot be."""
+    files = {column.name for column in contract.columns if column.file}
+    target = target_of(use_case.spec.task, contract.label.classes)
+    if contract.label.column in files or kind_of(target).sample_labels(1).ndim > 1:
+        return {}, "labels of files, of texts and of several values a row are not made: materialize the snapshot first"
+    dataset = use_case.spec.dataset
+    try:
+        rows = published_version(use_case.project, dataset.name, dataset.version).rows
+    except DatasetError:
+        rows = UNKNOWN_ROWS
+    return {"made_rows": max(1, rows)}, "made from the contract, since there is no snapshot with its columns"
+
+
+def _parts(answer: PreflightResult) -> list[Part]:
+    """A part for each family, with its checks that stop; one for each warning, and one for what was not tried."""
+    families = dict.fromkeys(trial.family for trial in answer.trials)
+    parts = [_family(name, [trial for trial in answer.trials if trial.family == name]) for name in families]
+    return [*parts, *([Part("left out", evidence=answer.untried)] if answer.untried else [])]
+
+
+def _family(name: str, trials: Sequence[Trial]) -> Part:
+    stopping = [one for one in trials if stops_the_step(one.status, one.severity, one.required)]
+    told = [one for one in trials if one not in stopping and one.status in ("fail", "error", "insufficient")]
+    seconds = sum(one.seconds for one in trials)
+    notes = "".join(f"\n    {_word(one)} {one.check}: {one.evidence}" for one in told)
+    problems = tuple(Problem(one.check, f"{one.evidence}: {one.cause}" if one.cause else one.evidence, one.fix)
+                     for one in stopping)  # fmt: skip
+    return Part(name, f"{len(trials)} checks in {seconds:.2f} s{notes}", problems)
+
+
+def _word(trial: Trial) -> str:
+    return "not told" if trial.status == "insufficient" else "warning"
