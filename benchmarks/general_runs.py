@@ -57,7 +57,8 @@ OF_THE_MACHINE = (
     "slow_files", "slow_files_later", "slower_updates", "ever_slower_updates", "leak", "leak_of_graphs", "lock_is_held",
     "process_is_silent",
 )  # fmt: skip
-HOSTS = ("mlp", "cnn", "unet", "gpt")
+# Their trainings of 2,220 updates take 2 to 15 CPU seconds; those of cnn and unet up to 30.
+HOSTS = ("mlp", "gpt")
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,9 @@ def _at_most(seconds: int) -> Iterator[None]:
 
 def cases(short: bool = False) -> list[Case]:
     """All of them, what is planted first. In a short run one of each form."""
-    groups = (_planted, _gradients, _dynamics, _tables, _mistakes, partial(_healthy, 0), partial(_healthy, 1))
+    groups = (
+        _planted, _gradients, _tables, _mistakes, partial(_healthy, 0), _dynamics, partial(_healthy, 1)
+    )  # fmt: skip
     return [case for group in groups for case in (list(group())[:1] if short else group())]
 
 
@@ -144,15 +147,14 @@ def _gradients() -> Iterator[Case]:
 
 
 def _dynamics() -> Iterator[Case]:
-    """Each fault on the host at its turn: all four hosts of each take hours."""
+    """Each fault on one of two hosts in turn: all four hosts of each take hours."""
     for turn, (name, fault) in enumerate({**FAULTS, **VALUES}.items()):
         if name not in OF_THE_MACHINE:
-            host = fault.hosts[turn % len(fault.hosts)]
+            hosts = [host for host in fault.hosts if host in HOSTS]
+            host = hosts[turn % len(hosts)]
             planted = fault.make(host, 0)
             run = partial(_of_dynamics, lambda fault=fault, host=host: fault.make(host, 0))
-            yield Case(
-                f"training {name} {host}", f"training {name}", host, run, named=planted.found, causes=planted.cause
-            )
+            yield Case(f"training {name}", f"training {name}", host, run, named=planted.found, causes=planted.cause)
 
 
 def _tables() -> Iterator[Case]:
@@ -165,7 +167,7 @@ def _tables() -> Iterator[Case]:
 
 
 def _mistakes() -> Iterator[Case]:
-    for host in ("number", "digits"):
+    for host in ("number",):
         for name, mistake in diagnosis.MISTAKES.items():
             yield Case(
                 f"mistake {name} {host}", f"mistake {name}" if mistake.parts else "", host,
