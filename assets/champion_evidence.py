@@ -81,7 +81,7 @@ def champion_answers(run: StepRun, launcher: Launcher, champion: RegisteredModel
     folder = _folder(run, suite, champion) if suite is not None else None
     kept = kept_answers(folder) if folder is not None else None
     if kept is None:
-        job = benchmark_job(run, champion, "champion", features, own_metrics=True)
+        job = benchmark_job(run, champion, "champion", features, compared=True)
         result = launcher.run(run.context, job)
         assert isinstance(result, PredictResult)
         kept = pd.read_parquet(result.predictions.path)

@@ -61,6 +61,7 @@ def score_benchmark(run: StepRun) -> Outcome[EvaluationBody]:
         columns=spec.benchmark.slice_columns,
         weight=spec.benchmark.weight,
         metrics=tuple(spec.benchmark.metrics),
+        decision=spec.benchmark.decision,
         metric_columns=metric_columns(spec.benchmark, snapshot),
         training_file=str(state.absolute(snapshot.splits["training"].file.path)),
         calibration_file=str(state.absolute(snapshot.splits["calibration"].file.path)),
@@ -97,6 +98,7 @@ def score_benchmark(run: StepRun) -> Outcome[EvaluationBody]:
         latency_ms=result.latency.most_ms,
         artifact=full.artifact,
         artifact_sha256=full.artifact_sha256,
+        thresholds=result.thresholds,
         suite=suite,
         looks=seen,
     )

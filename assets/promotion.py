@@ -30,6 +30,7 @@ from trainworthy.assets.step import Outcome
 from trainworthy.assets.step_run import StepResources, StepRun
 from trainworthy.assets.stopped import StoppedError
 from trainworthy.lifecycle.errors import ChampionError, DatasetError, TrainworthyError
+from trainworthy.lifecycle.evaluation.decision import threshold_tags
 from trainworthy.lifecycle.files.content import content_hash
 from trainworthy.lifecycle.files.versions import parse_versions, published_version
 from trainworthy.lifecycle.promotion import log
@@ -123,7 +124,8 @@ def judge(run: StepRun) -> Outcome[VerdictBody]:
         )
     model = run.tracking.register(
         run.tracked(), name, run.workspace.state.absolute(evaluation.artifact), evaluation.artifact_sha256,
-        tags=benchmark_tags(run), contract=judged_contract(run),
+        tags=benchmark_tags(run) | threshold_tags(run.use_case.spec.benchmark, evaluation.thresholds),
+        contract=judged_contract(run),
     )  # fmt: skip
     if champion is not None and champion.version == model.version:
         # A model is never compared with itself, but with what it replaced when it was promoted.

@@ -6,6 +6,7 @@ from trainworthy.assets.step_run import StepRun
 from trainworthy.assets.training import job_base
 from trainworthy.lifecycle.errors import WorkerError
 from trainworthy.lifecycle.evaluation.comparison import metric_columns
+from trainworthy.lifecycle.evaluation.decision import frozen_threshold
 from trainworthy.lifecycle.failure import EXIT_BAD_INPUT, EXIT_INTERNAL
 from trainworthy.lifecycle.protocol.jobs import PredictJob
 from trainworthy.lifecycle.protocol.records import Snapshot
@@ -19,10 +20,13 @@ def benchmark_job(
     features: tuple[str, ...],
     *,
     limit: int | None = None,
-    own_metrics: bool = False,
+    compared: bool = False,
     latency_limit_ms: float | None = None,
 ) -> PredictJob:
-    """Score the first `limit` rows, or all, on these columns; `own_metrics` only where models are compared."""
+    """Score the first `limit` rows, or all, on these columns.
+
+    `compared`: another model's answers are held against these, so that own metrics and decisions are asked as well.
+    """
     state, snapshot, benchmark = run.workspace.state, run.record("snapshot", Snapshot), run.use_case.spec.benchmark
     base = job_base(run, snapshot, state.folder(purpose, run.use_case.name, run.run_id))
     return PredictJob(
@@ -31,8 +35,11 @@ def benchmark_job(
         artifact_sha256=model.tags["artifact_sha256"],
         rows_file=str(state.absolute(snapshot.splits["benchmark"].file.path)),
         limit=limit,
-        metrics=tuple(benchmark.metrics) if own_metrics else (),
-        metric_columns=metric_columns(benchmark, snapshot) if own_metrics else (),
+        metrics=tuple(benchmark.metrics) if compared else (),
+        metric_columns=metric_columns(benchmark, snapshot) if compared else (),
+        decision=benchmark.decision if compared else None,
+        threshold=frozen_threshold(benchmark, model.tags) if compared else None,
+        calibration_file=str(state.absolute(snapshot.splits["calibration"].file.path)) if compared else None,
         latency_limit_ms=latency_limit_ms,
     )
 

@@ -10,6 +10,7 @@ from trainworthy.lifecycle.contract.model import Contract
 from trainworthy.lifecycle.contract.read import load_contract
 from trainworthy.lifecycle.cost.prices import Prices
 from trainworthy.lifecycle.errors import EvaluationError, Problem, TrainworthyError, UseCaseError, did_you_mean
+from trainworthy.lifecycle.evaluation.decision import decision_metrics
 from trainworthy.lifecycle.evaluation.predicate import parse as parse_predicate
 from trainworthy.lifecycle.files.versions import published_version
 from trainworthy.lifecycle.spec.split import HashSplit, StratifiedSplit
@@ -64,7 +65,7 @@ def _task_problems(spec: UseCaseSpec, contract: Contract) -> Iterator[Problem]:
     named |= {f"guardrails.{number}": one.metric for number, one in enumerate(benchmark.guardrails)}
     named |= {f"slices.{number}": one.metric for number, one in enumerate(benchmark.slices) if one.metric}
     for place, metric in named.items():
-        if metric not in metrics and metric not in benchmark.metrics:
+        if metric not in {*metrics, *benchmark.metrics, *decision_metrics(benchmark)}:
             fix = did_you_mean(metric, metrics)
             yield Problem(
                 f"use_case.yaml: benchmark.{place}.metric", "names a class that the label has not", fix, metric

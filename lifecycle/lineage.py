@@ -48,7 +48,10 @@ def declared_sections(use_case: UseCase, step: Step) -> dict[str, Any]:
     if use_case.spec.trainer is not None:
         fitted["trainer"] = {"script": use_case.spec.trainer, "packages": trainer_packages()}
     # Said or not, 200 rows are 200 rows: these keys came later than the first verdicts.
-    later = (("slice_rows", 200), ("weight", None), ("metrics", {}), ("suite", None), ("version", 1), ("looks", None))
+    later = (
+        ("slice_rows", 200), ("weight", None), ("metrics", {}), ("suite", None), ("version", 1), ("looks", None),
+        ("decision", None),
+    )  # fmt: skip
     benchmark = {name: value for name, value in spec["benchmark"].items() if (name, value) not in later}
     sections: dict[Step, dict[str, Any]] = {
         "dataset": {"dataset": spec["dataset"]},

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from trainworthy.lifecycle.artifact import Scorer, artifact_kind, load_artifact
 from trainworthy.lifecycle.data.rows import read_rows
 from trainworthy.lifecycle.errors import CheckpointError
+from trainworthy.lifecycle.evaluation.decision import decision_column, fixed_threshold, threshold_for
 from trainworthy.lifecycle.evaluation.slices import coded, coded_groups, slice_column
 from trainworthy.lifecycle.golden import answer_golden, read_golden
 from trainworthy.lifecycle.identity import sha256_file
@@ -57,6 +58,11 @@ def run_predict(job: PredictJob) -> PredictResult:
         columns |= as_columns(kind, name, found)
     if job.metrics:
         columns |= _own_metrics(job, score, rows, baselines)
+    thresholds = _thresholds(job, score, baselines)
+    columns |= {
+        decision_column(model): (columns[model] >= threshold).astype("float64")
+        for model, threshold in thresholds.items()
+    }
     table = pd.DataFrame(columns)
     path = Path(job.out) / "predictions.parquet"
     table.to_parquet(path, index=False)
@@ -68,7 +74,21 @@ def run_predict(job: PredictJob) -> PredictResult:
         golden=answer_golden(golden, score, kind) if golden else None,
         latency=_latency(score, rows, job.latency_limit_ms),
         device="cpu",
+        thresholds=thresholds,
     )
+
+
+def _thresholds(job: PredictJob, score: Scorer, baselines: Mapping[str, _Fitted]) -> dict[str, float]:
+    """From which answer on each model decides for 1: its own from before, or by its answers to calibration rows."""
+    decision = job.decision
+    if decision is None:
+        return {}
+    fixed = fixed_threshold(decision) if job.threshold is None else job.threshold
+    if fixed is None:
+        assert job.calibration_file is not None
+        fixed = threshold_for(decision, score.statistics(read_rows(job.calibration_file, job.rows), job.rows))
+    others = {name: threshold_for(decision, baseline.calibration) for name, baseline in baselines.items()}
+    return {"candidate": fixed, **others}
 
 
 def _own_metrics(
@@ -139,10 +159,11 @@ def _stored(path: Path) -> StoredFile:
 
 @dataclass(frozen=True)
 class _Fitted:
-    """A baseline's calibrated answers to the rows of a slice."""
+    """A baseline's calibrated answers to the rows of a slice, and to the calibration rows."""
 
     kind: Kind
     answers: Callable[[slice], np.ndarray]
+    calibration: np.ndarray
 
     def figures(
         self, rows: pd.DataFrame, columns: Rows, made: Callable[[np.ndarray, np.ndarray, slice], np.ndarray]
@@ -179,17 +200,20 @@ def _baselines(job: PredictJob, rows: pd.DataFrame) -> dict[str, _Fitted]:
             name: own_baseline(task, name, training, features, label, kind, sensitive=bool(job.rows.sensitive))
             for name in own
         }
-    states = {name: kind.fit_calibration(labels, predict(calibration[features])) for name, predict in fitted.items()}
-    return {name: _fitted(kind, predict, states[name], rows[features]) for name, predict in fitted.items()}
+    plain = {name: predict(calibration[features]) for name, predict in fitted.items()}
+    return {
+        name: _fitted(kind, predict, kind.fit_calibration(labels, plain[name]), plain[name], rows[features])
+        for name, predict in fitted.items()
+    }
 
 
-def _fitted(kind: Kind, predict: Predictor, state: Mapping[str, Any], rows: pd.DataFrame) -> _Fitted:
-    """Of whole answers, where the predictor gives such."""
-    whole: Predictor | None = getattr(predict, "whole", None)
+def _fitted(kind: Kind, predict: Predictor, state: Mapping[str, Any], plain: np.ndarray, rows: pd.DataFrame) -> _Fitted:
+    """Of whole answers, where the predictor gives such; `plain` are those to the calibration rows."""
+    whole, calibration = getattr(predict, "whole", None), kind.calibrated(plain, state)
     if whole is not None:
-        return _Fitted(kind, lambda some: kind.calibrated(whole(rows.iloc[some]), state))
+        return _Fitted(kind, lambda some: kind.calibrated(whole(rows.iloc[some]), state), calibration)
     answers = kind.calibrated(predict(rows), state)
-    return _Fitted(kind, lambda some: answers[some])
+    return _Fitted(kind, lambda some: answers[some], calibration)
 
 
 def _latency(score: Callable[[pd.DataFrame], np.ndarray], rows: pd.DataFrame, limit_ms: float | None = None) -> Latency:

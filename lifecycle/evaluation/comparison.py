@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from trainworthy.lifecycle.evaluation.decision import decision_column, decision_metrics
 from trainworthy.lifecycle.protocol.records import Comparison, Estimate, Snapshot
 from trainworthy.lifecycle.spec.use_case import BenchmarkSpec
 from trainworthy.lifecycle.tasks.kind import Kind, from_columns
@@ -34,6 +35,9 @@ def measured_by(
     benchmark: BenchmarkSpec, kind: Kind, name: str, model: str, table: pd.DataFrame
 ) -> tuple[TaskMetric, np.ndarray]:
     """A metric of the kind or of the use case's own, and what it is computed of: a model's answers, or own figures."""
+    metric = {**decision_metrics(benchmark), **kind.metrics}.get(name)
+    if metric is not None and metric.decides and decision_column(model) in table.columns:
+        return metric, table[decision_column(model)].to_numpy(dtype="float64")
     if name in benchmark.metrics:
         figures = stored_figures(name, model, table)
         return own_metric(name, benchmark.metrics[name].better, figures.shape[1]), figures

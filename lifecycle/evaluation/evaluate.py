@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainworthy.lifecycle.errors import EvaluationError
 from trainworthy.lifecycle.evaluation.comparison import comparison, measured_by, row_weights, weighed
+from trainworthy.lifecycle.evaluation.decision import REPORTED, decision_column, decision_metrics
 from trainworthy.lifecycle.evaluation.slice_parts import SlicePart
 from trainworthy.lifecycle.evaluation.slice_results import measured_slices, part_metrics
 from trainworthy.lifecycle.evaluation.slices import SliceResults, slice_column, slice_metrics
@@ -51,7 +52,7 @@ def evaluate(
 
     `predictions` has the columns row (unique), group, label, the statistics (tasks/kind.py) of candidate,
     of the spec's baselines, of champion if there is one, weight if the rows have one, figures of own metrics
-    (tasks/own.py), and slice_column of its slices;
+    (tasks/own.py), decision_column of each where decisions are declared, and slice_column of its slices;
     `benchmark_rows` is how many rows the benchmark has. `window` is the check benchmark_window (disjoint.py), `parts`
     are the slices that decide or have a rule (slice_parts.py). Invalid input is told by the checks predictions and
     groups, not raised.
@@ -94,7 +95,8 @@ def _metrics(
     labels, weights = kind.checked_labels(table["label"]), row_weights(table)
     declared = (spec.primary.metric, *(one.metric for one in spec.guardrails), *spec.metrics)
     found, undefined = [], []
-    for model, name in itertools.product(models, dict.fromkeys((*kind.reported, *declared))):
+    of_decisions = (*REPORTED, *decision_metrics(spec)) if spec.decision is not None else ()
+    for model, name in itertools.product(models, dict.fromkeys((*kind.reported, *of_decisions, *declared))):
         metric, figures = measured_by(spec, kind, name, model, table)
         try:
             value = estimate(metric, labels, figures, table["group"], weights)
@@ -144,7 +146,8 @@ def _predictions_check(
     answers = [column for model in models for column in statistic_columns(kind, model)]
     weight = () if spec.weight is None else ("weight",)
     own = [figure_columns(name, model, 1)[0] for model in models for name in spec.metrics]
-    wanted = ["row", "group", "label", *weight, *answers, *own, *map(slice_column, spec.slice_columns)]
+    decided = [decision_column(model) for model in models] if spec.decision is not None else []
+    wanted = ["row", "group", "label", *weight, *answers, *own, *decided, *map(slice_column, spec.slice_columns)]
     problems = [f"the column {name} is missing" for name in wanted if name not in predictions.columns]
     if not problems:
         problems = _row_problems(predictions, models, kind, benchmark_rows)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 _ANSWERS, _SEAL = "answers.parquet", "answers.json"
 CANDIDATE, CHAMPION = "candidate", "champion"
-# Parts of a column's name of an own metric's figures: metric, its name, the model, the place.
-_OF_METRIC = 4
+# Parts of the names of columns of an own metric's figures, and of decisions.
+_OF_METRIC, _OF_DECISION = 4, 2
 # What rows are, whoever answers.
 _OF_ROWS = ("row", "group", "label")
 
@@ -73,17 +73,24 @@ def side_by_side(candidate: pd.DataFrame, champion: pd.DataFrame, keys: pd.DataF
 
 
 def model_of(column: str) -> str:
-    """The model of a column of answers or of own metrics' figures (tasks/own.py); else what it begins with."""
+    """The model of a column of answers, of own metrics' figures, or of decisions; else what the name begins with."""
     parts = column.split(":")
-    return parts[2] if parts[0] == "metric" and len(parts) == _OF_METRIC else parts[0]
+    return parts[_place(parts)]
 
 
 def renamed_models(table: pd.DataFrame, names: Mapping[str, str]) -> pd.DataFrame:
     """The table with other names of models in its columns."""
     found = {}
     for column in table.columns:
-        parts, place = column.split(":"), 2 if column.startswith("metric:") else 0
-        if model_of(column) in names:
-            parts[place] = names[model_of(column)]
+        parts = column.split(":")
+        if (model := model_of(column)) in names:
+            parts[_place(parts)] = names[model]
             found[column] = ":".join(parts)
     return table.rename(columns=found)
+
+
+def _place(parts: Sequence[str]) -> int:
+    """Which part of a column's name is the model: metric:<name>:<model>:<n>, decision:<model>, else the first."""
+    if parts[0] == "metric" and len(parts) == _OF_METRIC:
+        return 2
+    return 1 if parts[0] == "decision" and len(parts) == _OF_DECISION else 0

@@ -33,10 +33,9 @@ def suite_of(
 
 def answers_key(suite: Suite, artifact_sha256: str) -> str:
     """Names the answers of a model to the suite's rows, whatever limits they are held against."""
-    return sha256_json(
-        {"artifact": artifact_sha256, "rows": suite.rows, "label": suite.label, "code": suite.code,
-         "weight": suite.declared.get("weight"), "metrics": suite.declared.get("metrics"), "files": suite.files}
-    )[:32]  # fmt: skip
+    declared = {name: suite.declared.get(name) for name in ("weight", "metrics", "decision")}
+    of_rows = {"rows": suite.rows, "label": suite.label, "code": suite.code, "files": suite.files}
+    return sha256_json({"artifact": artifact_sha256, **of_rows, **declared})[:32]
 
 
 def look(path: Path, suite: Suite, artifact_sha256: str, *, use_case: str, run_id: str, at: str) -> Looks:

@@ -16,6 +16,7 @@ from trainworthy.lifecycle.spec.preflight import PreflightSpec
 from trainworthy.lifecycle.spec.split import SplitSpec
 from trainworthy.lifecycle.spec.task import Target
 from trainworthy.lifecycle.spec.training import StagesSpec, TrainingSpec
+from trainworthy.lifecycle.spec.use_case import DecisionSpec
 
 # Mean seconds between two interruptions of a machine, one's own among them: restarts, updates, a closed lid, memory
 # that another process took. Servers stop far less often; too short a time costs only checkpoints, and these are capped.
@@ -172,6 +173,7 @@ class PredictJob(_RowsJob):
     Baselines are fitted on `training_file` and, as the artifact was, calibrated on `calibration_file`; both are needed
     if there are any. The artifact alone also scores the rows of `reference_files`. `metrics` are the use case's own,
     whose figures of each row are written too; they see `metric_columns`. `weight` is the column that weighs the rows.
+    With `decision`, what the answers decide is written as well; `threshold` is the artifact's own, where it has one.
     With `latency_limit_ms`, a latency above it is measured again.
     """
 
@@ -188,6 +190,8 @@ class PredictJob(_RowsJob):
     calibration_file: str | None = None
     baselines: tuple[str, ...] = ()
     reference_files: tuple[str, ...] = ()
+    decision: DecisionSpec | None = None
+    threshold: float | None = None
     latency_limit_ms: float | None = None
     seed: int = 0
 

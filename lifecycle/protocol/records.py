@@ -795,7 +795,8 @@ class Looks(Frozen):
 class BenchmarkAnswers(Frozen):
     """Which artifact answered, which benchmark, where its answers lie, and how long one takes.
 
-    `suite` and `looks` are None in records of before a suite was a thing of its own.
+    `thresholds` are from which probability on each model's answer counts as 1, where decisions are declared. `suite`
+    and `looks` are None in records of before a suite was a thing of its own.
     """
 
     benchmark: str
@@ -803,6 +804,7 @@ class BenchmarkAnswers(Frozen):
     latency_ms: float
     artifact: str
     artifact_sha256: str
+    thresholds: dict[str, float] = Field(default_factory=dict)
     suite: Suite | None = None
     looks: Looks | None = None
 

@@ -203,7 +203,7 @@ class PreflightResult(Frozen):
 
 class PredictResult(Frozen):
     """Answer to a PredictJob. `predictions` is Parquet: row, group, label, weight if rows have one, slice:<name>, and
-    the answers of candidate and each baseline.
+    the answers of candidate and each baseline; with a decision what they decide, `thresholds` by model.
 
     `reference` is Parquet of the reference files' rows: group, candidate; None if none was named.
     `golden` are the artifact's own requests, answered again; None if it was written without.
@@ -216,6 +216,7 @@ class PredictResult(Frozen):
     golden: GoldenAnswers | None
     latency: Latency
     device: str
+    thresholds: dict[str, float] = Field(default_factory=dict)
 
 
 class FunctionFault(Frozen):

@@ -185,6 +185,29 @@ class OwnMetric(Frozen):
     better: Literal["more", "less"] = Field(description="Which way is better.")
 
 
+class CostsSpec(Frozen):
+    """What a wrong decision costs, in any unit; right ones cost nothing."""
+
+    false_positive: float = Field(gt=0, allow_inf_nan=False, description="Acting on a row of label 0.")
+    false_negative: float = Field(gt=0, allow_inf_nan=False, description="Not acting on a row of label 1.")
+
+
+class DecisionSpec(Frozen):
+    """From which probability on a row counts as 1: exactly one of `threshold`, `capacity` and `costs` says so."""
+
+    threshold: float | None = Field(default=None, gt=0, lt=1, description="From this probability on.")
+    capacity: float | None = Field(
+        default=None, gt=0, lt=1, description="The share of rows that can be acted on; chosen on the calibration split."
+    )
+    costs: CostsSpec | None = Field(default=None, description="What wrong decisions cost: the cheapest threshold.")
+
+    @model_validator(mode="after")
+    def _one(self) -> DecisionSpec:
+        if sum(value is not None for value in (self.threshold, self.capacity, self.costs)) != 1:
+            raise ValueError("give exactly one of threshold, capacity and costs")
+        return self
+
+
 class BenchmarkSpec(Frozen):
     """What a candidate is measured by, and against."""
 
@@ -204,6 +227,11 @@ class BenchmarkSpec(Frozen):
     )
     metrics: dict[Name, OwnMetric] = Field(
         default_factory=dict, description="Metrics of your own, by name: functions of metrics.py."
+    )
+    decision: DecisionSpec | None = Field(
+        default=None,
+        description="Of kind binary: from which probability on a row counts as 1, for metrics of decisions (accuracy, "
+        "precision, recall, f1, decision_cost); left out, from 0.5 on.",
     )
     guardrails: tuple[Guardrail, ...] = Field(default=(), description="What a model must keep whatever it gains.")
     slices: tuple[Slice, ...] = Field(

@@ -208,7 +208,7 @@ def _of_decisions(name: str, formula: Callable[..., np.ndarray]) -> TaskMetric:
     def of_sums(sums: np.ndarray) -> np.ndarray:
         return formula(*(sums[..., place] for place in range(4)))
 
-    return TaskMetric(name, True, sums=_decided, of_sums=of_sums, low=0.0, high=1.0)
+    return TaskMetric(name, True, sums=_decided, of_sums=of_sums, low=0.0, high=1.0, decides=True)
 
 
 def _decided(labels: np.ndarray, answers: np.ndarray, codes: np.ndarray, weights: np.ndarray | None) -> np.ndarray:

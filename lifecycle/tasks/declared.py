@@ -13,6 +13,7 @@ from trainworthy.lifecycle.spec.task import TaskSpec, target_of
 from trainworthy.lifecycle.spec.use_case import UseCaseSpec
 from trainworthy.lifecycle.tasks import Kind, kind_of
 from trainworthy.lifecycle.tasks.kind import BASELINES
+from trainworthy.lifecycle.tasks.metric import DECISION_COST
 
 
 def metric_problems(values: Mapping[str, Any]) -> list[Problem]:
@@ -38,6 +39,9 @@ def kind_problems(spec: UseCaseSpec) -> list[Problem]:
     """Settings of the training, and baselines, that the declared kind does not have."""
     kind = kind_of(target_of(spec.task))
     unfit = [Problem("use_case.yaml", told, "remove the setting") for told in kind.unfit_settings(spec.training)]
+    if spec.benchmark.decision is not None and not any(metric.decides for metric in kind.metrics.values()):
+        fix = "remove it, or take task.kind binary"
+        unfit.append(Problem("use_case.yaml: benchmark.decision", f"kind {kind.name} has no such decision", fix))
     missing = [name for name in BASELINES if name in spec.benchmark.baselines and name not in kind.baselines]
     return unfit + [
         Problem("use_case.yaml: benchmark.baselines", f"kind {kind.name} has no such baseline", f"remove {name}", name)
@@ -46,10 +50,12 @@ def kind_problems(spec: UseCaseSpec) -> list[Problem]:
 
 
 def _own(values: Mapping[str, Any]) -> list[str]:
-    """Names of the metrics of the use case's own."""
+    """Names of the metrics of the use case's own, and of those that a declared decision gives."""
     benchmark = values.get("benchmark")
     own = benchmark.get("metrics") if isinstance(benchmark, Mapping) else None
-    return [str(name) for name in own] if isinstance(own, Mapping) else []
+    decision = benchmark.get("decision") if isinstance(benchmark, Mapping) else None
+    cost = [DECISION_COST] if isinstance(decision, Mapping) and "costs" in decision else []
+    return cost + ([str(name) for name in own] if isinstance(own, Mapping) else [])
 
 
 def _named(benchmark: Any, ranking: list[str], known: list[str]) -> Iterator[tuple[str, str, Iterable[str], str]]:

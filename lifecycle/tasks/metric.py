@@ -32,12 +32,17 @@ if TYPE_CHECKING:
     LeftOut = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None], tuple[float, np.ndarray]]
 
 
+# Mean cost of a decision; only where costs are declared (evaluation/decision.py).
+DECISION_COST = "decision_cost"
+
+
 @dataclass(frozen=True)
 class TaskMetric:
     """One metric of a kind of task. Exactly one of `rows`, `sums` with `of_sums`, and `left_out` is given.
 
     No interval leaves [low, high], the metric's range. One that does not rank models, such as a coverage, may be
-    bounded by a guardrail and is no primary metric.
+    bounded by a guardrail and is no primary metric. One that `decides` is of decisions, 1 or 0, where such are
+    declared.
     """
 
     name: str
@@ -49,6 +54,7 @@ class TaskMetric:
     low: float = float("-inf")
     high: float = float("inf")
     ranks: bool = True
+    decides: bool = False
 
 
 def estimate(metric: TaskMetric, labels: Any, answers: Any, groups: Any, weights: Any = None) -> Estimate:

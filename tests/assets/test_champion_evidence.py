@@ -34,9 +34,11 @@ def test_champion_is_scored_on_its_own_columns_and_not_on_the_candidates(champio
         raise WorkerError("a column is missing", fix="", exit_code=EXIT_BAD_INPUT)
 
     split = SimpleNamespace(file=SimpleNamespace(path="rows.parquet"))
-    record = SimpleNamespace(feature_columns=("old", "new"), splits={"benchmark": split}, suite=None, slices=())
+    record = SimpleNamespace(
+        feature_columns=("old", "new"), splits={"benchmark": split, "calibration": split}, suite=None, slices=()
+    )
     state = SimpleNamespace(folder=lambda *parts: tmp_path.joinpath(*parts), absolute=lambda path: tmp_path / path)
-    benchmark = SimpleNamespace(metrics={}, slices=(), weight=None)
+    benchmark = SimpleNamespace(metrics={}, slices=(), weight=None, decision=None)
     run = SimpleNamespace(
         workspace=SimpleNamespace(state=state), run_id="1",
         use_case=SimpleNamespace(name="toy", spec=SimpleNamespace(benchmark=benchmark)),

@@ -119,6 +119,7 @@ def test_champion_against_an_equal_model_stays_unless_the_purpose_is_refresh(toy
         "{rows: slices/some.csv, name: none_of_them, at_most: 5, on_underpowered: warn}",
     ]
     toy.edit("use_case.yaml", "slices: [shop]", f"slices: [shop, {', '.join(declared)}]", commit=False)
+    toy.edit("use_case.yaml", "  latency_ms: 50", "  decision: {capacity: 0.2}\n  latency_ms: 50", commit=False)
     toy.edit("use_case.yaml", "seed: 7", "seed: 8")
     with receiving() as receiver:
         second = toy.run(TRAINWORTHY_WEBHOOK=receiver.url)
@@ -139,8 +140,15 @@ def test_champion_against_an_equal_model_stays_unless_the_purpose_is_refresh(toy
     assert warm.gain is not None
     assert 0 < warm.rows < len(answers := pd.read_parquet(toy.var / verdict.answers.path))
     assert {"key:row_id", "candidate", "champion", "linear"} <= set(answers.columns)
+    evaluation = toy.record(second.run_id, "evaluation")
+    assert ((answers["candidate"] >= evaluation.thresholds["candidate"]) == answers["decision:candidate"]).all()
+    # The first model was judged without a decision: its own answers to the calibration rows give its threshold.
+    assert 0 < answers["decision:champion"].mean() < 0.5
+    with toy.tracking() as tracking:
+        tags = next(model.tags for model in tracking.versions("toy") if model.version == "2")
+    assert float(tags["threshold"]) == evaluation.thresholds["candidate"]
     assert len(list((toy.var / "champion" / "toy").iterdir())) == 1
-    assert verdict.binds["suite"] == toy.record(second.run_id, "evaluation").suite.sha256
+    assert verdict.binds["suite"] == evaluation.suite.sha256
 
     # The same verdict again: whether it fails the run is the run's choice.
     for fail_on, code in (("never", 0), ("reject", 1 if verdict.decision == "reject" else 0), ("shadow", 1)):

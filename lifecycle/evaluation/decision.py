@@ -1,0 +1,87 @@
+"""From which probability on a row counts as 1, and what the decisions cost.
+
+A threshold is declared, follows from what mistakes cost, or is where so many rows of the calibration split lie above.
+Answers are calibrated probabilities, so a row is worth acting on as soon as its expected cost of waiting exceeds that
+of acting: from false_positive / (false_positive + false_negative) on (Elkan 2001).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from trainworthy.lifecycle.identity import canonical_json
+from trainworthy.lifecycle.spec.use_case import BenchmarkSpec, CostsSpec, DecisionSpec
+from trainworthy.lifecycle.tasks.metric import DECISION_COST, TaskMetric
+
+if TYPE_CHECKING:
+    import numpy as np
+
+# Of decisions, beside the kind's own metrics.
+REPORTED = ("precision", "recall")
+
+
+def decision_column(model: str) -> str:
+    """Where a table of answers holds what a model's answers decide: 1.0 or 0.0."""
+    return f"decision:{model}"
+
+
+def fixed_threshold(decision: DecisionSpec) -> float | None:
+    """The threshold that is the same for every model; None where each one's answers decide it."""
+    if decision.costs is not None:
+        return decision.costs.false_positive / (decision.costs.false_positive + decision.costs.false_negative)
+    return decision.threshold
+
+
+def threshold_for(decision: DecisionSpec, calibration: np.ndarray) -> float:
+    """The threshold, by a model's answers to the calibration rows, `(N,)`, where a capacity is declared.
+
+    The smallest answer from which on no more rows lie than the capacity allows; above all answers where even the
+    greatest one is given too often.
+    """
+    import numpy as np
+
+    fixed = fixed_threshold(decision)
+    if fixed is not None:
+        return fixed
+    assert decision.capacity is not None
+    values, counts = np.unique(calibration, return_counts=True)
+    above = counts[::-1].cumsum()[::-1]
+    allowed = values[above <= decision.capacity * len(calibration)]
+    return float(allowed[0]) if len(allowed) else float(np.nextafter(values[-1], 2.0))
+
+
+def decision_metrics(benchmark: BenchmarkSpec) -> Mapping[str, TaskMetric]:
+    """Metrics that there are for what is declared of decisions, beside the kind's own."""
+    costs = benchmark.decision.costs if benchmark.decision is not None else None
+    return {} if costs is None else {DECISION_COST: _cost(costs)}
+
+
+def _cost(costs: CostsSpec) -> TaskMetric:
+    """Mean cost of a row's decision, in the declared unit."""
+
+    def rows(labels: np.ndarray, decided: np.ndarray) -> np.ndarray:
+        import numpy as np
+
+        acted = decided >= 0.5
+        return np.where(labels == 1, costs.false_negative * ~acted, costs.false_positive * acted)
+
+    most = max(costs.false_positive, costs.false_negative)
+    return TaskMetric(DECISION_COST, False, rows=rows, low=0.0, high=most, decides=True)
+
+
+def threshold_tags(benchmark: BenchmarkSpec, thresholds: Mapping[str, float]) -> dict[str, str]:
+    """What the registry keeps of a model's operating point; empty without one."""
+    if benchmark.decision is None or "candidate" not in thresholds:
+        return {}
+    declared = canonical_json(benchmark.decision.model_dump(mode="json")).decode()
+    return {"decision": declared, "threshold": json.dumps(thresholds["candidate"])}
+
+
+def frozen_threshold(benchmark: BenchmarkSpec, tags: Mapping[str, str]) -> float | None:
+    """The operating point that a registered model was judged with; None if another decision was declared then."""
+    if benchmark.decision is None:
+        return None
+    declared = canonical_json(benchmark.decision.model_dump(mode="json")).decode()
+    return float(json.loads(tags["threshold"])) if tags.get("decision") == declared else None

@@ -1,0 +1,137 @@
+"""From which probability on a row counts as 1, and what decisions cost."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.metrics import precision_score, recall_score
+
+from trainworthy.lifecycle.evaluation.comparison import comparison
+from trainworthy.lifecycle.evaluation.decision import (
+    decision_column,
+    decision_metrics,
+    frozen_threshold,
+    threshold_for,
+    threshold_tags,
+)
+from trainworthy.lifecycle.evaluation.evaluate import evaluate
+from trainworthy.lifecycle.protocol.checks import CheckResult
+from trainworthy.lifecycle.spec.use_case import BenchmarkSpec, DecisionSpec
+from trainworthy.lifecycle.tasks.binary import BINARY
+from trainworthy.lifecycle.tasks.metric import estimate
+
+WINDOW = CheckResult(name="benchmark_window", status="pass", required=True)
+
+
+def benchmark(metric="decision_cost", **decision) -> BenchmarkSpec:
+    return BenchmarkSpec.model_validate(
+        {
+            "primary": {"metric": metric, "margin": 0.01},
+            "baselines": ["prior", "linear"],
+            "decision": decision,
+            "latency_ms": 1,
+            "size_mb": 1,
+        }
+    )
+
+
+def answers(threshold: float, rows: int = 4000) -> pd.DataFrame:
+    """The candidate knows the truth, linear a blurred one; all decide at the threshold."""
+    random = np.random.default_rng(0)
+    truth = random.beta(1, 5, rows)
+    frame = pd.DataFrame({"row": np.arange(rows), "group": np.arange(rows) // 100})
+    frame["label"] = (random.random(rows) < truth).astype(int)
+    frame["candidate"], frame["linear"], frame["prior"] = truth, 0.5 * truth + 0.1, truth.mean()
+    for model in ("candidate", "linear", "prior"):
+        frame[decision_column(model)] = (frame[model] >= threshold).astype(float)
+    return frame
+
+
+def test_costs_give_the_threshold_that_is_cheapest_for_calibrated_answers():
+    spec = benchmark(costs={"false_positive": 1, "false_negative": 9})
+    threshold = threshold_for(spec.decision, np.zeros(3))
+    assert threshold == 0.1
+    metric = decision_metrics(spec)["decision_cost"]
+    frame = answers(threshold, 200_000)
+
+    def cost(at: float) -> float:
+        return float(metric.rows(frame["label"].to_numpy(), (frame["candidate"] >= at).to_numpy().astype(float)).mean())
+
+    assert cost(threshold) < min(cost(0.05), cost(0.2), cost(0.5))
+    wrong = (frame["label"] == 0) & (frame["candidate"] >= 0.1), (frame["label"] == 1) & (frame["candidate"] < 0.1)
+    assert cost(threshold) == pytest.approx((wrong[0].sum() + 9 * wrong[1].sum()) / len(frame), abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("found", "capacity", "acted"),
+    [
+        ([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0], 0.2, 2),
+        ([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0], 0.29, 2),
+        # Rows of one answer are acted on together or not at all.
+        ([0.1, 0.1, 0.5, 0.5, 0.5, 0.9], 0.5, 1),
+        ([0.5] * 10, 0.2, 0),
+        ([1.0] * 10, 0.2, 0),
+    ],
+)
+def test_a_capacity_is_never_exceeded_on_the_rows_that_it_is_chosen_on(found, capacity, acted):
+    threshold = threshold_for(DecisionSpec(capacity=capacity), np.array(found))
+    assert (np.array(found) >= threshold).sum() == acted
+
+
+def test_metrics_of_decisions_are_at_the_operating_point_and_others_are_not():
+    spec = benchmark("recall", threshold=0.2)
+    frame = answers(0.2)
+    body = evaluate(frame, spec, BINARY, benchmark_rows=len(frame), window=WINDOW)
+    found = {one.metric: one.estimate.value for one in body.metrics if one.model == "candidate"}
+    decided = frame["candidate"] >= 0.2
+    assert found["recall"] == pytest.approx(recall_score(frame["label"], decided), abs=1e-12)
+    assert found["precision"] == pytest.approx(precision_score(frame["label"], decided), abs=1e-12)
+    plain = frame.drop(columns=[name for name in frame.columns if name.startswith("decision:")])
+    free = BenchmarkSpec.model_validate({**spec.model_dump(), "decision": None})
+    other = evaluate(plain, free, BINARY, benchmark_rows=len(frame), window=WINDOW)
+    without = {one.metric: one.estimate.value for one in other.metrics if one.model == "candidate"}
+    assert without["auc"] == found["auc"]
+    assert without["log_loss"] == found["log_loss"]
+    assert without["recall"] < found["recall"]
+
+
+def test_each_model_is_measured_at_its_own_operating_point():
+    spec = benchmark(costs={"false_positive": 1, "false_negative": 9})
+    frame = answers(0.1)
+    frame[decision_column("linear")] = 1.0
+    gain = comparison(spec, BINARY, ("candidate", frame), ("linear", frame), "linear").gain
+    metric = decision_metrics(spec)["decision_cost"]
+    labels = frame["label"].to_numpy()
+    mine, theirs = (
+        estimate(metric, labels, frame[decision_column(model)].to_numpy(), frame["group"]).value
+        for model in ("candidate", "linear")
+    )
+    assert gain.value == pytest.approx(theirs - mine, abs=1e-12)
+    assert theirs == pytest.approx((labels == 0).mean(), abs=1e-12)
+
+
+def test_a_table_without_decisions_is_incomplete():
+    spec = benchmark("recall", threshold=0.2)
+    frame = answers(0.2).drop(columns=decision_column("linear"))
+    body = evaluate(frame, spec, BINARY, benchmark_rows=len(frame), window=WINDOW)
+    assert {check.name: check.status for check in body.checks}["predictions"] == "fail"
+
+
+def test_the_registry_keeps_the_operating_point_for_the_decision_that_it_was_chosen_by():
+    spec = benchmark("recall", capacity=0.1)
+    tags = threshold_tags(spec, {"candidate": 0.123456789012345678, "linear": 0.5})
+    assert frozen_threshold(spec, tags) == 0.123456789012345678
+    assert frozen_threshold(benchmark("recall", capacity=0.2), tags) is None
+    assert frozen_threshold(spec, {}) is None
+    plain = BenchmarkSpec.model_validate({**spec.model_dump(), "decision": None})
+    assert threshold_tags(plain, {}) == {}
+    assert frozen_threshold(plain, tags) is None
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{}, {"threshold": 0.5, "capacity": 0.1}, {"threshold": 1}, {"capacity": 0}, {"costs": {"false_positive": 1}},
+     {"costs": {"false_positive": 0, "false_negative": 1}}],
+)  # fmt: skip
+def test_a_decision_that_says_too_little_or_too_much_is_refused(wrong):
+    with pytest.raises(ValueError, match="validation error"):
+        benchmark("recall", **wrong)
