@@ -20,7 +20,7 @@ from trainworthy.lifecycle.evaluation.evaluate import evaluate
 from trainworthy.lifecycle.evaluation.prediction_drift import prediction_drift_check
 from trainworthy.lifecycle.evaluation.suite import look, looks_check
 from trainworthy.lifecycle.identity import sha256_file
-from trainworthy.lifecycle.protocol.jobs import PredictJob
+from trainworthy.lifecycle.protocol.jobs import PredictJob, Rows
 from trainworthy.lifecycle.protocol.records import (
     BenchmarkAnswers,
     BenchmarkFigures,
@@ -34,6 +34,7 @@ from trainworthy.lifecycle.protocol.records import (
     part_of,
 )
 from trainworthy.lifecycle.protocol.results import PredictResult
+from trainworthy.lifecycle.spec.split import Windows
 from trainworthy.lifecycle.tasks.labels import kind_of_rows
 from trainworthy.lifecycle.use_case import UseCase
 
@@ -58,7 +59,7 @@ def score_benchmark(run: StepRun) -> Outcome[EvaluationBody]:
         artifact=str(state.absolute(full.artifact)),
         artifact_sha256=full.artifact_sha256,
         rows_file=str(state.absolute(snapshot.splits["benchmark"].file.path)),
-        columns=spec.benchmark.slice_columns,
+        columns=spec.benchmark.kept_columns,
         weight=spec.benchmark.weight,
         metrics=tuple(spec.benchmark.metrics),
         decision=spec.benchmark.decision,
@@ -84,6 +85,8 @@ def score_benchmark(run: StepRun) -> Outcome[EvaluationBody]:
         benchmark_rows=benchmark.rows,
         window=candidate_apart(snapshot, spec.split, files, contract.primary_key),
         parts=parts,
+        features=files.read("benchmark", told_features(job.rows)),
+        ordered=isinstance(spec.split, Windows),
     )
     file = result.predictions
     moved = prediction_drift_check(predictions, pd.read_parquet(result.reference.path), kind_of_rows(job.rows))
@@ -108,6 +111,11 @@ def score_benchmark(run: StepRun) -> Outcome[EvaluationBody]:
         device=result.device,
         seeds=(spec.training.seed,),
     )
+
+
+def told_features(rows: Rows) -> tuple[str, ...]:
+    """Features by whose values losses may be told: not sensitive, and no names of files."""
+    return tuple(name for name in rows.features if name not in rows.sensitive and name not in rows.files)
 
 
 def predictions_stay(run: StepRun, record: Record) -> bool:

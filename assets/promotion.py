@@ -238,7 +238,9 @@ def _evidence(run: StepRun, first_model: bool, model: RegisteredModel, champion:
         baseline_gains=evaluation.baseline_gains,
         champion_comparison=against.comparison,
         champion_error=against.error,
-        guardrails=guardrail_results(spec.benchmark.guardrails, evaluation.metrics, "candidate"),
+        guardrails=guardrail_results(
+            spec.benchmark.guardrails, evaluation.metrics, "candidate", evaluation.calibration
+        ),
         slices=against.slices,
         controls=controls,
         rolled_back=_rolled_back(run, model),

@@ -32,6 +32,7 @@ def agreement_problems(use_case: UseCase, contract: Contract) -> list[Problem]:
             if one.column is not None
         },
         **({} if spec.benchmark.weight is None else {"benchmark.weight": spec.benchmark.weight}),
+        **{f"benchmark.fairness.columns.{number}": name for number, name in enumerate(_protected(spec))},
     }
     problems = [
         Problem(f"use_case.yaml: {key}", "not a column of contract.yaml", did_you_mean(name, columns), name)
@@ -43,7 +44,7 @@ def agreement_problems(use_case: UseCase, contract: Contract) -> list[Problem]:
         fix = f"write target: {contract.label.name}, or rename the label in contract.yaml"
         problems.append(Problem("use_case.yaml: target", "is not the contract's label", fix, spec.target))
     problems += [*_task_problems(spec, contract), *_weight_problems(spec, contract)]
-    problems += _slice_problems(use_case, contract)
+    problems += [*_slice_problems(use_case, contract), *_fairness_problems(spec, contract)]
     if not contract.feature_columns:
         problems.append(Problem("contract.yaml", "no column has the role feature", "give the inputs role: feature"))
     return problems
@@ -91,6 +92,18 @@ def _slice_problems(use_case: UseCase, contract: Contract) -> Iterator[Problem]:
         elif one.rows is not None and not (use_case.folder / one.rows).is_file():
             fix = f"write it with the columns {', '.join(contract.primary_key)}"
             yield Problem(f"{place}.rows", "the file is missing", fix, one.rows)
+
+
+def _protected(spec: UseCaseSpec) -> tuple[str, ...]:
+    return () if spec.benchmark.fairness is None else spec.benchmark.fairness.columns
+
+
+def _fairness_problems(spec: UseCaseSpec, contract: Contract) -> Iterator[Problem]:
+    """Protected columns of times, whose values do not come back."""
+    for number, name in enumerate(_protected(spec)):
+        if any(one.name == name and one.logical_type in ("date", "timestamp") for one in contract.columns):
+            fix = "name a column derived from it, such as the year of birth"
+            yield Problem(f"use_case.yaml: benchmark.fairness.columns.{number}", "is a column of times", fix, name)
 
 
 def _weight_problems(spec: UseCaseSpec, contract: Contract) -> Iterator[Problem]:

@@ -10,8 +10,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from trainworthy.lifecycle.errors import EvaluationError
+from trainworthy.lifecycle.evaluation.calibration import calibration
 from trainworthy.lifecycle.evaluation.comparison import comparison, measured_by, row_weights, weighed
 from trainworthy.lifecycle.evaluation.decision import REPORTED, decision_column, decision_metrics
+from trainworthy.lifecycle.evaluation.fairness import fairness
+from trainworthy.lifecycle.evaluation.residuals import residuals
 from trainworthy.lifecycle.evaluation.slice_parts import SlicePart
 from trainworthy.lifecycle.evaluation.slice_results import measured_slices, part_metrics
 from trainworthy.lifecycle.evaluation.slices import SliceResults, slice_column, slice_metrics
@@ -47,6 +50,8 @@ def evaluate(
     benchmark_rows: int,
     window: CheckResult,
     parts: Sequence[SlicePart] = (),
+    features: pd.DataFrame | None = None,
+    ordered: bool = False,
 ) -> Evaluation:
     """Metrics of every model, slices of the candidate, its paired gain over every other model, theirs over the prior.
 
@@ -54,8 +59,9 @@ def evaluate(
     of the spec's baselines, of champion if there is one, weight if the rows have one, figures of own metrics
     (tasks/own.py), decision_column of each where decisions are declared, and slice_column of its slices;
     `benchmark_rows` is how many rows the benchmark has. `window` is the check benchmark_window (disjoint.py), `parts`
-    are the slices that decide or have a rule (slice_parts.py). Invalid input is told by the checks predictions and
-    groups, not raised.
+    are the slices that decide or have a rule (slice_parts.py). `features` are those of the same rows that may be told,
+    `ordered` says whether groups follow each other in time. Invalid input is told by the checks predictions and groups,
+    not raised.
     """
     named = [name for name in (CHAMPION,) if set(statistic_columns(kind, name)) <= set(predictions.columns)]
     models = [CANDIDATE, *spec.baselines, *named]
@@ -77,6 +83,7 @@ def evaluate(
         return body
     return body.model_copy(
         update={
+            **_told(table, spec, kind, features, ordered=ordered),
             "metrics": (*metrics, *slices.metrics),
             "comparisons": tuple(gain for pair in over if (gain := gains[pair]) is not None),
             "baseline_gains": tuple(gain for pair in of_baselines if (gain := gains[pair]) is not None),
@@ -86,6 +93,21 @@ def evaluate(
             ),
         }
     )
+
+
+def _told(
+    table: pd.DataFrame, spec: BenchmarkSpec, kind: Kind, features: pd.DataFrame | None, *, ordered: bool
+) -> dict[str, Any]:
+    """What is told of the candidate and decides nothing: calibration, fairness, residuals."""
+    labels, answers = kind.checked_statistics(table["label"], from_columns(kind, CANDIDATE, table))
+    claims, protected = kind.claims(labels, answers), spec.fairness
+    # The table has the index of the rows that it was made of.
+    features = None if features is None else features.loc[table.index]
+    return {
+        "calibration": tuple(calibration(CANDIDATE, claim, table["group"], row_weights(table)) for claim in claims),
+        "fairness": fairness(table, protected.columns, CANDIDATE, kind, protected.minimum_rows) if protected else (),
+        "residuals": residuals(table, features, kind, spec.baselines, ordered=ordered),
+    }
 
 
 def _metrics(
@@ -147,7 +169,7 @@ def _predictions_check(
     weight = () if spec.weight is None else ("weight",)
     own = [figure_columns(name, model, 1)[0] for model in models for name in spec.metrics]
     decided = [decision_column(model) for model in models] if spec.decision is not None else []
-    wanted = ["row", "group", "label", *weight, *answers, *own, *decided, *map(slice_column, spec.slice_columns)]
+    wanted = ["row", "group", "label", *weight, *answers, *own, *decided, *map(slice_column, spec.kept_columns)]
     problems = [f"the column {name} is missing" for name in wanted if name not in predictions.columns]
     if not problems:
         problems = _row_problems(predictions, models, kind, benchmark_rows)

@@ -153,7 +153,7 @@ def _by_features(losses: _Losses, features: pd.DataFrame) -> list[LossAxis]:
 
 
 def _by_feature(losses: _Losses, values: pd.Series) -> LossAxis | None:
-    """Bins of equal mass of numbers, else the most frequent values; missing ones apart. None of what has no values."""
+    """Bins of equal mass of numbers, else the most frequent values; missing ones apart. None where one part is all."""
     import numpy as np
     import pandas as pd
 
@@ -164,7 +164,9 @@ def _by_feature(losses: _Losses, values: pd.Series) -> LossAxis | None:
         return None
     else:
         codes, names = _values(values)
-    return LossAxis(by=name, parts=loss_parts(losses, codes, names)) if len(names) > 1 else None
+    parts = loss_parts(losses, codes, names)
+    # One part alone says what all rows say; so does a free text, which hardly two rows share.
+    return LossAxis(by=name, parts=parts) if sum(part.loss is not None for part in parts) > 1 else None
 
 
 def _holds_objects(values: pd.Series) -> bool:

@@ -9,12 +9,15 @@ from typing import Literal
 from pydantic import Field
 
 from trainworthy.lifecycle.promotion.history import RolledBack
-from trainworthy.lifecycle.protocol.records import Comparison, Control, Estimate, Metric, SliceResult
+from trainworthy.lifecycle.protocol.records import Calibration, Comparison, Control, Estimate, Metric, SliceResult
 from trainworthy.lifecycle.protocol.words import Words
 from trainworthy.lifecycle.spec.frozen import Frozen
 from trainworthy.lifecycle.spec.use_case import Guardrail
 
 CONTROLS = ("dataset", "benchmark", "cost", "reproducibility", "deployment")
+
+
+CALIBRATION_ERROR = "calibration_error"
 
 
 class GuardrailResult(Frozen):
@@ -56,10 +59,17 @@ class PromotionEvidence(Frozen):
 
 
 def guardrail_results(
-    guardrails: Iterable[Guardrail], metrics: Iterable[Metric], model: str
+    guardrails: Iterable[Guardrail], metrics: Iterable[Metric], model: str, calibrations: Iterable[Calibration] = ()
 ) -> tuple[GuardrailResult, ...]:
-    """Each guardrail with the model's estimate over all benchmark rows."""
+    """Each guardrail with the model's estimate over all benchmark rows.
+
+    One on the calibration error is judged by that without what chance adds, of the claim that is farthest off: the
+    plain one is never 0, and near calibration its interval does not hold the truth (docs/decisions/0063).
+    """
     estimates = {m.metric: m.estimate for m in metrics if m.model == model and m.slice is None}
+    debiased = [one.error for one in calibrations if one.model == model and one.error is not None]
+    if debiased:
+        estimates[CALIBRATION_ERROR] = max(debiased, key=lambda error: error.high)
     return tuple(GuardrailResult(guardrail=g, estimate=estimates.get(g.metric)) for g in guardrails)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from trainworthy.lifecycle.protocol.records import Comparison, EvaluationReport, Metric, StageReport
 from trainworthy.lifecycle.protocol.words import Words
@@ -67,10 +67,28 @@ def reliability_curve(report: EvaluationReport) -> bytes:
     most = max(max(item.rows for item in bins), 1)
     areas = [12 + 120 * item.rows / most for item in bins]
     axes.scatter([b.predicted for b in bins], [b.observed for b in bins], s=areas, color=ACCENT, zorder=3)
+    for band in _bands(report):
+        axes.plot([band.predicted] * 2, [band.low, band.high], color=ACCENT, linewidth=1, alpha=0.6)
     axes.set(xlabel=named.predicted, ylabel=named.observed, xlim=(low, top), ylim=(low, top))
     axes.set_aspect("equal")
     axes.legend(frameon=False, fontsize=8, loc="upper left")
     return _png(figure)
+
+
+class _Band(NamedTuple):
+    """The interval of the share that came true, at a mean probability."""
+
+    predicted: float
+    low: float
+    high: float
+
+
+def _bands(report: EvaluationReport) -> list[_Band]:
+    """Those of the first claim, where it is what the reliability is of: several labels together have none."""
+    bands = report.calibration[0].bands if report.calibration else ()
+    if [band.rows for band in bands] != [one.rows for one in report.reliability]:
+        return []
+    return [_Band(band.predicted, band.observed.low, band.observed.high) for band in bands if band.observed is not None]
 
 
 def _range(report: EvaluationReport) -> tuple[float, float]:

@@ -25,6 +25,7 @@ from trainworthy.lifecycle.report import (
     outcome,
     scaling,
     sections,
+    told_of_candidate,
 )
 from trainworthy.lifecycle.report.outcome import Records
 
@@ -82,6 +83,7 @@ def render(
             scaling=scaling,
             alarm_rows=alarms.alarm_rows(outcome.stages_of(records)),
             sections=sections,
+            told_of_candidate=told_of_candidate,
             format=formatting,
             reading=outcome.reading,
             said=outcome.said(records),

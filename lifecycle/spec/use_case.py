@@ -179,6 +179,17 @@ def _slice_of(value: Any) -> Any:
 Slice = Annotated[SliceSpec, BeforeValidator(_slice_of, json_schema_input_type=str | SliceSpec)]
 
 
+class FairnessSpec(Frozen):
+    """Whose decisions are held against each other: docs/how-to/evaluation.md."""
+
+    columns: tuple[str, ...] = Field(
+        min_length=1, description="Protected columns, by whose values rates of decisions are told."
+    )
+    minimum_rows: int = Field(
+        default=100, ge=20, description="Fewest rows that a rate is told of; 20 at least. Smaller ones are listed."
+    )
+
+
 class OwnMetric(Frozen):
     """A metric of the use case's own: docs/how-to/tasks.md."""
 
@@ -239,6 +250,9 @@ class BenchmarkSpec(Frozen):
         description="Parts of the rows that are measured by themselves: columns by name, or mappings that say which "
         "rows, and what must hold there.",
     )
+    fairness: FairnessSpec | None = Field(
+        default=None, description="Protected columns: how decisions differ between their values. Told, decides nothing."
+    )
     weight: str | None = Field(
         default=None,
         description="A column of numbers from 0 on that weighs the benchmark's rows in all its figures, for example "
@@ -252,6 +266,12 @@ class BenchmarkSpec(Frozen):
     def slice_columns(self) -> tuple[str, ...]:
         """Columns whose values are slices."""
         return tuple(dict.fromkeys(one.column for one in self.slices if one.column is not None))
+
+    @property
+    def kept_columns(self) -> tuple[str, ...]:
+        """Columns that predictions keep beside answers: those of slices and protected ones."""
+        protected = () if self.fairness is None else self.fairness.columns
+        return tuple(dict.fromkeys((*self.slice_columns, *protected)))
 
     @model_validator(mode="after")
     def _slices(self) -> BenchmarkSpec:

@@ -7,7 +7,7 @@ from trainworthy.lifecycle.evaluation.evaluate import evaluate
 from trainworthy.lifecycle.identity import canonical_json
 from trainworthy.lifecycle.protocol.checks import CheckResult, stopping
 from trainworthy.lifecycle.spec.task import Target
-from trainworthy.lifecycle.spec.use_case import BenchmarkSpec, SliceSpec
+from trainworthy.lifecycle.spec.use_case import BenchmarkSpec, FairnessSpec, SliceSpec
 from trainworthy.lifecycle.tasks import kind_of
 from trainworthy.lifecycle.tasks.binary import BINARY
 from trainworthy.lifecycle.tasks.kind import as_columns
@@ -271,3 +271,36 @@ def test_weights_count_in_the_reliability_picture():
     assert all(
         heavy.observed > plain.observed for heavy, plain in zip(body.reliability, run(frame).reliability, strict=True)
     )
+
+
+def test_evaluate_tells_calibration_fairness_and_residuals_of_the_candidate():
+    frame = predictions()
+    features = pd.DataFrame({"wind": np.random.default_rng(1).normal(size=2000)})
+    spec = SPEC.model_copy(update={"fairness": FairnessSpec(columns=("carrier",))})
+    body = evaluate(frame, spec, BINARY, benchmark_rows=2000, window=WINDOW, features=features, ordered=True)
+    assert [one.claim for one in body.calibration] == ["label 1"]
+    assert {one.rate for one in body.fairness} == {
+        "selection_rate", "true_positive_rate", "false_positive_rate", "mean_loss",
+    }  # fmt: skip
+    assert {axis.by for axis in body.residuals.axes} == {"group", "answer", "wind"}
+    assert run(frame).fairness == ()
+
+
+def test_evaluate_leaves_rows_of_weight_zero_out_of_what_it_tells():
+    frame, random = predictions(), np.random.default_rng(1)
+    features = pd.DataFrame({"wind": random.normal(size=2000)})
+    weighed = frame.assign(weight=np.where(np.arange(2000) % 4 == 0, 0.0, 1.0))
+    spec = SPEC.model_copy(update={"weight": "weight"})
+    body = evaluate(weighed, spec, BINARY, benchmark_rows=2000, window=WINDOW, features=features)
+    assert body.calibration[0].rows == 1500
+    wind = next(axis for axis in body.residuals.axes if axis.by == "wind")
+    assert sum(part.rows for part in wind.parts) == 1500
+    kept = features["wind"][np.arange(2000) % 4 != 0]
+    assert wind.parts[0].name == f"wind <= {np.quantile(kept, 0.1, method='inverted_cdf'):.4g}"
+
+
+def test_evaluate_asks_for_protected_columns():
+    spec = SPEC.model_copy(update={"fairness": FairnessSpec(columns=("region",))})
+    body = evaluate(predictions(), spec, BINARY, benchmark_rows=2000, window=WINDOW)
+    assert status(body)["predictions"] == "fail"
+    assert body.fairness == ()

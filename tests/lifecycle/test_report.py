@@ -18,15 +18,23 @@ from trainworthy.lifecycle.protocol.checks import CheckResult
 from trainworthy.lifecycle.protocol.records import (
     STEPS,
     Attempt,
+    Autocorrelation,
+    Calibration,
     Cost,
+    Disparity,
     Estimate,
     EvaluationReport,
+    LossAxis,
+    LossPart,
     Metric,
+    RateOfValue,
     Record,
+    Residuals,
     SliceResult,
     Standing,
     Step,
     StoppedStep,
+    WorstRow,
 )
 from trainworthy.lifecycle.protocol.words import Words
 from trainworthy.lifecycle.report import (
@@ -38,6 +46,7 @@ from trainworthy.lifecycle.report import (
     pictures,
     render,
     sections,
+    told_of_candidate,
 )
 from trainworthy.lifecycle.spec.use_case import SliceSpec
 
@@ -724,3 +733,39 @@ def test_report_tells_how_each_slice_that_decides_stands() -> None:
     plain = tuple(result.model_copy(update={"bound": "not_asked"}) for result in results)
     waiting: dict[Step, Record] = {"evaluation": records["evaluation"].model_copy(update={"slices": plain})}
     assert {deciding_slices.standing(item) for item in deciding_slices.slices_of(waiting)} == {"not judged"}
+
+
+def test_report_tells_calibration_fairness_and_where_the_loss_lies() -> None:
+    records = example.judged()
+    report = records["evaluation"]
+    assert isinstance(report, EvaluationReport)
+    rate, far = example.estimate(0.3, 0.02), example.estimate(-0.02, 0.004)
+    value = RateOfValue(value="region=a", rows=900, groups=61, rate=rate)
+    small = RateOfValue(value="region=<b>", rows=40, groups=20, reason="40 rows, fewer than 100")
+    part = LossPart(name="wind > 20", rows=400, groups=60, loss=rate, gain=far)
+    told = report.model_copy(
+        update={
+            "calibration": (
+                Calibration(
+                    model="candidate", claim="label 1", rows=900, groups=61, slope=rate, reasons=("error: too few",)
+                ),
+            ),
+            "fairness": (
+                Disparity(
+                    model="candidate", column="region", claim="label 1", rate="selection_rate", values=(value, small),
+                    other_values=3, other_rows=12, highest="region=a", reason="1 values of region can be measured",
+                ),
+            ),
+            "residuals": Residuals(
+                loss="log_loss", baseline="linear", axes=(LossAxis(by="wind", parts=(part,)),),
+                autocorrelation=Autocorrelation(lag_one=0.5, factor=1.73, gain=rate, widened=rate),
+                worst=(WorstRow(row=1234, loss=9.0),), other_features=7,
+            ),
+        }
+    )  # fmt: skip
+    page = render.render({**records, "evaluation": told}, LINKS)
+    for name in ("wind &gt; 20", "error: too few", "3 more values of 12 rows", "1234", "region=&lt;b&gt; (40 rows"):
+        assert name in page
+    assert told_of_candidate.worst_parts(told.residuals)[0] == ("wind", part)
+    # Records of before these were measured tell none of them.
+    assert "Rates by protected column" not in render.render(records, LINKS)

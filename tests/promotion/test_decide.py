@@ -11,7 +11,7 @@ from trainworthy.lifecycle.errors import ChampionError
 from trainworthy.lifecycle.promotion.decide import check_first_model, decide
 from trainworthy.lifecycle.promotion.evidence import CONTROLS, PromotionEvidence, guardrail_results
 from trainworthy.lifecycle.promotion.history import RolledBack
-from trainworthy.lifecycle.protocol.records import Comparison, Control, Estimate, Metric, SliceResult
+from trainworthy.lifecycle.protocol.records import Calibration, Comparison, Control, Estimate, Metric, SliceResult
 from trainworthy.lifecycle.spec.use_case import Guardrail, SliceSpec
 from trainworthy.lifecycle.tasks.binary import BINARY
 from trainworthy.lifecycle.tasks.multiclass import Multiclass
@@ -508,3 +508,18 @@ def test_a_slice_lifts_no_other_rule():
 def test_a_guardrail_of_an_interval_without_width_is_not_judged():
     assert decide(evidence(rules=[("at_least", 0.6, 0.9, 0.9)])).decision == "shadow"
     assert decide(evidence(rules=[("at_least", 0.95, 0.9, 0.9)])).decision == "reject"
+
+
+def test_guardrail_on_the_calibration_error_is_judged_without_what_chance_adds():
+    bound = Guardrail(metric="calibration_error", at_most=0.02)
+    plain = Metric(model="candidate", metric="calibration_error", estimate=estimate(0.021, 0.05), rows=900)
+    near = Calibration(model="candidate", claim="label 1", rows=900, groups=30, error=estimate(0.0, 0.015))
+    far = near.model_copy(update={"claim": "label 2", "error": estimate(0.03, 0.06)})
+    unmeasured = near.model_copy(update={"error": None})
+
+    def judged(*calibrations: Calibration) -> str:
+        return decide(evidence(guardrails=guardrail_results([bound], [plain], "candidate", calibrations))).decision
+
+    assert judged(near) == "promote"
+    # Every claim has to keep it, and where none was measured the plain one stands.
+    assert judged(near, far) == judged(unmeasured) == judged() == "reject"

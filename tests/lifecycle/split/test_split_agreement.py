@@ -8,7 +8,7 @@ from toy_jobs import SPEC, TOY
 
 from trainworthy.lifecycle.contract.model import Contract
 from trainworthy.lifecycle.declarations import agreement_problems
-from trainworthy.lifecycle.spec.use_case import UseCaseSpec
+from trainworthy.lifecycle.spec.use_case import FairnessSpec, UseCaseSpec
 from trainworthy.lifecycle.use_case import UseCase
 
 
@@ -72,3 +72,15 @@ def test_two_weight_columns_are_told():
         "more than one column has the role weight"
         in told("time", other(x1={"role": "weight"}, x2={"role": "weight"}))[0]
     )
+
+
+def test_protected_columns_are_looked_for_and_are_no_times():
+    def found(*columns: str) -> list[str]:
+        benchmark = SPEC.benchmark.model_copy(update={"fairness": FairnessSpec(columns=columns)})
+        values = SPEC.model_copy(update={"split": spec("time"), "prediction_time": "when", "benchmark": benchmark})
+        return [str(problem) for problem in agreement_problems(UseCase(spec=values, folder=Path(TOY)), CONTRACT)]
+
+    assert found("shop") == []
+    assert [line.split(": ")[1] for line in found("shpo", "when")] == [
+        "benchmark.fairness.columns.0", "benchmark.fairness.columns.1",
+    ]  # fmt: skip

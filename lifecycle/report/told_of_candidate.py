@@ -1,0 +1,97 @@
+"""Tables of what is told of the candidate and decides nothing: calibration, fairness, and where its loss lies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from trainworthy.lifecycle.protocol.records import Disparity, Estimate, EvaluationReport, LossPart, Residuals
+from trainworthy.lifecycle.report.formatting import estimate, number
+from trainworthy.lifecycle.wording import count, metric_name, words
+
+# What a reader takes in at once; the record holds all.
+MOST_PARTS = 15
+MOST_WORST = 10
+
+
+def _told(value: Estimate | None, *, sign: bool = False) -> str:
+    return "not measured" if value is None else estimate(value, sign=sign)
+
+
+def calibration_rows(report: EvaluationReport) -> list[tuple[str, ...]]:
+    """Claim, rows, groups, debiased error, intercept, slope, and what could not be measured."""
+    return [
+        (
+            one.claim, count(one.rows), count(one.groups), _told(one.error), _told(one.intercept, sign=True),
+            _told(one.slope), "; ".join(one.reasons),
+        )
+        for one in report.calibration
+    ]  # fmt: skip
+
+
+def fairness_rows(report: EvaluationReport) -> list[tuple[str, ...]]:
+    """Column, claim, rate, lowest and highest value, difference, ratio, and what was left out."""
+    return [
+        (
+            one.column, one.claim or "all rows", metric_name(one.rate), _of_value(one, one.lowest),
+            _of_value(one, one.highest), _told(one.difference), _told(one.ratio) if one.ratio else "", _left_out(one),
+        )
+        for one in report.fairness
+    ]  # fmt: skip
+
+
+def _of_value(disparity: Disparity, name: str) -> str:
+    """A value with its rate, rows and groups."""
+    found = next((one for one in disparity.values if one.value == name and one.rate is not None), None)
+    if found is None or found.rate is None:
+        return ""
+    return f"{name}: {number(found.rate.value)} ({count(found.rows)} rows, {count(found.groups)} groups)"
+
+
+def _left_out(disparity: Disparity) -> str:
+    """Values without a rate, and why there is no difference."""
+    small = [f"{one.value} ({one.reason})" for one in disparity.values if one.rate is None]
+    others = disparity.other_values
+    more = f"{others} more values of {count(disparity.other_rows)} rows" if others else ""
+    return "; ".join(one for one in (disparity.reason, *small, more) if one)
+
+
+def worst_parts(residuals: Residuals) -> list[tuple[str, LossPart]]:
+    """Parts whose gain over the best baseline is least, by the upper end of its interval, with what they are by."""
+    parts = [(axis.by, part) for axis in residuals.axes for part in axis.parts if part.gain is not None]
+    return sorted(parts, key=lambda one: one[1].gain.high if one[1].gain else 0.0)[:MOST_PARTS]
+
+
+def part_rows(residuals: Residuals) -> list[tuple[str, ...]]:
+    """By what, part, rows, groups, mean loss, gain over the best baseline."""
+    return [
+        (words(by), part.name, count(part.rows), count(part.groups), _told(part.loss), _told(part.gain, sign=True))
+        for by, part in worst_parts(residuals)
+    ]
+
+
+def in_words(residuals: Residuals) -> tuple[str, ...]:
+    """What the losses say beside their table."""
+    told = [
+        f"The candidate's {metric_name(residuals.loss)} by parts of the rows, and its gain over {residuals.baseline}, "
+        "the best baseline. Of so many parts some lie apart by chance alone."
+    ]
+    alike = residuals.autocorrelation
+    if alike is not None:
+        told.append(
+            f"Gains of neighbouring groups correlate by {number(alike.lag_one, 2)}. "
+            + (
+                f"An interval that reckons with it is {number(alike.factor, 2)} times as wide: "
+                f"{estimate(alike.widened, sign=True)} in the place of {estimate(alike.gain, sign=True)}."
+                if alike.factor > 1
+                else "That makes no interval too narrow."
+            )
+        )
+    if residuals.worst:
+        told.append(f"Rows of the greatest loss: {_rows([one.row for one in residuals.worst[:MOST_WORST]])}.")
+    if residuals.other_features:
+        told.append(f"{residuals.other_features} more features, by which the loss differs less, are not kept.")
+    return (*told, *residuals.reasons)
+
+
+def _rows(places: Sequence[int]) -> str:
+    return ", ".join(map(str, places))
