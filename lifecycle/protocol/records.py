@@ -746,6 +746,29 @@ class Residuals(Frozen):
     reasons: tuple[str, ...] = ()
 
 
+class BlindSpot(Frozen):
+    """Rows of which a model's loss is higher than simple models' losses on them let expect, by more than elsewhere.
+
+    `rule` is a predicate (lifecycle/evaluation/predicate.py) that selects them. It was found in some of the groups; all
+    differences are those of the others: mean inside less mean outside, of rows that no spot before it has.
+    `excess` is that of the loss above the expected one, `expected` that of the expected loss, which is high where rows
+    are hard for simple models, too; both together are that of the loss. `champion` is the champion's excess.
+    `p` is that of an excess no larger than what matters; `confirmed` counts how many spots were tried.
+    `examples` are the numbers of the rows with the highest excess in the benchmark.
+    """
+
+    rule: str
+    rows: int
+    groups: int
+    share: float
+    excess: Estimate
+    expected: float
+    champion: Estimate | None = None
+    p: float
+    confirmed: bool
+    examples: tuple[int, ...]
+
+
 class BenchmarkFigures(Frozen):
     """What the answers of the candidate and its baselines measure on the benchmark.
 

@@ -21,8 +21,8 @@ ROWS = pd.DataFrame(
         "busy": [True, False, None, True],
         "rain": [True, False, False, True],
         "day": [date(2013, 1, 31), date(2013, 2, 1), None, date(2013, 3, 1)],
-        "at": pd.DatetimeIndex(["2013-01-01 23:30", "2013-01-02 00:00", pd.NaT, "2014-01-01 00:00"]).tz_localize(
-            "America/New_York"
+        "at": pd.DatetimeIndex(
+            ["2013-01-01 23:30", "2013-01-02 00:00", pd.NaT, "2014-01-01 00:00"], tz="America/New_York"
         ),
         "left": [clock(6, 30), clock(23), None, clock(0)],
         "code": pd.Categorical(["a", None, "b", "a"]),
