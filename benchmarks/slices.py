@@ -45,6 +45,8 @@ COLUMNS = [
     "plane_year", "seats", "temp", "humid", "wind_speed", "precip", "visib", "pressure",
 ]  # fmt: skip
 PARTS, SMALLEST, LARGEST = 10, 0.006, 0.03
+# The baselines are fitted to every eighth row, 20 thousand: minutes less, and linear's loss is no other.
+EVERY = 8
 # A tree takes 255 categories; more are of no use to a boosting of 100 rounds.
 MOST_CATEGORIES = 254
 PREDICATE = 'origin == "EWR" and wind_speed > 10 and 360 < sched_dep_minute_of_day and carrier in ["UA", "EV", "B6"]'
@@ -85,11 +87,15 @@ def main() -> None:
     short = arguments(__doc__).parse_args().short
     begin(short)
     size, table = (SHORT if short else WHOLE), of_flights(short)
-    print({name: round(float(values.mean()), 4) for name, values in table.losses.items()}, len(table.days), "rows")
-    rows = {name: _row(find, table, size.seeds) for name, find in WAYS.items()}
-    rows |= {name: _row(find, table, size.compared) for name, find in _others().items()}
+    means = ", ".join(f"{name} {values.mean():.4f}" for name, values in table.losses.items())
+    print(f"{len(table.days):,} rows, mean losses: {means}", flush=True)
+    rows = {}
+    for ways, seeds in ((WAYS, size.seeds), (_others(), size.compared)):
+        for name, find in ways.items():
+            rows[name] = _row(find, table, seeds)
+            print(name, {key: round(value, 3) for key, value in rows[name].items()}, flush=True)
     told = pd.DataFrame(rows).T
-    print(told.round(3).to_string())
+    print(told.round(3).to_string(), flush=True)
     nothing = {
         name: np.mean([_any_confirmed(draw(table, seed)) for seed in range(size.draws)])
         for name, draw in NOTHING.items()
@@ -131,7 +137,7 @@ def of_flights(short: bool) -> Table:
             "candidate": _boosting(before[features], before[label], held[features], 0),
             "champion": _boosting(before[features], before[label], held[features], 1),
         }
-        fitted = fit_baselines(before, features, label, ("linear", "prior"), 0, BINARY)
+        fitted = fit_baselines(before.iloc[::EVERY], features, label, ("linear", "prior"), 0, BINARY)
         answers |= {name: predictor(held) for name, predictor in fitted.items()}
         for name, answer in answers.items():
             losses[name][~seen] = log_loss(held[label].to_numpy(), np.asarray(answer, dtype=np.float64).reshape(-1))
