@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # twentieths, since models fail at the ends of what they have seen; what is found is then fitted to the finer cuts.
 CUTS_AT = (0.025, *(step / 20 for step in range(1, 20)), 0.975)
 _COARSE = (1 / 20, *(step / 20 for step in range(2, 20, 2)), 19 / 20)
-# A cut is written to a thousandth of the spread of the cuts: nobody reads more of it.
+# A cut is written to a thousandth of the cuts' spread: nobody reads more of it.
 _DIGITS_OF_SPREAD = 3
 
 
@@ -115,7 +115,9 @@ def _cuts(held: ColumnValues) -> tuple[float, ...]:
     cuts = cuts[cuts < values.max()]
     if values.dtype.kind == "f" and len(cuts) > 1:
         decimals = _DIGITS_OF_SPREAD - math.floor(math.log10(float(cuts[-1]) - float(cuts[0])))
-        cuts = np.unique(np.round(cuts.astype(np.float64), decimals))
+        # Upwards, so that rows of the value that is cut at stay below.
+        rounded = np.ceil(cuts * 10.0**decimals) / 10.0**decimals
+        cuts = np.unique(np.maximum(rounded, cuts))
     return tuple(cut.item() for cut in cuts)
 
 
