@@ -1,30 +1,202 @@
-"""Which checks, monitors and causes keep their place: each left out, each mechanism without the rules that know it."""
+"""Which checks, monitors and causes keep their place: each left out, each mechanism without the rules that know it.
+
+Every planted fault and every healthy training that this repository has goes through what there is for it
+(general_runs.py): preflight's battery, a training with its monitors, smoke and pilot. What each rule says of each is
+kept in a file, a line a case, so that a run that was interrupted goes on, and all tables are made without a run:
+
+- for each mechanism (general.toml) its faults without the rules that were written for it;
+- for each rule what it finds that no other does, or none as early, what it says of healthy runs, and its CPU seconds;
+- for each threshold the extremes of healthy runs and faults, and what is found with the extreme of other hosts.
+
+Not run: faults of time, memory and several processes, the exchange of parts, and what needs a GPU.
+
+    make bench NAME=general                                an hour of one core, or a minute from a whole file
+    python -m benchmarks.general --out /tmp/runs.jsonl     where the file is; default below the state folder
+"""
 
 from __future__ import annotations
 
 import json
+import tempfile
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import torch
 
-from benchmarks.general_runs import cases, ran
-from benchmarks.result import arguments, begin
+from benchmarks.general_runs import UNCLAIMED, cases, ran
+from benchmarks.general_tables import (
+    Mechanism,
+    Rule,
+    Run,
+    Threshold,
+    Without,
+    anew,
+    false_words,
+    is_sum,
+    loud,
+    lower_bound,
+    matches,
+    not_needed,
+    rules,
+    sides,
+    threshold,
+    without,
+)
+from benchmarks.result import arguments, begin, finish
+from trainworthy.resources.settings import read_settings
+
+TABLE = Path(__file__).with_suffix(".toml")
+TARGETS = {"missed_without_own_rules": 0.15, "cause_wrong_without_own_rules": 0.25, "healthy_alarmed": 0.01}
 
 
 def main() -> None:
+    """Run the cases that the file lacks, then print the tables."""
     parser = arguments(__doc__)
-    parser.add_argument("--out", type=Path, default=Path("general.jsonl"))
+    parser.add_argument("--out", type=Path, help="the file of runs; what it holds is not run again")
+    parser.add_argument("--tables", action="store_true", help="of the runs that the file holds, without running more")
     asked = parser.parse_args()
     begin(asked.short)
+    # The networks are so small that a second thread costs more than it gives.
     torch.set_num_threads(1)
-    done = set()
-    if asked.out.is_file():
-        done = {json.loads(line)["name"] for line in asked.out.read_text().splitlines()}
-    for case in cases(asked.short):
-        if case.name not in done:
-            found = ran(case)
-            with asked.out.open("a") as lines:
-                lines.write(json.dumps(found) + "\n")
+    with tempfile.TemporaryDirectory() as folder:
+        out = asked.out or (Path(folder) if asked.short else read_settings().var) / "general.jsonl"
+        runs = _runs(out, asked.short, asked.tables)
+    figures = _tables(runs)
+    finish("general", figures, TARGETS, short=asked.short, zero_allowed=tuple(figures))
+
+
+def mechanisms() -> tuple[list[Mechanism], tuple[str, ...]]:
+    """Those of general.toml, and the rules that say what a sound training does."""
+    table = tomllib.loads(TABLE.read_text())
+    made = [Mechanism(one["id"], tuple(one["faults"]), tuple(one["rules"])) for one in table["mechanism"]]
+    return made, tuple(table["principles"])
+
+
+def _runs(out: Path, short: bool, stored: bool) -> list[Run]:
+    """What the file holds of today's cases, after what it lacks was run; `stored`: nothing is."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    done = {} if not out.is_file() else {run["name"]: run for run in map(json.loads, out.read_text().splitlines())}
+    wanted = cases(short)
+    for case in wanted:
+        if case.name not in done and not stored:
+            done[case.name] = ran(case)
+            with out.open("a", encoding="utf-8") as lines:
+                lines.write(json.dumps(done[case.name]) + "\n")
+    lacking = [case.name for case in wanted if case.name not in done]
+    print(f"{len(wanted) - len(lacking)} of {len(wanted)} cases; not run: {', '.join(lacking) or 'none'}", flush=True)
+    return [done[case.name] for case in wanted if case.name in done]
+
+
+def _tables(runs: Sequence[Run]) -> dict[str, float]:
+    """Print all tables; the figures."""
+    made, principles = mechanisms()
+    unclaimed = [run for run in runs if run["name"].startswith(UNCLAIMED)]
+    runs = [run for run in runs if not run["name"].startswith(UNCLAIMED)]
+    healthy, faulty = ([run for run in runs if bool(run["fault"]) == planted] for planted in (False, True))
+    quiet, known = loud(healthy), sides(runs)
+    print(f"warnings that count for nothing, as more than 5 % of healthy runs have them: {_or_none(sorted(quiet))}")
+    left = [without(mechanism, faulty, quiet, principles) for mechanism in made]
+    again = [without(mechanism, [anew(run, known) for run in faulty], quiet, principles) for mechanism in made]
+    _print_without([(one, other) for one, other in zip(left, again, strict=True) if one.faults])
+    _print_rules(rules(runs, quiet))
+    needless = not_needed(runs, quiet, lambda rule: matches(rule, principles) or is_sum(rule))
+    print(f"\ntogether without a loss on these faults: {_or_none(needless)}")
+    _print_thresholds([threshold(side) for side in known.values()])
+    broke = [f"{run['name']} ({run['broke']})" for run in runs if run["broke"]]
+    print(f"\nended by an error: {_or_none(broke)}")
+    alarmed, alarmed_anew = (_alarmed(some) for some in (healthy, [anew(run, known) for run in healthy]))
+    warned = {run["name"]: ", ".join({one["rule"] for one in false_words(run)}) for run in healthy if false_words(run)}
+    print(f"healthy, alarmed: {_named(alarmed)}\nwith thresholds anew: {_named(alarmed_anew)}")
+    print(f"healthy, alarmed or warned: {'; '.join(f'{name}: {rule}' for name, rule in warned.items()) or 'none'}")
+    print(f"no claims made, alarmed: {_named(_alarmed(unclaimed))}")
+    faults, known_causes = sum(len(one.faults) for one in left), sum(len(one.known) for one in left)
+    found, right = sum(len(one.found) for one in left), sum(len(one.right) for one in left)
+    return {
+        "faults": faults, "healthy": len(healthy),
+        "missed": 1 - sum(len(one.found_with_all) for one in left) / max(1, faults),
+        "missed_without_own_rules": 1 - found / max(1, faults),
+        "found_without_own_rules_lower": lower_bound(found, faults),
+        "missed_without_own_rules_anew": 1 - sum(len(one.found) for one in again) / max(1, faults),
+        "found_by_principles": sum(len(one.found_by_principles) for one in left) / max(1, faults),
+        "cause_wrong": 1 - sum(len(one.right_with_all) for one in left) / max(1, known_causes),
+        "cause_wrong_without_own_rules": 1 - right / max(1, known_causes),
+        "cause_right_without_own_rules_lower": lower_bound(right, known_causes),
+        "healthy_alarmed": len(alarmed) / max(1, len(healthy)),
+        "healthy_alarmed_anew": len(alarmed_anew) / max(1, len(healthy)),
+        "healthy_warned": len(warned.keys() - alarmed.keys()) / max(1, len(healthy)),
+    }  # fmt: skip
+
+
+def _alarmed(runs: Sequence[Run]) -> dict[str, list[str]]:
+    """The rules that alarmed, by the run's name, of those where any did."""
+    told = {run["name"]: sorted({one["rule"] for one in false_words(run) if one["says"] == "alarm"}) for run in runs}
+    return {name: found for name, found in told.items() if found}
+
+
+def _named(alarmed: Mapping[str, Sequence[str]]) -> str:
+    return "; ".join(f"{name}: {', '.join(found)}" for name, found in alarmed.items()) or "none"
+
+
+def _or_none(names: Iterable[str]) -> str:
+    return ", ".join(names) or "none"
+
+
+def _print_without(left: Sequence[tuple[Without, Without]]) -> None:
+    """Each mechanism with its rules, without them, and without them with all thresholds set anew."""
+    _head(
+        "mechanism", "faults", "found with all", "without its own", "lower bound", "thresholds anew", "by principles",
+        "right first, of known: with all, without", "missed without its own",
+    )  # fmt: skip
+    for one, again in left:
+        _row(
+            one.mechanism, len(one.faults), len(one.found_with_all), len(one.found),
+            f"{lower_bound(len(one.found), len(one.faults)):.2f}", len(again.found), len(one.found_by_principles),
+            f"{len(one.right_with_all)}, {len(one.right)} of {len(one.known)}", ", ".join(one.missed) or "–",
+        )  # fmt: skip
+
+
+def _print_rules(every: Sequence[Rule]) -> None:
+    _head(
+        "rule", "found", "only by it", "earlier only by it", "named first only by it", "CPU s of trainings saved",
+        "healthy alarmed, warned", "CPU s a run", "only by it, by name",
+    )  # fmt: skip
+
+    def order(one: Rule) -> tuple[int, ...]:
+        return -len(one.alone), -len(one.earlier), -len(one.names), -len(one.found)
+
+    for one in sorted(every, key=order):
+        _row(
+            f"`{one.id}`", len(one.found), len(one.alone), len(one.earlier), len(one.names), f"{one.saved_cpu:.0f}",
+            f"{len(one.false_alarms)}, {len(one.false_warnings)}", f"{one.cpu:.3f}", ", ".join(one.alone) or "–",
+        )  # fmt: skip
+
+
+def _print_thresholds(found: Sequence[Threshold]) -> None:
+    """Figures as ratios to the threshold of their own run, which may follow from the network or its rows."""
+    _head(
+        "rule, side", "thresholds", "healthy figures", "healthy extreme", "faults told", "nearest of them",
+        "still told anew", "lost", "newly told", "healthy hosts beyond the others",
+    )  # fmt: skip
+    for one in sorted(found, key=lambda one: (one.rule, one.above)):
+        nearest = (min if one.above else max)(one.faulty)
+        _row(
+            f"`{one.rule}`, {'above' if one.above else 'below'}", _listed(one.thresholds), one.healthy,
+            f"{one.extreme:.3g}", len(one.faulty), f"{nearest:.3g}", len(one.still), ", ".join(one.lost) or "–",
+            len(one.newly), ", ".join(one.hosts) or "–",
+        )  # fmt: skip
+
+
+def _head(*columns: str) -> None:
+    print(f"\n| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
+
+
+def _row(*values: object) -> None:
+    print(f"| {' | '.join(str(value) for value in values)} |")
+
+
+def _listed(values: Sequence[float]) -> str:
+    return ", ".join(f"{value:g}" for value in values) if len(values) <= 4 else f"{values[0]:g} to {values[-1]:g}"
 
 
 if __name__ == "__main__":
