@@ -91,6 +91,7 @@ def _runs(out: Path, short: bool, stored: bool) -> list[Run]:
 def _tables(runs: Sequence[Run]) -> dict[str, float]:
     """Print all tables; the figures."""
     made, principles = mechanisms()
+    runs = [_with_own_rules(run, made) for run in runs]
     unclaimed = [run for run in runs if run["name"].startswith(UNCLAIMED)]
     runs = [run for run in runs if not run["name"].startswith(UNCLAIMED)]
     healthy, faulty = ([run for run in runs if bool(run["fault"]) == planted] for planted in (False, True))
@@ -99,7 +100,7 @@ def _tables(runs: Sequence[Run]) -> dict[str, float]:
     left = [without(mechanism, faulty, quiet, principles) for mechanism in made]
     again = [without(mechanism, [anew(run, known) for run in faulty], quiet, principles) for mechanism in made]
     _print_without([(one, other) for one, other in zip(left, again, strict=True) if one.faults])
-    _print_rules(rules(runs, quiet))
+    _print_rules(rules(runs, quiet, principles))
     needless = not_needed(runs, quiet, lambda rule: matches(rule, principles) or is_sum(rule))
     print(f"\ntogether without a loss on these faults: {_or_none(needless)}")
     _print_thresholds([threshold(side) for side in known.values()])
@@ -126,6 +127,12 @@ def _tables(runs: Sequence[Run]) -> dict[str, float]:
         "healthy_alarmed_anew": len(alarmed_anew) / max(1, len(healthy)),
         "healthy_warned": len(warned.keys() - alarmed.keys()) / max(1, len(healthy)),
     }  # fmt: skip
+
+
+def _with_own_rules(run: Run, made: Sequence[Mechanism]) -> Run:
+    """The run with the rules of its mechanism among those that name the fault, where the bench knows such."""
+    own = [rule for mechanism in made if run["named"] and mechanism.has(run) for rule in mechanism.rules]
+    return {**run, "named": [*run["named"], *own]}
 
 
 def _alarmed(runs: Sequence[Run]) -> dict[str, list[str]]:
@@ -158,16 +165,18 @@ def _print_without(left: Sequence[tuple[Without, Without]]) -> None:
 
 def _print_rules(every: Sequence[Rule]) -> None:
     _head(
-        "rule", "found", "only by it", "earlier only by it", "named first only by it", "CPU s of trainings saved",
-        "healthy alarmed, warned", "CPU s a run", "only by it, by name",
+        "rule", "found", "only by it", "earlier only by it", "named first only by it", "that no principle finds",
+        "earlier than principles", "CPU s of trainings saved", "healthy alarmed, warned", "CPU s a run",
+        "only by it, by name",
     )  # fmt: skip
 
     def order(one: Rule) -> tuple[int, ...]:
-        return -len(one.alone), -len(one.earlier), -len(one.names), -len(one.found)
+        return -len(one.alone), -len(one.earlier), -len(one.names), -len(one.beyond), -len(one.found)
 
     for one in sorted(every, key=order):
+        counts = (one.found, one.alone, one.earlier, one.names, one.beyond, one.before)
         _row(
-            f"`{one.id}`", len(one.found), len(one.alone), len(one.earlier), len(one.names), f"{one.saved_cpu:.0f}",
+            f"`{one.id}`", *map(len, counts), f"{one.saved_cpu:.0f}",
             f"{len(one.false_alarms)}, {len(one.false_warnings)}", f"{one.cpu:.3f}", ", ".join(one.alone) or "–",
         )  # fmt: skip
 

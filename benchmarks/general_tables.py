@@ -116,7 +116,8 @@ def is_right(one: Mapping[str, Any], run: Run) -> bool:
 class Rule:
     """What a rule adds over all others: faults that it alone finds, or finds in an earlier stage.
 
-    `names` are those of which the right thing is told first with it, and another thing without it.
+    `names` are those of which the right thing is told first with it, and another thing without it. `beyond` are those
+    that no principle finds, `before` those that principles find in a later stage alone.
     """
 
     id: str
@@ -124,6 +125,8 @@ class Rule:
     alone: tuple[str, ...]
     earlier: tuple[str, ...]
     names: tuple[str, ...]
+    beyond: tuple[str, ...]
+    before: tuple[str, ...]
     saved_cpu: float
     false_alarms: tuple[str, ...]
     false_warnings: tuple[str, ...]
@@ -134,38 +137,54 @@ class Rule:
         return bool(self.alone or self.earlier or self.names)
 
 
-def rules(runs: Sequence[Run], loud: Collection[str], left_out: Collection[str] = ()) -> list[Rule]:
+def rules(
+    runs: Sequence[Run], loud: Collection[str], principles: Sequence[str] = (), left_out: Collection[str] = ()
+) -> list[Rule]:
     """Each rule beside all others that are not left out."""
     names = dict.fromkeys(one["rule"] for run in runs for one in run["told"] if not one["rule"].startswith("("))
-    return [rule(name, runs, loud, left_out) for name in names if name not in left_out]
+    return [rule(name, runs, loud, principles, left_out) for name in names if name not in left_out]
 
 
-def rule(name: str, runs: Sequence[Run], loud: Collection[str], left_out: Collection[str] = ()) -> Rule:
-    found, alone, earlier, names, saved = [], [], [], [], 0.0
+def rule(
+    name: str, runs: Sequence[Run], loud: Collection[str], principles: Sequence[str] = (),
+    left_out: Collection[str] = (),
+) -> Rule:  # fmt: skip
+    by: dict[str, list[str]] = {word: [] for word in ("found", "alone", "earlier", "names", "beyond", "before")}
+    saved = 0.0
     for run in (run for run in runs if run["fault"]):
         words = [one for one in told(run, loud) if one["rule"] not in left_out]
-        mine = [STAGES.index(one["stage"]) for one in words if one["rule"] == name]
-        others = [STAGES.index(one["stage"]) for one in words if one["rule"] != name and not is_sum(one["rule"])]
-        if not mine:
-            continue
-        found.append(run["fault"])
         rest = [one for one in words if one["rule"] != name]
-        if is_right(words[0], run) and rest and not is_right(rest[0], run):
-            names.append(run["fault"])
-        if not others:
-            alone.append(run["fault"])
-        elif min(mine) < min(others):
-            earlier.append(run["fault"])
-            saved += _cpu_of_training(run)
-    healthy = [(run["name"], one["says"]) for run in runs if not run["fault"] for one in false_words(run)
-               if one["rule"] == name]  # fmt: skip
+        stage = _first_stage([one for one in words if one["rule"] == name])
+        others = _first_stage([one for one in rest if not is_sum(one["rule"])])
+        general = _first_stage([one for one in rest if matches(one["rule"], principles)])
+        if stage == NEVER:
+            continue
+        held = {
+            "found": True, "alone": others == NEVER, "earlier": stage < others < NEVER,
+            "names": is_right(words[0], run) and bool(rest) and not is_right(rest[0], run),
+            "beyond": general == NEVER, "before": stage < general < NEVER,
+        }  # fmt: skip
+        for word in (word for word, holds in held.items() if holds):
+            by[word].append(run["fault"])
+        saved += _cpu_of_training(run) if held["earlier"] else 0.0
+    healthy = [
+        (run["name"], one["says"]) for run in runs if not run["fault"] for one in false_words(run)
+        if one["rule"] == name
+    ]  # fmt: skip
     cpu = [one["cpu"] for run in runs for one in run["told"] if one["rule"] == name]
     return Rule(
-        name, tuple(found), tuple(alone), tuple(earlier), tuple(names), saved,
-        tuple(run for run, says in healthy if says == "alarm"),
-        tuple(run for run, says in healthy if says == "warning"),
-        statistics.mean(cpu) if cpu else 0.0,
+        id=name, saved_cpu=saved, cpu=statistics.mean(cpu) if cpu else 0.0,
+        false_alarms=tuple(run for run, says in healthy if says == "alarm"),
+        false_warnings=tuple(run for run, says in healthy if says == "warning"),
+        **{word: tuple(faults) for word, faults in by.items()},
     )  # fmt: skip
+
+
+NEVER = len(STAGES)
+
+
+def _first_stage(words: Sequence[Mapping[str, Any]]) -> int:
+    return min((STAGES.index(one["stage"]) for one in words), default=NEVER)
 
 
 def is_sum(rule: str) -> bool:
@@ -185,7 +204,7 @@ def not_needed(runs: Sequence[Run], loud: Collection[str], kept: Callable[[str],
     """
     left_out: list[str] = []
     for one in sorted(rules(runs, loud), key=lambda one: (-len(one.false_alarms), -len(one.false_warnings), -one.cpu)):
-        if one.found and not kept(one.id) and not rule(one.id, runs, loud, left_out).adds:
+        if one.found and not kept(one.id) and not rule(one.id, runs, loud, left_out=left_out).adds:
             left_out.append(one.id)
     return left_out
 

@@ -65,7 +65,10 @@ def test_rule_adds_what_it_alone_finds_and_what_it_finds_in_an_earlier_stage():
     assert rule("plateau", [CUT, SLOW, healthy], ()).alone == ("slow",)
     assert rule("plateau", [healthy], ()).false_warnings == ("healthy",)
     assert not rule("no_gradient", [CUT], ()).adds
-    assert rule("no_gradient", [CUT], (), ("wiring.gradients",)).alone == ("cut",)
+    beside = rule("wiring.gradients", [CUT], (), ("no_*",))
+    assert (beside.beyond, beside.before) == ((), ("cut",))
+    assert rule("wiring.gradients", [CUT], (), ("plateau",)).beyond == ("cut",)
+    assert rule("no_gradient", [CUT], (), left_out=("wiring.gradients",)).alone == ("cut",)
 
 
 def test_of_two_rules_that_find_the_same_one_is_not_needed():
