@@ -60,7 +60,7 @@ QUESTIONS: dict[str, str] = {
     "start": "Is the untrained network's first loss what the labels' shares say, and is every layer alive?",
     "determinism": "Does the same seed give the same weights, and a resumed run those of an uninterrupted one?",
     "learning_rate": "Does the learning rate make progress without diverging?",
-    "overfit": "Can the network learn ten batches by heart, not without its inputs, and more than by heart?",
+    "overfit": "Can the network learn ten batches by heart, and more than by heart?",
     "throughput": "Does the network compute most of the time, or does it wait for its rows?",
     "own": "Do the use case's own checks pass?",
     "trainer": "Does the use case's own script train, end and resume as it has to, and what of it could not be seen?",

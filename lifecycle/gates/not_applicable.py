@@ -10,6 +10,8 @@ from trainworthy.lifecycle.errors import Problem, did_you_mean, nearest
 from trainworthy.lifecycle.gates.catalogue import CATALOGUE
 
 PREFIX = "check_"
+# Checks that there were: a use case may still declare that they do not apply.
+RETIRED = ("overfit.zeroed_inputs",)
 
 
 def own_id(name: str) -> str:
@@ -33,7 +35,7 @@ def not_applicable_problems(declared: Iterable[str], model: Path) -> list[Proble
     source = model.read_text(encoding="utf-8", errors="replace") if model.is_file() else ""
     own = [own_id(name) for name in own_names(source)]
     known = [*(check.id for check in CATALOGUE), *own]
-    return [_unknown(name, known, own) for name in declared if name not in known]
+    return [_unknown(name, known, own) for name in declared if name not in (*known, *RETIRED)]
 
 
 def _unknown(name: str, known: list[str], own: list[str]) -> Problem:

@@ -10,6 +10,8 @@ from benchmarks.planted import PLANTED
 from benchmarks.setup import ForwardOf
 from trainworthy.lifecycle.engine.preflight.battery import run_checks
 from trainworthy.lifecycle.engine.preflight.overfit.checks import CHECKS
+from trainworthy.lifecycle.engine.preflight.wiring.modes import evaluation_repeats
+from trainworthy.lifecycle.engine.preflight.wiring.reach import uses_inputs
 from trainworthy.lifecycle.engine.training.state import TrainData
 from trainworthy.lifecycle.protocol.trial import Trial
 
@@ -36,7 +38,7 @@ def test_batch_norm_with_many_accumulated_parts_passes():
 
 
 class Rebuilding(nn.Module):
-    """Logits, and the inputs rebuilt beside them; zeros are rebuilt at once."""
+    """Logits, and the inputs rebuilt beside them."""
 
     def __init__(self):
         super().__init__()
@@ -53,6 +55,11 @@ def rebuilding_loss(outputs, targets):
     return label + (rebuilt - inputs).square().mean(1)
 
 
+def test_loss_that_rebuilds_the_inputs_beside_the_labels_is_overfitted():
+    setup = replace(mlp(0), network=Rebuilding, loss_fn=rebuilding_loss, predict=None)
+    assert tried(setup.subject())["overfit.ten_batches"].status == "pass"
+
+
 class Flat(nn.Module):
     """Logits of all positions in one dimension, (N · T, V)."""
 
@@ -67,11 +74,6 @@ class Flat(nn.Module):
 def flat_loss(outputs, targets):
     losses = nn.functional.cross_entropy(outputs, targets.flatten(), reduction="none")
     return losses.unflatten(0, targets.shape).mean(1)
-
-
-def test_loss_that_rebuilds_the_inputs_passes_on_zeroed_ones():
-    setup = replace(mlp(0), network=Rebuilding, loss_fn=rebuilding_loss, predict=None)
-    assert tried(setup.subject())["overfit.zeroed_inputs"].status == "pass"
 
 
 def test_flat_sequences_are_learned():
@@ -92,7 +94,7 @@ def test_outputs_without_rows_have_no_yardstick():
     loss = lambda outputs, targets: flat_loss(outputs.movedim(0, 1).flatten(0, 1), targets)
     setup = replace(mlp(0), network=TimeFirst, loss_fn=loss, predict=None, training=rows, held_out=rows, groups=None)
     found = tried(replace(setup, learning_rate=1e-2).subject())
-    assert [found[f"overfit.{name}"].status for name in ("ten_batches", "zeroed_inputs")] == ["not_applicable"] * 2
+    assert found["overfit.ten_batches"].status == "not_applicable"
     assert found["overfit.held_out"].status == "pass"
 
 
@@ -115,8 +117,7 @@ class ByPlace(nn.Module):
         self.body, self.memory, self.calls = nn.Linear(12, 1), nn.Parameter(torch.zeros(10, 32)), 0
 
     def forward(self, inputs):
-        rows = len(inputs["numbers"])
-        known = self.memory[self.calls % 10, :rows]
+        known = self.memory[self.calls % 10, torch.arange(len(inputs["numbers"])) % 32]
         self.calls += 1
         return self.body(inputs["numbers"]).squeeze(-1) * 0 + 10 * known
 
@@ -124,12 +125,12 @@ class ByPlace(nn.Module):
 def test_network_without_inputs_fails():
     found = tried(replace(mlp(0), network=Blind).subject())
     assert found["overfit.ten_batches"].status == "fail"
-    assert found["overfit.zeroed_inputs"].status == "pass"
     assert found["overfit.held_out"].status == "insufficient"
 
 
-def test_network_that_knows_rows_by_their_place_fails_on_zeroed_inputs():
-    assert tried(replace(mlp(0), network=ByPlace).subject())["overfit.zeroed_inputs"].status == "fail"
+def test_network_that_knows_rows_by_their_place_uses_no_input_and_answers_otherwise_each_time():
+    subject = replace(mlp(0), network=ByPlace).subject()
+    assert {uses_inputs(subject).status, evaluation_repeats(subject).status} == {"fail"}
 
 
 @pytest.mark.parametrize("name", ["thousandfold_rate", "wrong_sign"])

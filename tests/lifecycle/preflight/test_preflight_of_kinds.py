@@ -231,15 +231,14 @@ def test_best_constant_is_found_in_any_unit(unit):
     assert found.best == pytest.approx(float(targets.var(correction=0)), rel=0.01)
 
 
-@pytest.mark.parametrize("name", ["overfit.ten_batches", "overfit.zeroed_inputs"])
-def test_amounts_around_a_hundred_million_are_overfitted_as_small_ones(cases, tmp_path, name):
+def test_amounts_around_a_hundred_million_are_overfitted_as_small_ones(cases, tmp_path):
     subject = subject_of(cases["regression"], tmp_path)
     data = replace(subject.training, targets=1e7 * subject.training.targets)
     large = replace(
         subject, training=data, recipe=replace(subject.recipe, clip_norm=1e30),
         build=lambda: Larger(subject.build()),
     )  # fmt: skip
-    (check,) = [check for check in overfit.CHECKS if check.id == name]
+    (check,) = [check for check in overfit.CHECKS if check.id == "overfit.ten_batches"]
     assert check.look(large).status == "pass"
 
 

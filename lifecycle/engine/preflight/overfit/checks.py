@@ -48,11 +48,8 @@ SHARE, OF_LINE, LEAST = 0.5, 0.9, 0.005
 FEWEST_UPDATES = 100
 # What gets this share of the way to the target learns, but slowly: neither a pass nor a fault that is shown.
 BETWEEN = 0.5
-# Of what is at stake, on inputs that tell the rows apart no more; the best constant output is exact.
-MARGIN = 0.02
 # Of the first loss: free outputs below it fall without end.
 ENDLESS = -100.0
-ZEROED_STEPS = 100
 # Share of right pairs below which predictions go the wrong way round; by chance it is a half.
 WRONG_WAY = 0.35
 # Pairs of so many pixels are compared, a few million.
@@ -163,50 +160,6 @@ def _falls(subject: Subject, data: TrainData, batches: list[Tensor], before: flo
     return game or Found("fail", evidence, found.loss, target)
 
 
-def learns_without_inputs(subject: Subject) -> Found:
-    """The same network on inputs that are all alike must not get below the best output that is the same for all."""
-    data, batches = _ten_batches(subject)
-    if not _start(subject, data, batches).free:
-        return NO_ROWS
-    if not loss_uses_labels(subject, data, batches):
-        return Found("not_applicable", "the loss uses no labels, so there is nothing that inputs would have to tell")
-    alike, how = _alike(subject, data, batches)
-    measured = measuring(subject, _start(subject, alike, batches))
-    # On the inputs that it trains on: a loss that holds a reconstruction is lower where there is nothing to rebuild.
-    real, marks = measure_yardsticks(measured, data, batches), measure_yardsticks(measured, alike, batches, linked=data)
-    if not (real.bounded and marks.bounded):
-        return Found("insufficient", "the loss has no lowest value, so that nothing can be held against it")
-    limit = marks.constant - _margin(real, marks)
-    enough: Callable[[float, int], bool] = lambda loss, done: loss < limit or done >= ZEROED_STEPS
-    found = fit(subject, alike, batches, enough, every=50, measured=measured)
-    evidence = (
-        f"{how}: loss {found.loss:.4f} after {found.updates} updates; the best output that is the same "
-        f"for all rows has {marks.constant:.4f}"
-    )
-    return Found("fail" if found.loss < limit else "pass", evidence, found.loss, limit)
-
-
-def _margin(real: Yardsticks, alike: Yardsticks) -> float:
-    """What counts as below the constant: little of what is at stake with the inputs, and without where that ends."""
-    margin = min(MARGIN * (real.constant - real.floor), BETWEEN * (real.constant - _target(real)))
-    whole = alike.constant - alike.floor
-    return min(margin, MARGIN * whole) if whole > 0 else margin
-
-
-def _alike(subject: Subject, data: TrainData, batches: list[Tensor]) -> tuple[TrainData, str]:
-    """Inputs of zeros, or where the network has no finite loss on these, the first row's for all."""
-    zeroed = TrainData({name: torch.zeros_like(tensor) for name, tensor in data.inputs.items()}, data.targets)
-    try:
-        finite = bool(torch.isfinite(_start(subject, zeroed, batches).losses()).all())
-    except Exception:
-        # Whatever a network says of inputs that it was not made for, an empty mask for one.
-        finite = False
-    if finite:
-        return zeroed, "on zeroed inputs"
-    first = {name: tensor[:1].expand_as(tensor) for name, tensor in data.inputs.items()}
-    return TrainData(first, data.targets), "with the first row's inputs for all rows (it takes no zeros)"
-
-
 def _ten_batches(subject: Subject) -> tuple[TrainData, list[Tensor]]:
     """The rows count alike: the yardsticks know no weights."""
     data = TrainData(subject.training.inputs, subject.training.targets)
@@ -267,6 +220,5 @@ _SIGN = (
 
 CHECKS = (
     check_of("overfit.ten_batches", overfits),
-    check_of("overfit.zeroed_inputs", learns_without_inputs),
     check_of("overfit.held_out", learns_for_unseen_rows),
 )

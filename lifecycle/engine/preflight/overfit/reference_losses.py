@@ -18,7 +18,6 @@ from trainworthy.lifecycle.engine.preflight.overfit.linear_probe import line_bas
 from trainworthy.lifecycle.engine.preflight.overfit.substituted_outputs import (
     Outputs,
     linked_outputs,
-    network_outputs,
     start_and_changed,
 )
 from trainworthy.lifecycle.engine.preflight.subject import Subject
@@ -57,17 +56,11 @@ def _moved(targets: Tensor) -> Tensor:
     return torch.randperm(len(targets), generator=torch.Generator().manual_seed(1)).to(targets.device)
 
 
-def measure_yardsticks(
-    subject: Subject, data: TrainData, batches: Sequence[Tensor], linked: TrainData | None = None
-) -> Yardsticks:
+def measure_yardsticks(subject: Subject, data: TrainData, batches: Sequence[Tensor]) -> Yardsticks:
     """The three losses on the rows of the batches; of outputs that the network reaches, where others gain without end
     or are refused.
-
-    What outputs keep to is judged on `linked`, where the inputs of `data` are all alike: equal outputs tell no range.
     """
-    outputs = linked_outputs(subject, linked or data, batches)
-    if linked:
-        outputs = replace(network_outputs(subject, subject.model().eval(), data, batches), free=outputs.free)
+    outputs = linked_outputs(subject, data, batches)
     try:
         free = _measured(outputs, data, batches)
         if free.bounded:
