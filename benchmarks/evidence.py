@@ -121,7 +121,11 @@ def learn(short: bool) -> Flights:
     def probability(model: object) -> np.ndarray:
         return model.fit(filled[learned], late[learned]).predict_proba(filled[~learned])[:, 1]  # pyright: ignore
 
-    minutes = HistGradientBoostingRegressor(max_iter=60).fit(filled[learned], delay[learned]).predict(filled[~learned])
+    minutes = (
+        HistGradientBoostingRegressor(max_iter=60, random_state=0)
+        .fit(filled[learned], delay[learned])
+        .predict(filled[~learned])
+    )
     networks = [
         MLPClassifier((32,), batch_size=1024, learning_rate_init=0.002, alpha=0.1, max_iter=8, random_state=seed)
         for seed in range(seeds)
@@ -130,7 +134,7 @@ def learn(short: bool) -> Flights:
         labels=late[~learned],
         delays=delay[~learned],
         days=np.unique(rows["date"][~learned], return_inverse=True)[1],
-        boosting=probability(HistGradientBoostingClassifier(max_iter=60)),
+        boosting=probability(HistGradientBoostingClassifier(max_iter=60, random_state=0)),
         linear=probability(LogisticRegression(max_iter=200)),
         networks=np.stack([probability(network) for network in networks]),
         minutes=minutes,
