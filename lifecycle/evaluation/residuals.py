@@ -233,7 +233,7 @@ def loss_parts(losses: _Losses, parts: np.ndarray, names: Sequence[str]) -> tupl
             gain=gain[place],
             reason=f"{held[place]} groups, fewer than {MINIMUM_GROUPS}" if loss[place] is None else "",
         )
-        for place in np.flatnonzero(held)
+        for place in map(int, np.flatnonzero(held))
     )
 
 

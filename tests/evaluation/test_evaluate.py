@@ -1,6 +1,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from known import known
 
 from trainworthy.lifecycle.evaluation.comparison import not_better_than_prior
 from trainworthy.lifecycle.evaluation.evaluate import evaluate
@@ -282,7 +283,7 @@ def test_evaluate_tells_calibration_fairness_and_residuals_of_the_candidate():
     assert {one.rate for one in body.fairness} == {
         "selection_rate", "true_positive_rate", "false_positive_rate", "mean_loss",
     }  # fmt: skip
-    assert {axis.by for axis in body.residuals.axes} == {"group", "answer", "wind"}
+    assert {axis.by for axis in known(body.residuals).axes} == {"group", "answer", "wind"}
     assert run(frame).fairness == ()
 
 
@@ -293,7 +294,7 @@ def test_evaluate_leaves_rows_of_weight_zero_out_of_what_it_tells():
     spec = SPEC.model_copy(update={"weight": "weight"})
     body = evaluate(weighed, spec, BINARY, benchmark_rows=2000, window=WINDOW, features=features)
     assert body.calibration[0].rows == 1500
-    wind = next(axis for axis in body.residuals.axes if axis.by == "wind")
+    wind = next(axis for axis in known(body.residuals).axes if axis.by == "wind")
     assert sum(part.rows for part in wind.parts) == 1500
     kept = features["wind"][np.arange(2000) % 4 != 0]
     assert wind.parts[0].name == f"wind <= {np.quantile(kept, 0.1, method='inverted_cdf'):.4g}"

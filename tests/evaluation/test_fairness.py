@@ -10,6 +10,7 @@ from fairlearn.metrics import (
     selection_rate,
     true_positive_rate,
 )
+from known import known
 
 from trainworthy.lifecycle.evaluation.fairness import equalized_odds, fairness
 from trainworthy.lifecycle.evaluation.slices import coded
@@ -26,7 +27,7 @@ def predictions(against: float = 0.0, rows: int = 6_000) -> pd.DataFrame:
     value = random.choice(["a", "b", "c"], rows, p=[0.5, 0.4, 0.1])
     label = (random.random(rows) < 1 / (1 + np.exp(-logits))).astype(int)
     candidate = 1 / (1 + np.exp(-(logits - against * (value == "b"))))
-    told = pd.Series(np.where(np.arange(rows) % 12 == 0, None, value), dtype="str")
+    told = pd.Series(value, dtype="str").mask(np.arange(rows) % 12 == 0)
     return pd.DataFrame(
         {"group": np.arange(rows) % 40, "label": label, "candidate": candidate, "slice:region": told}
     )  # fmt: skip
@@ -48,28 +49,29 @@ def test_fairness_equals_fairlearn():
     theirs = MetricFrame(metrics=metrics, y_true=frame["label"], y_pred=decided, sensitive_features=told)
     for name in metrics:
         mine = of_rate(found, name)
-        assert {one.value.split("=")[-1].split(" ")[-1]: one.rate.value for one in mine.values} == pytest.approx(
+        assert {one.value.split("=")[-1].split(" ")[-1]: known(one.rate).value for one in mine.values} == pytest.approx(
             theirs.by_group[name].to_dict()
         )
-        assert mine.difference.value == pytest.approx(theirs.difference()[name])
-        assert mine.ratio.value == pytest.approx(theirs.ratio()[name])
+        assert known(mine.difference).value == pytest.approx(theirs.difference()[name])
+        assert known(mine.ratio).value == pytest.approx(theirs.ratio()[name])
     given = {"y_true": frame["label"], "y_pred": decided, "sensitive_features": told}
     parity = of_rate(found, "selection_rate")
-    assert parity.difference.value == pytest.approx(demographic_parity_difference(**given))
-    assert parity.ratio.value == pytest.approx(demographic_parity_ratio(**given))
-    assert equalized_odds(found)[0].difference.value == pytest.approx(equalized_odds_difference(**given))
+    assert known(parity.difference).value == pytest.approx(demographic_parity_difference(**given))
+    assert known(parity.ratio).value == pytest.approx(demographic_parity_ratio(**given))
+    assert known(equalized_odds(found)[0].difference).value == pytest.approx(equalized_odds_difference(**given))
 
 
 def test_fairness_of_a_planted_disparity_is_shown_and_of_its_healthy_twin_is_not():
     unfair = of_rate(fairness(predictions(against=0.8), ["region"], "candidate", BINARY, 100), "selection_rate")
     assert unfair.lowest == "region=b"
-    assert unfair.difference.low > 0.05
-    assert unfair.ratio.high < 0.95
+    assert known(unfair.difference).low > 0.05
+    assert known(unfair.ratio).high < 0.95
     # Of two values, so that chance does not choose the pair among many.
-    fair = predictions()[lambda frame: frame["slice:region"].isin(["a", "b"])]
+    fair = predictions().query("`slice:region` in ['a', 'b']")
     healthy = of_rate(fairness(fair, ["region"], "candidate", BINARY, 100), "selection_rate")
-    assert healthy.difference.low < 0 < healthy.difference.high
-    assert healthy.ratio.low < 1 < healthy.ratio.high
+    difference, ratio = known(healthy.difference), known(healthy.ratio)
+    assert difference.low < 0 < difference.high
+    assert ratio.low < 1 < ratio.high
 
 
 def test_fairness_of_missing_values_is_a_value_of_its_own():
@@ -127,7 +129,7 @@ def test_fairness_weighs_rows():
     found = of_rate(fairness(frame.assign(weight=weights), ["region"], "candidate", BINARY, 100), "selection_rate")
     rows = frame[frame["slice:region"] == "a"]
     expected = np.average(rows["candidate"] >= 0.5, weights=weights[rows.index])
-    assert next(one for one in found.values if one.value == "region=a").rate.value == pytest.approx(expected)
+    assert known(next(one for one in found.values if one.value == "region=a").rate).value == pytest.approx(expected)
 
 
 def test_fairness_of_a_number_shows_for_whom_it_is_too_high():
@@ -137,7 +139,7 @@ def test_fairness_of_a_number_shows_for_whom_it_is_too_high():
     frame["candidate"] = label + random.normal(size=4_000) + (value == "b")
     found = of_rate(fairness(frame, ["region"], "candidate", Regression(), 100), "mean_error")
     assert found.highest == "region=b"
-    assert found.difference.low < 1 < found.difference.high
+    assert known(found.difference).low < 1 < known(found.difference).high
     assert found.ratio is None
 
 

@@ -1,6 +1,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from known import known
 
 from trainworthy.lifecycle.evaluation.residuals import autocorrelation, residuals
 from trainworthy.lifecycle.protocol.records import LossAxis, Residuals
@@ -28,9 +29,7 @@ def drawn(seed: int = 0) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 def looked(frame: pd.DataFrame, features: pd.DataFrame, *, ordered: bool = True) -> Residuals:
-    found = residuals(frame, features, BINARY, ["prior", "linear"], ordered=ordered)
-    assert found is not None
-    return found
+    return known(residuals(frame, features, BINARY, ["prior", "linear"], ordered=ordered))
 
 
 def axis(found: Residuals, by: str) -> LossAxis:
@@ -44,9 +43,9 @@ def test_residuals_find_a_planted_bin_and_nothing_in_its_healthy_twin():
     bad = (features["wind"] > features["wind"].quantile(0.9)).to_numpy()
     planted = frame.assign(candidate=np.where(bad, 1 - frame["candidate"], frame["candidate"]))
     found = looked(planted, features)
-    worst = max(axis(found, "wind").parts, key=lambda part: part.loss.value)
+    worst = max(axis(found, "wind").parts, key=lambda part: known(part.loss).value)
     assert worst.name.startswith("wind >")
-    assert worst.gain.high < 0
+    assert known(worst.gain).high < 0
     # The feature by which the loss differs most comes first.
     assert next(one.by for one in found.axes if one.by in features) == "wind"
 
@@ -61,9 +60,9 @@ def test_residuals_parts_equal_mean_estimate_and_hold_every_row_once():
     part = next(part for part in axis(found, "origin").parts if part.name == "origin=JFK")
     loss = log_loss(rows["label"], rows["candidate"])
     expected = mean_estimate(loss, rows["group"], rows["weight"].to_numpy())
-    assert part.loss.model_dump() == pytest.approx(expected.model_dump())
+    assert known(part.loss).model_dump() == pytest.approx(expected.model_dump())
     gain = log_loss(rows["label"], rows["linear"]) - loss
-    assert part.gain.model_dump() == pytest.approx(
+    assert known(part.gain).model_dump() == pytest.approx(
         mean_estimate(gain, rows["group"], rows["weight"].to_numpy()).model_dump()
     )
 
@@ -97,9 +96,10 @@ def test_residuals_over_time_show_the_period_that_got_worse():
     planted = looked(frame.assign(candidate=np.where(late, 1 - frame["candidate"], frame["candidate"])), features)
     periods = axis(planted, "group").parts
     assert [part.groups for part in periods] == [8] * 5
-    assert periods[-1].gain.high < 0 < periods[0].gain.low
-    assert planted.autocorrelation.lag_one > 0.5
-    assert planted.autocorrelation.widened.low < planted.autocorrelation.gain.low
+    assert known(periods[-1].gain).high < 0 < known(periods[0].gain).low
+    alike = known(planted.autocorrelation)
+    assert alike.lag_one > 0.5
+    assert alike.widened.low < alike.gain.low
     assert [one.name for one in planted.by_group] == sorted(frame["group"].unique())
 
 
@@ -114,12 +114,12 @@ def test_residuals_without_an_order_in_time_say_so():
 def test_autocorrelation_of_independent_groups_widens_nothing_much_and_of_a_walk_does():
     random = np.random.default_rng(0)
     codes = np.repeat(np.arange(200), 20)
-    independent = autocorrelation(random.normal(size=200)[codes] + random.normal(size=4_000), codes)
+    independent = known(autocorrelation(random.normal(size=200)[codes] + random.normal(size=4_000), codes))
     assert 1 <= independent.factor < 1.2
     series = np.zeros(200)
     for place in range(1, 200):
         series[place] = 0.7 * series[place - 1] + random.normal()
-    alike = autocorrelation(series[codes], codes)
+    alike = known(autocorrelation(series[codes], codes))
     assert alike.lag_one == pytest.approx(0.7, abs=0.15)
     assert alike.factor == pytest.approx(np.sqrt((1 + alike.lag_one) / (1 - alike.lag_one)))
 
@@ -143,6 +143,6 @@ def test_residuals_of_classes_have_an_axis_for_each_and_of_masks_none_of_answers
     frame = pd.DataFrame({"row": np.arange(900), "group": np.arange(900) % 20, "label": random.integers(0, 3, 900)})
     for model in ("candidate", "prior"):
         frame[[f"{model}:{name}" for name in "xyz"]] = answers
-    found = residuals(frame, None, Multiclass(("x", "y", "z")), ["prior"], ordered=True)
+    found = known(residuals(frame, None, Multiclass(("x", "y", "z")), ["prior"], ordered=True))
     assert [one.by for one in found.axes] == ["group", "answer x", "answer y", "answer z"]
     assert Segmentation(("a", "b")).metrics["log_loss"].rows is not None

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import report_records as example
+from known import known
 from PIL import Image
 
 from trainworthy.lifecycle.protocol.checks import CheckResult
@@ -766,6 +767,6 @@ def test_report_tells_calibration_fairness_and_where_the_loss_lies() -> None:
     page = render.render({**records, "evaluation": told}, LINKS)
     for name in ("wind &gt; 20", "error: too few", "3 more values of 12 rows", "1234", "region=&lt;b&gt; (40 rows"):
         assert name in page
-    assert told_of_candidate.worst_parts(told.residuals)[0] == ("wind", part)
+    assert told_of_candidate.worst_parts(known(told.residuals))[0] == ("wind", part)
     # Records of before these were measured tell none of them.
     assert "Rates by protected column" not in render.render(records, LINKS)
