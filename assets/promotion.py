@@ -242,6 +242,8 @@ def _evidence(run: StepRun, first_model: bool, model: RegisteredModel, champion:
             spec.benchmark.guardrails, evaluation.metrics, "candidate", evaluation.calibration
         ),
         slices=against.slices,
+        disparities=evaluation.fairness,
+        difference_limits=dict(spec.benchmark.fairness.at_most_difference) if spec.benchmark.fairness else {},
         controls=controls,
         rolled_back=_rolled_back(run, model),
         insufficient_checks=insufficient_checks(run),

@@ -9,6 +9,7 @@ control            fail, or not run                insufficient                 
 earlier checks                                     any insufficient
 accepted inputs    (tells only)
 guardrail          whole interval beyond bound     unfavourable end beyond bound   promote
+limit of fairness  difference surely beyond it     high > it, or not measured      promote
 slice's bound      whole interval beyond bound     (its on_underpowered)           promote
 slice's champion   high < -its margin              (its on_underpowered)           promote
 gain over prior    high < 0                        low <= 0                        promote
@@ -29,6 +30,7 @@ from pathlib import Path
 from trainworthy.lifecycle.errors import ChampionError
 from trainworthy.lifecycle.evaluation.comparison import not_better_than_prior, standing
 from trainworthy.lifecycle.promotion.evidence import CONTROLS, GuardrailResult, PromotionEvidence, usable
+from trainworthy.lifecycle.promotion.fairness_rules import fairness_findings
 from trainworthy.lifecycle.promotion.finding import (
     NO_SPREAD,
     Finding,
@@ -77,6 +79,7 @@ def decide(evidence: PromotionEvidence) -> Decision:
         *_gradient_boosting(evidence),
         *_guardrails(evidence.guardrails),
         *slice_findings(slices, evidence.metric),
+        *fairness_findings(evidence.disparities, evidence.difference_limits),
         *_earlier_checks(evidence.insufficient_checks, evidence.open_questions),
         *_controls(evidence.controls),
     ]

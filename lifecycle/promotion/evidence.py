@@ -9,7 +9,15 @@ from typing import Literal
 from pydantic import Field
 
 from trainworthy.lifecycle.promotion.history import RolledBack
-from trainworthy.lifecycle.protocol.records import Calibration, Comparison, Control, Estimate, Metric, SliceResult
+from trainworthy.lifecycle.protocol.records import (
+    Calibration,
+    Comparison,
+    Control,
+    Disparity,
+    Estimate,
+    Metric,
+    SliceResult,
+)
 from trainworthy.lifecycle.protocol.words import Words
 from trainworthy.lifecycle.spec.frozen import Frozen
 from trainworthy.lifecycle.spec.use_case import Guardrail
@@ -33,10 +41,11 @@ class PromotionEvidence(Frozen):
     `baselines` are its paired gains over the baselines, on the primary metric, `baseline_gains` the baselines' own
     gains over the prior; `words` is what their kind of task calls them. `champion` names the registered champion, if
     there is one, and `champion_comparison` is the gain over it, None if it could not be scored, for the reason
-    `champion_error`. `slices` are those that decide. `margin` is in the metric's unit. `rolled_back` is the rollback
-    that took this very model off, if one did and it was not made champion since. `insufficient_checks` are the names of
-    checks of earlier steps that could not be measured, `open_questions` sentences of those that wait for a person's
-    answer. `accepted` tells which inputs were accepted without a review, and why; empty if none were.
+    `champion_error`. `slices` are those that decide. `difference_limits` are those of rates between values of protected
+    columns, which `disparities` measure. `margin` is in the metric's unit. `rolled_back` is the rollback that took this
+    very model off, if one did and it was not made champion since. `insufficient_checks` are the names of checks of
+    earlier steps that could not be measured, `open_questions` sentences of those that wait for a person's answer.
+    `accepted` tells which inputs were accepted without a review, and why; empty if none were.
     """
 
     words: Words = Words()
@@ -51,6 +60,8 @@ class PromotionEvidence(Frozen):
     champion_error: str = ""
     guardrails: tuple[GuardrailResult, ...]
     slices: tuple[SliceResult, ...] = ()
+    disparities: tuple[Disparity, ...] = ()
+    difference_limits: dict[str, float] = Field(default_factory=dict)
     controls: tuple[Control, ...]
     rolled_back: RolledBack | None = None
     insufficient_checks: tuple[str, ...] = ()

@@ -179,6 +179,9 @@ def _slice_of(value: Any) -> Any:
 Slice = Annotated[SliceSpec, BeforeValidator(_slice_of, json_schema_input_type=str | SliceSpec)]
 
 
+DecisionRate = Literal["selection_rate", "true_positive_rate", "false_positive_rate"]
+
+
 class FairnessSpec(Frozen):
     """Whose decisions are held against each other: docs/how-to/evaluation.md."""
 
@@ -187,6 +190,10 @@ class FairnessSpec(Frozen):
     )
     minimum_rows: int = Field(
         default=100, ge=20, description="Fewest rows that a rate is told of; 20 at least. Smaller ones are listed."
+    )
+    at_most_difference: dict[DecisionRate, Annotated[float, Field(gt=0, lt=1)]] = Field(
+        default_factory=dict,
+        description="By how much a rate may differ between two values of a column; what is not named decides nothing.",
     )
 
 
@@ -251,7 +258,7 @@ class BenchmarkSpec(Frozen):
         "rows, and what must hold there.",
     )
     fairness: FairnessSpec | None = Field(
-        default=None, description="Protected columns: how decisions differ between their values. Told, decides nothing."
+        default=None, description="Protected columns: how decisions differ between their values."
     )
     weight: str | None = Field(
         default=None,

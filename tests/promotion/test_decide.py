@@ -11,7 +11,16 @@ from trainworthy.lifecycle.errors import ChampionError
 from trainworthy.lifecycle.promotion.decide import check_first_model, decide
 from trainworthy.lifecycle.promotion.evidence import CONTROLS, PromotionEvidence, guardrail_results
 from trainworthy.lifecycle.promotion.history import RolledBack
-from trainworthy.lifecycle.protocol.records import Calibration, Comparison, Control, Estimate, Metric, SliceResult
+from trainworthy.lifecycle.protocol.records import (
+    Calibration,
+    Comparison,
+    Control,
+    Disparity,
+    Estimate,
+    Metric,
+    RateOfValue,
+    SliceResult,
+)
 from trainworthy.lifecycle.spec.use_case import Guardrail, SliceSpec
 from trainworthy.lifecycle.tasks.binary import BINARY
 from trainworthy.lifecycle.tasks.multiclass import Multiclass
@@ -523,3 +532,31 @@ def test_guardrail_on_the_calibration_error_is_judged_without_what_chance_adds()
     assert judged(near) == "promote"
     # Every claim has to keep it, and where none was measured the plain one stands.
     assert judged(near, far) == judged(unmeasured) == judged() == "reject"
+
+
+@pytest.mark.parametrize(
+    ("difference", "decision"),
+    [((0.01, 0.08), "promote"), ((0.05, 0.15), "shadow"), ((0.2, 0.3), "reject"), (None, "shadow")],
+)
+def test_limit_of_fairness_decides_by_the_interval_of_the_difference(difference, decision):
+    rates = tuple(RateOfValue(value=name, rows=900, groups=30, rate=estimate(0.2, 0.3)) for name in "abc")
+    found = Disparity(
+        model="candidate", column="region", claim="label 1", rate="selection_rate", values=rates, highest="a",
+        lowest="b", difference=difference and estimate(*difference), reason="" if difference else "one value",
+    )  # fmt: skip
+    limits = {"selection_rate": 0.1}
+    assert decide(evidence(disparities=(found,), difference_limits=limits)).decision == decision
+    # Without a limit it is told and decides nothing.
+    assert decide(evidence(disparities=(found,))).decision == "promote"
+
+
+def test_limit_of_fairness_is_broken_only_beyond_what_the_choice_of_two_among_many_values_makes():
+    def judged(values: int) -> str:
+        rates = tuple(RateOfValue(value=str(n), rows=900, groups=30, rate=estimate(0.2, 0.3)) for n in range(values))
+        found = Disparity(
+            model="candidate", column="region", claim="label 1", rate="selection_rate", values=rates, highest="0",
+            lowest="1", difference=estimate(0.102, 0.2),
+        )  # fmt: skip
+        return decide(evidence(disparities=(found,), difference_limits={"selection_rate": 0.1})).decision
+
+    assert (judged(2), judged(15)) == ("reject", "shadow")

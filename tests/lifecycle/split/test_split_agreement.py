@@ -84,3 +84,9 @@ def test_protected_columns_are_looked_for_and_are_no_times():
     assert [line.split(": ")[1] for line in found("shpo", "when")] == [
         "benchmark.fairness.columns.0", "benchmark.fairness.columns.1",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("limit", [{"selection_rate": 1.0}, {"selection_rate": 0.0}, {"auc": 0.1}])
+def test_limit_of_fairness_that_no_model_could_break_or_keep_is_refused(limit):
+    with pytest.raises(ValueError, match="at_most_difference"):
+        FairnessSpec.model_validate({"columns": ["shop"], "at_most_difference": limit})
