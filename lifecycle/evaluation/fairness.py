@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from trainworthy.lifecycle.errors import EvaluationError
 from trainworthy.lifecycle.evaluation.comparison import row_weights
+from trainworthy.lifecycle.evaluation.decision import decision_column
 from trainworthy.lifecycle.evaluation.slices import MOST_NAMED, slice_codes, slice_column
 from trainworthy.lifecycle.protocol.records import Disparity, Estimate, RateOfValue
 from trainworthy.lifecycle.tasks.interval import jackknife_estimate, mean_estimate
@@ -43,10 +44,13 @@ def fairness(
 ) -> tuple[Disparity, ...]:
     """Every rate of `model` by every protected column.
 
-    `predictions` has label, group, the model's statistics and slice_column of each column.
+    `predictions` has label, group, the model's statistics, slice_column of each column, and decision_column of the
+    model where decisions are declared.
     """
     labels, answers = kind.checked_statistics(predictions["label"], from_columns(kind, model, predictions))
-    measured = tuple(_measured(kind, labels, answers))
+    declared = decision_column(model)
+    decided = predictions[declared].to_numpy() >= 0.5 if declared in predictions.columns else None
+    measured = tuple(_measured(kind, labels, answers, decided))
     groups, weights = _codes(predictions["group"]), row_weights(predictions)
     found = []
     for column in columns:
@@ -68,10 +72,13 @@ def equalized_odds(disparities: Sequence[Disparity]) -> tuple[Disparity, ...]:
     return tuple(by_claim.values())
 
 
-def _measured(kind: Kind, labels: np.ndarray, answers: np.ndarray) -> Iterator[_Measured]:
+def _measured(
+    kind: Kind, labels: np.ndarray, answers: np.ndarray, declared: np.ndarray | None
+) -> Iterator[_Measured]:  # fmt: skip
+    """All rates of a model; `declared` is what it decides at its operating point, in the place of the kind's own."""
     for claim in kind.claims(labels, answers):
         if claim.decided is not None:
-            decided = claim.decided.astype("float64")
+            decided = (claim.decided if declared is None else declared).astype("float64")
             yield _Measured("selection_rate", claim.name, decided, None)
             yield _Measured("true_positive_rate", claim.name, decided, claim.so)
             yield _Measured("false_positive_rate", claim.name, decided, ~claim.so)

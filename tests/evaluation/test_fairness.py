@@ -74,6 +74,14 @@ def test_fairness_of_a_planted_disparity_is_shown_and_of_its_healthy_twin_is_not
     assert ratio.low < 1 < ratio.high
 
 
+def test_fairness_is_of_decisions_at_the_operating_point_where_one_is_declared():
+    frame = predictions(against=0.8)
+    declared = frame.assign(**{"decision:candidate": (frame["candidate"] >= 0.8).astype(float)})
+    found = of_rate(fairness(declared, ["region"], "candidate", BINARY, 100), "selection_rate")
+    rates = (frame["candidate"] >= 0.8).groupby(frame["slice:region"]).mean()
+    assert known(next(one for one in found.values if one.value == "region=b").rate).value == pytest.approx(rates["b"])
+
+
 def test_fairness_of_missing_values_is_a_value_of_its_own():
     found = of_rate(fairness(predictions(), ["region"], "candidate", BINARY, 100), "selection_rate")
     missing = next(one for one in found.values if one.value == "region missing")
