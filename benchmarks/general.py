@@ -66,11 +66,11 @@ def main() -> None:
     finish("general", figures, TARGETS, short=asked.short, zero_allowed=tuple(figures))
 
 
-def mechanisms() -> tuple[list[Mechanism], tuple[str, ...]]:
-    """Those of general.toml, and the rules that say what a sound training does."""
-    table = tomllib.loads(TABLE.read_text())
+def mechanisms() -> tuple[list[Mechanism], tuple[str, ...], dict[str, str]]:
+    """Those of general.toml, the rules that say what a sound training does, and the units of figures by rule."""
+    table = tomllib.loads(TABLE.read_text(encoding="utf-8"))
     made = [Mechanism(one["id"], tuple(one["faults"]), tuple(one["rules"])) for one in table["mechanism"]]
-    return made, tuple(table["principles"])
+    return made, tuple(table["principles"]), table["units"]
 
 
 def _runs(out: Path, short: bool, stored: bool) -> list[Run]:
@@ -90,7 +90,7 @@ def _runs(out: Path, short: bool, stored: bool) -> list[Run]:
 
 def _tables(runs: Sequence[Run]) -> dict[str, float]:
     """Print all tables; the figures."""
-    made, principles = mechanisms()
+    made, principles, units = mechanisms()
     runs = [_with_own_rules(run, made) for run in runs]
     unclaimed = [run for run in runs if run["name"].startswith(UNCLAIMED)]
     runs = [run for run in runs if not run["name"].startswith(UNCLAIMED)]
@@ -103,7 +103,7 @@ def _tables(runs: Sequence[Run]) -> dict[str, float]:
     _print_rules(rules(runs, quiet, principles))
     needless = not_needed(runs, quiet, lambda rule: matches(rule, principles) or is_sum(rule))
     print(f"\ntogether without a loss on these faults: {_or_none(needless)}")
-    _print_thresholds([threshold(side) for side in known.values()])
+    _print_thresholds([threshold(side) for side in known.values()], units)
     broke = [f"{run['name']} ({run['broke']})" for run in runs if run["broke"]]
     print(f"\nended by an error: {_or_none(broke)}")
     alarmed, alarmed_anew = (_alarmed(some) for some in (healthy, [anew(run, known) for run in healthy]))
@@ -181,17 +181,17 @@ def _print_rules(every: Sequence[Rule]) -> None:
         )  # fmt: skip
 
 
-def _print_thresholds(found: Sequence[Threshold]) -> None:
+def _print_thresholds(found: Sequence[Threshold], units: Mapping[str, str]) -> None:
     """Figures as ratios to the threshold of their own run, which may follow from the network or its rows."""
     _head(
-        "rule, side", "thresholds", "healthy figures", "healthy extreme", "faults told", "nearest of them",
+        "rule, side", "thresholds", "unit", "healthy figures", "healthy extreme", "faults told", "nearest of them",
         "still told anew", "lost", "newly told", "healthy hosts beyond the others",
     )  # fmt: skip
     for one in sorted(found, key=lambda one: (one.rule, one.above)):
         nearest = (min if one.above else max)(one.faulty)
         _row(
-            f"`{one.rule}`, {'above' if one.above else 'below'}", _listed(one.thresholds), one.healthy,
-            f"{one.extreme:.3g}", len(one.faulty), f"{nearest:.3g}", len(one.still), ", ".join(one.lost) or "–",
+            f"`{one.rule}`, {'above' if one.above else 'below'}", _listed(one.thresholds), units.get(one.rule, "–"),
+            one.healthy, f"{one.extreme:.3g}", len(one.faulty), f"{nearest:.3g}", len(one.still), ", ".join(one.lost) or "–",
             len(one.newly), ", ".join(one.hosts) or "–",
         )  # fmt: skip
 

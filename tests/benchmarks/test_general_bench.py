@@ -38,7 +38,7 @@ SLOW = run("slow", words("wiring.gradients", says="pass"), words("plateau", "tra
 
 
 def test_every_planted_fault_has_one_mechanism_and_every_pattern_a_fault():
-    made, _ = mechanisms()
+    made, *_ = mechanisms()
     faults = {case.fault for case in cases() if case.fault}
     assert {fault: sum(one.has({"fault": fault}) for one in made) for fault in faults} == dict.fromkeys(faults, 1)
     patterns = [pattern for one in made for pattern in one.faults]
