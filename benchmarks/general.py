@@ -191,8 +191,8 @@ def _print_thresholds(found: Sequence[Threshold], units: Mapping[str, str]) -> N
         nearest = (min if one.above else max)(one.faulty)
         _row(
             f"`{one.rule}`, {'above' if one.above else 'below'}", _listed(one.thresholds), units.get(one.rule, "–"),
-            one.healthy, f"{one.extreme:.3g}", len(one.faulty), f"{nearest:.3g}", len(one.still), ", ".join(one.lost) or "–",
-            len(one.newly), ", ".join(one.hosts) or "–",
+            one.healthy, f"{one.extreme:.3g}", len(one.faulty), f"{nearest:.3g}", len(one.still),
+            ", ".join(one.lost) or "–", len(one.newly), ", ".join(one.hosts) or "–",
         )  # fmt: skip
 
 

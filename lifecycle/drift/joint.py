@@ -120,13 +120,14 @@ def _told_apart(first: Block, second: Block) -> Apart:
 
     rows, of = np.concatenate([first.ranks, second.ranks]), np.repeat([0, 1], [len(first.half), len(second.half)])
     half = np.concatenate([first.half, second.half])
+    options: dict[str, Any] = {
+        "max_iter": ROUNDS, "learning_rate": LEARNING_RATE, "max_leaf_nodes": LEAVES, "early_stopping": False,
+        "random_state": _SEED,
+    }  # fmt: skip
     fitted, scores = [], []
     with threadpool_limits(1):
         for part in (0, 1):
-            model = HistGradientBoostingClassifier(
-                max_iter=ROUNDS, learning_rate=LEARNING_RATE, max_leaf_nodes=LEAVES, early_stopping=False,
-                random_state=_SEED,
-            ).fit(rows[half != part], of[half != part])  # fmt: skip
+            model = HistGradientBoostingClassifier(**options).fit(rows[half != part], of[half != part])
             fitted.append((model, rows[half == part], of[half == part]))
             scores.append(model.predict_proba(rows[half == part])[:, 1])
     return Apart(float(auc(np.concatenate([one[2] for one in fitted]), np.concatenate(scores))), tuple(fitted))
@@ -143,7 +144,7 @@ def _halves(group: np.ndarray) -> np.ndarray:
 def _shift(told: Apart, before: str, split: str, threshold: float, blocks: int, columns: Sequence[str]) -> Shift:
     """The finding, with the columns that the trees lean on: those of half the greatest fall of the AUC."""
     falls = told.falls()
-    order = (-falls).argsort(kind="stable")[:_NAMED]
+    order = (-falls).argsort(kind="stable")[:_NAMED].tolist()
     named = [columns[place] for place in order if falls[place] >= falls.max() / 2]
     others = f", with {', '.join(named[1:])}" if named[1:] else ""
     return Shift(

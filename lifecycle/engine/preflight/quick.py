@@ -97,7 +97,8 @@ def _tried(job: PreflightJob, sample: Sample, device: str, made: bool) -> tuple[
 
 def _preflight_job(job: QuickJob, folder: Path) -> PreflightJob:
     """The job by which a sample is drawn, of the snapshot's files or of made ones."""
-    rows, files = job.rows, {"training_file": job.training_file, "validation_file": job.validation_file}
+    rows = job.rows
+    files: dict[str, Any] = {"training_file": job.training_file, "validation_file": job.validation_file}
     if job.made_rows:
         rows = rows.model_copy(update={"files_root": str(folder)})
         files = _made_files(job, folder)
