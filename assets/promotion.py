@@ -29,6 +29,7 @@ from trainworthy.assets.evidence import (
 from trainworthy.assets.step import Outcome
 from trainworthy.assets.step_run import StepResources, StepRun
 from trainworthy.assets.stopped import StoppedError
+from trainworthy.assets.suite import limits_changed
 from trainworthy.lifecycle.errors import ChampionError, DatasetError, TrainworthyError
 from trainworthy.lifecycle.evaluation.decision import threshold_tags
 from trainworthy.lifecycle.files.content import content_hash
@@ -142,6 +143,7 @@ def judge(run: StepRun) -> Outcome[VerdictBody]:
         comparisons=evaluation.comparisons + tuple(filter(None, [evidence.promotion.champion_comparison])),
         slices=decision.slices,
         answers=evidence.against.answers,
+        changed_limits=evidence.promotion.changed_limits,
         model_name=name,
         model_version=model.version,
         champion=champion.version if champion else None,
@@ -242,6 +244,7 @@ def _evidence(run: StepRun, first_model: bool, model: RegisteredModel, champion:
             spec.benchmark.guardrails, evaluation.metrics, "candidate", evaluation.calibration
         ),
         slices=against.slices,
+        changed_limits=limits_changed(run),
         disparities=evaluation.fairness,
         difference_limits=dict(spec.benchmark.fairness.at_most_difference) if spec.benchmark.fairness else {},
         controls=controls,

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
+from trainworthy.assets.champion import verdict_log
 from trainworthy.assets.contract import judged_contract
 from trainworthy.assets.step_run import StepRun
 from trainworthy.lifecycle.code_identity import ENTRIES, KEPT, WORKER, CodeOnDisk
 from trainworthy.lifecycle.data.files import SplitFiles
 from trainworthy.lifecycle.evaluation.slice_parts import SlicePart, columns_of_parts, slice_parts
-from trainworthy.lifecycle.evaluation.suite import suite_of
+from trainworthy.lifecycle.evaluation.suite import changed_limits, suite_of
 from trainworthy.lifecycle.identity import sha256_file
-from trainworthy.lifecycle.protocol.records import Snapshot, Suite
+from trainworthy.lifecycle.promotion import log
+from trainworthy.lifecycle.protocol.records import ChangedLimit, EvaluationReport, Snapshot, Suite
+from trainworthy.lifecycle.provenance import last_change
 from trainworthy.lifecycle.use_case import UseCase
 from trainworthy.resources.workspace import Workspace
 
@@ -40,6 +44,24 @@ def benchmark_suite(run: StepRun, snapshot: Snapshot) -> Suite:
         label=snapshot.label_sha256,
         code=code.sha256,
         files=slice_files(run.use_case, run.workspace) | own,
+    )
+
+
+def limits_changed(run: StepRun) -> tuple[ChangedLimit, ...]:
+    """What this suite declares otherwise than that of the verdict before, with the last change of the file it is in."""
+    entries = [entry for entry in log.read(verdict_log(run)) if entry.action != "rollback"]
+    now, name = run.record("evaluation", EvaluationReport).suite, run.use_case.name
+    if not entries or now is None:
+        return ()
+    verdict = run.workspace.records.get(name, "promotion", entries[-1].verdict_sha256)
+    before = run.workspace.records.get(name, "evaluation", verdict.parents["evaluation"])
+    assert isinstance(before, EvaluationReport)
+    if before.suite is None:
+        return ()
+    changes = tuple(changed_limits(before.suite.declared, now.declared))
+    by = last_change(run.use_case.folder, "use_case.yaml") if changes else ""
+    return tuple(
+        ChangedLimit(key=key, before=json.dumps(then), now=json.dumps(here), by=by) for key, then, here in changes
     )
 
 

@@ -134,6 +134,17 @@ def _record_sha256(path: Path) -> str | None:
     return base64.urlsafe_b64encode(bytes.fromhex(sha256_file(path))).decode().rstrip("=")
 
 
+def last_change(folder: Path, name: str) -> str:
+    """Who changed a file of the folder last: its commit and author; that it is not committed; empty outside git."""
+    status = _git(folder, "status", "--porcelain=v1", "--untracked-files=all", "--", name)
+    if status is None:
+        return ""
+    if status.strip():
+        return "not committed"
+    commit, _, author = (_git(folder, "log", "-1", "--format=%h%x09%an", "--", name) or "").strip().partition("\t")
+    return f"commit {commit} by {author}" if commit else ""
+
+
 def git_author(folder: Path) -> str:
     """Who commits in the folder, by git's own settings; empty where they do not say."""
     return (_git(folder, "config", "user.name") or "").strip()

@@ -8,6 +8,7 @@ rule               reject                          at most shadow               
 control            fail, or not run                insufficient                    promote
 earlier checks                                     any insufficient
 accepted inputs    (tells only)
+changed limits     (tells only)
 guardrail          whole interval beyond bound     unfavourable end beyond bound   promote
 limit of fairness  difference surely beyond it     high > it, or not measured      promote
 slice's bound      whole interval beyond bound     (its on_underpowered)           promote
@@ -42,7 +43,7 @@ from trainworthy.lifecycle.promotion.finding import (
 )
 from trainworthy.lifecycle.promotion.history import RolledBack
 from trainworthy.lifecycle.promotion.slice_rules import judged_slice, slice_findings
-from trainworthy.lifecycle.protocol.records import Comparison, Control, Estimate, SliceResult
+from trainworthy.lifecycle.protocol.records import ChangedLimit, Comparison, Control, Estimate, SliceResult
 from trainworthy.lifecycle.run_config import first_model_fix
 from trainworthy.lifecycle.spec.frozen import Frozen
 from trainworthy.lifecycle.wording import metric_name
@@ -74,6 +75,7 @@ def decide(evidence: PromotionEvidence) -> Decision:
         *_rolled_back(evidence.rolled_back),
         *_champion(evidence),
         *_accepted(evidence.accepted),
+        *_changed_limits(evidence.changed_limits),
         *_prior(evidence),
         *_linear(evidence),
         *_gradient_boosting(evidence),
@@ -266,6 +268,15 @@ def _earlier_checks(names: tuple[str, ...], open_questions: tuple[str, ...]) -> 
 def _accepted(told: str) -> Iterator[Finding]:
     if told:
         yield Finding("promote", f"{told}.")
+
+
+def _changed_limits(changes: Iterable[ChangedLimit]) -> Iterator[Finding]:
+    """A limit that was moved is told, with who moved it; what it allows is its own rule's to say."""
+    for change in changes:
+        by = f" ({change.by})" if change.by else ""
+        yield Finding(
+            "promote", f"Changed since the last verdict: {change.key}, {change.before} before, now {change.now}{by}."
+        )
 
 
 def _baseline(evidence: PromotionEvidence, name: str) -> Estimate | None:

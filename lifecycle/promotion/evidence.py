@@ -11,6 +11,7 @@ from pydantic import Field
 from trainworthy.lifecycle.promotion.history import RolledBack
 from trainworthy.lifecycle.protocol.records import (
     Calibration,
+    ChangedLimit,
     Comparison,
     Control,
     Disparity,
@@ -60,6 +61,7 @@ class PromotionEvidence(Frozen):
     champion_error: str = ""
     guardrails: tuple[GuardrailResult, ...]
     slices: tuple[SliceResult, ...] = ()
+    changed_limits: tuple[ChangedLimit, ...] = ()
     disparities: tuple[Disparity, ...] = ()
     difference_limits: dict[str, float] = Field(default_factory=dict)
     controls: tuple[Control, ...]

@@ -808,6 +808,18 @@ class Suite(Frozen):
     sha256: str
 
 
+class ChangedLimit(Frozen):
+    """Something of a suite that is declared otherwise than for the verdict before; `by` whom, as git has it.
+
+    The values are JSON; null for what is not there.
+    """
+
+    key: str
+    before: str
+    now: str
+    by: str
+
+
 class Looks(Frozen):
     """How many different models were measured on the rows of a suite, this one among them."""
 
@@ -856,6 +868,7 @@ class VerdictBody(Body):
     `champion` is the version that was live before the verdict, `compared_with` the one that the model met:
     a champion that is judged again meets the one that it replaced.
     `slices` are those that decide, with the gain over the champion, and `answers` both models' answers row by row.
+    `changed_limits` are what the suite declares otherwise than for the verdict before.
     `headline` stands beside the decision where that alone would say too much; empty where it would not.
     `held_back_by` are the reasons that allow less than promote, each with what it lacks, `measure_again` what of it the
     same command measures anew: it hangs on the clock.
@@ -872,6 +885,7 @@ class VerdictBody(Body):
     comparisons: tuple[Comparison, ...]
     slices: tuple[SliceResult, ...] = ()
     answers: StoredFile | None = None
+    changed_limits: tuple[ChangedLimit, ...] = ()
     model_name: str
     model_version: str
     champion: str | None

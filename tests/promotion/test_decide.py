@@ -13,6 +13,7 @@ from trainworthy.lifecycle.promotion.evidence import CONTROLS, PromotionEvidence
 from trainworthy.lifecycle.promotion.history import RolledBack
 from trainworthy.lifecycle.protocol.records import (
     Calibration,
+    ChangedLimit,
     Comparison,
     Control,
     Disparity,
@@ -560,3 +561,11 @@ def test_limit_of_fairness_is_broken_only_beyond_what_the_choice_of_two_among_ma
         return decide(evidence(disparities=(found,), difference_limits={"selection_rate": 0.1})).decision
 
     assert (judged(2), judged(15)) == ("reject", "shadow")
+
+
+def test_a_changed_limit_is_told_with_who_changed_it_and_decides_nothing():
+    change = ChangedLimit(key="guardrails[auc].at_least", before="0.65", now="0.5", by="commit abc1234 by A. Person")
+    found = decide(evidence(changed_limits=(change,)))
+    assert found.decision == "promote"
+    (told,) = [reason for reason in found.reasons if "guardrails[auc]" in reason]
+    assert all(word in told for word in ("0.65", "0.5", "abc1234", "A. Person"))
