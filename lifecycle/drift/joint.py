@@ -144,7 +144,7 @@ def _halves(group: np.ndarray) -> np.ndarray:
 def _shift(told: Apart, before: str, split: str, threshold: float, blocks: int, columns: Sequence[str]) -> Shift:
     """The finding, with the columns that the trees lean on: those of half the greatest fall of the AUC."""
     falls = told.falls()
-    order = (-falls).argsort(kind="stable")[:_NAMED].tolist()
+    order: list[int] = (-falls).argsort(kind="stable")[:_NAMED].tolist()
     named = [columns[place] for place in order if falls[place] >= falls.max() / 2]
     others = f", with {', '.join(named[1:])}" if named[1:] else ""
     return Shift(
