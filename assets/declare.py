@@ -32,7 +32,7 @@ CHECKS: dict[Step, tuple[str, ...]] = {
     "smoke": STAGE_CHECKS["smoke"],
     "pilot": STAGE_CHECKS["pilot"],
     "full": STAGE_CHECKS["full"],
-    "evaluation": ("predictions", "groups", "benchmark_window", "prediction_drift", "looks"),
+    "evaluation": ("predictions", "groups", "benchmark_window", "prediction_drift", "looks", "blind_spots"),
     "promotion": ("dataset", "benchmark", "cost", "reproducibility", "deployment"),
 }
 # What each check asks; its result says what was found and how to fix it. A stage's are those of stages.toml.
@@ -70,6 +70,7 @@ QUESTIONS: dict[str, str] = {
     "groups": "Are there enough groups for an interval?",
     "benchmark_window": "Is the benchmark apart from all training data, in time, rows or groups as declared?",
     "prediction_drift": "Are the answers on the benchmark distributed as on the rows before it?",
+    "blind_spots": "Does the model lose about as much everywhere, beside what simple models find hard?",
     "looks": "Were fewer models measured on these rows than benchmark.looks says?",
     "dataset": "Are the rows the published ones, and those of the snapshot?",
     "benchmark": "Is the benchmark apart from all that both models saw, with the same label?",

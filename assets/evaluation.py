@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import dagster as dg
 
@@ -18,6 +19,7 @@ from trainworthy.lifecycle.evaluation.comparison import metric_columns
 from trainworthy.lifecycle.evaluation.disjoint import candidate_apart
 from trainworthy.lifecycle.evaluation.evaluate import evaluate
 from trainworthy.lifecycle.evaluation.prediction_drift import prediction_drift_check
+from trainworthy.lifecycle.evaluation.slice_levels import training_cuts
 from trainworthy.lifecycle.evaluation.suite import look, looks_check
 from trainworthy.lifecycle.identity import sha256_file
 from trainworthy.lifecycle.protocol.jobs import PredictJob, Rows
@@ -34,9 +36,16 @@ from trainworthy.lifecycle.protocol.records import (
     part_of,
 )
 from trainworthy.lifecycle.protocol.results import PredictResult
+from trainworthy.lifecycle.sampling import evenly_spread
 from trainworthy.lifecycle.spec.split import Windows
 from trainworthy.lifecycle.tasks.labels import kind_of_rows
 from trainworthy.lifecycle.use_case import UseCase
+
+if TYPE_CHECKING:
+    import numpy as np
+
+# A quantile of so many rows is known to 0.3 % of them.
+_ROWS_OF_CUTS = 100_000
 
 
 def evaluation_asset(use_case: UseCase) -> dg.AssetsDefinition:
@@ -87,6 +96,7 @@ def score_benchmark(run: StepRun) -> Outcome[EvaluationBody]:
         parts=parts,
         features=files.read("benchmark", told_features(job.rows)),
         ordered=isinstance(spec.split, Windows),
+        cuts=training_cuts(files.read("training", told_features(job.rows), _some_rows(snapshot))),
     )
     file = result.predictions
     moved = prediction_drift_check(predictions, pd.read_parquet(result.reference.path), kind_of_rows(job.rows))
@@ -111,6 +121,11 @@ def score_benchmark(run: StepRun) -> Outcome[EvaluationBody]:
         device=result.device,
         seeds=(spec.training.seed,),
     )
+
+
+def _some_rows(snapshot: Snapshot) -> np.ndarray:
+    """Training rows whose quantiles cut numbers."""
+    return evenly_spread(snapshot.splits["training"].rows, _ROWS_OF_CUTS)
 
 
 def told_features(rows: Rows) -> tuple[str, ...]:

@@ -6,10 +6,11 @@ The gate asks only that: a bad model that was measured well passes it. Judging i
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from trainworthy.lifecycle.errors import EvaluationError
+from trainworthy.lifecycle.evaluation.benchmark_spots import benchmark_spots, blind_spots_check
 from trainworthy.lifecycle.evaluation.calibration import calibration
 from trainworthy.lifecycle.evaluation.comparison import comparison, measured_by, row_weights, weighed
 from trainworthy.lifecycle.evaluation.decision import REPORTED, decision_column, decision_metrics
@@ -52,6 +53,7 @@ def evaluate(
     parts: Sequence[SlicePart] = (),
     features: pd.DataFrame | None = None,
     ordered: bool = False,
+    cuts: Mapping[str, tuple[float, ...]] | None = None,
 ) -> Evaluation:
     """Metrics of every model, slices of the candidate, its paired gain over every other model, theirs over the prior.
 
@@ -60,8 +62,8 @@ def evaluate(
     (tasks/own.py), decision_column of each where decisions are declared, and slice_column of its slices;
     `benchmark_rows` is how many rows the benchmark has. `window` is the check benchmark_window (disjoint.py), `parts`
     are the slices that decide or have a rule (slice_parts.py). `features` are those of the same rows that may be told,
-    `ordered` says whether groups follow each other in time. Invalid input is told by the checks predictions and groups,
-    not raised.
+    `ordered` says whether groups follow each other in time, `cuts` where training rows cut numbers
+    (slice_levels.training_cuts). Invalid input is told by the checks predictions and groups, not raised.
     """
     named = [name for name in (CHAMPION,) if set(statistic_columns(kind, name)) <= set(predictions.columns)]
     models = [CANDIDATE, *spec.baselines, *named]
@@ -81,9 +83,14 @@ def evaluate(
     body = _body(predictions, spec, (complete, groups, window))
     if stopping((groups,)):
         return body
+    # The table has the index of the rows that it was made of.
+    features = None if features is None else features.loc[table.index]
+    spots = None if features is None or cuts is None else benchmark_spots(table, features, cuts, kind, spec.baselines)
     return body.model_copy(
         update={
             **_told(table, spec, kind, features, ordered=ordered),
+            "checks": body.checks if spots is None else (*body.checks, blind_spots_check(spots)),
+            "blind_spots": () if spots is None else spots.spots,
             "metrics": (*metrics, *slices.metrics),
             "comparisons": tuple(gain for pair in over if (gain := gains[pair]) is not None),
             "baseline_gains": tuple(gain for pair in of_baselines if (gain := gains[pair]) is not None),
@@ -101,8 +108,6 @@ def _told(
     """What is told of the candidate and decides nothing: calibration, fairness, residuals."""
     labels, answers = kind.checked_statistics(table["label"], from_columns(kind, CANDIDATE, table))
     claims, protected = kind.claims(labels, answers), spec.fairness
-    # The table has the index of the rows that it was made of.
-    features = None if features is None else features.loc[table.index]
     return {
         "calibration": tuple(calibration(CANDIDATE, claim, table["group"], row_weights(table)) for claim in claims),
         "fairness": fairness(table, protected.columns, CANDIDATE, kind, protected.minimum_rows) if protected else (),

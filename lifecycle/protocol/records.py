@@ -773,8 +773,8 @@ class BenchmarkFigures(Frozen):
     """What the answers of the candidate and its baselines measure on the benchmark.
 
     `comparisons` are the candidate's gains, `baseline_gains` those of each baseline over the prior, empty in
-    records of before they were measured; so are `calibration`, `fairness` and `residuals`. `slices` are those that
-    decide; their gains are promotion's to measure.
+    records of before they were measured; so are `calibration`, `fairness`, `residuals` and
+    `blind_spots`. `slices` are those that decide; their gains are promotion's to measure.
     """
 
     rows: int
@@ -788,6 +788,7 @@ class BenchmarkFigures(Frozen):
     calibration: tuple[Calibration, ...] = ()
     fairness: tuple[Disparity, ...] = ()
     residuals: Residuals | None = None
+    blind_spots: tuple[BlindSpot, ...] = ()
 
 
 class Suite(Frozen):

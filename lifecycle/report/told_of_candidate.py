@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from trainworthy.lifecycle.protocol.records import Disparity, Estimate, EvaluationReport, LossPart, Residuals
+from trainworthy.lifecycle.protocol.records import BlindSpot, Disparity, Estimate, EvaluationReport, LossPart, Residuals
 from trainworthy.lifecycle.report.formatting import estimate, number
 from trainworthy.lifecycle.wording import count, metric_name, words
 
@@ -95,3 +95,29 @@ def in_words(residuals: Residuals) -> tuple[str, ...]:
 
 def _rows(places: Sequence[int]) -> str:
     return ", ".join(map(str, places))
+
+
+def spots_in_words(report: EvaluationReport) -> str:
+    """How many blind spots were found and confirmed, and what the table's figures are."""
+    confirmed = sum(spot.confirmed for spot in report.blind_spots)
+    return (
+        f"{len(report.blind_spots)} found in two thirds of the groups, {confirmed} of them confirmed in the others. "
+        "The excess is the candidate's mean loss inside less outside, above what the baselines' losses on them let "
+        "expect; the part expected is what is hard for the baselines, too. It decides nothing."
+    )
+
+
+def spot_rows(report: EvaluationReport) -> list[tuple[str, ...]]:
+    """Rule, whether it is confirmed, rows, groups, share, excess, expected part, champion's excess, example rows."""
+    return [
+        (
+            spot.rule, "yes" if spot.confirmed else "no", count(spot.rows), count(spot.groups), f"{spot.share:.1%}",
+            _told(spot.excess, sign=True), f"{spot.expected:+.4f}", _of_champion(spot),
+            ", ".join(map(str, spot.examples)),
+        )
+        for spot in report.blind_spots
+    ]  # fmt: skip
+
+
+def _of_champion(spot: BlindSpot) -> str:
+    return "not asked" if spot.champion is None else estimate(spot.champion, sign=True)

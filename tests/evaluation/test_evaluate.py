@@ -5,6 +5,8 @@ from known import known
 
 from trainworthy.lifecycle.evaluation.comparison import not_better_than_prior
 from trainworthy.lifecycle.evaluation.evaluate import evaluate
+from trainworthy.lifecycle.evaluation.predicate import parse
+from trainworthy.lifecycle.evaluation.slice_levels import training_cuts
 from trainworthy.lifecycle.identity import canonical_json
 from trainworthy.lifecycle.protocol.checks import CheckResult, stopping
 from trainworthy.lifecycle.spec.task import Target
@@ -305,3 +307,43 @@ def test_evaluate_asks_for_protected_columns():
     body = evaluate(predictions(), spec, BINARY, benchmark_rows=2000, window=WINDOW)
     assert status(body)["predictions"] == "fail"
     assert body.fairness == ()
+
+
+def bad_where(rule: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Predictions of 40 days whose candidate is turned round where a rule holds, and their features."""
+    frame, random = predictions(40, 6000), np.random.default_rng(2)
+    features = pd.DataFrame({"wind": random.normal(20, 9, 6000), "origin": random.choice(["EWR", "JFK", "LGA"], 6000)})
+    bad = parse(rule).mask(features)
+    answers = as_columns(BINARY, "candidate", np.where(bad, 1 - frame["candidate"], frame["candidate"]))
+    return frame.assign(**answers), features
+
+
+def test_evaluate_warns_of_a_blind_spot_by_its_rule_and_decides_nothing():
+    frame, features = bad_where('origin == "JFK" and wind > 30')
+    cuts = training_cuts(features)
+    weights = np.where(np.arange(6000) % 5 == 0, 0.0, 1.0)
+    spec = SPEC.model_copy(update={"weight": "weight"})
+    body = evaluate(
+        frame.assign(weight=weights), spec, BINARY, benchmark_rows=6000, window=WINDOW, features=features, cuts=cuts
+    )
+    (check,) = [check for check in body.checks if check.name == "blind_spots"]
+    assert (check.status, check.severity, check.observed) == ("fail", "warning", 1)
+    assert not check.stops
+    (spot,) = [spot for spot in body.blind_spots if spot.confirmed]
+    inside = parse(spot.rule).mask(features)
+    assert spot.rows == np.count_nonzero(inside & (weights > 0))
+    planted = parse('origin == "JFK" and wind > 30').mask(features)
+    assert np.count_nonzero(inside & planted) > 0.7 * np.count_nonzero(inside | planted)
+    # Examples are numbers of the benchmark's rows, whatever rows do not count.
+    assert all(inside[row] and weights[row] > 0 for row in spot.examples)
+
+
+def test_evaluate_without_a_blind_spot_passes_and_too_few_groups_are_not_searched():
+    frame, features = bad_where("wind is None")
+    for days, status in ((40, "pass"), (12, "not_applicable")):
+        some = frame.assign(group=np.arange(6000) % days)
+        body = evaluate(
+            some, SPEC, BINARY, benchmark_rows=6000, window=WINDOW, features=features, cuts=training_cuts(features)
+        )
+        assert [check.status for check in body.checks if check.name == "blind_spots"] == [status]
+        assert not [spot for spot in body.blind_spots if spot.confirmed]

@@ -20,6 +20,7 @@ from trainworthy.lifecycle.protocol.records import (
     STEPS,
     Attempt,
     Autocorrelation,
+    BlindSpot,
     Calibration,
     Cost,
     Disparity,
@@ -762,11 +763,26 @@ def test_report_tells_calibration_fairness_and_where_the_loss_lies() -> None:
                 autocorrelation=Autocorrelation(lag_one=0.5, factor=1.73, gain=rate, widened=rate),
                 worst=(WorstRow(row=1234, loss=9.0),), other_features=7,
             ),
+            "blind_spots": (
+                BlindSpot(
+                    rule='origin == "EWR" and wind > 30', rows=640, groups=50, share=0.02, excess=rate, expected=0.02,
+                    champion=far, p=0.001, confirmed=True, examples=(4711, 12),
+                ),
+            ),
         }
     )  # fmt: skip
     page = render.render({**records, "evaluation": told}, LINKS)
-    for name in ("wind &gt; 20", "error: too few", "3 more values of 12 rows", "1234", "region=&lt;b&gt; (40 rows"):
+    for name in (
+        "wind &gt; 20",
+        "error: too few",
+        "3 more values of 12 rows",
+        "1234",
+        "region=&lt;b&gt; (40 rows",
+        "wind &gt; 30",
+        "4711, 12",
+    ):
         assert name in page
     assert told_of_candidate.worst_parts(known(told.residuals))[0] == ("wind", part)
     # Records of before these were measured tell none of them.
+    assert "Blind spots" not in render.render(records, LINKS)
     assert "Rates by protected column" not in render.render(records, LINKS)
