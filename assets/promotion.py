@@ -63,6 +63,7 @@ from trainworthy.lifecycle.protocol.records import (
     VerdictBody,
 )
 from trainworthy.lifecycle.provenance import changed_files, committed_text, git_state, installed_version
+from trainworthy.lifecycle.spec.use_case import BenchmarkSpec
 from trainworthy.lifecycle.storage.records import record_sha256
 from trainworthy.lifecycle.tasks import words_of
 from trainworthy.lifecycle.use_case import UseCase
@@ -246,7 +247,7 @@ def _evidence(run: StepRun, first_model: bool, model: RegisteredModel, champion:
         slices=against.slices,
         changed_limits=limits_changed(run),
         disparities=evaluation.fairness,
-        difference_limits=dict(spec.benchmark.fairness.at_most_difference) if spec.benchmark.fairness else {},
+        difference_limits=_difference_limits(spec.benchmark),
         controls=controls,
         rolled_back=_rolled_back(run, model),
         insufficient_checks=insufficient_checks(run),
@@ -264,6 +265,12 @@ def _evidence(run: StepRun, first_model: bool, model: RegisteredModel, champion:
     latency: Latency | None = deployment["latency"]
     kept = latency is None or latency.within(spec.benchmark.latency_ms) == "pass"
     return Evidence(promotion, against, told, measure_again=() if kept else ("latency",))
+
+
+def _difference_limits(benchmark: BenchmarkSpec) -> dict[str, float]:
+    """How far rates may lie apart between values of a protected column; empty where nothing is declared."""
+    limits = benchmark.fairness.at_most_difference if benchmark.fairness is not None else {}
+    return {str(rate): limit for rate, limit in limits.items()}
 
 
 def _parent_identity(run: StepRun, record: Record, step: Step) -> str | None:

@@ -48,13 +48,16 @@ def answers(threshold: float, rows: int = 4000) -> pd.DataFrame:
 
 def test_costs_give_the_threshold_that_is_cheapest_for_calibrated_answers():
     spec = benchmark(costs={"false_positive": 1, "false_negative": 9})
+    assert spec.decision is not None
     threshold = threshold_for(spec.decision, np.zeros(3))
     assert threshold == 0.1
     metric = decision_metrics(spec)["decision_cost"]
+    assert metric.rows is not None
+    rows = metric.rows
     frame = answers(threshold, 200_000)
 
     def cost(at: float) -> float:
-        return float(metric.rows(frame["label"].to_numpy(), (frame["candidate"] >= at).to_numpy().astype(float)).mean())
+        return float(rows(frame["label"].to_numpy(), (frame["candidate"] >= at).to_numpy().astype(float)).mean())
 
     assert cost(threshold) < min(cost(0.05), cost(0.2), cost(0.5))
     wrong = (frame["label"] == 0) & (frame["candidate"] >= 0.1), (frame["label"] == 1) & (frame["candidate"] < 0.1)
