@@ -67,6 +67,7 @@ def joint_shifts(written: SplitFiles, columns: Sequence[str], spec: SplitSpec) -
     In time each split is held against the rows just before it, so that a fault of one split is seen at both its ends;
     else each against training rows.
     """
+    columns = _ranked(written, columns)
     if len(columns) < 2:
         return []
     training, held = _blocks(written, columns, spec)
@@ -227,6 +228,18 @@ def _ordered(frames: Sequence[tuple[np.ndarray, pl.DataFrame]], columns: Sequenc
         )}
         for name in texts
     }  # fmt: skip
+
+
+def _ranked(written: SplitFiles, columns: Sequence[str]) -> list[str]:
+    """The columns whose values have ranks: numbers, times and texts, and neither lists nor what is all null."""
+    import polars as pl
+
+    kinds = pl.read_parquet_schema(written.path("training"))
+    return [
+        name
+        for name in columns
+        if name in kinds and (_is_number(kinds[name]) or kinds[name] in (pl.String, pl.Categorical))
+    ]
 
 
 def _is_number(kind: pl.DataType) -> bool:

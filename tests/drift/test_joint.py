@@ -91,6 +91,11 @@ def test_splits_that_chance_dealt_say_the_same_and_an_exchanged_column_is_found(
     assert found.where == "calibration against the training rows before"
 
 
+def test_columns_that_have_no_ranks_are_left_out(tmp_path):
+    rows = rides().assign(tags=[["a"]] * len(rides()), nothing=None)
+    assert joint_shifts(written(rows, tmp_path), (*COLUMNS, "tags", "nothing", "empty"), SPLIT) == []
+
+
 def test_too_few_rows_or_columns_are_not_judged(tmp_path):
     files = written(rides().groupby("day").head(3), tmp_path)
     assert joint_shifts(files, COLUMNS, SPLIT) == []
