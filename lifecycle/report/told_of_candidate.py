@@ -72,7 +72,7 @@ def part_rows(residuals: Residuals) -> list[tuple[str, ...]]:
 def in_words(residuals: Residuals) -> tuple[str, ...]:
     """What the losses say beside their table."""
     told = [
-        f"The candidate's {metric_name(residuals.loss)} by parts of the rows, and its gain over {residuals.baseline}, "
+        f"The candidate's {metric_name(residuals.loss)} by parts of the rows, and its gain over {words(residuals.baseline)}, "
         "the best baseline. Of so many parts some lie apart by chance alone."
     ]
     alike = residuals.autocorrelation
