@@ -72,8 +72,8 @@ def part_rows(residuals: Residuals) -> list[tuple[str, ...]]:
 def in_words(residuals: Residuals) -> tuple[str, ...]:
     """What the losses say beside their table."""
     told = [
-        f"The candidate's {metric_name(residuals.loss)} by parts of the rows, and its gain over {words(residuals.baseline)}, "
-        "the best baseline. Of so many parts some lie apart by chance alone."
+        f"The candidate's {metric_name(residuals.loss)} by parts of the rows, and its gain over the best baseline, "
+        f"{words(residuals.baseline)}. Of so many parts some lie apart by chance alone."
     ]
     alike = residuals.autocorrelation
     if alike is not None:
