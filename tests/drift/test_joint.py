@@ -92,7 +92,8 @@ def test_splits_that_chance_dealt_say_the_same_and_an_exchanged_column_is_found(
 
 
 def test_columns_that_have_no_ranks_are_left_out(tmp_path):
-    rows = rides().assign(tags=[["a"]] * len(rides()), nothing=None)
+    rows = rides()
+    rows = rows.assign(tags=pd.Series([["a"]] * len(rows), index=rows.index), nothing=None)
     assert joint_shifts(written(rows, tmp_path), (*COLUMNS, "tags", "nothing", "empty"), SPLIT) == []
 
 
