@@ -37,7 +37,7 @@ from trainworthy.lifecycle.evaluation.slice_levels import training_cuts
 from trainworthy.lifecycle.tasks.baselines import fit_baselines
 from trainworthy.lifecycle.tasks.binary import BINARY
 from trainworthy.lifecycle.tasks.probabilities import log_loss
-from trainworthy.lifecycle.use_case import load_use_case
+from trainworthy.lifecycle.use_case import UseCase, load_use_case
 from trainworthy.resources.settings import PRODUCT
 
 COLUMNS = [
@@ -125,12 +125,20 @@ def main() -> None:
 def of_flights(short: bool) -> Table:
     """Row losses of two boostings and two baselines, each of rows of weeks that it was not trained on."""
     use_case = load_use_case(PRODUCT / "use_cases" / "flight_delays")
+    rows, found = answered(use_case, short)
+    days, labels = rows["date"].to_numpy().astype("datetime64[D]"), rows[use_case.spec.target].to_numpy()
+    losses = {name: log_loss(labels, answer) for name, answer in found.items()}
+    return Table(rows[COLUMNS].reset_index(drop=True), days, losses)
+
+
+def answered(use_case: UseCase, short: bool) -> tuple[pd.DataFrame, dict[str, np.ndarray]]:
+    """All flights with a label, and the answers of each model to rows of weeks that it was not trained on."""
     contract = load_contract(use_case.contract_path)
     rows = labelled(contract, short)
     days = rows["date"].to_numpy().astype("datetime64[D]")
     odd = pd.factorize(days, sort=True)[0] // 7 % 2 == 1
     features, label = list(contract.feature_columns), contract.label.name
-    losses = {name: np.empty(len(rows)) for name in ("candidate", "champion", "linear", "prior")}
+    found = {name: np.empty(len(rows)) for name in ("candidate", "champion", "linear", "prior")}
     for seen in (odd, ~odd):
         before, held = rows[seen], rows[~seen]
         answers = {
@@ -140,8 +148,8 @@ def of_flights(short: bool) -> Table:
         fitted = fit_baselines(before.iloc[::EVERY], features, label, ("linear", "prior"), 0, BINARY)
         answers |= {name: predictor(held) for name, predictor in fitted.items()}
         for name, answer in answers.items():
-            losses[name][~seen] = log_loss(held[label].to_numpy(), np.asarray(answer, dtype=np.float64).reshape(-1))
-    return Table(rows[COLUMNS].reset_index(drop=True), days, losses)
+            found[name][~seen] = np.asarray(answer, dtype=np.float64).reshape(-1)
+    return rows.reset_index(drop=True), found
 
 
 def _boosting(before: pd.DataFrame, labels: pd.Series, held: pd.DataFrame, seed: int) -> np.ndarray:
