@@ -10,16 +10,18 @@ from typing import TYPE_CHECKING
 from trainworthy.assets.contract import judged_contract
 from trainworthy.assets.scoring import benchmark_job, raise_unless_about_the_model
 from trainworthy.assets.step_run import StepRun
-from trainworthy.assets.suite import benchmark_parts
-from trainworthy.assets.training import job_kind
+from trainworthy.assets.suite import benchmark_parts, told_values
+from trainworthy.assets.training import job_base, job_kind
 from trainworthy.lifecycle.artifact import artifact_kind
 from trainworthy.lifecycle.data.files import SplitFiles
 from trainworthy.lifecycle.errors import ChampionError, WorkerError
-from trainworthy.lifecycle.evaluation.comparison import comparison
+from trainworthy.lifecycle.evaluation.benchmark_spots import benchmark_spots
+from trainworthy.lifecycle.evaluation.comparison import comparison, weighed
 from trainworthy.lifecycle.evaluation.kept_answers import keep_answers, kept_answers, side_by_side
 from trainworthy.lifecycle.evaluation.slice_results import with_gains
 from trainworthy.lifecycle.evaluation.suite import answers_key
 from trainworthy.lifecycle.protocol.records import (
+    BlindSpot,
     Comparison,
     EvaluationReport,
     SliceResult,
@@ -28,6 +30,7 @@ from trainworthy.lifecycle.protocol.records import (
     Suite,
 )
 from trainworthy.lifecycle.protocol.results import PredictResult
+from trainworthy.lifecycle.tasks.kind import Kind
 from trainworthy.resources.launcher import Launcher
 from trainworthy.resources.mlflow import RegisteredModel
 
@@ -39,13 +42,14 @@ if TYPE_CHECKING:
 class ChampionEvidence:
     """The gain over the champion, on all rows and on slices; `error` says why there is none.
 
-    `answers` has both models' answers row by row.
+    `answers` has both models' answers row by row, `blind_spots` are the candidate's with what the champion loses there.
     """
 
     slices: tuple[SliceResult, ...]
     comparison: Comparison | None = None
     error: str = ""
     answers: StoredFile | None = None
+    blind_spots: tuple[BlindSpot, ...] = ()
 
 
 def champion_evidence(run: StepRun, launcher: Launcher, champion: RegisteredModel | None) -> ChampionEvidence:
@@ -66,10 +70,12 @@ def champion_evidence(run: StepRun, launcher: Launcher, champion: RegisteredMode
         return ChampionEvidence(evaluation.slices, error="it answers another task than the candidate")
     benchmark = run.use_case.spec.benchmark
     mine = pd.read_parquet(run.workspace.state.absolute(evaluation.predictions.path))
+    file, both = _kept_side_by_side(run, mine, theirs)
     return ChampionEvidence(
         with_gains(evaluation.slices, benchmark_parts(run, mine), mine, theirs, benchmark, kind),
         comparison(benchmark, kind, ("candidate", mine), ("candidate", theirs), "champion"),
-        answers=_kept_side_by_side(run, mine, theirs),
+        answers=file,
+        blind_spots=_spots_of_both(run, both, kind),
     )
 
 
@@ -113,7 +119,17 @@ def _folder(run: StepRun, suite: Suite, model: RegisteredModel) -> Path:
     return run.workspace.state.folder("answers", run.use_case.name, key)
 
 
-def _kept_side_by_side(run: StepRun, mine: pd.DataFrame, theirs: pd.DataFrame) -> StoredFile:
+def _spots_of_both(run: StepRun, both: pd.DataFrame, kind: Kind) -> tuple[BlindSpot, ...]:
+    """The candidate's blind spots as the evaluation found them, if it found some, with the champion's excess."""
+    if not run.record("evaluation", EvaluationReport).blind_spots:
+        return ()
+    snapshot, table = run.record("snapshot", Snapshot), weighed(both)
+    features, cuts = told_values(run, snapshot, job_base(run, snapshot, Path())["rows"])
+    baselines = run.use_case.spec.benchmark.baselines
+    return benchmark_spots(table, features.loc[table.index], cuts, kind, baselines).spots
+
+
+def _kept_side_by_side(run: StepRun, mine: pd.DataFrame, theirs: pd.DataFrame) -> tuple[StoredFile, pd.DataFrame]:
     """Both models' answers with what names a row, but for what is sensitive."""
     contract, snapshot = judged_contract(run), run.record("snapshot", Snapshot)
     key = [name for name in contract.primary_key if name not in contract.sensitive_columns]
@@ -121,4 +137,4 @@ def _kept_side_by_side(run: StepRun, mine: pd.DataFrame, theirs: pd.DataFrame) -
     table = side_by_side(mine, theirs, files.read("benchmark", key))
     folder = run.workspace.state.folder("answers", run.use_case.name, run.identity[:32])
     path, sha256, size = keep_answers(folder, table)
-    return StoredFile(path=run.workspace.state.relative(path), sha256=sha256, bytes=size)
+    return StoredFile(path=run.workspace.state.relative(path), sha256=sha256, bytes=size), table

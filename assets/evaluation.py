@@ -12,17 +12,16 @@ from trainworthy.assets.contract import judged_contract
 from trainworthy.assets.declare import step_asset
 from trainworthy.assets.step import Outcome
 from trainworthy.assets.step_run import StepRun
-from trainworthy.assets.suite import benchmark_parts, benchmark_suite, slice_files
+from trainworthy.assets.suite import benchmark_parts, benchmark_suite, slice_files, told_values
 from trainworthy.assets.training import job_base
 from trainworthy.lifecycle.data.files import SplitFiles
 from trainworthy.lifecycle.evaluation.comparison import metric_columns
 from trainworthy.lifecycle.evaluation.disjoint import candidate_apart
 from trainworthy.lifecycle.evaluation.evaluate import evaluate
 from trainworthy.lifecycle.evaluation.prediction_drift import prediction_drift_check
-from trainworthy.lifecycle.evaluation.slice_levels import training_cuts
 from trainworthy.lifecycle.evaluation.suite import look, looks_check
 from trainworthy.lifecycle.identity import sha256_file
-from trainworthy.lifecycle.protocol.jobs import PredictJob, Rows
+from trainworthy.lifecycle.protocol.jobs import PredictJob
 from trainworthy.lifecycle.protocol.records import (
     BenchmarkAnswers,
     BenchmarkFigures,
@@ -36,16 +35,11 @@ from trainworthy.lifecycle.protocol.records import (
     part_of,
 )
 from trainworthy.lifecycle.protocol.results import PredictResult
-from trainworthy.lifecycle.sampling import evenly_spread
-from trainworthy.lifecycle.spec.split import Windows
 from trainworthy.lifecycle.tasks.labels import kind_of_rows
 from trainworthy.lifecycle.use_case import UseCase
 
 if TYPE_CHECKING:
-    import numpy as np
-
-# A quantile of so many rows is known to 0.3 % of them.
-_ROWS_OF_CUTS = 100_000
+    pass
 
 
 def evaluation_asset(use_case: UseCase) -> dg.AssetsDefinition:
@@ -86,7 +80,7 @@ def score_benchmark(run: StepRun) -> Outcome[EvaluationBody]:
     assert result.reference is not None
     benchmark, predictions = snapshot.splits["benchmark"], pd.read_parquet(result.predictions.path)
     files, contract = SplitFiles(state.absolute(benchmark.file.path).parent), judged_contract(run)
-    parts = benchmark_parts(run, predictions)
+    parts, (features, cuts) = benchmark_parts(run, predictions), told_values(run, snapshot, job.rows)
     measured = evaluate(
         predictions,
         spec.benchmark,
@@ -94,9 +88,8 @@ def score_benchmark(run: StepRun) -> Outcome[EvaluationBody]:
         benchmark_rows=benchmark.rows,
         window=candidate_apart(snapshot, spec.split, files, contract.primary_key),
         parts=parts,
-        features=files.read("benchmark", told_features(job.rows)),
-        ordered=isinstance(spec.split, Windows),
-        cuts=training_cuts(files.read("training", told_features(job.rows), _some_rows(snapshot))),
+        features=features,
+        cuts=cuts,
     )
     file = result.predictions
     moved = prediction_drift_check(predictions, pd.read_parquet(result.reference.path), kind_of_rows(job.rows))
@@ -121,16 +114,6 @@ def score_benchmark(run: StepRun) -> Outcome[EvaluationBody]:
         device=result.device,
         seeds=(spec.training.seed,),
     )
-
-
-def _some_rows(snapshot: Snapshot) -> np.ndarray:
-    """Training rows whose quantiles cut numbers."""
-    return evenly_spread(snapshot.splits["training"].rows, _ROWS_OF_CUTS)
-
-
-def told_features(rows: Rows) -> tuple[str, ...]:
-    """Features by whose values losses may be told: not sensitive, and no names of files."""
-    return tuple(name for name in rows.features if name not in rows.sensitive and name not in rows.files)
 
 
 def predictions_stay(run: StepRun, record: Record) -> bool:

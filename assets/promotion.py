@@ -145,6 +145,7 @@ def judge(run: StepRun) -> Outcome[VerdictBody]:
         slices=decision.slices,
         answers=evidence.against.answers,
         changed_limits=evidence.promotion.changed_limits,
+        blind_spots=evidence.against.blind_spots,
         model_name=name,
         model_version=model.version,
         champion=champion.version if champion else None,

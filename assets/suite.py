@@ -10,17 +10,23 @@ from trainworthy.assets.contract import judged_contract
 from trainworthy.assets.step_run import StepRun
 from trainworthy.lifecycle.code_identity import ENTRIES, KEPT, WORKER, CodeOnDisk
 from trainworthy.lifecycle.data.files import SplitFiles
+from trainworthy.lifecycle.evaluation.slice_levels import training_cuts
 from trainworthy.lifecycle.evaluation.slice_parts import SlicePart, columns_of_parts, slice_parts
 from trainworthy.lifecycle.evaluation.suite import changed_limits, suite_of
 from trainworthy.lifecycle.identity import sha256_file
 from trainworthy.lifecycle.promotion import log
+from trainworthy.lifecycle.protocol.jobs import Rows
 from trainworthy.lifecycle.protocol.records import ChangedLimit, EvaluationReport, Snapshot, Suite
 from trainworthy.lifecycle.provenance import last_change
+from trainworthy.lifecycle.sampling import evenly_spread
 from trainworthy.lifecycle.use_case import UseCase
 from trainworthy.resources.workspace import Workspace
 
 if TYPE_CHECKING:
     import pandas as pd
+
+# A quantile of so many rows is known to 0.3 % of them.
+_ROWS_OF_CUTS = 100_000
 
 
 def benchmark_parts(run: StepRun, predictions: pd.DataFrame) -> tuple[SlicePart, ...]:
@@ -30,6 +36,19 @@ def benchmark_parts(run: StepRun, predictions: pd.DataFrame) -> tuple[SlicePart,
     key = judged_contract(run).primary_key
     rows = files.read("benchmark", columns_of_parts(benchmark, key))
     return slice_parts(benchmark, predictions, rows, run.use_case.folder, key)
+
+
+def told_features(rows: Rows) -> tuple[str, ...]:
+    """Features by whose values losses may be told: not sensitive, and no names of files."""
+    return tuple(name for name in rows.features if name not in rows.sensitive and name not in rows.files)
+
+
+def told_values(run: StepRun, snapshot: Snapshot, rows: Rows) -> tuple[pd.DataFrame, dict[str, tuple[float, ...]]]:
+    """The benchmark's told_features, and where numbers among them are cut, by some of the training rows."""
+    names = told_features(rows)
+    files = SplitFiles(run.workspace.state.absolute(snapshot.splits["benchmark"].file.path).parent)
+    some = evenly_spread(snapshot.splits["training"].rows, _ROWS_OF_CUTS)
+    return files.read("benchmark", names), training_cuts(files.read("training", names, some))
 
 
 def benchmark_suite(run: StepRun, snapshot: Snapshot) -> Suite:

@@ -19,6 +19,7 @@ from trainworthy.pipeline.commands import (
     diagnose,
     doctor,
     explain,
+    freeze,
     history,
     init,
     new,
@@ -32,8 +33,8 @@ from trainworthy.pipeline.commands import (
 
 # In the order of the help text, which is that of a user's day.
 COMMANDS = (
-    doctor, init, new, check, explain, baseline, contract, verdict, next_version, champion, history, compare, site, ui,
-    diagnose, replay, datasets, schema,
+    doctor, init, new, check, explain, baseline, contract, verdict, next_version, champion, history, compare, freeze,
+    site, ui, diagnose, replay, datasets, schema,
 )  # fmt: skip
 EXAMPLES = """\
 examples:

@@ -869,7 +869,8 @@ class VerdictBody(Body):
     `champion` is the version that was live before the verdict, `compared_with` the one that the model met:
     a champion that is judged again meets the one that it replaced.
     `slices` are those that decide, with the gain over the champion, and `answers` both models' answers row by row.
-    `changed_limits` are what the suite declares otherwise than for the verdict before.
+    `changed_limits` are what the suite declares otherwise than for the verdict before; `blind_spots` the evaluation's,
+    with the champion's excess.
     `headline` stands beside the decision where that alone would say too much; empty where it would not.
     `held_back_by` are the reasons that allow less than promote, each with what it lacks, `measure_again` what of it the
     same command measures anew: it hangs on the clock.
@@ -887,6 +888,7 @@ class VerdictBody(Body):
     slices: tuple[SliceResult, ...] = ()
     answers: StoredFile | None = None
     changed_limits: tuple[ChangedLimit, ...] = ()
+    blind_spots: tuple[BlindSpot, ...] = ()
     model_name: str
     model_version: str
     champion: str | None

@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from trainworthy.lifecycle.protocol.records import BlindSpot, Disparity, Estimate, EvaluationReport, LossPart, Residuals
+from trainworthy.lifecycle.protocol.records import (
+    BlindSpot,
+    Disparity,
+    Estimate,
+    EvaluationReport,
+    LossPart,
+    Residuals,
+    Verdict,
+)
 from trainworthy.lifecycle.report.formatting import estimate, number
+from trainworthy.lifecycle.report.outcome import Records, found
 from trainworthy.lifecycle.wording import count, metric_name, words
 
 # What a reader takes in at once; the record holds all.
@@ -97,25 +106,31 @@ def _rows(places: Sequence[int]) -> str:
     return ", ".join(map(str, places))
 
 
-def spots_in_words(report: EvaluationReport) -> str:
+def spots_of(records: Records) -> tuple[BlindSpot, ...]:
+    """Blind spots in the order in which they were found; a verdict against a champion knows its excess, too."""
+    verdict, report = found(records, "promotion", Verdict), found(records, "evaluation", EvaluationReport)
+    return verdict.blind_spots if verdict and verdict.blind_spots else report.blind_spots if report else ()
+
+
+def spots_in_words(spots: Sequence[BlindSpot]) -> str:
     """How many blind spots were found and confirmed, and what the table's figures are."""
-    confirmed = sum(spot.confirmed for spot in report.blind_spots)
+    confirmed = sum(spot.confirmed for spot in spots)
     return (
-        f"{len(report.blind_spots)} found in two thirds of the groups, {confirmed} of them confirmed in the others. "
+        f"{len(spots)} found in some of the groups, {confirmed} of them confirmed in the others. "
         "The excess is the candidate's mean loss inside less outside, above what the baselines' losses on them let "
         "expect; the part expected is what is hard for the baselines, too. It decides nothing."
     )
 
 
-def spot_rows(report: EvaluationReport) -> list[tuple[str, ...]]:
-    """Rule, whether it is confirmed, rows, groups, share, excess, expected part, champion's excess, example rows."""
+def spot_rows(spots: Sequence[BlindSpot]) -> list[tuple[str, ...]]:
+    """Number, rule, whether it is confirmed, rows, groups, share, excess, expected part, champion's excess, rows."""
     return [
         (
-            spot.rule, "yes" if spot.confirmed else "no", count(spot.rows), count(spot.groups), f"{spot.share:.1%}",
-            _told(spot.excess, sign=True), f"{spot.expected:+.4f}", _of_champion(spot),
+            str(place), spot.rule, "yes" if spot.confirmed else "no", count(spot.rows), count(spot.groups),
+            f"{spot.share:.1%}", _told(spot.excess, sign=True), f"{spot.expected:+.4f}", _of_champion(spot),
             ", ".join(map(str, spot.examples)),
         )
-        for spot in report.blind_spots
+        for place, spot in enumerate(spots, start=1)
     ]  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-from trainworthy.assets.evaluation import told_features
+from trainworthy.assets.suite import told_features
 from trainworthy.lifecycle.protocol.jobs import Rows
 
 
