@@ -13,21 +13,23 @@ from trainworthy.assets.step_run import StepRun
 from trainworthy.assets.suite import benchmark_parts, told_values
 from trainworthy.assets.training import job_base, job_kind
 from trainworthy.lifecycle.artifact import artifact_kind
+from trainworthy.lifecycle.code_identity import ENTRY_OF_JOB, KEPT, WORKER, CodeOnDisk
 from trainworthy.lifecycle.data.files import SplitFiles
 from trainworthy.lifecycle.errors import ChampionError, WorkerError
 from trainworthy.lifecycle.evaluation.benchmark_spots import benchmark_spots
 from trainworthy.lifecycle.evaluation.comparison import comparison, weighed
 from trainworthy.lifecycle.evaluation.kept_answers import keep_answers, kept_answers, side_by_side
 from trainworthy.lifecycle.evaluation.slice_results import with_gains
-from trainworthy.lifecycle.evaluation.suite import answers_key
+from trainworthy.lifecycle.identity import sha256_json
+from trainworthy.lifecycle.protocol.jobs import PredictJob
 from trainworthy.lifecycle.protocol.records import (
     BlindSpot,
     Comparison,
+    DatasetVersion,
     EvaluationReport,
     SliceResult,
     Snapshot,
     StoredFile,
-    Suite,
 )
 from trainworthy.lifecycle.protocol.results import PredictResult
 from trainworthy.lifecycle.tasks.kind import Kind
@@ -83,17 +85,32 @@ def champion_answers(run: StepRun, launcher: Launcher, champion: RegisteredModel
     """Its answers to this benchmark: those that are kept, or made by its own code and columns in its own process."""
     import pandas as pd
 
-    features, suite = own_features(champion), run.record("evaluation", EvaluationReport).suite
-    folder = _folder(run, suite, champion) if suite is not None else None
-    kept = kept_answers(folder) if folder is not None else None
+    job = benchmark_job(run, champion, "champion", own_features(champion), compared=True)
+    folder = run.workspace.state.folder("answers", run.use_case.name, answers_key(run, job))
+    kept = kept_answers(folder)
     if kept is None:
-        job = benchmark_job(run, champion, "champion", features, compared=True)
         result = launcher.run(run.context, job)
         assert isinstance(result, PredictResult)
         kept = pd.read_parquet(result.predictions.path)
-        if folder is not None:
-            keep_answers(folder, kept)
+        keep_answers(folder, kept)
     return kept
+
+
+def answers_key(run: StepRun, job: PredictJob) -> str:
+    """Names the answers that a job gives: by the job, but for its paths, by the rows it reads, and by the code."""
+    snapshot, code = run.record("snapshot", Snapshot), CodeOnDisk(run.workspace.state.folder(*KEPT))
+    paths = {"out", "use_case_folder", "artifact", "rows_file", "calibration_file", "loaders", "device"}
+    asked = job.model_dump(mode="json", exclude={**dict.fromkeys(paths, True), "rows": {"files_root"}})
+    return sha256_json(
+        {
+            "job": asked,
+            "snapshot": snapshot.content_hash,
+            "dataset": run.record("dataset", DatasetVersion).content_hash,
+            "code": code.of((WORKER, ENTRY_OF_JOB[PredictJob])).sha256,
+            # Metrics of the use case's own may call any of its code.
+            "use_case": code.step(run.use_case.folder, "evaluation") if job.metrics else "",
+        }
+    )[:32]
 
 
 def own_features(champion: RegisteredModel) -> tuple[str, ...]:
@@ -112,11 +129,6 @@ def own_features(champion: RegisteredModel) -> tuple[str, ...]:
     if not isinstance(features, list) or not features or not all(isinstance(name, str) for name in features):
         raise ChampionError("the champion's features.json is no list of columns", value=told, fix=fix)
     return tuple(features)
-
-
-def _folder(run: StepRun, suite: Suite, model: RegisteredModel) -> Path:
-    key = answers_key(suite, model.tags["artifact_sha256"])
-    return run.workspace.state.folder("answers", run.use_case.name, key)
 
 
 def _spots_of_both(run: StepRun, both: pd.DataFrame, kind: Kind) -> tuple[BlindSpot, ...]:

@@ -35,11 +35,15 @@ from trainworthy.lifecycle.protocol.records import (
     part_of,
 )
 from trainworthy.lifecycle.protocol.results import PredictResult
+from trainworthy.lifecycle.spec.split import Windows
 from trainworthy.lifecycle.tasks.labels import kind_of_rows
 from trainworthy.lifecycle.use_case import UseCase
 
 if TYPE_CHECKING:
     pass
+
+# Groups of other types sort by their names, and not in time.
+_TIMES = ("date", "timestamp")
 
 
 def evaluation_asset(use_case: UseCase) -> dg.AssetsDefinition:
@@ -89,6 +93,7 @@ def score_benchmark(run: StepRun) -> Outcome[EvaluationBody]:
         window=candidate_apart(snapshot, spec.split, files, contract.primary_key),
         parts=parts,
         features=features,
+        ordered=isinstance(spec.split, Windows) and contract.column(spec.split.resample_by).logical_type in _TIMES,
         cuts=cuts,
     )
     file = result.predictions

@@ -191,7 +191,8 @@ def _evidence(run: StepRun, first_model: bool, model: RegisteredModel, champion:
     rerun_sha256 = reproducibility_evidence(run, run.launcher)
     against = champion_evidence(run, run.launcher, champion)
     commit = git_state(run.use_case.folder)[0]
-    changed, installed = changed_files(run.use_case.folder), installed_version()
+    suite = run.use_case.suite_path
+    changed, installed = changed_files(run.use_case.folder, (suite,) if suite else ()), installed_version()
     if changed is not None and not entry_is_committed(run.use_case):
         changed += (f"data/versions.yaml ({run.use_case.spec.dataset})",)
     published = published_version(run.use_case.project, dataset.name, dataset.revision)

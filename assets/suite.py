@@ -77,8 +77,10 @@ def limits_changed(run: StepRun) -> tuple[ChangedLimit, ...]:
     assert isinstance(before, EvaluationReport)
     if before.suite is None:
         return ()
-    changes = tuple(changed_limits(before.suite.declared, now.declared))
-    by = last_change(run.use_case.folder, "use_case.yaml") if changes else ""
+    changes = tuple(changed_limits(before.suite, now))
+    shared = run.use_case.suite_path
+    files = [run.use_case.folder / "use_case.yaml", *([shared] if shared else [])]
+    by = "; ".join(f"{path.name}: {last_change(path.parent, path.name)}" for path in files) if changes else ""
     return tuple(
         ChangedLimit(key=key, before=json.dumps(then), now=json.dumps(here), by=by) for key, then, here in changes
     )

@@ -4,9 +4,13 @@ and its price.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import csv
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from trainworthy.lifecycle.contract.model import Contract
+from trainworthy.lifecycle.contract.model import Column, Contract
 from trainworthy.lifecycle.contract.read import load_contract
 from trainworthy.lifecycle.cost.prices import Prices
 from trainworthy.lifecycle.errors import EvaluationError, Problem, TrainworthyError, UseCaseError, did_you_mean
@@ -18,6 +22,9 @@ from trainworthy.lifecycle.spec.task import KIND_OF_LABEL, LABEL_TYPES, target_o
 from trainworthy.lifecycle.spec.use_case import UseCaseSpec
 from trainworthy.lifecycle.tasks import kind_of
 from trainworthy.lifecycle.use_case import UseCase
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def agreement_problems(use_case: UseCase, contract: Contract) -> list[Problem]:
@@ -74,24 +81,67 @@ def _task_problems(spec: UseCaseSpec, contract: Contract) -> Iterator[Problem]:
 
 
 def _slice_problems(use_case: UseCase, contract: Contract) -> Iterator[Problem]:
-    """Conditions that cannot be read or name no column, and files of rows that are missing or could name none."""
-    columns = [column.name for column in contract.columns]
+    """Conditions that cannot be read, name no column or a sensitive one, or compare what cannot be compared; files of
+    rows that are missing or could name none.
+    """
+    columns = {column.name: column for column in contract.columns}
     for number, one in enumerate(use_case.spec.benchmark.slices):
         place = f"use_case.yaml: benchmark.slices.{number}"
         if one.where is not None:
-            try:
-                missing = [name for name in parse_predicate(one.where).columns if name not in columns]
-            except EvaluationError as error:
-                yield Problem(f"{place}.where", error.problem, error.fix, error.value)
-                continue
-            for name in missing:
-                yield Problem(f"{place}.where", "names no column of contract.yaml", did_you_mean(name, columns), name)
+            yield from _condition_problems(f"{place}.where", one.where, columns)
         if one.rows is not None and not contract.primary_key:
             fix = "mark the columns that name a row with primaryKey: true in contract.yaml, or use where"
             yield Problem(f"{place}.rows", "a file of rows needs a primary key, and there is none", fix, one.rows)
         elif one.rows is not None and not (use_case.folder / one.rows).is_file():
             fix = f"write it with the columns {', '.join(contract.primary_key)}"
             yield Problem(f"{place}.rows", "the file is missing", fix, one.rows)
+        elif one.rows is not None:
+            yield from _header_problems(f"{place}.rows", use_case.folder / one.rows, contract.primary_key)
+
+
+def _header_problems(place: str, path: Path, key: Iterable[str]) -> Iterator[Problem]:
+    """A file of rows that is no CSV, or without a column of the primary key."""
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            header = next(csv.reader(file), [])
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        yield Problem(place, f"the file cannot be read: {error}", "write a CSV file in UTF-8", path.name)
+        return
+    missing = [name for name in key if name not in header]
+    if missing:
+        apart = " and separate the columns by commas" if len(header) == 1 and ";" in header[0] else ""
+        fix = f"begin it with the line {','.join(key)}{apart}"
+        yield Problem(place, f"its first line lacks the primary key's {', '.join(missing)}", fix, ",".join(header))
+
+
+def _condition_problems(place: str, where: str, columns: Mapping[str, Column]) -> Iterator[Problem]:
+    try:
+        predicate = parse_predicate(where)
+    except EvaluationError as error:
+        yield Problem(place, error.problem, error.fix, error.value)
+        return
+    missing = [name for name in predicate.columns if name not in columns]
+    for name in missing:
+        yield Problem(place, "names no column of contract.yaml", did_you_mean(name, list(columns)), name)
+    sensitive = [name for name in predicate.columns if name in columns and columns[name].sensitive]
+    if sensitive:
+        fix = "name the column alone: its values are then told by number, as benchmark.fairness tells them"
+        yield Problem(place, "a condition would tell a sensitive column's values by name", fix, ", ".join(sensitive))
+    if not missing:
+        try:
+            predicate.mask(_one_row([columns[name] for name in predicate.columns]))
+        except EvaluationError as error:
+            yield Problem(place, error.problem, error.fix, error.value)
+
+
+def _one_row(columns: Iterable[Column]) -> pd.DataFrame:
+    """A row of values as the contract types them, to try a condition on."""
+    import pandas as pd
+
+    values = {
+        "integer": 1, "number": 1.5, "boolean": True, "date": date(2020, 1, 1), "timestamp": pd.Timestamp("2020-01-01"),
+    }  # fmt: skip
+    return pd.DataFrame({column.name: [values.get(column.logical_type, "a")] for column in columns})
 
 
 def _protected(spec: UseCaseSpec) -> tuple[str, ...]:

@@ -30,17 +30,18 @@ def git_state(folder: Path) -> tuple[str | None, bool | None]:
     return commit or None, None if changed is None else bool(changed)
 
 
-def changed_files(folder: Path) -> tuple[str, ...] | None:
+def changed_files(folder: Path, beside: Iterable[Path] = ()) -> tuple[str, ...] | None:
     """Files of the use case in `folder` and of Trainworthy's code that are not what a commit holds, by name.
 
-    Changed, untracked, or ignored by git; another use case's files say nothing about this one. An installed
-    Trainworthy is held against its distribution's RECORD instead. None if the use case lies outside git, or if
-    Trainworthy does and is not installed either.
+    Changed, untracked, or ignored by git; another use case's files say nothing about this one, those `beside` do. An
+    installed Trainworthy is held against its distribution's RECORD instead. None if the use case lies outside git, or
+    if Trainworthy does and is not installed either.
     """
     mine = _changed(folder, (".",), [*python_sources(folder).values(), *folder.rglob("*.yaml")])
     recorded = _recorded()
     ours = _changed(PRODUCT, OUR_CODE, _our_sources()) if recorded is None else _not_as_recorded(recorded)
-    return None if mine is None or ours is None else tuple(sorted({*mine, *ours}))
+    more = [path.name for path in beside if last_change(path.parent, path.name) in ("", "not committed")]
+    return None if mine is None or ours is None else tuple(sorted({*mine, *ours, *more}))
 
 
 def committed_text(folder: Path, name: str) -> str | None:

@@ -16,7 +16,7 @@ import yaml
 from pydantic import ValidationError
 
 from trainworthy.lifecycle import training_script
-from trainworthy.lifecycle.errors import DatasetError, Problem, UseCaseError
+from trainworthy.lifecycle.errors import DatasetError, Problem, UseCaseError, did_you_mean
 from trainworthy.lifecycle.spec.frozen import Frozen
 from trainworthy.lifecycle.spec.task import target_of
 from trainworthy.lifecycle.spec.use_case import NAME_PATTERN, SCRIPT_PATTERN, DatasetSpec, UseCaseSpec
@@ -46,6 +46,12 @@ class UseCase(Frozen):
     @property
     def contract_path(self) -> Path:
         return self.folder / "contract.yaml"
+
+    @property
+    def suite_path(self) -> Path | None:
+        """The file of the suite that the benchmark shares with other use cases; None without one."""
+        path = self.project / "suites" / f"{self.spec.benchmark.suite}.yaml"
+        return path if self.spec.benchmark.suite is not None and path.is_file() else None
 
     def at_version(self, version: str) -> UseCase:
         """This use case on another version of its dataset; itself for an empty one. Not checked to be published."""
@@ -117,15 +123,19 @@ def _with_suite(values: dict[str, Any], folder: Path) -> tuple[dict[str, Any], l
     name = benchmark.get("suite") if isinstance(benchmark, dict) else None
     if not isinstance(benchmark, dict) or not isinstance(name, str) or not re.match(NAME_PATTERN, name):
         return values, []
-    path, where = folder.parents[1] / "suites" / f"{name}.yaml", f"suites/{name}.yaml"
-    if not path.is_file():
-        return values, []
+    suites, where, place = folder.parents[1] / "suites", f"suites/{name}.yaml", "use_case.yaml: benchmark.suite"
+    known = sorted(path.stem for path in suites.glob("*.yaml")) if suites.is_dir() else []
+    if name not in known:
+        # A name alone is one that no file has; where there are files, it is more likely one that was mistyped.
+        return values, [Problem(place, f"there is no {where}", did_you_mean(name, known), name)] if known else []
     try:
-        shared = yaml.load(path.read_text(encoding="utf-8"), Loader=unique_keys_loader())  # noqa: S506 (a safe loader)
+        text = (suites / f"{name}.yaml").read_text(encoding="utf-8")
+        shared = yaml.load(text, Loader=unique_keys_loader())  # noqa: S506 (a safe loader)
     except (yaml.YAMLError, UnicodeDecodeError, ValueError) as error:
-        return values, [Problem(where, f"not valid YAML: {error}", "correct the syntax at that line")]
+        return values, [Problem(place, f"{where} is not valid YAML: {error}", "correct the syntax at that line", name)]
     if not isinstance(shared, dict):
-        return values, [Problem(where, "must be a mapping of keys", "write the keys of the section benchmark", shared)]
+        fix = "write the keys of the section benchmark"
+        return values, [Problem(place, f"{where} must be a mapping of keys", fix, name)]
     twice = sorted(shared.keys() & benchmark.keys())
     problems = [
         Problem(

@@ -10,14 +10,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from pydantic import ValidationError
+
 from trainworthy.lifecycle.contract.kept import contract_of
 from trainworthy.lifecycle.data.files import SplitFiles
-from trainworthy.lifecycle.errors import RecordError
+from trainworthy.lifecycle.errors import RecordError, SettingsError
 from trainworthy.lifecycle.evaluation.compare import compared
 from trainworthy.lifecycle.evaluation.kept_answers import CANDIDATE, kept_answers, renamed_models, side_by_side
 from trainworthy.lifecycle.evaluation.kept_answers import CHAMPION as OTHER
 from trainworthy.lifecycle.evaluation.slice_parts import columns_of_parts, slice_parts
-from trainworthy.lifecycle.evaluation.suite import answers_key
+from trainworthy.lifecycle.evaluation.suite import same_rows
+from trainworthy.lifecycle.identity import sha256_file
 from trainworthy.lifecycle.promotion import log
 from trainworthy.lifecycle.protocol.records import EvaluationReport, Snapshot, StageReport, Verdict
 from trainworthy.lifecycle.report.compare import TwoModels, compare_text, render_compare
@@ -27,6 +30,7 @@ from trainworthy.lifecycle.spec.use_case import BenchmarkSpec
 from trainworthy.lifecycle.storage.records import FileRecordStore
 from trainworthy.lifecycle.storage.state import StateFolder, write_atomic
 from trainworthy.lifecycle.tasks import kind_of
+from trainworthy.lifecycle.tasks.kind import statistic_columns
 from trainworthy.lifecycle.use_case import UseCase
 from trainworthy.lifecycle.wording import count
 from trainworthy.pipeline.show import find_use_case, verdict_log
@@ -60,7 +64,11 @@ def compare(use_case: str, first: str, second: str, page: Path | None) -> str:
     models = two_models(find_use_case(use_case), first, second)
     if page is not None:
         made_at = datetime.now(UTC).isoformat(timespec="seconds")
-        write_atomic(page, render_compare(models, made_at).encode())
+        try:
+            write_atomic(page, render_compare(models, made_at).encode())
+        except OSError as error:
+            fix = "name a file in a folder that can be written to, such as compared.html"
+            raise SettingsError(f"the page cannot be written: {error.strerror}", value=str(page), fix=fix) from None
     return compare_text(models) + (f"\npage  {page}\n" if page is not None else "")
 
 
@@ -76,9 +84,19 @@ def two_models(use_case: UseCase, first: str, second: str) -> TwoModels:
         raise RecordError("both are the same version", value=mine.version, fix=fix)
     table, on = _common(state, mine, theirs)
     assert on.evaluation.suite is not None
-    benchmark = BenchmarkSpec.model_validate(on.evaluation.suite.declared)
+    try:
+        benchmark = BenchmarkSpec.model_validate(on.evaluation.suite.declared)
+    except ValidationError:
+        fix = "judge one of them again with this version of Trainworthy"
+        raise RecordError("the suite was declared in another version's form", value=on.version, fix=fix) from None
     contract = contract_of(state, on.snapshot, use_case.contract_path)
     kind = kind_of(target_of(use_case.spec.task, contract.label.classes))
+    lacking = [
+        column for model in (CANDIDATE, OTHER) for column in statistic_columns(kind, model) if column not in table
+    ]
+    if lacking:
+        fix = "compare versions of one task; the present one is that of use_case.yaml"
+        raise RecordError("the answers that are kept are of another task", value=", ".join(lacking), fix=fix)
     found = compared(table, benchmark, kind, _masks(state, on, benchmark, table, use_case, contract.primary_key))
     return TwoModels(
         use_case=use_case.name,
@@ -154,23 +172,11 @@ def _on(state: StateFolder, on: JudgedModel, other: JudgedModel) -> pd.DataFrame
         both = kept_answers(state.absolute(on.verdict.answers.path).parent)
         if both is not None:
             return both
-    path = state.absolute(on.evaluation.predictions.path)
-    theirs = _answers(state, on, other)
-    if theirs is None or not path.is_file():
+    own, paths = other.evaluation.suite, [state.absolute(one.evaluation.predictions.path) for one in (on, other)]
+    if own is None or not same_rows(on.evaluation.suite, own) or not all(path.is_file() for path in paths):
         return None
-    return side_by_side(pd.read_parquet(path), theirs, pd.DataFrame())
-
-
-def _answers(state: StateFolder, on: JudgedModel, other: JudgedModel) -> pd.DataFrame | None:
-    import pandas as pd
-
-    suite, own = on.evaluation.suite, other.evaluation.suite
-    assert suite is not None
-    artifact = other.evaluation.artifact_sha256
-    if own is not None and answers_key(suite, artifact) == answers_key(own, artifact):
-        path = state.absolute(other.evaluation.predictions.path)
-        return pd.read_parquet(path) if path.is_file() else None
-    return kept_answers(state.folder("answers", on.verdict.use_case, answers_key(suite, artifact)))
+    mine, theirs = (pd.read_parquet(path) for path in paths)
+    return side_by_side(mine, theirs, pd.DataFrame())
 
 
 def _masks(
@@ -181,6 +187,18 @@ def _masks(
     path = state.absolute(on.snapshot.splits["benchmark"].file.path)
     if not path.is_file() or not any(one.column is None for one in benchmark.slices):
         return {}
+    assert on.evaluation.suite is not None
+    files = on.evaluation.suite.files
+    same = [
+        one for one in benchmark.slices if one.rows is None or _unchanged(use_case.folder / one.rows, files, one.rows)
+    ]
+    benchmark = benchmark.model_copy(update={"slices": tuple(same)})
     rows = SplitFiles(path.parent).read("benchmark", columns_of_parts(benchmark, key))
     parts = slice_parts(benchmark, table, rows, use_case.folder, key)
     return {part.name: part.mask for part in parts if part.declared.column is None}
+
+
+def _unchanged(folder: Path, files: Mapping[str, str], name: str) -> bool:
+    """True if a file of rows still has the bytes that the suite was measured with."""
+    path = folder / name
+    return path.is_file() and sha256_file(path) == files.get(f"slice:{name}")

@@ -32,7 +32,7 @@ def freeze(name: str, number: int) -> str:
     path = use_case.folder / "use_case.yaml"
     text = path.read_text(encoding="utf-8")
     changed = with_slice(text, declared, benchmark.version + 1)
-    shared = (use_case.project / "suites" / f"{benchmark.suite}.yaml").is_file()
+    shared = use_case.suite_path is not None
     if shared or not _is_as_wanted(text, changed, declared, benchmark):
         raise SettingsError(
             "the suite is a file of its own"

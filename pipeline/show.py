@@ -88,10 +88,16 @@ def verdict_text(verdict: Verdict) -> str:
         f"champion    {live}\n"
         f"cost        this run: {spent:.4f} USD, {seconds(wall)}; "
         f"with reused steps: {verdict.model_cost.usd + verdict.cost.usd:.4f} USD\n"
+        f"{_answers(verdict, state)}"
         f"report      {report}\n"
         f"Dagster UI  {start_command('ui')}, then {dagster_url()}/runs/{run_id}\n"
         f"MLflow UI   {start_command('mlflow-ui')}, then {mlflow_url()}\n"
     )
+
+
+def _answers(verdict: Verdict, state: StateFolder) -> str:
+    """Where both models' answers lie row by row, after a comparison with a champion."""
+    return f"answers     {state.absolute(verdict.answers.path)}\n" if verdict.answers is not None else ""
 
 
 def history_text(use_case: str) -> str:

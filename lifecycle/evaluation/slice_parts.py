@@ -23,11 +23,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SlicePart:
-    """A slice by its name and its rows, `(N,)` of booleans."""
+    """A slice by its name and its rows, `(N,)` of booleans; `unmatched` keys of its file are in no row."""
 
     name: str
     declared: SliceSpec
     mask: np.ndarray
+    unmatched: int = 0
 
 
 def columns_of_parts(benchmark: BenchmarkSpec, key: Sequence[str]) -> tuple[str, ...]:
@@ -46,9 +47,15 @@ def slice_parts(
     `folder`. Of a column that decides, values of too few rows are one slice together: a bound is about all of its rows.
     Raises EvaluationError for a condition, or a file, that does not fit the rows.
     """
-    return tuple(
+    parts = tuple(
         part for declared in benchmark.slices for part in _parts(declared, benchmark, predictions, rows, folder, key)
     )
+    names = [part.name for part in parts]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        fix = "give one of them another name"
+        raise EvaluationError("two slices of the benchmark have one name", value=", ".join(twice), fix=fix)
+    return parts
 
 
 def _parts(
@@ -62,7 +69,7 @@ def _parts(
     if declared.where is not None:
         yield SlicePart(declared.title, declared, parse_predicate(declared.where).mask(rows))
     elif declared.rows is not None:
-        yield SlicePart(declared.title, declared, _named_rows(folder / declared.rows, rows, key))
+        yield SlicePart(declared.title, declared, *_named_rows(folder / declared.rows, rows, key))
     elif declared.column is not None and declared.decides:
         yield from _values(declared, predictions[slice_column(declared.column)], benchmark.slice_rows)
 
@@ -79,8 +86,8 @@ def _values(declared: SliceSpec, values: pd.Series, least_rows: int) -> Iterator
         yield SlicePart(f"{declared.column}: small values", declared, small)
 
 
-def _named_rows(path: Path, rows: pd.DataFrame, key: Sequence[str]) -> np.ndarray:
-    """The rows whose primary key the file names."""
+def _named_rows(path: Path, rows: pd.DataFrame, key: Sequence[str]) -> tuple[np.ndarray, int]:
+    """The rows whose primary key the file names, and how many of its keys are none of theirs."""
     import pandas as pd
 
     if not key:
@@ -98,25 +105,46 @@ def _named_rows(path: Path, rows: pd.DataFrame, key: Sequence[str]) -> np.ndarra
         raise EvaluationError(told, value=path.name, fix=fix)
     wanted = pd.DataFrame({name: _typed(named[name], rows[name], path) for name in key}).drop_duplicates()
     found = rows[[*key]].merge(wanted.assign(_named=True), on=[*key], how="left", validate="many_to_one")
-    return found["_named"].notna().to_numpy()
+    mask = found["_named"].notna().to_numpy()
+    return mask, len(wanted) - len(rows.loc[mask, [*key]].drop_duplicates())
 
 
 def _typed(texts: pd.Series, like: pd.Series, path: Path) -> pd.Series:
-    """Texts of a file as the benchmark's column has its values."""
+    """Texts of a file as the benchmark's column has its values. Raises EvaluationError for one that it cannot hold."""
+    try:
+        found = _as_column(texts, like)
+    except (ValueError, TypeError, OverflowError):
+        found = None
+    if found is None or found.isna().any():
+        line = next((line for line, text in enumerate(texts, start=2) if not _fits(text, like)), 2)
+        # The value itself may be one that is told nobody.
+        told = f"line {line} of a slice's file has no value that {like.name} could have"
+        fix = f"write values of {like.name} as the dataset has them"
+        raise EvaluationError(told, value=path.name, fix=fix)
+    return found
+
+
+def _fits(text: str, like: pd.Series) -> bool:
     import pandas as pd
 
     try:
-        if pd.api.types.is_datetime64_any_dtype(like.dtype):
-            zone = getattr(like.dtype, "tz", None)
-            return pd.to_datetime(texts, utc=zone is not None, format="ISO8601").astype(like.dtype)
-        if pd.api.types.is_numeric_dtype(like.dtype):
-            return pd.to_numeric(texts).astype(like.dtype)
-        first = like.dropna()
-        if len(first) and type(first.iloc[0]).__name__ == "date":
-            return pd.to_datetime(texts).dt.date.astype("object")
-        return texts.astype(like.dtype)
-    except (ValueError, TypeError) as error:
-        fix = f"write values of {like.name} as the dataset has them"
-        raise EvaluationError(
-            f"the file of a slice has a value that is no {like.name}: {error}", value=path.name, fix=fix
-        ) from None
+        return bool(_as_column(pd.Series([text]), like).notna().all())
+    except (ValueError, TypeError, OverflowError):
+        return False
+
+
+def _as_column(texts: pd.Series, like: pd.Series) -> pd.Series:
+    """Values in the column's type; NaN for a number that the type would change."""
+    import pandas as pd
+
+    if pd.api.types.is_datetime64_any_dtype(like.dtype):
+        zone = getattr(like.dtype, "tz", None)
+        return pd.to_datetime(texts, utc=zone is not None, format="ISO8601").astype(like.dtype)
+    if pd.api.types.is_numeric_dtype(like.dtype):
+        numbers = pd.to_numeric(texts)
+        found = numbers.astype(like.dtype)
+        return found.where(found.astype("object") == numbers.astype("object"))
+    first = like.dropna()
+    if len(first) and type(first.iloc[0]).__name__ == "date":
+        return pd.to_datetime(texts, format="ISO8601").dt.date.astype("object")
+    return texts.astype(like.dtype)

@@ -56,6 +56,7 @@ def _measured(predictions: pd.DataFrame, part: SlicePart, benchmark: BenchmarkSp
         rows=len(table),
         groups=int(table["group"].nunique()),
         metric=part.declared.metric or benchmark.primary.metric,
+        unmatched=part.unmatched,
         told=kind.shortage(table["label"], table["group"], FEWEST_ROWS) if len(table) else "no row of the benchmark",
     )
     if result.told or not part.declared.bounded:
@@ -80,12 +81,12 @@ def with_gains(
 
     Both tables of answers have the benchmark's rows in its order; each has its model's answers as `candidate`.
     """
-    rows = {part.name: part.mask for part in parts}
+    deciding = [part for part in parts if part.declared.decides]
     return tuple(
-        _with_gain(result, candidate[rows[result.slice]], champion[rows[result.slice]], benchmark, kind)
+        _with_gain(result, candidate[part.mask], champion[part.mask], benchmark, kind)
         if result.declared.champion_margin is not None and not result.told
         else result
-        for result in results
+        for result, part in zip(results, deciding, strict=True)
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,22 +26,28 @@ def suite_of(
     name: str, benchmark: BenchmarkSpec, *, rows: str, label: str, code: str, files: Mapping[str, str]
 ) -> Suite:
     """The suite; hashes are those of its fields."""
-    declared = benchmark.model_dump(mode="json", exclude={"suite", "version", "looks"})
-    measured = {"rows": rows, "label": label, "code": code, "files": dict(files), "declared": declared}
-    return Suite(name=benchmark.suite or name, version=benchmark.version, sha256=sha256_json(measured), **measured)
+    declared = benchmark.model_dump(mode="json", exclude={"suite", "version"})
+    measured = {"rows": rows, "label": label, "code": code, "files": dict(files)}
+    # How often one may look says nothing of what is measured.
+    of_all = {**measured, "declared": {key: value for key, value in declared.items() if key != "looks"}}
+    return Suite(
+        name=benchmark.suite or name,
+        version=benchmark.version,
+        sha256=sha256_json(of_all),
+        declared=declared,
+        **measured,
+    )
 
 
-def answers_key(suite: Suite, artifact_sha256: str) -> str:
-    """Names the answers of a model to the suite's rows, whatever limits they are held against."""
-    declared = {name: suite.declared.get(name) for name in ("weight", "metrics", "decision")}
-    of_rows = {"rows": suite.rows, "label": suite.label, "code": suite.code, "files": suite.files}
-    return sha256_json({"artifact": artifact_sha256, **of_rows, **declared})[:32]
+def same_rows(one: Suite, other: Suite) -> bool:
+    """Whether models that were measured on the one and the other answered the same rows, about the same label."""
+    return (one.rows, one.label) == (other.rows, other.label)
 
 
 def look(path: Path, suite: Suite, artifact_sha256: str, *, use_case: str, run_id: str, at: str) -> Looks:
     """Write down that a model is measured on the suite, and count; each model once, however often it is measured.
 
-    Raises RecordError for a file that cannot be read.
+    A line that a crash cut short is no look. Raises RecordError for a file that cannot be read.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     entry = {"rows": suite.rows, "label": suite.label, "artifact": artifact_sha256, "use_case": use_case,
@@ -49,8 +55,11 @@ def look(path: Path, suite: Suite, artifact_sha256: str, *, use_case: str, run_i
     with path.open("a+b") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         file.seek(0)
-        entries = [one for one in _read(file.read(), path) if _same(one, entry)]
+        content = file.read()
+        whole = content[: content.rfind(b"\n") + 1]
+        entries = [one for one in _read(whole, path) if _same(one, entry)]
         if artifact_sha256 not in {one["artifact"] for one in entries}:
+            file.truncate(len(whole))
             file.write(canonical_json(entry) + b"\n")
             entries.append(entry)
     return Looks(models=len({one["artifact"] for one in entries}), since=min(one["at"] for one in entries))
@@ -70,24 +79,51 @@ def looks_check(looks: Looks, suite: Suite, most: int | None) -> CheckResult:
     )
 
 
-def changed_limits(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterable[tuple[str, Any, Any]]:
-    """What is declared otherwise than in an earlier suite: key, then and now; None for what is not there."""
-    then, here = dict(_flat(before)), dict(_flat(now))
+def changed_limits(before: Suite, now: Suite) -> Iterable[tuple[str, Any, Any]]:
+    """What is declared otherwise than in an earlier suite, and files that differ: key, then and now, None for nothing.
+
+    What is new or gone is told whole; of what is there before and now, value by value.
+    """
+    then, here = ({**_items(one.declared), **_items({"files": one.files})} for one in (before, now))
     for key in sorted(then.keys() | here.keys()):
-        if then.get(key) != here.get(key):
-            yield key, then.get(key), here.get(key)
+        yield from _differences(key, then.get(key), here.get(key))
 
 
-def _flat(value: Any, at: str = "") -> Iterable[tuple[str, Any]]:
-    if isinstance(value, Mapping):
-        for name, one in value.items():
-            yield from _flat(one, f"{at}.{name}" if at else str(name))
-    elif isinstance(value, list | tuple):
-        for place, one in enumerate(value):
-            title = one.get("name") or one.get("metric") if isinstance(one, Mapping) else None
-            yield from _flat(one, f"{at}[{title or place}]")
-    else:
-        yield at, value
+def _items(declared: Mapping[str, Any]) -> dict[str, Any]:
+    """Each key's value, and each item of a list by what it is about, by number where two are alike."""
+    found: dict[str, Any] = {}
+    for name, value in declared.items():
+        if not isinstance(value, list | tuple):
+            found[name] = value
+            continue
+        for item in value:
+            key, again = f"{name}[{_title(item)}]", 2
+            while key in found:
+                key, again = f"{name}[{_title(item)} {again}]", again + 1
+            found[key] = item
+    return found
+
+
+def _differences(key: str, then: Any, now: Any) -> Iterator[tuple[str, Any, Any]]:
+    if isinstance(then, Mapping) and isinstance(now, Mapping):
+        for name in sorted({*then, *now}):
+            yield from _differences(f"{key}.{name}", then.get(name), now.get(name))
+    elif then != now:
+        yield key, _said(then), _said(now)
+
+
+def _said(value: Any) -> Any:
+    """A value without what nobody said."""
+    return {name: one for name, one in value.items() if one is not None} if isinstance(value, Mapping) else value
+
+
+def _title(item: Any) -> str:
+    """What an item of a list is about: a slice's name or rule, a guardrail's metric with the side of its bound."""
+    if not isinstance(item, Mapping):
+        return str(item)
+    named = next((item[key] for key in ("name", "where", "rows", "column") if item.get(key)), None)
+    side = next((key for key in ("at_most", "at_least") if item.get(key) is not None), "")
+    return str(named) if named is not None else f"{item.get('metric', '')} {side}".strip()
 
 
 def _same(one: Mapping[str, Any], entry: Mapping[str, Any]) -> bool:

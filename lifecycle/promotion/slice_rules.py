@@ -70,14 +70,16 @@ def _bound_in_words(result: SliceResult) -> tuple[str, str]:
     """The finding, and what it lacks."""
     estimate = result.estimate
     if estimate is None or not usable(estimate):
-        return f"Bound not measured on {_where(result)}: {_why(result)}.", ""
+        return f"Bound not measured on {_where(result)}: {_why(result)}{_warns(result)}.", ""
     rule, spare, hope = room(result.declared, estimate)
     told = f"{metric_name(result.metric)} {interval_in_words(estimate)} on {_where(result)}, {rule}"
     if result.bound == "not_shown" and estimate.low == estimate.high:
         return f"Bound of a slice not judged: {told}; {NO_SPREAD}.", ""
     if result.bound == "not_shown":
         lacks = lacking(estimate, (spare + hope) / 2)
-        return f"Bound of a slice not shown to be kept: {told}; {_detects(result, estimate)}.", lacks
+        beyond = f"{-spare:.{decimals_of(spare, estimate.standard_error)}f}"
+        told = f"{told}: the unfavourable end lies {beyond} beyond it; {_detects(result, estimate)}{_warns(result)}"
+        return f"Bound of a slice not shown to be kept: {told}.", lacks
     return f"Bound of a slice {result.bound}: {told}.", ""
 
 
@@ -85,13 +87,13 @@ def _champion_in_words(result: SliceResult, primary: str) -> tuple[str, str]:
     gain, margin = result.gain, result.declared.champion_margin
     assert margin is not None
     if gain is None or not usable(gain):
-        return f"Not compared with the champion on {_where(result)}: {_why(result)}.", ""
+        return f"Not compared with the champion on {_where(result)}: {_why(result)}{_warns(result)}.", ""
     told = f"{gain_in_words(gain, primary)}, on {_where(result)}, margin {margin:g}"
     if result.champion == "broken":
         return f"Worse than the champion on a slice by more than its margin: {told}.", ""
     if result.champion == "kept":
         return f"No worse than the champion on a slice: {told}.", ""
-    told = f"Not shown to be as good as the champion on a slice: {told}; {_detects(result, gain)}."
+    told = f"Not shown to be as good as the champion on a slice: {told}; {_detects(result, gain)}{_warns(result)}."
     return told, lacking(gain, gain.value + margin)
 
 
@@ -103,6 +105,11 @@ def _why(result: SliceResult) -> str:
     return result.told.removesuffix(".") or "evaluate again"
 
 
+def _warns(result: SliceResult) -> str:
+    return "; it only warns (on_underpowered: warn)" if result.declared.on_underpowered == "warn" else ""
+
+
 def _detects(result: SliceResult, estimate: Estimate) -> str:
     size = estimate.detectable
-    return f"so many rows show differences from about {size:.{decimals_of(size, estimate.standard_error)}f} on"
+    about = f"{size:.{decimals_of(size, estimate.standard_error)}f}"
+    return f"{count(estimate.groups)} groups like these show a difference of about {about} or more"

@@ -604,7 +604,8 @@ class SliceResult(Frozen):
 
     `estimate` is the candidate's `metric`, which the bound is about, `gain` that over the champion in the primary
     metric, both over the slice's rows. Each is None where it is not asked for, or was not measured; `told` says why.
-    The verdict says how the slice stands to its bound and to the champion.
+    `unmatched` keys of a slice's file are no rows of the benchmark. The verdict says how the slice stands to its bound
+    and to the champion.
     """
 
     slice: str
@@ -615,6 +616,7 @@ class SliceResult(Frozen):
     estimate: Estimate | None = None
     gain: Estimate | None = None
     told: str = ""
+    unmatched: int = 0
     bound: Standing = "not_asked"
     champion: Standing = "not_asked"
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from trainworthy.lifecycle.protocol.records import EvaluationReport, SliceResult, Verdict
 from trainworthy.lifecycle.report.formatting import number
 from trainworthy.lifecycle.report.outcome import Records, found
-from trainworthy.lifecycle.wording import metric_name
+from trainworthy.lifecycle.wording import count, metric_name
 
 
 def slices_of(records: Records) -> tuple[SliceResult, ...]:
@@ -27,7 +27,9 @@ def in_words(slices: Sequence[SliceResult]) -> str:
     total = f"{len(slices)} slice{'s decide' if len(slices) != 1 else ' decides'} beside all rows"
     if not broken + unshown + kept:
         return f"{total}; a verdict says how they stand."
-    return f"{total}: {kept} kept, {unshown} not shown by so few rows, {broken} broken."
+    rest = len(slices) - kept - unshown - broken
+    unasked = f", {rest} not asked without a champion" if rest else ""
+    return f"{total}: {kept} kept, {unshown} not shown by so few rows, {broken} broken{unasked}."
 
 
 def standing(item: SliceResult) -> str:
@@ -46,8 +48,11 @@ def rule(item: SliceResult, primary: str) -> str:
             rules.append(f"{metric_name(item.metric)} {word} {bound:g}")
     if declared.champion_margin is not None:
         rules.append(f"{metric_name(primary)} worse than the champion's by {declared.champion_margin:g} at most")
-    which = declared.where or declared.rows
-    return "; ".join(rules) + (f" ({which})" if which and which != item.slice else "")
+    which = [declared.where or declared.rows or ""] if item.slice not in (declared.where, declared.rows) else []
+    if item.unmatched:
+        which.append(f"{count(item.unmatched)} keys of the file are not in the benchmark")
+    told = ", ".join(filter(None, which))
+    return "; ".join(rules) + (f" ({told})" if told else "")
 
 
 def detects(item: SliceResult) -> str:

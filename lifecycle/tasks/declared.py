@@ -15,6 +15,8 @@ from trainworthy.lifecycle.tasks import Kind, kind_of
 from trainworthy.lifecycle.tasks.kind import BASELINES
 from trainworthy.lifecycle.tasks.metric import DECISION_COST
 
+_COSTS = "say what wrong decisions cost: benchmark.decision: {costs: {false_positive: 1, false_negative: 5}}"
+
 
 def metric_problems(values: Mapping[str, Any]) -> list[Problem]:
     """Metrics that the declared kind does not know, of a file as it was read, which may have mistakes elsewhere.
@@ -28,7 +30,10 @@ def metric_problems(values: Mapping[str, Any]) -> list[Problem]:
     ranking = [*(name for name, metric in kind.metrics.items() if metric.ranks), *_own(values)]
     return [
         Problem(
-            f"use_case.yaml: benchmark.{place}", f"no {what} of kind {kind.name}", did_you_mean(metric, known), metric
+            f"use_case.yaml: benchmark.{place}",
+            f"no {what} of kind {kind.name}",
+            _COSTS if metric == DECISION_COST else did_you_mean(metric, known),
+            metric,
         )
         for place, metric, known, what in _named(values.get("benchmark"), ranking, [*kind.metrics, *_own(values)])
         if not _is_known(metric, known, kind)

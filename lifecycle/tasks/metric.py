@@ -89,6 +89,8 @@ def _telling_groups(
 
 def gain(metric: TaskMetric, labels: Any, candidate: Any, reference: Any, groups: Any, weights: Any = None) -> Estimate:
     """By how much the candidate is better than the reference on the same rows, with its interval by group."""
+    import numpy as np
+
     sign = 1.0 if metric.higher_is_better else -1.0
     if metric.rows is not None:
         return mean_estimate(sign * (metric.rows(labels, candidate) - metric.rows(labels, reference)), groups, weights)
@@ -96,7 +98,12 @@ def gain(metric: TaskMetric, labels: Any, candidate: Any, reference: Any, groups
     (better, better_left), (worse, worse_left) = (
         without_each(metric, labels, answers, codes, weights) for answers in (candidate, reference)
     )
-    return jackknife_estimate(sign * (better - worse), sign * (better_left - worse_left))
+    found = jackknife_estimate(sign * (better - worse), sign * (better_left - worse_left))
+    if found.standard_error == 0 and not np.array_equal(candidate, reference):
+        # Two models that catch the same few events differ in what the next ones would tell.
+        told_by = min(_telling_groups(metric, labels, answers, codes, weights) for answers in (candidate, reference))
+        found = without_spread(found, metric.high - metric.low, told_by)
+    return found
 
 
 def value(metric: TaskMetric, labels: Any, answers: Any, weights: Any = None) -> float:

@@ -35,7 +35,11 @@ def test_champion_is_scored_on_its_own_columns_and_not_on_the_candidates(champio
 
     split = SimpleNamespace(file=SimpleNamespace(path="rows.parquet"))
     record = SimpleNamespace(
-        feature_columns=("old", "new"), splits={"benchmark": split, "calibration": split}, suite=None, slices=()
+        feature_columns=("old", "new"),
+        splits={"benchmark": split, "calibration": split},
+        suite=None,
+        slices=(),
+        content_hash="c",
     )
     state = SimpleNamespace(folder=lambda *parts: tmp_path.joinpath(*parts), absolute=lambda path: tmp_path / path)
     benchmark = SimpleNamespace(metrics={}, slices=(), weight=None, decision=None)

@@ -14,6 +14,7 @@ from trainworthy.lifecycle.spec.use_case import BenchmarkSpec
 ROWS = pd.DataFrame(
     {
         "flight": np.arange(300),
+        "small": (np.arange(300) % 200).astype("uint8"),
         "day": pd.date_range("2024-01-01", periods=300, freq="h", tz="UTC"),
         "date": [dt.date(2024, 1, 1 + number % 28) for number in range(300)],
         "origin": ["EWR", "JFK", None] * 100,
@@ -78,6 +79,7 @@ def test_a_file_holds_for_the_rows_whose_key_it_names(tmp_path, key, lines):
     assert columns_of_parts(benchmark(declared), key) == key
     (part,) = parts(declared, folder=tmp_path, key=key)
     assert np.flatnonzero(part.mask).tolist() == [3, 5]
+    assert part.unmatched == 1
 
 
 @pytest.mark.parametrize(
@@ -86,9 +88,13 @@ def test_a_file_holds_for_the_rows_whose_key_it_names(tmp_path, key, lines):
         (None, ("flight",), "cannot be read"),
         ("", ("flight",), "cannot be read"),
         ("fligt\n3\n", ("flight",), "lacks the primary key's flight"),
-        ("flight\nthree\n", ("flight",), "a value that is no flight"),
-        ("day\nyesterday\n", ("day",), "a value that is no day"),
+        ("flight\nthree\n", ("flight",), "line 2 of a slice's file has no value that flight"),
+        ("day\nyesterday\n", ("day",), "line 2 of a slice's file has no value that day"),
         ("flight\n3\n", (), "needs a primary key"),
+        # A number that the column's type would change names another row.
+        ("flight\n3\n3.5\n", ("flight",), "line 3 of a slice's file"),
+        ("flight\n3\n99999999999999999999999\n", ("flight",), "line 3 of a slice's file"),
+        ("small\n300\n", ("small",), "line 2 of a slice's file"),
     ],
 )
 def test_a_file_that_names_no_rows_says_what_is_wrong(tmp_path, text, key, told):
@@ -123,6 +129,12 @@ def test_a_slice_that_says_too_little_or_too_much_is_refused(wrong):
 def test_two_slices_of_one_name_are_refused():
     with pytest.raises(ValueError, match="two slices are called x"):
         benchmark({"where": "a > 1", "name": "x"}, {"where": "a < 1", "name": "x"})
+
+
+def test_a_value_and_a_condition_of_one_name_are_refused():
+    same = {"where": "wind > 5", "name": "origin=EWR", "at_most": 1}
+    with pytest.raises(EvaluationError, match="two slices of the benchmark have one name"):
+        parts({"column": "origin", "at_most": 1}, same, folder=Path())
 
 
 def test_a_column_alone_is_written_as_its_name():

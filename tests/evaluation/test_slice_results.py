@@ -12,7 +12,7 @@ from trainworthy.lifecycle.protocol.records import Estimate
 from trainworthy.lifecycle.spec.use_case import BenchmarkSpec
 from trainworthy.lifecycle.tasks.binary import BINARY
 from trainworthy.lifecycle.tasks.interval import mean_estimate, without_spread
-from trainworthy.lifecycle.tasks.metric import TaskMetric, estimate
+from trainworthy.lifecycle.tasks.metric import TaskMetric, estimate, gain
 
 
 def benchmark(*slices) -> BenchmarkSpec:
@@ -107,3 +107,13 @@ def test_without_spread_few_groups_and_a_metric_without_bounds_keep_a_width_of_0
     plain = Estimate(value=0.3, low=0.3, high=0.3, standard_error=0.0, groups=30)
     assert without_spread(plain, float("inf"), 30) == plain
     assert without_spread(plain, 1.0, 7) == plain
+
+
+def test_two_models_that_catch_the_same_few_events_are_not_shown_to_be_alike():
+    labels, groups = np.tile([1.0, 0.0, 0.0, 0.0], 75), np.repeat(np.arange(30), 10)
+    recall, mine = BINARY.metrics["recall"], np.where(labels > 0, 0.9, 0.1)
+    # Of other answers, but equal decisions.
+    found = gain(recall, labels, mine, mine * 0.95, groups)
+    assert (found.value, found.standard_error) == (0.0, 0.0)
+    assert found.low < 0 < found.high
+    assert gain(recall, labels, mine, mine, groups).low == 0

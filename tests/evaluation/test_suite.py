@@ -8,7 +8,7 @@ import pytest
 
 from trainworthy.lifecycle.errors import EvaluationError, RecordError
 from trainworthy.lifecycle.evaluation.kept_answers import keep_answers, kept_answers, side_by_side
-from trainworthy.lifecycle.evaluation.suite import answers_key, changed_limits, look, looks_check, suite_of
+from trainworthy.lifecycle.evaluation.suite import changed_limits, look, looks_check, suite_of
 from trainworthy.lifecycle.spec.use_case import BenchmarkSpec
 
 PLAIN = {
@@ -37,12 +37,6 @@ def test_a_suite_is_its_rows_label_code_files_and_all_that_is_declared():
     assert (plain.name, suite({"suite": "shared"}).name) == ("toy", "shared")
 
 
-def test_answers_are_the_same_whatever_they_are_held_against():
-    assert answers_key(suite(), "a") == answers_key(suite({"latency_ms": 2, "slices": ["a"]}), "a")
-    keys = {answers_key(suite(rows="s"), "a"), answers_key(suite(code="d"), "a"), answers_key(suite(), "b")}
-    assert len(keys | {answers_key(suite(), "a")}) == 4
-
-
 def test_looks_count_models_by_rows_and_label_and_each_once(tmp_path):
     path = tmp_path / "suites" / "toy.jsonl"
 
@@ -61,6 +55,16 @@ def test_looks_count_models_by_rows_and_label_and_each_once(tmp_path):
     assert (warned.status, warned.severity, warned.stops) == ("fail", "warning", False)
 
 
+def test_a_line_that_a_crash_cut_short_is_no_look(tmp_path):
+    path = tmp_path / "toy.jsonl"
+    look(path, suite(), "a", use_case="toy", run_id="1", at="2026-01-01")
+    whole = path.read_bytes()
+    path.write_bytes(whole + whole[:-9])
+    assert look(path, suite(), "b", use_case="toy", run_id="1", at="2026-01-02").models == 2
+    assert len(path.read_bytes().splitlines()) == 2
+    assert look(path, suite(), "c", use_case="toy", run_id="1", at="2026-01-02").models == 3
+
+
 @pytest.mark.parametrize("content", ["{", "[]", '{"rows": "r"}', "5"])
 def test_looks_that_cannot_be_read_are_an_error(tmp_path, content):
     path = tmp_path / "toy.jsonl"
@@ -69,15 +73,27 @@ def test_looks_that_cannot_be_read_are_an_error(tmp_path, content):
         look(path, suite(), "a", use_case="toy", run_id="1", at="2026-01-01")
 
 
+def changes(before=None, now=None, **changed):
+    return list(changed_limits(suite(before), suite(now, **changed)))
+
+
 def test_changed_limits_name_what_was_and_what_is():
+    assert changes() == []
     now = {
         "guardrails": [{"metric": "auc", "at_least": 0.5}],
-        "slices": [{"where": "a > 1", "name": "x", "at_most": 1.0}],
+        "slices": [{"where": "a > 1", "name": "x", "at_most": 1}],
     }
-    found = list(changed_limits(suite().declared, suite(now).declared))
-    assert ("guardrails[auc].at_least", 0.6, 0.5) in found
-    assert ("slices[x].at_most", None, 1.0) in found
-    assert list(changed_limits(suite().declared, suite().declared)) == []
+    assert changes(None, now) == [
+        ("guardrails[auc at_least].at_least", 0.6, 0.5),
+        ("slices[x]", None, {"where": "a > 1", "name": "x", "at_most": 1.0}),
+    ]
+    # Two slices of one metric are told apart, and so is one that is gone, how often one may look, and other rows.
+    two = [{"where": "a == 1", "metric": "auc", "at_least": 0.9}, {"where": "b == 1", "metric": "auc", "at_least": 0.6}]
+    lowered = [{**two[0], "at_least": 0.1}, two[1]]
+    assert changes({"slices": two}, {"slices": lowered}) == [("slices[a == 1].at_least", 0.9, 0.1)]
+    assert changes({"slices": two}, {"slices": two[1:]}) == [("slices[a == 1]", two[0], None)]
+    assert changes({"looks": 5}, {"looks": 500}) == [("looks", 5, 500)]
+    assert changes(files={"slice:slices/a.csv": "f"}) == [("files.slice:slices/a.csv", None, "f")]
 
 
 def table(**changed) -> pd.DataFrame:

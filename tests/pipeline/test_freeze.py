@@ -46,7 +46,9 @@ def toy(tmp_path, monkeypatch):
     folder.mkdir(parents=True)
     (folder / "use_case.yaml").write_text(f"benchmark:\n  {KEYS}\n")
     benchmark = SimpleNamespace(primary=SimpleNamespace(margin=0.005), slices=(), version=1, suite=None)
-    use_case = SimpleNamespace(folder=folder, project=tmp_path, spec=SimpleNamespace(benchmark=benchmark))
+    use_case = SimpleNamespace(
+        folder=folder, project=tmp_path, suite_path=None, spec=SimpleNamespace(benchmark=benchmark)
+    )
     spots = [
         BlindSpot(
             rule=DECLARED["where"], rows=100, groups=10, share=0.01, expected=0.0, p=0.001, confirmed=confirmed,
@@ -75,8 +77,7 @@ def test_freeze_of_no_confirmed_spot_writes_nothing(toy, number, told):
 
 def test_freeze_leaves_a_suite_that_use_cases_share_to_a_person(toy):
     toy.spec.benchmark.suite = "shared"
-    (toy.project / "suites").mkdir()
-    (toy.project / "suites" / "shared.yaml").write_text("version: 1\n")
+    toy.suite_path = toy.project / "suites" / "shared.yaml"
     with pytest.raises(SettingsError, match="a file of its own") as error:
         freeze("toy", 1)
     assert DECLARED["where"] in error.value.fix
