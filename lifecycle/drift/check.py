@@ -20,7 +20,6 @@ from trainworthy.lifecycle.drift.block_null import MINIMUM_BLOCKS, judge, runnin
 from trainworthy.lifecycle.drift.categories import CODE_LIST
 from trainworthy.lifecycle.drift.columns import Categories, Reader
 from trainworthy.lifecycle.drift.detect import column_findings
-from trainworthy.lifecycle.drift.joint import joint_shifts
 from trainworthy.lifecycle.drift.shift import Shift, listed
 from trainworthy.lifecycle.drift.time_axis import Axis, axis_of
 from trainworthy.lifecycle.protocol.checks import FEWEST_ROWS, CheckResult
@@ -36,10 +35,7 @@ _SHOWN = 200
 
 
 def drift_check(written: SplitFiles, contract: Contract, spec: SplitSpec) -> CheckResult:
-    """Judges the benchmark's rows against the rows before it (without time: against training), column by column.
-
-    What columns say of each other is judged between all splits (joint.py).
-    """
+    """Judges the benchmark's rows against the rows before it (without time: against training), column by column."""
     axis = axis_of(written, spec)
     short = _shortage(axis)
     reader, rows, findings, beyond = Reader(written, axis), [], [] if short else _volume(axis), []
@@ -55,7 +51,6 @@ def drift_check(written: SplitFiles, contract: Contract, spec: SplitSpec) -> Che
         if column.allowed_drift is not None and row["psi"] > column.allowed_drift:
             beyond.append(_beyond(name, row["psi"], column.allowed_drift, axis))
         rows.append(row)
-    findings += [] if short else joint_shifts(written, drift_columns(contract), spec)
     return _result(axis, short, [*beyond, *sorted(findings, key=lambda finding: -finding.excess)], len(beyond), rows)
 
 
