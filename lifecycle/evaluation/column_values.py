@@ -53,6 +53,12 @@ def column_values(column: pd.Series) -> ColumnValues:
         zone = getattr(times.dtype, "tz", None)
         values = (times if zone is None else times.dt.tz_convert("UTC").dt.tz_localize(None)).to_numpy()
     else:
+        if kind == "clock" and any(one.tzinfo is not None for one in column[known]):
+            raise EvaluationError(
+                f"{column.name} holds times of day with a zone, which a predicate does not compare",
+                value=str(column.dtype), fix="derive a column of times of day in one zone, without it",
+                code="predicate.kind",
+            )  # fmt: skip
         # Python's own comparisons; a missing one is compared as an empty text or midnight, and counts for nothing.
         values = column if kind == "text" else column.where(known, time()).to_numpy(dtype=object)
     return ColumnValues(kind, values, known, zone)
@@ -61,8 +67,8 @@ def column_values(column: pd.Series) -> ColumnValues:
 def literal_for(text: str, column: ColumnValues, name: str) -> Any:
     """A text's meaning beside a column of times; beside any other it is itself.
 
-    A time without a zone is taken in the column's own. Raises EvaluationError for a text that is no ISO time, and for a
-    zone beside times that have none.
+    A time without a zone is taken in the column's own. Raises EvaluationError for a text that is no ISO time, for one
+    that the column's zone lacks or has twice, and for a zone beside times that have none.
     """
     import pandas as pd
 
@@ -76,18 +82,32 @@ def literal_for(text: str, column: ColumnValues, name: str) -> Any:
             f"{name} holds {HOLDS[column.kind]}, and this text is none", value=text, fix=f"write it as {example}",
             code="predicate.time",
         ) from None  # fmt: skip
+    if column.zone is None and read.tzinfo is not None:
+        raise EvaluationError(
+            f"{name} holds {HOLDS[column.kind]} without a zone, and this one has a zone", value=text,
+            fix="leave the zone out", code="predicate.zone",
+        )  # fmt: skip
     if isinstance(read, time):
         return read
     if column.zone is None:
-        if read.tzinfo is not None:
-            raise EvaluationError(
-                f"{name} holds times without a zone, and this one has a zone", value=text,
-                fix="leave the zone out", code="predicate.zone",
-            )  # fmt: skip
         return pd.Timestamp(read).to_datetime64()
-    moment = pd.Timestamp(read)
-    moment = moment.tz_localize(column.zone) if read.tzinfo is None else moment
+    moment = _in_zone(pd.Timestamp(read), column.zone, text) if read.tzinfo is None else pd.Timestamp(read)
     return moment.tz_convert("UTC").tz_localize(None).to_datetime64()
+
+
+def _in_zone(moment: pd.Timestamp, zone: Any, text: str) -> pd.Timestamp:
+    """A time in the column's zone. Raises EvaluationError where clocks are set: some are there twice, some never."""
+    import pandas as pd
+
+    early, late = (moment.tz_localize(zone, ambiguous=first, nonexistent="NaT") for first in (True, False))
+    if early is pd.NaT:
+        problem, fix = "never is, since clocks are set forward there", "write the time before or after the gap"
+    elif early != late:
+        problem = "is there twice, since clocks are set back there"
+        fix = f"say which: {early.isoformat()} or {late.isoformat()}"
+    else:
+        return early
+    raise EvaluationError(f"this time {problem} in {zone}", value=text, fix=fix, code="predicate.time")
 
 
 def kind_of_literal(value: object) -> ColumnKind:

@@ -245,6 +245,19 @@ def _compared(
     return known & found, known & ~found
 
 
+def _check_size(held: ColumnValues, name: str, value: Literal) -> None:
+    """Raises EvaluationError for a whole number that no number of a column of decimals can be held against."""
+    if held.kind != "number" or held.values.dtype.kind != "f":
+        return
+    try:
+        float(value)
+    except OverflowError:
+        raise EvaluationError(
+            f"no value of {name} is as far from 0 as this number, of {len(str(abs(int(value))))} digits",
+            value=f"{str(value)[:20]}…", fix="write a number that the column may hold", code="predicate.number",
+        ) from None  # fmt: skip
+
+
 def _beside(held: ColumnValues, name: str, sign: str, value: Literal) -> Any:
     """A literal as it is compared with a column. Raises EvaluationError where the two cannot be compared."""
     kind = kind_of_literal(value)
@@ -252,7 +265,10 @@ def _beside(held: ColumnValues, name: str, sign: str, value: Literal) -> Any:
         return value
     fits = kind == held.kind or (isinstance(value, str) and held.kind in ("time", "clock"))
     if fits and not (kind == "boolean" and sign in _ORDERED):
-        return literal_for(value, held, name) if isinstance(value, str) else value
+        if isinstance(value, str):
+            return literal_for(value, held, name)
+        _check_size(held, name, value)
+        return value
     if fits:
         fix = f"write {name} or not {name}"
     elif held.kind == "text":

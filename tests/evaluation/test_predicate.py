@@ -2,7 +2,7 @@ import contextlib
 import operator
 import random
 from collections.abc import Callable, Iterator
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from datetime import time as clock
 from typing import Any
 
@@ -120,12 +120,27 @@ def test_what_is_no_predicate_is_refused(text: str, code: str):
         ("rain == 1", "types"), ("rain < True", "types"), ("day > 2013", "types"), ("day > 'spring'", "time"),
         ("left > '25:00'", "time"), ("day > '2013-01-01T00:00Z'", "zone"), ("origin", "alone"),
         ("wind == origin", "columns"), ("rain < busy", "columns"), ("day < at", "columns"),
+        ("at > '2013-03-10T02:30'", "time"), ("at == '2013-11-03T01:30'", "time"), ("left > '02:00+01:00'", "zone"),
+        ("left == '02:00+01:00'", "zone"), (f"wind > {'9' * 400}", "number"), (f"wind in [-{'9' * 400}]", "number"),
     ],
 )  # fmt: skip
 def test_what_these_rows_cannot_answer_is_refused(text: str, code: str):
     found = parse(text)
     with refused(EvaluationError, f"predicate.{code}"):
         found.mask(ROWS)
+
+
+def test_an_hour_that_is_there_twice_is_told_apart_by_its_offset():
+    rows = pd.DataFrame({"at": pd.date_range("2013-11-03 04:30", periods=4, freq="h", tz="UTC")})
+    rows["at"] = rows["at"].dt.tz_convert("America/New_York")
+    assert parse("at >= '2013-11-03T01:30-05:00'").mask(rows).tolist() == [False, False, True, True]
+    with pytest.raises(EvaluationError) as error:
+        parse("at >= '2013-11-03T01:30'").mask(rows)
+    assert all(f"2013-11-03T01:30:00{offset}" in error.value.fix for offset in ("-04:00", "-05:00"))
+
+
+def test_a_whole_number_beyond_all_decimals_is_compared_with_whole_numbers():
+    assert parse(f"`dep time` < {'9' * 400}").mask(ROWS).all()
 
 
 def test_an_error_says_where():
@@ -137,6 +152,8 @@ def test_an_error_says_where():
 def test_columns_that_hold_nothing_comparable_are_refused():
     with refused(EvaluationError, "predicate.kind"):
         parse("x == 1").mask(pd.DataFrame({"x": [[1], [2]]}))
+    with refused(EvaluationError, "predicate.kind"):
+        parse("x > '02:00'").mask(pd.DataFrame({"x": [clock(1, tzinfo=UTC), None]}))
 
 
 @pytest.mark.parametrize("name", ["wind", "dep time", "class", "größe", "a.b", "1st", 'q"'])
