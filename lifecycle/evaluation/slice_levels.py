@@ -114,11 +114,24 @@ def _cuts(held: ColumnValues) -> tuple[float, ...]:
     # The greatest value as a cut would leave an empty last bin.
     cuts = cuts[cuts < values.max()]
     if values.dtype.kind == "f" and len(cuts) > 1:
-        decimals = _DIGITS_OF_SPREAD - math.floor(math.log10(float(cuts[-1]) - float(cuts[0])))
-        # Upwards, so that rows of the value that is cut at stay below.
-        rounded = np.ceil(cuts * 10.0**decimals) / 10.0**decimals
-        cuts = np.unique(np.maximum(rounded, cuts))
+        cuts = np.unique(np.maximum(_rounded_up(cuts), cuts))
     return tuple(cut.item() for cut in cuts)
+
+
+def _rounded_up(cuts: np.ndarray) -> np.ndarray:
+    """Rising cuts to so many digits of their spread, upwards, so that rows of the value that is cut at stay below.
+
+    As they are where their precision holds no power of ten that such digits need.
+    """
+    import numpy as np
+
+    spread = float(cuts[-1]) - float(cuts[0])
+    if not math.isfinite(spread):
+        return cuts
+    decimals = _DIGITS_OF_SPREAD - math.floor(math.log10(spread))
+    if decimals > math.log10(np.finfo(cuts.dtype).max):
+        return cuts
+    return np.ceil(cuts * 10.0**decimals) / 10.0**decimals
 
 
 def _numbers(name: str, held: ColumnValues, cuts: tuple[float, ...]) -> Levels:

@@ -188,8 +188,9 @@ def test_adjusted_p_are_scipys():
         np.arange(1000) / 7, np.arange(1000), np.arange(1000) % 3, np.zeros(1000), np.full(1000, np.nan),
         np.r_[np.zeros(900), np.arange(100)], np.r_[[np.inf, -np.inf], np.arange(998.0)],
         (np.arange(1000) / 7).astype(np.float32), pd.array([*range(999), None], dtype="Int64"),
-        1e15 + np.arange(1000), np.arange(1000) * 1e-12, np.arange(256, dtype=np.uint8),
-        pd.Categorical(np.arange(1000) % 30),
+        1e15 + np.arange(1000), np.arange(1000) * 1e-12, np.arange(1000) * 1e-312,
+        np.arange(1000, dtype=np.float32) * np.float32(1e-40), np.linspace(-1.7, 1.7, 1000) * 1e308,
+        np.arange(256, dtype=np.uint8), pd.Categorical(np.arange(1000) % 30),
     ],
 )  # fmt: skip
 def test_levels_of_numbers_are_the_rows_of_their_rules(values):
