@@ -196,6 +196,13 @@ class FairnessSpec(Frozen):
         description="By how much a rate may differ between two values of a column; what is not named decides nothing.",
     )
 
+    @model_validator(mode="after")
+    def _columns_once(self) -> FairnessSpec:
+        twice = sorted({name for name in self.columns if self.columns.count(name) > 1})
+        if twice:
+            raise ValueError(f"columns are named twice: {', '.join(twice)}")
+        return self
+
 
 class OwnMetric(Frozen):
     """A metric of the use case's own: docs/how-to/tasks.md."""

@@ -15,6 +15,7 @@ from known import known
 from trainworthy.lifecycle.evaluation.fairness import equalized_odds, fairness
 from trainworthy.lifecycle.evaluation.slices import coded
 from trainworthy.lifecycle.protocol.records import Disparity
+from trainworthy.lifecycle.spec.use_case import FairnessSpec
 from trainworthy.lifecycle.tasks.binary import BINARY
 from trainworthy.lifecycle.tasks.multiclass import Multiclass
 from trainworthy.lifecycle.tasks.regression import Regression
@@ -162,3 +163,8 @@ def test_fairness_of_classes_is_told_for_each():
     frame[[f"candidate:{name}" for name in "xyz"]] = answers
     found = fairness(frame, ["region"], "candidate", kind, 100)
     assert {one.claim for one in found if one.rate == "selection_rate"} == {"class x", "class y", "class z"}
+
+
+def test_a_protected_column_that_is_named_twice_is_refused():
+    with pytest.raises(ValueError, match="columns are named twice: region"):
+        FairnessSpec(columns=("region", "age", "region"))
