@@ -9,11 +9,13 @@ Intercept and slope are those of Cox 1958, with the delete-one-group jackknife i
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trainworthy.lifecycle.errors import EvaluationError
 from trainworthy.lifecycle.protocol.records import Calibration, CalibrationBand, Estimate
 from trainworthy.lifecycle.tasks.interval import group_codes, jackknife_estimate, mean_estimate
+from trainworthy.lifecycle.tasks.kind import MOST_CLAIMS
 from trainworthy.lifecycle.tasks.metric import ratio, sums_without_each
 from trainworthy.lifecycle.tasks.probabilities import SMALLEST_PROBABILITY, equal_mass_bins
 
@@ -22,6 +24,10 @@ if TYPE_CHECKING:
 
     from trainworthy.lifecycle.tasks.kind import Claim
 
+# The metric whose bounds the debiased error is held against.
+CALIBRATION_ERROR = "calibration_error"
+# A bin's error is of pairs of groups: so many leave a pair whichever is left out.
+_GROUPS_OF_BIN = 3
 _ITERATIONS = 50
 # Mean gradient at which the likelihood is within about 1e-12 of its maximum.
 _TOLERANCE = 1e-8
@@ -32,6 +38,32 @@ class Recalibration(NamedTuple):
 
     value: float
     left_out: np.ndarray
+
+
+def calibrations(
+    model: str, claims: Sequence[Claim], groups: Any, weights: np.ndarray | None = None, *, decides: bool
+) -> tuple[Calibration, ...]:
+    """All about the first claims; where a verdict hangs on the error, also about those of the others that decide it."""
+    import pandas as pd
+
+    codes = pd.factorize(pd.Series(groups))[0]
+    others = _deciding(claims[MOST_CLAIMS:], codes, weights) if decides else ()
+    return tuple(calibration(model, claim, codes, weights) for claim in (*claims[:MOST_CLAIMS], *others))
+
+
+def _deciding(claims: Iterable[Claim], codes: np.ndarray, weights: np.ndarray | None) -> tuple[Claim, ...]:
+    """Of claims the one that is farthest off by its upper end, and the first whose error cannot be measured."""
+    farthest: tuple[float, Claim] | None = None
+    unmeasured = None
+    for claim in claims:
+        try:
+            high = debiased_error(claim.so.astype("float64"), claim.probability, codes, weights).high
+        except EvaluationError:
+            unmeasured = unmeasured or claim
+            continue
+        if farthest is None or high > farthest[0]:
+            farthest = (high, claim)
+    return tuple(claim for claim in (unmeasured, farthest and farthest[1]) if claim is not None)
 
 
 def calibration(model: str, claim: Claim, groups: Any, weights: np.ndarray | None = None) -> Calibration:
@@ -60,7 +92,7 @@ def debiased_error(
     """Root mean square distance of probability and share over ten bins of equal mass, without what chance adds.
 
     Its square is what is estimated; where that comes out below 0, the value is 0 and keeps its room above. Raises
-    EvaluationError on fewer than 8 groups, and where a bin's rows are all in one or two groups.
+    EvaluationError on fewer than 8 groups.
     """
     codes = group_codes(groups, len(claimed))
     square = jackknife_estimate(*squared_error_left_out(came_true, claimed, codes, weights))
@@ -77,7 +109,7 @@ def squared_error_left_out(
     """The mean square distance from pairs of groups, and it without each group, (G,). The bins of all rows are kept."""
     import numpy as np
 
-    bins = equal_mass_bins(claimed)
+    bins = _joined_bins(equal_mass_bins(claimed), codes)
     count = int(bins.max()) + 1
     shape = (int(codes.max()) + 1, count)
     cells, size = codes * count + bins, shape[0] * count
@@ -87,6 +119,25 @@ def squared_error_left_out(
     by_group = (excess, excess**2, rows, rows**2)
     whole = _of_pairs(*(one.sum(axis=0) for one in by_group))
     return float(whole), _of_pairs(*(sums_without_each(one) for one in by_group))
+
+
+def _joined_bins(bins: np.ndarray, codes: np.ndarray) -> np.ndarray:
+    """Bins `(N,)`, those of fewer than three groups joined with their neighbours: rising, the last one downwards."""
+    import numpy as np
+
+    count = int(bins.max()) + 1
+    there = np.zeros((int(codes.max()) + 1, count), dtype=bool)
+    there[codes, bins] = True
+    joined, at, held = np.zeros(count, dtype=np.int64), 0, there[:, 0]
+    for place in range(count):
+        if place and np.count_nonzero(held) >= _GROUPS_OF_BIN:
+            at, held = at + 1, there[:, place]
+        else:
+            held = held | there[:, place]
+        joined[place] = at
+    if at and np.count_nonzero(held) < _GROUPS_OF_BIN:
+        joined[joined == at] = at - 1
+    return joined[bins]
 
 
 def _of_pairs(excess: np.ndarray, squares: np.ndarray, rows: np.ndarray, row_squares: np.ndarray) -> np.ndarray:

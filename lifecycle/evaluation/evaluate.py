@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainworthy.lifecycle.errors import EvaluationError
 from trainworthy.lifecycle.evaluation.benchmark_spots import benchmark_spots, blind_spots_check
-from trainworthy.lifecycle.evaluation.calibration import calibration
+from trainworthy.lifecycle.evaluation.calibration import CALIBRATION_ERROR, calibrations
 from trainworthy.lifecycle.evaluation.comparison import comparison, measured_by, row_weights, weighed
 from trainworthy.lifecycle.evaluation.decision import REPORTED, decision_column, decision_metrics
 from trainworthy.lifecycle.evaluation.fairness import fairness
@@ -105,11 +105,12 @@ def evaluate(
 def _told(
     table: pd.DataFrame, spec: BenchmarkSpec, kind: Kind, features: pd.DataFrame | None, *, ordered: bool
 ) -> dict[str, Any]:
-    """What is told of the candidate and decides nothing: calibration, fairness, residuals."""
+    """What is told of the candidate: calibration, fairness, residuals. Of the first two a declared bound decides."""
     labels, answers = kind.checked_statistics(table["label"], from_columns(kind, CANDIDATE, table))
     claims, protected = kind.claims(labels, answers), spec.fairness
+    bounded = any(one.metric == CALIBRATION_ERROR for one in spec.guardrails)
     return {
-        "calibration": tuple(calibration(CANDIDATE, claim, table["group"], row_weights(table)) for claim in claims),
+        "calibration": calibrations(CANDIDATE, claims, table["group"], row_weights(table), decides=bounded),
         "fairness": fairness(table, protected.columns, CANDIDATE, kind, protected.minimum_rows) if protected else (),
         "residuals": residuals(table, features, kind, spec.baselines, ordered=ordered),
     }

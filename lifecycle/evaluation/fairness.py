@@ -18,7 +18,7 @@ from trainworthy.lifecycle.evaluation.decision import decision_column
 from trainworthy.lifecycle.evaluation.slices import MOST_NAMED, slice_codes, slice_column
 from trainworthy.lifecycle.protocol.records import Disparity, Estimate, RateOfValue
 from trainworthy.lifecycle.tasks.interval import jackknife_estimate, mean_estimate
-from trainworthy.lifecycle.tasks.kind import Kind, from_columns
+from trainworthy.lifecycle.tasks.kind import MOST_CLAIMS, Kind, from_columns
 from trainworthy.lifecycle.tasks.metric import group_sums, ratio, sums_without_each
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def _measured(
     kind: Kind, labels: np.ndarray, answers: np.ndarray, declared: np.ndarray | None
 ) -> Iterator[_Measured]:  # fmt: skip
     """All rates of a model; `declared` is what it decides at its operating point, in the place of the kind's own."""
-    for claim in kind.claims(labels, answers):
+    for claim in kind.claims(labels, answers)[:MOST_CLAIMS]:
         if claim.decided is not None:
             decided = (claim.decided if declared is None else declared).astype("float64")
             yield _Measured("selection_rate", claim.name, decided, None)

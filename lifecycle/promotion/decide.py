@@ -231,7 +231,8 @@ def _guardrails(results: Iterable[GuardrailResult]) -> Iterator[Finding]:
     for result in results:
         metric, estimate = metric_name(result.guardrail.metric), result.estimate
         if estimate is None or not usable(estimate):
-            yield Finding("reject", f"The guardrail on {metric} was not measured: evaluate again.")
+            why = f" ({result.reason})" if result.reason else ""
+            yield Finding("reject", f"The guardrail on {metric} was not measured{why}: evaluate again.")
             continue
         rule, spare, hope = room(result.guardrail, estimate)
         told = f"{metric} {interval_in_words(estimate)}, {rule}"

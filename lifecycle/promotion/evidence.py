@@ -8,6 +8,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from trainworthy.lifecycle.evaluation.calibration import CALIBRATION_ERROR
 from trainworthy.lifecycle.promotion.history import RolledBack
 from trainworthy.lifecycle.protocol.records import (
     Calibration,
@@ -26,14 +27,12 @@ from trainworthy.lifecycle.spec.use_case import Guardrail
 CONTROLS = ("dataset", "benchmark", "cost", "reproducibility", "deployment")
 
 
-CALIBRATION_ERROR = "calibration_error"
-
-
 class GuardrailResult(Frozen):
-    """A guardrail with what was measured for it; `estimate` is None if nothing was."""
+    """A guardrail with what was measured for it; `estimate` is None if nothing was, and `reason` says why if known."""
 
     guardrail: Guardrail
     estimate: Estimate | None
+    reason: str = ""
 
 
 class PromotionEvidence(Frozen):
@@ -77,13 +76,26 @@ def guardrail_results(
     """Each guardrail with the model's estimate over all benchmark rows.
 
     One on the calibration error is judged by that without what chance adds, of the claim that is farthest off: the
-    plain one is never 0, and near calibration its interval does not hold the truth (docs/decisions/0063).
+    plain one is never 0, and near calibration its interval does not hold the truth (docs/decisions/0063). All claims
+    have to keep it, so one whose error was not measured leaves it open. Without claims the plain one stands.
     """
-    estimates = {m.metric: m.estimate for m in metrics if m.model == model and m.slice is None}
-    debiased = [one.error for one in calibrations if one.model == model and one.error is not None]
-    if debiased:
-        estimates[CALIBRATION_ERROR] = max(debiased, key=lambda error: error.high)
-    return tuple(GuardrailResult(guardrail=g, estimate=estimates.get(g.metric)) for g in guardrails)
+    own = [one for one in calibrations if one.model == model]
+    unmeasured = next((one for one in own if one.error is None), None)
+    reason = "" if unmeasured is None else "; ".join((f"of {unmeasured.claim}", *unmeasured.reasons))
+    estimates: dict[str, Estimate | None] = {
+        m.metric: m.estimate for m in metrics if m.model == model and m.slice is None
+    }
+    if own:
+        debiased = [one.error for one in own if one.error is not None]
+        estimates[CALIBRATION_ERROR] = None if unmeasured else max(debiased, key=lambda error: error.high)
+    return tuple(
+        GuardrailResult(
+            guardrail=one,
+            estimate=estimates.get(one.metric),
+            reason=reason if one.metric == CALIBRATION_ERROR else "",
+        )
+        for one in guardrails
+    )
 
 
 def usable(estimate: Estimate | None) -> bool:

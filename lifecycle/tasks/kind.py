@@ -58,6 +58,11 @@ class Claim:
     decided: np.ndarray | None
 
 
+# All is told of so many claims, the first: of a label of many classes the rest would fill the record. What decides is
+# asked of all.
+MOST_CLAIMS = 13
+
+
 @dataclass(frozen=True)
 class Copy:
     """From which figures on a column that decides an event is taken for a copy of the label: Youden's J of its best cut
@@ -309,7 +314,7 @@ class Kind(Protocol):
         ...
 
     def claims(self, labels: np.ndarray, answers: np.ndarray) -> tuple[Claim, ...]:
-        """What `answers` (statistics) say of rows by a probability, the main one first; empty where they hold none."""
+        """All that `answers` (statistics) say of rows by a probability, the main ones first; empty where none is."""
         ...
 
     def errors(self, labels: np.ndarray, answers: np.ndarray) -> np.ndarray | None:

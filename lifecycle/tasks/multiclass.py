@@ -243,17 +243,16 @@ class Multiclass(FewNumbers):
         return reliability(_right(labels, answers), answers.max(axis=1), weights)
 
     def claims(self, labels: np.ndarray, answers: np.ndarray) -> tuple[Claim, ...]:
-        """That the predicted class is right, and of the most frequent classes that a row has it."""
+        """That the predicted class is right, and of each class that a row has it, the most frequent first."""
         import numpy as np
 
         predicted = answers.argmax(axis=1)
         counts = np.bincount(labels, minlength=len(self.classes))
-        order = [int(place) for place in np.argsort(-counts, kind="stable") if counts[place]]
         return (
             Claim("predicted class", predicted == labels, answers.max(axis=1), None),
             *(
                 Claim(f"class {self.classes[place]}", labels == place, answers[:, place], predicted == place)
-                for place in order[:MOST_EVENTS]
+                for place in np.argsort(-counts, kind="stable")
             ),
         )
 

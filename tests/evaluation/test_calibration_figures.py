@@ -6,7 +6,9 @@ from sklearn.linear_model import LogisticRegression
 
 from trainworthy.lifecycle.errors import EvaluationError
 from trainworthy.lifecycle.evaluation.calibration import (
+    _joined_bins,
     calibration,
+    calibrations,
     debiased_error,
     intercept,
     reliability_bands,
@@ -14,7 +16,7 @@ from trainworthy.lifecycle.evaluation.calibration import (
     squared_error_left_out,
 )
 from trainworthy.lifecycle.tasks.interval import jackknife_estimate
-from trainworthy.lifecycle.tasks.kind import Claim
+from trainworthy.lifecycle.tasks.kind import MOST_CLAIMS, Claim
 from trainworthy.lifecycle.tasks.multiclass import Multiclass
 from trainworthy.lifecycle.tasks.multilabel import Multilabel
 from trainworthy.lifecycle.tasks.probabilities import calibration_error, equal_mass_bins
@@ -169,3 +171,56 @@ def test_claims_of_labels_are_one_each_and_numbers_make_none():
         "label y",
     ]
     assert Regression().claims(np.zeros(3), np.zeros(3)) == ()
+
+
+def test_debiased_error_of_few_rows_above_a_common_probability_is_measured():
+    random = np.random.default_rng(0)
+    codes, claimed = np.arange(3_000) % 30, np.zeros(3_000)
+    claimed[[7, 37, 8]] = 0.2
+    rare = np.zeros(3_000)
+    assert debiased_error(rare, claimed, codes).high < 0.01
+    # All rows above lie in two groups, and these are wrong.
+    claimed[(codes < 2) & (random.random(3_000) < 0.9)] = 0.9
+    assert debiased_error(rare, claimed, codes).value > 0.02
+
+
+@pytest.mark.parametrize("bins", [[0, 1, 2], [2, 0, 0, 1, 1, 1, 3], [0, 1, 1, 1, 2, 2, 2, 3]])
+def test_bins_keep_their_order_when_small_ones_are_joined(bins):
+    rows = np.array(bins)
+    joined = _joined_bins(rows, np.arange(len(rows)))
+    order = np.argsort(rows, kind="stable")
+    assert (np.diff(joined[order]) >= 0).all()
+    assert all(np.count_nonzero(joined == one) >= 3 for one in range(int(joined.max()) + 1))
+
+
+def many_labels(rare_claim: float, count: int = 20, rows: int = 3_000) -> tuple[Claim, ...]:
+    """Claims of labels, all calibrated but the rarest four, of which `rare_claim` is said."""
+    random = np.random.default_rng(0)
+    shares = np.r_[np.linspace(0.5, 0.2, count - 4), np.full(4, 0.02)]
+    answers = np.tile(shares, (rows, 1)) + 0.01 * random.random((rows, count))
+    labels = (random.random((rows, count)) < answers).astype(float)
+    answers[:, -4:] += rare_claim - 0.02
+    return Multilabel(tuple(f"l{place}" for place in range(count))).claims(labels, answers)
+
+
+def test_the_claim_that_is_farthest_off_is_measured_where_it_decides_however_rare():
+    codes = np.arange(3_000) % 30
+    wrong = calibrations("candidate", many_labels(0.9), codes, decides=True)
+    assert len(wrong) == MOST_CLAIMS + 1
+    assert max(known(one.error).value for one in wrong) > 0.8
+    assert known(wrong[-1].error).low > 0.8
+    healthy = calibrations("candidate", many_labels(0.02), codes, decides=True)
+    assert max(known(one.error).low for one in healthy) < 0.02
+    told = calibrations("candidate", many_labels(0.9), codes, decides=False)
+    assert len(told) == MOST_CLAIMS
+
+
+def test_a_claim_that_cannot_be_measured_is_kept_where_it_decides():
+    found = calibrations("candidate", many_labels(0.02), np.arange(3_000) % 7, decides=True)
+    assert len(found) == MOST_CLAIMS + 1
+    assert found[-1].error is None
+
+
+def test_a_class_without_rows_is_a_claim():
+    found = Multiclass(("x", "y", "z")).claims(np.array([0, 1, 1]), np.full((3, 3), 1 / 3))
+    assert [one.name for one in found] == ["predicted class", "class y", "class x", "class z"]

@@ -531,8 +531,11 @@ def test_guardrail_on_the_calibration_error_is_judged_without_what_chance_adds()
         return decide(evidence(guardrails=guardrail_results([bound], [plain], "candidate", calibrations))).decision
 
     assert judged(near) == "promote"
-    # Every claim has to keep it, and where none was measured the plain one stands.
-    assert judged(near, far) == judged(unmeasured) == judged() == "reject"
+    # Every claim has to keep it; without claims the plain one stands.
+    assert judged(near, far) == judged() == "reject"
+    assert judged(near, unmeasured) == judged(unmeasured) == "reject"
+    others = guardrail_results([bound], [plain], "candidate", [near.model_copy(update={"model": "prior"})])
+    assert others[0].estimate == plain.estimate
 
 
 @pytest.mark.parametrize(
