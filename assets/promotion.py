@@ -250,6 +250,7 @@ def _evidence(run: StepRun, first_model: bool, model: RegisteredModel, champion:
         changed_limits=limits_changed(run),
         disparities=evaluation.fairness,
         difference_limits=_difference_limits(spec.benchmark),
+        protected_columns=() if spec.benchmark.fairness is None else spec.benchmark.fairness.columns,
         controls=controls,
         rolled_back=_rolled_back(run, model),
         insufficient_checks=insufficient_checks(run),

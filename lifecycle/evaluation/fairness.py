@@ -2,24 +2,26 @@
 
 The selection rate by value is what demographic parity asks, true and false positive rates what equalized odds ask; of
 numbers it is the mean error, of every kind the mean loss. Each has its interval by group, as have the difference of the
-two values that lie farthest apart, and their ratio: chance alone parts the extremes of many values. A rate of too few
-rows or groups is told and is in no difference. Values are those of slices: numbers by their quartiles, missing ones
-apart, those of a sensitive column by their number.
+two values that lie farthest apart, and their ratio: chance alone parts the extremes of many values. A limit has to
+hold for every pair, and the widest interval need not be that of the extremes. A rate of too few rows or groups is told
+and is in no difference. Values are those of slices: numbers by their quartiles, missing ones apart, those of a
+sensitive column by their number.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import comb, inf, isfinite
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from trainworthy.lifecycle.errors import EvaluationError
 from trainworthy.lifecycle.evaluation.comparison import row_weights
 from trainworthy.lifecycle.evaluation.decision import decision_column
 from trainworthy.lifecycle.evaluation.slices import MOST_NAMED, slice_codes, slice_column
-from trainworthy.lifecycle.protocol.records import Disparity, Estimate, RateOfValue
-from trainworthy.lifecycle.tasks.interval import jackknife_estimate, mean_estimate
+from trainworthy.lifecycle.protocol.records import Disparity, Estimate, PairDifference, RateOfValue
+from trainworthy.lifecycle.tasks.interval import jackknife_estimate, mean_estimate, without_spread
 from trainworthy.lifecycle.tasks.kind import MOST_CLAIMS, Kind, from_columns
-from trainworthy.lifecycle.tasks.metric import group_sums, ratio, sums_without_each
+from trainworthy.lifecycle.tasks.metric import ratio, sums_without_each
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 Rate = Literal["selection_rate", "true_positive_rate", "false_positive_rate", "mean_error", "mean_loss"]
 # Of these a ratio means something: they lie in [0, 1].
 _RATES = ("selection_rate", "true_positive_rate", "false_positive_rate")
+# Sums of squares that cancel keep about 1e-16 of themselves for each of at most some ten thousand groups.
+_ROUNDING = 1e-12
 
 
 class _Measured(NamedTuple):
@@ -96,6 +100,14 @@ def _codes(groups: pd.Series) -> np.ndarray:
     return pd.factorize(groups)[0]
 
 
+class _Sums(NamedTuple):
+    """Of each group and value, (G, V): rows, their weights, and the sum of what the rate is the mean of."""
+
+    rows: np.ndarray
+    weights: np.ndarray
+    figures: np.ndarray
+
+
 def _disparity(
     measured: _Measured,
     told: tuple[str, str],
@@ -111,88 +123,145 @@ def _disparity(
     inside = np.ones(len(codes), dtype=bool) if measured.rows is None else measured.rows
     sizes = np.bincount(codes[inside], minlength=len(names))
     # The greatest values first; of a column of thousands of values the rest would fill the record.
-    order = [int(code) for code in np.argsort(-sizes, kind="stable")[:MOST_NAMED]]
-    places = {code: inside & (codes == code) for code in order}
-    rates = [_of_value(measured, names[code], places[code], groups, weights, minimum_rows) for code in order]
-    known = [
-        (code, one.rate.value) for code, one in zip(order, rates, strict=True) if one.rate is not None
-    ]  # fmt: skip
+    order = np.argsort(-sizes, kind="stable")[:MOST_NAMED]
+    places = np.full(len(names), -1)
+    places[order] = np.arange(len(order))
+    sums = _sums(measured.figures, np.where(inside, places[codes], -1), len(order), groups, weights)
+    named = [names[code] for code in order]
+    rates = [_of_value(measured.rate, name, sums, at, minimum_rows) for at, name in enumerate(named)]
     body = Disparity(
         model=model, column=column, claim=measured.claim, rate=measured.rate, values=tuple(rates),
         other_values=len(names) - len(order), other_rows=int(sizes.sum() - sizes[order].sum()),
     )  # fmt: skip
+    known = {at: one.rate.value for at, one in enumerate(rates) if one.rate is not None}
     if len(known) < 2:
         one_value = f"{column} has one value" if len(names) < 2 else f"{len(known)} values of {column} can be measured"
         return body.model_copy(update={"reason": f"{one_value}: a difference needs two"})
-    highest, lowest = max(known, key=lambda one: one[1])[0], min(known, key=lambda one: one[1])[0]
-    if highest == lowest:
-        # All the same: any two stand for it.
-        lowest = next(code for code, _ in known if code != highest)
-    both = np.concatenate([np.flatnonzero(places[highest]), np.flatnonzero(places[lowest])])
-    mine = np.repeat([0, 1], [int(places[code].sum()) for code in (highest, lowest)])
-    difference, ratio_of, reason = _apart(
-        measured.figures[both], mine, groups[both], None if weights is None else weights[both]
-    )
+    falling = sorted(known, key=lambda at: -known[at])
+    difference, ratio_of, reason = _apart(sums, falling[0], falling[-1])
+    widest, surest = _of_pairs(sums, falling, named, bounded=measured.rate in _RATES)
     return body.model_copy(
         update={
-            "highest": names[highest],
-            "lowest": names[lowest],
+            "highest": named[falling[0]],
+            "lowest": named[falling[-1]],
             "difference": difference,
             "ratio": ratio_of if measured.rate in _RATES else None,
+            "widest": widest,
+            "surest": surest,
             "reason": reason,
         }
     )
 
 
-def _of_value(
-    measured: _Measured,
-    name: str,
-    rows: np.ndarray,
-    groups: np.ndarray,
-    weights: np.ndarray | None,
-    minimum_rows: int,
-) -> RateOfValue:
+def _sums(
+    figures: np.ndarray, places: np.ndarray, values: int, groups: np.ndarray, weights: np.ndarray | None
+) -> _Sums:  # fmt: skip
+    """By the value that each row has, `places` `(N,)`; below 0 the row counts for none."""
+    import numpy as np
+
+    kept = places >= 0
+    shape = (int(groups.max()) + 1, values)
+    cells, own = groups[kept] * values + places[kept], None if weights is None else weights[kept]
+    of_rows = figures[kept] if own is None else figures[kept] * own
+    rows, weighed, summed = (
+        np.bincount(cells, weights=one, minlength=shape[0] * values).reshape(shape) for one in (None, own, of_rows)
+    )
+    return _Sums(rows, weighed.astype(np.float64), summed)
+
+
+def _of_value(rate_name: Rate, name: str, sums: _Sums, at: int, minimum_rows: int) -> RateOfValue:
     """The rate of one value's rows, or why there is none."""
     import numpy as np
 
-    size, own = int(rows.sum()), groups[rows]
-    found = RateOfValue(value=name, rows=size, groups=len(np.unique(own)))
+    own = sums.rows[:, at] > 0
+    size = int(sums.rows[:, at].sum())
+    found = RateOfValue(value=name, rows=size, groups=int(np.count_nonzero(own)))
     if size < minimum_rows:
         return found.model_copy(update={"reason": f"{size} rows, fewer than {minimum_rows}"})
+    weights = sums.weights[own, at]
     try:
-        rate = mean_estimate(measured.figures[rows], own, None if weights is None else weights[rows])
+        rate = mean_estimate(sums.figures[own, at] / weights, np.arange(len(weights)), weights)
     except EvaluationError as error:
         return found.model_copy(update={"reason": error.problem})
-    if measured.rate in _RATES:
+    if rate_name in _RATES:
         rate = rate.model_copy(update={"low": max(0.0, rate.low), "high": min(1.0, rate.high)})
     return found.model_copy(update={"rate": rate})
 
 
-def _apart(
-    figures: np.ndarray, lower: np.ndarray, groups: np.ndarray, weights: np.ndarray | None
-) -> tuple[Estimate | None, Estimate | None, str]:
-    """Difference and ratio of the means of two values by the delete-one-group jackknife, and why one is missing.
-
-    `lower` `(N,)` is 1 for rows of the value with the lower rate.
-    """
-    import numpy as np
-
-    codes = np.unique(groups, return_inverse=True)[1]
-    high, low = (lower == 0).astype("float64"), (lower == 1).astype("float64")
-    sums = group_sums([figures * high, high, figures * low, low], codes, weights)
-    whole, left = sums.sum(axis=0), sums_without_each(sums)
-    (higher, higher_left), (smaller, smaller_left) = (
-        (float(ratio(whole[place], whole[place + 1])), ratio(left[:, place], left[:, place + 1])) for place in (0, 2)
-    )
+def _apart(sums: _Sums, high: int, low: int) -> tuple[Estimate | None, Estimate | None, str]:
+    """Difference and ratio of the means of two values by the delete-one-group jackknife, and why one is missing."""
+    means, left_out, there = _means(sums, (high, low))
+    left_out = left_out[there.any(axis=1)]
     reasons, found = [], []
-    for name, value, left_out in (
-        ("difference", higher - smaller, higher_left - smaller_left),
-        ("ratio", float(ratio(np.array(smaller), np.array(higher))), ratio(smaller_left, higher_left)),
+    for name, value, without in (
+        ("difference", means[0] - means[1], left_out[:, 0] - left_out[:, 1]),
+        ("ratio", ratio(means[1], means[0]), ratio(left_out[:, 1], left_out[:, 0])),
     ):
-        estimate, reason = _with_width(value, left_out)
+        estimate, reason = _with_width(float(value), without)
         found.append(estimate)
         reasons += [f"{name}: {reason}"] if reason else []
     return found[0], found[1], "; ".join(reasons)
+
+
+def _means(sums: _Sums, values: Sequence[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The means of values, (V,), these without each group, (G, V), and whether the group has the value, (G, V)."""
+    columns = list(values)
+    there, figures, weights = sums.rows[:, columns] > 0, sums.figures[:, columns], sums.weights[:, columns]
+    whole = ratio(figures.sum(axis=0), weights.sum(axis=0))
+    return whole, ratio(sums_without_each(figures), sums_without_each(weights)), there
+
+
+def _of_pairs(
+    sums: _Sums, falling: Sequence[int], names: Sequence[str], *, bounded: bool
+) -> tuple[PairDifference | None, PairDifference | None]:
+    """Of all pairs of values, by `falling` rate, the widest and the surest one (protocol/records.py: Disparity)."""
+    found = [
+        PairDifference(highest=names[falling[high]], lowest=names[falling[low]], difference=difference)
+        for high, low, difference in _pair_differences(*_means(sums, falling), span=1.0 if bounded else inf)
+    ]
+    all_known = all(isfinite(one.difference.high) for one in found)
+    spread = [one for one in found if one.difference.standard_error > 0]
+    surest = max(spread, key=lambda one: sure_of(one.difference, len(falling)), default=None)
+    return max(found, key=lambda one: one.difference.high) if all_known else None, surest
+
+
+def _pair_differences(
+    means: np.ndarray, left_out: np.ndarray, there: np.ndarray, span: float
+) -> Iterator[tuple[int, int, Estimate]]:
+    """Each pair of values with its difference by the delete-one-group jackknife over the groups of the two.
+
+    A group moves nothing but the values that it has, so all pairs' variances follow from products of two values' moves.
+    """
+    import numpy as np
+    from scipy.special import stdtrit
+
+    moved = np.where(there, left_out - means, 0.0)
+    products, sums, shared = moved.T @ moved, moved.sum(axis=0), there.T.astype(np.int64) @ there
+    high, low = np.triu_indices(len(means), k=1)
+    groups = shared[high, high] + shared[low, low] - shared[high, low]
+    scale = products[high, high] + products[low, low]
+    squares = scale - 2 * products[high, low] - (sums[high] - sums[low]) ** 2 / groups
+    # What is left of numbers that cancel is rounding: values that move alike do not part.
+    squares = np.where(squares < _ROUNDING * scale, 0.0, squares)
+    errors = np.sqrt((groups - 1) / groups * squares)
+    reaches = stdtrit(groups - 1, 0.975) * errors
+    for at in range(len(high)):
+        value, reach = float(means[high[at]] - means[low[at]]), float(reaches[at])
+        difference = Estimate(
+            value=value, low=value - reach, high=value + reach, standard_error=float(errors[at]), groups=int(groups[at])
+        )
+        if difference.standard_error == 0:
+            # Rates that are the same whichever group is left out, as of a class that is never predicted.
+            difference = without_spread(difference, span, difference.groups)
+        yield int(high[at]), int(low[at]), difference
+
+
+def sure_of(difference: Estimate, values: int) -> float:
+    """How much of the difference of two among so many values is sure, reckoning with the choice among all pairs."""
+    from scipy.special import stdtrit
+
+    reach = float(stdtrit(difference.groups - 1, 1 - 0.025 / max(1, comb(values, 2))))
+    return difference.value - reach * difference.standard_error
 
 
 def _with_width(value: float, left_out: np.ndarray) -> tuple[Estimate | None, str]:

@@ -10,7 +10,8 @@ earlier checks                                     any insufficient
 accepted inputs    (tells only)
 changed limits     (tells only)
 guardrail          whole interval beyond bound     unfavourable end beyond bound   promote
-limit of fairness  difference surely beyond it     high > it, or not measured      promote
+limit of fairness  a pair surely beyond it         a pair's high > it, or a value  promote
+                                                   or pair not measured
 slice's bound      whole interval beyond bound     (its on_underpowered)           promote
 slice's champion   high < -its margin              (its on_underpowered)           promote
 gain over prior    high < 0                        low <= 0                        promote
@@ -81,7 +82,7 @@ def decide(evidence: PromotionEvidence) -> Decision:
         *_gradient_boosting(evidence),
         *_guardrails(evidence.guardrails),
         *slice_findings(slices, evidence.metric),
-        *fairness_findings(evidence.disparities, evidence.difference_limits),
+        *fairness_findings(evidence.disparities, evidence.difference_limits, evidence.protected_columns),
         *_earlier_checks(evidence.insufficient_checks, evidence.open_questions),
         *_controls(evidence.controls),
     ]

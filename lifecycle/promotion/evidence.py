@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from trainworthy.lifecycle.evaluation.calibration import CALIBRATION_ERROR
 from trainworthy.lifecycle.promotion.history import RolledBack
@@ -41,11 +41,11 @@ class PromotionEvidence(Frozen):
     `baselines` are its paired gains over the baselines, on the primary metric, `baseline_gains` the baselines' own
     gains over the prior; `words` is what their kind of task calls them. `champion` names the registered champion, if
     there is one, and `champion_comparison` is the gain over it, None if it could not be scored, for the reason
-    `champion_error`. `slices` are those that decide. `difference_limits` are those of rates between values of protected
-    columns, which `disparities` measure. `margin` is in the metric's unit. `rolled_back` is the rollback that took this
-    very model off, if one did and it was not made champion since. `insufficient_checks` are the names of checks of
-    earlier steps that could not be measured, `open_questions` sentences of those that wait for a person's answer.
-    `accepted` tells which inputs were accepted without a review, and why; empty if none were.
+    `champion_error`. `slices` are those that decide. `difference_limits` are those of rates between values of
+    `protected_columns`, which `disparities` measure. `margin` is in the metric's unit. `rolled_back` is the rollback
+    that took this very model off, if one did and it was not made champion since. `insufficient_checks` are the names of
+    checks of earlier steps that could not be measured, `open_questions` sentences of those that wait for a person's
+    answer. `accepted` tells which inputs were accepted without a review, and why; empty if none were.
     """
 
     words: Words = Words()
@@ -63,11 +63,18 @@ class PromotionEvidence(Frozen):
     changed_limits: tuple[ChangedLimit, ...] = ()
     disparities: tuple[Disparity, ...] = ()
     difference_limits: dict[str, float] = Field(default_factory=dict)
+    protected_columns: tuple[str, ...] = ()
     controls: tuple[Control, ...]
     rolled_back: RolledBack | None = None
     insufficient_checks: tuple[str, ...] = ()
     open_questions: tuple[str, ...] = ()
     accepted: str = ""
+
+    @model_validator(mode="after")
+    def _limits_have_columns(self) -> PromotionEvidence:
+        if self.difference_limits and not self.protected_columns:
+            raise ValueError("limits of differences need protected columns")
+        return self
 
 
 def guardrail_results(

@@ -2,50 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from math import comb
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from trainworthy.lifecycle.evaluation.fairness import sure_of
 from trainworthy.lifecycle.promotion.evidence import usable
 from trainworthy.lifecycle.promotion.finding import Finding, interval_in_words, lacking
-from trainworthy.lifecycle.protocol.records import Disparity, Estimate
+from trainworthy.lifecycle.protocol.records import Disparity, PairDifference
 from trainworthy.lifecycle.wording import metric_name
 
 
-def fairness_findings(disparities: Iterable[Disparity], limits: Mapping[str, float]) -> Iterator[Finding]:
-    """What the rates with a limit allow: all columns and claims have to keep it, each at its own 95 %."""
+def fairness_findings(
+    disparities: Iterable[Disparity], limits: Mapping[str, float], columns: Sequence[str]
+) -> Iterator[Finding]:
+    """What each limit allows by each protected column: all claims and pairs of values have to keep it, at 95 % each."""
+    measured: dict[tuple[str, str], list[Disparity]] = {}
     for one in disparities:
-        limit = limits.get(one.rate)
-        if limit is None:
-            continue
-        named = f"{metric_name(one.rate)} by {one.column} ({one.claim})"
-        difference = one.difference
-        if difference is None or not usable(difference):
-            yield Finding("shadow", f"The difference of {named} was not measured: {one.reason or 'no finite figure'}.")
-            continue
-        told = (
-            f"{named} differs by {interval_in_words(difference)} from {one.lowest} to {one.highest}, at most {limit:g}"
-        )
-        told += _left_out(one)
-        if _surely_above(one, difference, limit):
-            yield Finding("reject", f"Limit of fairness broken: {told}.")
-        elif difference.high > limit:
-            yield Finding(
-                "shadow", f"Limit of fairness not safely kept: {told}.", lacking(difference, limit - difference.value)
-            )
-        else:
-            yield Finding("promote", f"Limit of fairness kept: {told}.")
+        measured.setdefault((one.rate, one.column), []).append(one)
+    for rate, limit in limits.items():
+        for column in columns:
+            found = measured.get((rate, column), [])
+            if not found:
+                yield Finding("shadow", f"The difference of {metric_name(rate)} by {column} was not measured.")
+            yield from (_finding(one, limit) for one in found)
 
 
-def _surely_above(disparity: Disparity, difference: Estimate, limit: float) -> bool:
-    """Whether the difference exceeds the limit, reckoning with the choice of the two extremes among all pairs."""
-    from scipy.special import stdtrit
+def _finding(one: Disparity, limit: float) -> Finding:
+    named = f"{metric_name(one.rate)} by {one.column} ({one.claim})"
+    values = sum(value.rate is not None for value in one.values)
+    widest, surest = _pairs(one, values)
+    if surest is not None and usable(surest.difference) and sure_of(surest.difference, values) > limit:
+        return Finding("reject", f"Limit of fairness broken: {named} {_told(surest, limit)}{_left_out(one)}.")
+    if one.difference is None or not usable(one.difference) or widest is None or not usable(widest.difference):
+        why = one.reason or "no finite figure of each pair of values"
+        return Finding("shadow", f"The difference of {named} was not measured: {why}.")
+    told, difference = f"{named} {_told(widest, limit)}{_left_out(one)}", widest.difference
+    if difference.high > limit:
+        lacks = lacking(difference, limit - difference.value)
+        return Finding("shadow", f"Limit of fairness not safely kept: {told}.", lacks)
+    if _left_out(one):
+        return Finding("shadow", f"Limit of fairness kept by a part of the values only: {told}.")
+    return Finding("promote", f"Limit of fairness kept: {told}.")
 
-    pairs = comb(sum(one.rate is not None for one in disparity.values), 2)
-    reach = float(stdtrit(difference.groups - 1, 1 - 0.025 / max(1, pairs))) * difference.standard_error
-    return difference.value - reach > limit
+
+def _pairs(one: Disparity, values: int) -> tuple[PairDifference | None, PairDifference | None]:
+    """The widest and the surest pair; records that do not name them say it of the extremes, which two values are."""
+    if one.difference is None or one.widest is not None or one.surest is not None:
+        return one.widest, one.surest
+    extremes = PairDifference(highest=one.highest, lowest=one.lowest, difference=one.difference)
+    return extremes if values == 2 else None, extremes
+
+
+def _told(pair: PairDifference, limit: float) -> str:
+    return f"differs by {interval_in_words(pair.difference)} from {pair.lowest} to {pair.highest}, at most {limit:g}"
 
 
 def _left_out(disparity: Disparity) -> str:
-    """How many values are in no difference, since they have too few rows or groups."""
-    small = sum(one.rate is None for one in disparity.values) + disparity.other_values
-    return f"; {small} value{'s' if small > 1 else ''} of too few rows left out" if small else ""
+    """How many values are in no difference, since they have too few rows or groups or are too many."""
+    small, more = sum(one.rate is None for one in disparity.values), disparity.other_values
+    found = [f"{small} value{'s' if small > 1 else ''} of too few rows"] if small else []
+    found += [f"{more} beyond the {len(disparity.values)} most frequent values"] if more else []
+    return f"; {' and '.join(found)} left out" if found else ""

@@ -664,12 +664,22 @@ class RateOfValue(Frozen):
     reason: str = ""
 
 
+class PairDifference(Frozen):
+    """By how much the rate of the value `highest` lies above that of `lowest`, with the interval of those two."""
+
+    highest: str
+    lowest: str
+    difference: Estimate
+
+
 class Disparity(Frozen):
     """One rate of a model's decisions by the values of a protected column.
 
     `difference` is the highest rate less the lowest, `ratio` the lowest over the highest, each with the interval of
-    those two values. None where fewer than two values have a rate, and `reason` says so. Of a column of many values the
-    greatest are in `values`, and `other_values` with `other_rows` are the rest, which are in no difference.
+    those two values. None where fewer than two values have a rate, and `reason` says so. Of all pairs of values with a
+    rate `widest` is the one whose interval reaches farthest, None where one pair has none; `surest` is the one whose
+    difference is sure to be the greatest (evaluation/fairness.py: sure_of). Of a column of many values the greatest are
+    in `values`, and `other_values` with `other_rows` are the rest, which are in no difference.
     """
 
     model: str
@@ -683,6 +693,8 @@ class Disparity(Frozen):
     lowest: str = ""
     difference: Estimate | None = None
     ratio: Estimate | None = None
+    widest: PairDifference | None = None
+    surest: PairDifference | None = None
     reason: str = ""
 
 

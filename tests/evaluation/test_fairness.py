@@ -1,3 +1,5 @@
+from itertools import combinations
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -12,9 +14,9 @@ from fairlearn.metrics import (
 )
 from known import known
 
-from trainworthy.lifecycle.evaluation.fairness import equalized_odds, fairness
+from trainworthy.lifecycle.evaluation.fairness import equalized_odds, fairness, sure_of
 from trainworthy.lifecycle.evaluation.slices import coded
-from trainworthy.lifecycle.protocol.records import Disparity
+from trainworthy.lifecycle.protocol.records import Disparity, Estimate
 from trainworthy.lifecycle.spec.use_case import FairnessSpec
 from trainworthy.lifecycle.tasks.binary import BINARY
 from trainworthy.lifecycle.tasks.multiclass import Multiclass
@@ -139,6 +141,66 @@ def test_fairness_weighs_rows():
     rows = frame[frame["slice:region"] == "a"]
     expected = np.average(rows["candidate"] >= 0.5, weights=weights[rows.index])
     assert known(next(one for one in found.values if one.value == "region=a").rate).value == pytest.approx(expected)
+
+
+def by_pairs(frame: pd.DataFrame, rate: str = "selection_rate") -> dict[tuple[str, str], Estimate]:
+    """Each pair of values, measured by itself."""
+    found = {}
+    for pair in combinations(frame["slice:region"].unique(), 2):
+        of_two = frame[frame["slice:region"].isin(pair)]
+        difference = known(of_rate(fairness(of_two, ["region"], "candidate", BINARY, 20), rate).difference)
+        found[tuple(f"region={one}" for one in sorted(pair))] = difference
+    return found
+
+
+@pytest.mark.parametrize("rate", ["selection_rate", "true_positive_rate"])
+@pytest.mark.parametrize("weighed", [False, True])
+def test_the_widest_and_the_surest_pair_are_those_of_pairs_measured_by_themselves(rate, weighed):
+    random = np.random.default_rng(3)
+    frame = predictions(against=0.3).dropna()
+    # A value in few groups, which move together: its interval is wide and its rate lies between the others.
+    few = (frame["slice:region"] == "c") & (frame["group"] % 4 != 0)
+    frame.loc[few, "slice:region"] = "a"
+    lifted = frame["group"].map(dict(enumerate(random.normal(0, 0.25, 40))))
+    frame["candidate"] = (frame["candidate"] + lifted * (frame["slice:region"] == "c")).clip(0, 1)
+    if weighed:
+        frame["weight"] = random.random(len(frame)) + 0.5
+    found = of_rate(fairness(frame, ["region"], "candidate", BINARY, 20), rate)
+    pairs = by_pairs(frame, rate)
+    widest, surest = known(found.widest), known(found.surest)
+    assert len(pairs) == 3
+    assert widest.difference.high == pytest.approx(max(one.high for one in pairs.values()))
+    mine = pairs[tuple(sorted((widest.highest, widest.lowest)))]
+    assert (widest.difference.value, widest.difference.groups) == (pytest.approx(mine.value), mine.groups)
+    assert sure_of(surest.difference, 3) == pytest.approx(max(sure_of(one, 3) for one in pairs.values()))
+
+
+def test_a_pair_that_reaches_beyond_the_extremes_is_the_widest():
+    rows = 12_000
+    frame = pd.DataFrame({"group": np.arange(rows) % 40, "label": np.arange(rows) % 2})
+    value = np.array(["a", "b", "c"])[(np.arange(rows) // 40) % 3]
+    share = np.select([value == "a", value == "b"], [0.30, 0.22], 0.25 + 0.25 * np.sin(frame["group"]))
+    drawn = np.random.default_rng(0).random(rows) < share
+    frame = frame.assign(**{"candidate": np.where(drawn, 0.9, 0.1), "slice:region": value})
+    found = of_rate(fairness(frame, ["region"], "candidate", BINARY, 100), "selection_rate")
+    assert (found.highest, found.lowest) == ("region=a", "region=b")
+    widest = known(found.widest)
+    assert "region=c" in (widest.highest, widest.lowest)
+    assert widest.difference.high > known(found.difference).high
+
+
+def test_pairs_of_rates_that_never_move_have_the_interval_of_so_many_groups():
+    frame = predictions().dropna()
+    frame["candidate"] = np.where(frame["slice:region"] == "c", frame["candidate"], 0.1)
+    found = of_rate(fairness(frame, ["region"], "candidate", BINARY, 100), "selection_rate")
+    assert known(found.surest).highest == "region=c"
+    assert known(found.widest).highest == "region=c"
+    # Two values that are never selected differ by what 40 groups without an event allow.
+    frame.loc[frame["slice:region"] == "c", "slice:region"] = "a"
+    frame["candidate"] = 0.1
+    alike = of_rate(fairness(frame, ["region"], "candidate", BINARY, 100), "selection_rate")
+    assert known(alike.widest).difference.high == pytest.approx(1 - 0.025 ** (1 / 40))
+    assert (alike.difference, alike.surest) == (None, None)
 
 
 def test_fairness_of_a_number_shows_for_whom_it_is_too_high():

@@ -19,6 +19,7 @@ from trainworthy.lifecycle.protocol.records import (
     Disparity,
     Estimate,
     Metric,
+    PairDifference,
     RateOfValue,
     SliceResult,
 )
@@ -538,30 +539,64 @@ def test_guardrail_on_the_calibration_error_is_judged_without_what_chance_adds()
     assert others[0].estimate == plain.estimate
 
 
-@pytest.mark.parametrize(
-    ("difference", "decision"),
-    [((0.01, 0.08), "promote"), ((0.05, 0.15), "shadow"), ((0.2, 0.3), "reject"), (None, "shadow")],
-)
-def test_limit_of_fairness_decides_by_the_interval_of_the_difference(difference, decision):
-    rates = tuple(RateOfValue(value=name, rows=900, groups=30, rate=estimate(0.2, 0.3)) for name in "abc")
-    found = Disparity(
-        model="candidate", column="region", claim="label 1", rate="selection_rate", values=rates, highest="a",
-        lowest="b", difference=difference and estimate(*difference), reason="" if difference else "one value",
+def disparity(values: int = 3, widest=(0.01, 0.08), surest=None) -> Disparity:
+    """Of values 0, 1, …, all with a rate; the widest pair, and the surest one where it is another."""
+    rates = tuple(RateOfValue(value=str(n), rows=900, groups=30, rate=estimate(0.2, 0.3)) for n in range(values))
+    pairs = [PairDifference(highest="0", lowest="1", difference=estimate(*one)) for one in (widest, surest or widest)]
+    return Disparity(
+        model="candidate", column="region", claim="label 1", rate="selection_rate", values=rates, highest="0",
+        lowest="1", difference=pairs[1].difference, widest=pairs[0], surest=pairs[1],
     )  # fmt: skip
-    limits = {"selection_rate": 0.1}
-    assert decide(evidence(disparities=(found,), difference_limits=limits)).decision == decision
+
+
+def changed(found: Disparity, **values: Any) -> Disparity:
+    return found.model_copy(update=values)
+
+
+def limited(*found: Disparity, columns: tuple[str, ...] = ("region",)) -> PromotionEvidence:
+    return evidence(disparities=found, difference_limits={"selection_rate": 0.1}, protected_columns=columns)
+
+
+FEW = RateOfValue(value="x", rows=5, groups=2, reason="5 rows, fewer than 100")
+
+
+@pytest.mark.parametrize(
+    ("found", "decision"),
+    [
+        (disparity(), "promote"),
+        (disparity(widest=(0.05, 0.15)), "shadow"),
+        (disparity(widest=(0.2, 0.3)), "reject"),
+        # The extremes keep it, and another pair reaches beyond.
+        (disparity(widest=(-0.1, 0.2), surest=(0.07, 0.09)), "shadow"),
+        # A pair is surely beyond, and another one reaches farther.
+        (disparity(widest=(0.05, 0.9), surest=(0.2, 0.3)), "reject"),
+        (changed(disparity(), difference=None, widest=None, surest=None, reason="one value"), "shadow"),
+        (changed(disparity(), widest=None), "shadow"),
+        (changed(disparity(), values=(*disparity().values, FEW)), "shadow"),
+        (changed(disparity(), other_values=2, other_rows=9), "shadow"),
+        # Records that name no pairs have the extremes.
+        (changed(disparity(values=2), widest=None, surest=None), "promote"),
+        (changed(disparity(values=3), widest=None, surest=None), "shadow"),
+        (changed(disparity(widest=(0.2, 0.3)), widest=None, surest=None), "reject"),
+    ],
+)
+def test_limit_of_fairness_is_kept_by_all_pairs_of_all_values(found, decision):
+    assert decide(limited(found)).decision == decision
     # Without a limit it is told and decides nothing.
     assert decide(evidence(disparities=(found,))).decision == "promote"
 
 
+def test_limit_of_fairness_that_nothing_was_measured_for_is_not_kept():
+    assert decide(limited()).decision == "shadow"
+    assert decide(limited(disparity(), columns=("region", "age"))).decision == "shadow"
+    assert decide(limited(changed(disparity(), rate="true_positive_rate"))).decision == "shadow"
+    with pytest.raises(ValidationError):
+        limited(disparity(), columns=())
+
+
 def test_limit_of_fairness_is_broken_only_beyond_what_the_choice_of_two_among_many_values_makes():
     def judged(values: int) -> str:
-        rates = tuple(RateOfValue(value=str(n), rows=900, groups=30, rate=estimate(0.2, 0.3)) for n in range(values))
-        found = Disparity(
-            model="candidate", column="region", claim="label 1", rate="selection_rate", values=rates, highest="0",
-            lowest="1", difference=estimate(0.102, 0.2),
-        )  # fmt: skip
-        return decide(evidence(disparities=(found,), difference_limits={"selection_rate": 0.1})).decision
+        return decide(limited(disparity(values, widest=(0.102, 0.2)))).decision
 
     assert (judged(2), judged(15)) == ("reject", "shadow")
 
