@@ -111,7 +111,7 @@ def _told(
     bounded = any(one.metric == CALIBRATION_ERROR for one in spec.guardrails)
     return {
         "calibration": calibrations(CANDIDATE, claims, table["group"], row_weights(table), decides=bounded),
-        "fairness": fairness(table, protected.columns, CANDIDATE, kind, protected.minimum_rows) if protected else (),
+        "fairness": () if protected is None else fairness(table, protected, CANDIDATE, kind),
         "residuals": residuals(table, features, kind, spec.baselines, ordered=ordered),
     }
 

@@ -10,7 +10,8 @@ sensitive column by their number.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from math import comb, inf, isfinite
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -19,8 +20,9 @@ from trainworthy.lifecycle.evaluation.comparison import row_weights
 from trainworthy.lifecycle.evaluation.decision import decision_column
 from trainworthy.lifecycle.evaluation.slices import MOST_NAMED, slice_codes, slice_column
 from trainworthy.lifecycle.protocol.records import Disparity, Estimate, PairDifference, RateOfValue
+from trainworthy.lifecycle.spec.use_case import FairnessSpec
 from trainworthy.lifecycle.tasks.interval import jackknife_estimate, mean_estimate, without_spread
-from trainworthy.lifecycle.tasks.kind import MOST_CLAIMS, Kind, from_columns
+from trainworthy.lifecycle.tasks.kind import MOST_CLAIMS, Claim, Kind, from_columns
 from trainworthy.lifecycle.tasks.metric import ratio, sums_without_each
 
 if TYPE_CHECKING:
@@ -43,24 +45,55 @@ class _Measured(NamedTuple):
     rows: np.ndarray | None
 
 
-def fairness(
-    predictions: pd.DataFrame, columns: Sequence[str], model: str, kind: Kind, minimum_rows: int
-) -> tuple[Disparity, ...]:
-    """Every rate of `model` by every protected column.
+def fairness(predictions: pd.DataFrame, spec: FairnessSpec, model: str, kind: Kind) -> tuple[Disparity, ...]:
+    """Every rate of `model` by every protected column, of the first claims.
 
-    `predictions` has label, group, the model's statistics, slice_column of each column, and decision_column of the
-    model where decisions are declared.
+    Of the others only rates that have a limit are measured, and those kept that decide on it. `predictions` has label,
+    group, the model's statistics, slice_column of each column, and decision_column of the model where decisions are
+    declared.
     """
     labels, answers = kind.checked_statistics(predictions["label"], from_columns(kind, model, predictions))
     declared = decision_column(model)
     decided = predictions[declared].to_numpy() >= 0.5 if declared in predictions.columns else None
-    measured = tuple(_measured(kind, labels, answers, decided))
+    claims = kind.claims(labels, answers)
+    told = (*_of_claims(claims[:MOST_CLAIMS], decided), *_of_rows(kind, labels, answers))
     groups, weights = _codes(predictions["group"]), row_weights(predictions)
     found = []
-    for column in columns:
-        codes, names = slice_codes(predictions[slice_column(column)].rename(column))
-        found += [_disparity(one, (model, column), (codes, names), groups, weights, minimum_rows) for one in measured]
+    for column in spec.columns:
+        disparity = partial(
+            _disparity,
+            told=(model, column),
+            values=slice_codes(predictions[slice_column(column)].rename(column)),
+            groups=groups,
+            weights=weights,
+            minimum_rows=spec.minimum_rows,
+        )
+        found += map(disparity, told)
+        for rate in spec.at_most_difference:
+            others = _of_claims(claims[MOST_CLAIMS:], decided)
+            found += _deciding([disparity(one) for one in others if one.rate == rate])
     return tuple(found)
+
+
+def _deciding(disparities: Sequence[Disparity]) -> tuple[Disparity, ...]:
+    """Of the same rate of many claims those that decide on a limit: the first that lacks a figure, the farthest."""
+
+    def reach(one: Disparity) -> float:
+        return -inf if one.widest is None else one.widest.difference.high
+
+    def sure(one: Disparity) -> float:
+        values = sum(value.rate is not None for value in one.values)
+        return -inf if one.surest is None else sure_of(one.surest.difference, values)
+
+    chosen = [next((one for one in disparities if not _whole(one)), None)]
+    chosen += [max(disparities, key=far, default=None) for far in (reach, sure)]
+    return tuple(one for one in disparities if any(one is other for other in chosen))
+
+
+def _whole(disparity: Disparity) -> bool:
+    """Whether every pair of values has a difference."""
+    known = all(one.rate is not None for one in disparity.values)
+    return known and not disparity.other_values and disparity.widest is not None
 
 
 def equalized_odds(disparities: Sequence[Disparity]) -> tuple[Disparity, ...]:
@@ -76,16 +109,17 @@ def equalized_odds(disparities: Sequence[Disparity]) -> tuple[Disparity, ...]:
     return tuple(by_claim.values())
 
 
-def _measured(
-    kind: Kind, labels: np.ndarray, answers: np.ndarray, declared: np.ndarray | None
-) -> Iterator[_Measured]:  # fmt: skip
-    """All rates of a model; `declared` is what it decides at its operating point, in the place of the kind's own."""
-    for claim in kind.claims(labels, answers)[:MOST_CLAIMS]:
+def _of_claims(claims: Iterable[Claim], declared: np.ndarray | None) -> Iterator[_Measured]:
+    """Rates of decisions; `declared` are those at the model's operating point, in the place of the kind's own."""
+    for claim in claims:
         if claim.decided is not None:
             decided = (claim.decided if declared is None else declared).astype("float64")
             yield _Measured("selection_rate", claim.name, decided, None)
             yield _Measured("true_positive_rate", claim.name, decided, claim.so)
             yield _Measured("false_positive_rate", claim.name, decided, ~claim.so)
+
+
+def _of_rows(kind: Kind, labels: np.ndarray, answers: np.ndarray) -> Iterator[_Measured]:
     errors = kind.errors(labels, answers)
     if errors is not None:
         yield _Measured("mean_error", "", errors, None)

@@ -32,7 +32,7 @@ def _finding(one: Disparity, limit: float) -> Finding:
     widest, surest = _pairs(one, values)
     if surest is not None and usable(surest.difference) and sure_of(surest.difference, values) > limit:
         return Finding("reject", f"Limit of fairness broken: {named} {_told(surest, limit)}{_left_out(one)}.")
-    if one.difference is None or not usable(one.difference) or widest is None or not usable(widest.difference):
+    if widest is None or not usable(widest.difference):
         why = one.reason or "no finite figure of each pair of values"
         return Finding("shadow", f"The difference of {named} was not measured: {why}.")
     told, difference = f"{named} {_told(widest, limit)}{_left_out(one)}", widest.difference

@@ -46,6 +46,7 @@ class Binary(FewNumbers):
     classes = (0, 1)
     answer_names = ("",)
     answers = "probabilities"
+    has_decisions = True
     words = Words()
     predict_fix = "give the probability of the positive label of each row, shape (N,), for example by torch.sigmoid"
     copy = COPY_OF_CLASSES

@@ -41,12 +41,16 @@ def metric_problems(values: Mapping[str, Any]) -> list[Problem]:
 
 
 def kind_problems(spec: UseCaseSpec) -> list[Problem]:
-    """Settings of the training, and baselines, that the declared kind does not have."""
+    """Settings of the training, decisions, limits of rates, and baselines that the declared kind does not have."""
     kind = kind_of(target_of(spec.task))
     unfit = [Problem("use_case.yaml", told, "remove the setting") for told in kind.unfit_settings(spec.training)]
     if spec.benchmark.decision is not None and not any(metric.decides for metric in kind.metrics.values()):
         fix = "remove it, or take task.kind binary"
         unfit.append(Problem("use_case.yaml: benchmark.decision", f"kind {kind.name} has no such decision", fix))
+    limits = spec.benchmark.fairness.at_most_difference if spec.benchmark.fairness is not None else {}
+    if limits and not kind.has_decisions:
+        place, fix = "use_case.yaml: benchmark.fairness.at_most_difference", f"remove {', '.join(limits)}"
+        unfit.append(Problem(place, f"kind {kind.name} decides nothing of a row that would have a rate", fix))
     missing = [name for name in BASELINES if name in spec.benchmark.baselines and name not in kind.baselines]
     return unfit + [
         Problem("use_case.yaml: benchmark.baselines", f"kind {kind.name} has no such baseline", f"remove {name}", name)

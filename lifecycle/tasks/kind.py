@@ -115,6 +115,11 @@ class Kind(Protocol):
         ...
 
     @property
+    def has_decisions(self) -> bool:
+        """Whether claims of it are decided, so that there are rates of decisions."""
+        ...
+
+    @property
     def baselines(self) -> tuple[str, ...]:
         """The baselines that there are: prior, linear, and gradient_boosting where the kind has a peer of it."""
         ...
@@ -348,6 +353,7 @@ class Usual:
     declares_classes = True
     class_axis = 1
     ragged = False
+    has_decisions = False
     baselines = BASELINES
 
     def without_weights(self, answers: np.ndarray, shift: np.ndarray) -> np.ndarray:

@@ -40,6 +40,7 @@ class Multiclass(FewNumbers):
 
     name = "multiclass"
     answers = "probabilities"
+    has_decisions = True
     words = Words(
         constant="always predicting the training rows' share of each class",
         predicted="mean probability of the predicted class",

@@ -45,6 +45,7 @@ class Multilabel(FewNumbers):
     # No class weighs a row: it may have several.
     row_classes = 0
     answers = "probabilities"
+    has_decisions = True
     words = Words(
         constant="always predicting the training rows' share of each label",
         predicted="mean predicted probability of a label",

@@ -19,6 +19,7 @@ from trainworthy.lifecycle.evaluation.slices import coded
 from trainworthy.lifecycle.protocol.records import Disparity, Estimate
 from trainworthy.lifecycle.spec.use_case import FairnessSpec
 from trainworthy.lifecycle.tasks.binary import BINARY
+from trainworthy.lifecycle.tasks.kind import as_columns
 from trainworthy.lifecycle.tasks.multiclass import Multiclass
 from trainworthy.lifecycle.tasks.regression import Regression
 
@@ -36,13 +37,19 @@ def predictions(against: float = 0.0, rows: int = 6_000) -> pd.DataFrame:
     )  # fmt: skip
 
 
+def by_region(minimum_rows: int, **limits: float) -> FairnessSpec:
+    return FairnessSpec.model_validate(
+        {"columns": ("region",), "minimum_rows": minimum_rows, "at_most_difference": limits}
+    )
+
+
 def of_rate(found: tuple[Disparity, ...], rate: str, claim: str = "label 1") -> Disparity:
     return next(one for one in found if one.rate == rate and one.claim in (claim, ""))
 
 
 def test_fairness_equals_fairlearn():
     frame = predictions(against=0.8)
-    found = fairness(frame, ["region"], "candidate", BINARY, minimum_rows=20)
+    found = fairness(frame, by_region(20), "candidate", BINARY)
     decided = (frame["candidate"] >= 0.5).astype(int)
     told = frame["slice:region"].fillna("missing")
     metrics = {
@@ -65,13 +72,13 @@ def test_fairness_equals_fairlearn():
 
 
 def test_fairness_of_a_planted_disparity_is_shown_and_of_its_healthy_twin_is_not():
-    unfair = of_rate(fairness(predictions(against=0.8), ["region"], "candidate", BINARY, 100), "selection_rate")
+    unfair = of_rate(fairness(predictions(against=0.8), by_region(100), "candidate", BINARY), "selection_rate")
     assert unfair.lowest == "region=b"
     assert known(unfair.difference).low > 0.05
     assert known(unfair.ratio).high < 0.95
     # Of two values, so that chance does not choose the pair among many.
     fair = predictions().query("`slice:region` in ['a', 'b']")
-    healthy = of_rate(fairness(fair, ["region"], "candidate", BINARY, 100), "selection_rate")
+    healthy = of_rate(fairness(fair, by_region(100), "candidate", BINARY), "selection_rate")
     difference, ratio = known(healthy.difference), known(healthy.ratio)
     assert difference.low < 0 < difference.high
     assert ratio.low < 1 < ratio.high
@@ -80,13 +87,13 @@ def test_fairness_of_a_planted_disparity_is_shown_and_of_its_healthy_twin_is_not
 def test_fairness_is_of_decisions_at_the_operating_point_where_one_is_declared():
     frame = predictions(against=0.8)
     declared = frame.assign(**{"decision:candidate": (frame["candidate"] >= 0.8).astype(float)})
-    found = of_rate(fairness(declared, ["region"], "candidate", BINARY, 100), "selection_rate")
+    found = of_rate(fairness(declared, by_region(100), "candidate", BINARY), "selection_rate")
     rates = (frame["candidate"] >= 0.8).groupby(frame["slice:region"]).mean()
     assert known(next(one for one in found.values if one.value == "region=b").rate).value == pytest.approx(rates["b"])
 
 
 def test_fairness_of_missing_values_is_a_value_of_its_own():
-    found = of_rate(fairness(predictions(), ["region"], "candidate", BINARY, 100), "selection_rate")
+    found = of_rate(fairness(predictions(), by_region(100), "candidate", BINARY), "selection_rate")
     missing = next(one for one in found.values if one.value == "region missing")
     assert (missing.rows, missing.rate is not None) == (500, True)
     assert sum(one.rows for one in found.values) == 6_000
@@ -94,7 +101,7 @@ def test_fairness_of_missing_values_is_a_value_of_its_own():
 
 def test_fairness_of_a_column_with_one_value_says_so():
     frame = predictions().assign(**{"slice:region": "a"})
-    for one in fairness(frame, ["region"], "candidate", BINARY, 100):
+    for one in fairness(frame, by_region(100), "candidate", BINARY):
         assert one.difference is None
         assert one.ratio is None
         assert "one value" in one.reason
@@ -105,7 +112,7 @@ def test_fairness_of_values_with_few_rows_or_groups_leaves_them_out_and_says_so(
     frame.loc[frame["slice:region"] == "c", "slice:region"] = "a"
     frame.loc[:49, "slice:region"] = "few rows"
     frame.loc[frame["group"] < 5, "slice:region"] = "few groups"
-    found = of_rate(fairness(frame, ["region"], "candidate", BINARY, 100), "selection_rate")
+    found = of_rate(fairness(frame, by_region(100), "candidate", BINARY), "selection_rate")
     reasons = {one.value: one for one in found.values if one.rate is None}
     assert set(reasons) == {"region=few rows", "region=few groups"}
     assert all(one.reason for one in reasons.values())
@@ -115,7 +122,7 @@ def test_fairness_of_values_with_few_rows_or_groups_leaves_them_out_and_says_so(
 
 def test_fairness_of_a_rate_that_is_the_same_in_every_group_has_no_interval():
     frame = predictions().assign(candidate=lambda rows: np.where(rows["slice:region"] == "b", 0.1, 0.9))
-    found = of_rate(fairness(frame, ["region"], "candidate", BINARY, 100), "selection_rate")
+    found = of_rate(fairness(frame, by_region(100), "candidate", BINARY), "selection_rate")
     assert found.difference is None
     assert "cannot tell" in found.reason
 
@@ -123,33 +130,33 @@ def test_fairness_of_a_rate_that_is_the_same_in_every_group_has_no_interval():
 def test_fairness_of_a_sensitive_column_names_no_value():
     frame = predictions()
     frame["slice:region"] = coded(frame["slice:region"].rename("region"))
-    told = fairness(frame, ["region"], "candidate", BINARY, 100)
+    told = fairness(frame, by_region(100), "candidate", BINARY)
     values = {one.value for disparity in told for one in disparity.values}
     assert values == {"region missing", "region=value 2", "region=value 3", "region=value 4"}
 
 
 def test_fairness_of_many_values_counts_those_that_it_does_not_name():
     frame = predictions().assign(**{"slice:region": [f"r{place % 30}" for place in range(6_000)]})
-    found = of_rate(fairness(frame, ["region"], "candidate", BINARY, 20), "selection_rate")
+    found = of_rate(fairness(frame, by_region(20), "candidate", BINARY), "selection_rate")
     assert (len(found.values), found.other_values, found.other_rows) == (20, 10, 2_000)
 
 
 def test_fairness_weighs_rows():
     frame = predictions(against=0.8)
     weights = np.where(frame["slice:region"] == "b", 2.0, 1.0) * (1 + frame["label"])
-    found = of_rate(fairness(frame.assign(weight=weights), ["region"], "candidate", BINARY, 100), "selection_rate")
+    found = of_rate(fairness(frame.assign(weight=weights), by_region(100), "candidate", BINARY), "selection_rate")
     rows = frame[frame["slice:region"] == "a"]
     expected = np.average(rows["candidate"] >= 0.5, weights=weights[rows.index])
     assert known(next(one for one in found.values if one.value == "region=a").rate).value == pytest.approx(expected)
 
 
-def by_pairs(frame: pd.DataFrame, rate: str = "selection_rate") -> dict[tuple[str, str], Estimate]:
+def by_pairs(frame: pd.DataFrame, rate: str = "selection_rate") -> dict[frozenset[str], Estimate]:
     """Each pair of values, measured by itself."""
     found = {}
     for pair in combinations(frame["slice:region"].unique(), 2):
         of_two = frame[frame["slice:region"].isin(pair)]
-        difference = known(of_rate(fairness(of_two, ["region"], "candidate", BINARY, 20), rate).difference)
-        found[tuple(f"region={one}" for one in sorted(pair))] = difference
+        difference = known(of_rate(fairness(of_two, by_region(20), "candidate", BINARY), rate).difference)
+        found[frozenset(f"region={one}" for one in pair)] = difference
     return found
 
 
@@ -165,12 +172,12 @@ def test_the_widest_and_the_surest_pair_are_those_of_pairs_measured_by_themselve
     frame["candidate"] = (frame["candidate"] + lifted * (frame["slice:region"] == "c")).clip(0, 1)
     if weighed:
         frame["weight"] = random.random(len(frame)) + 0.5
-    found = of_rate(fairness(frame, ["region"], "candidate", BINARY, 20), rate)
+    found = of_rate(fairness(frame, by_region(20), "candidate", BINARY), rate)
     pairs = by_pairs(frame, rate)
     widest, surest = known(found.widest), known(found.surest)
     assert len(pairs) == 3
     assert widest.difference.high == pytest.approx(max(one.high for one in pairs.values()))
-    mine = pairs[tuple(sorted((widest.highest, widest.lowest)))]
+    mine = pairs[frozenset((widest.highest, widest.lowest))]
     assert (widest.difference.value, widest.difference.groups) == (pytest.approx(mine.value), mine.groups)
     assert sure_of(surest.difference, 3) == pytest.approx(max(sure_of(one, 3) for one in pairs.values()))
 
@@ -182,7 +189,7 @@ def test_a_pair_that_reaches_beyond_the_extremes_is_the_widest():
     share = np.select([value == "a", value == "b"], [0.30, 0.22], 0.25 + 0.25 * np.sin(frame["group"]))
     drawn = np.random.default_rng(0).random(rows) < share
     frame = frame.assign(**{"candidate": np.where(drawn, 0.9, 0.1), "slice:region": value})
-    found = of_rate(fairness(frame, ["region"], "candidate", BINARY, 100), "selection_rate")
+    found = of_rate(fairness(frame, by_region(100), "candidate", BINARY), "selection_rate")
     assert (found.highest, found.lowest) == ("region=a", "region=b")
     widest = known(found.widest)
     assert "region=c" in (widest.highest, widest.lowest)
@@ -192,13 +199,13 @@ def test_a_pair_that_reaches_beyond_the_extremes_is_the_widest():
 def test_pairs_of_rates_that_never_move_have_the_interval_of_so_many_groups():
     frame = predictions().dropna()
     frame["candidate"] = np.where(frame["slice:region"] == "c", frame["candidate"], 0.1)
-    found = of_rate(fairness(frame, ["region"], "candidate", BINARY, 100), "selection_rate")
+    found = of_rate(fairness(frame, by_region(100), "candidate", BINARY), "selection_rate")
     assert known(found.surest).highest == "region=c"
     assert known(found.widest).highest == "region=c"
     # Two values that are never selected differ by what 40 groups without an event allow.
     frame.loc[frame["slice:region"] == "c", "slice:region"] = "a"
     frame["candidate"] = 0.1
-    alike = of_rate(fairness(frame, ["region"], "candidate", BINARY, 100), "selection_rate")
+    alike = of_rate(fairness(frame, by_region(100), "candidate", BINARY), "selection_rate")
     assert known(alike.widest).difference.high == pytest.approx(1 - 0.025 ** (1 / 40))
     assert (alike.difference, alike.surest) == (None, None)
 
@@ -208,7 +215,7 @@ def test_fairness_of_a_number_shows_for_whom_it_is_too_high():
     value, label = random.choice(["a", "b"], 4_000), random.normal(size=4_000)
     frame = pd.DataFrame({"group": np.arange(4_000) % 30, "label": label, "slice:region": value})
     frame["candidate"] = label + random.normal(size=4_000) + (value == "b")
-    found = of_rate(fairness(frame, ["region"], "candidate", Regression(), 100), "mean_error")
+    found = of_rate(fairness(frame, by_region(100), "candidate", Regression()), "mean_error")
     assert found.highest == "region=b"
     assert known(found.difference).low < 1 < known(found.difference).high
     assert found.ratio is None
@@ -223,8 +230,42 @@ def test_fairness_of_classes_is_told_for_each():
         {"group": np.arange(3_000) % 20, "label": label, "slice:region": random.choice(["a", "b"], 3_000)}
     )
     frame[[f"candidate:{name}" for name in "xyz"]] = answers
-    found = fairness(frame, ["region"], "candidate", kind, 100)
+    found = fairness(frame, by_region(100), "candidate", kind)
     assert {one.claim for one in found if one.rate == "selection_rate"} == {"class x", "class y", "class z"}
+
+
+def many_classes(against: str, count: int = 20, rows: int = 8_000) -> tuple[pd.DataFrame, Multiclass]:
+    """Rows of classes that are all predicted as often for each value, but that of the name `against`."""
+    random = np.random.default_rng(0)
+    kind = Multiclass(tuple(f"k{place}" for place in range(count)))
+    shares = np.linspace(2, 1, count) / np.linspace(2, 1, count).sum()
+    label, predicted = (random.choice(count, rows, p=shares) for _ in range(2))
+    value = random.choice(["a", "b"], rows)
+    if against:
+        predicted[(value == "b") & (random.random(rows) < 0.3)] = int(against.removeprefix("k"))
+    answers = np.full((rows, count), 0.5 / count)
+    answers[np.arange(rows), predicted] += 0.5
+    told = {"group": np.arange(rows) % 40, "label": label, "slice:region": value}
+    return pd.DataFrame(told | as_columns(kind, "candidate", answers)), kind
+
+
+def test_a_limit_is_asked_of_every_class_and_the_farthest_is_kept():
+    frame, kind = many_classes("k19")
+    plain = fairness(frame, by_region(20), "candidate", kind)
+    assert "class k19" not in {one.claim for one in plain}
+    found = fairness(frame, by_region(20, selection_rate=0.1), "candidate", kind)
+    assert found[: len(plain)] == plain
+    worst = of_rate(found, "selection_rate", "class k19")
+    assert known(worst.surest).difference.low > 0.2
+    assert 0 < len(found) - len(plain) <= 3
+    assert {one.rate for one in found[len(plain) :]} == {"selection_rate"}
+
+
+def test_a_class_that_has_no_rate_is_kept_where_it_has_a_limit():
+    frame, kind = many_classes("")
+    frame.loc[frame["label"] == 19, "slice:region"] = "a"
+    found = fairness(frame, by_region(20, true_positive_rate=0.1), "candidate", kind)
+    assert of_rate(found, "true_positive_rate", "class k19").difference is None
 
 
 def test_a_protected_column_that_is_named_twice_is_refused():

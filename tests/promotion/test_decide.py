@@ -572,6 +572,8 @@ FEW = RateOfValue(value="x", rows=5, groups=2, reason="5 rows, fewer than 100")
         (disparity(widest=(0.05, 0.9), surest=(0.2, 0.3)), "reject"),
         (changed(disparity(), difference=None, widest=None, surest=None, reason="one value"), "shadow"),
         (changed(disparity(), widest=None), "shadow"),
+        # Rates that are the same in all groups have a widest pair, and no difference that would be told with a width.
+        (changed(disparity(), difference=None, surest=None), "promote"),
         (changed(disparity(), values=(*disparity().values, FEW)), "shadow"),
         (changed(disparity(), other_values=2, other_rows=9), "shadow"),
         # Records that name no pairs have the extremes.

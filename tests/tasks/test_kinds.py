@@ -1,13 +1,19 @@
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 
 from trainworthy.lifecycle.errors import EvaluationError
 from trainworthy.lifecycle.spec.task import Target
+from trainworthy.lifecycle.spec.use_case import UseCaseSpec
 from trainworthy.lifecycle.tasks import kind_of
 from trainworthy.lifecycle.tasks.baselines import BASELINES, fit_baselines
+from trainworthy.lifecycle.tasks.declared import kind_problems
 from trainworthy.lifecycle.tasks.kind import as_columns, from_columns, statistic_columns
 
+USE_CASES = Path(__file__).parents[2] / "use_cases"
 LEVELS = (0.1, 0.5, 0.9)
 KINDS = {
     "binary": kind_of(Target()),
@@ -250,3 +256,24 @@ def test_trees_are_fitted_for_the_most_frequent_labels_and_the_others_are_linear
     same = [bool((linear[:, place] == boosted[:, place]).all()) for place in (0, 1)]
     assert same[int(labels.mean(axis=0).argmax())] is False
     assert same[int(labels[:, :2].mean(axis=0).argmin())] is True
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_kind_has_decisions_where_a_claim_is_decided(name):
+    kind = KINDS[name]
+    labels = kind.checked_labels(table()[name])
+    prior = kind.prior(labels)
+    claims = kind.claims(labels, np.broadcast_to(prior, (len(labels), *prior.shape)))
+    assert kind.has_decisions == any(claim.decided is not None for claim in claims)
+
+
+@pytest.mark.parametrize(
+    ("use_case", "problems"), [("arrival_delay", 1), ("scenes", 1), ("docstrings", 1), ("digits", 0)]
+)
+def test_a_limit_of_a_rate_is_refused_where_the_kind_decides_nothing_of_a_row(use_case, problems):
+    values = yaml.safe_load((USE_CASES / use_case / "use_case.yaml").read_text())
+    values["benchmark"]["fairness"] = {"columns": ["a"], "at_most_difference": {"selection_rate": 0.1}}
+    found = kind_problems(UseCaseSpec.model_validate(values))
+    assert [one.where for one in found] == ["use_case.yaml: benchmark.fairness.at_most_difference"] * problems
+    del values["benchmark"]["fairness"]["at_most_difference"]
+    assert kind_problems(UseCaseSpec.model_validate(values)) == []
