@@ -100,7 +100,7 @@ def _in_zone(moment: pd.Timestamp, zone: Any, text: str) -> pd.Timestamp:
     import pandas as pd
 
     early, late = (moment.tz_localize(zone, ambiguous=first, nonexistent="NaT") for first in (True, False))
-    if early is pd.NaT:
+    if not (isinstance(early, pd.Timestamp) and isinstance(late, pd.Timestamp)):
         problem, fix = "never is, since clocks are set forward there", "write the time before or after the gap"
     elif early != late:
         problem = "is there twice, since clocks are set back there"
