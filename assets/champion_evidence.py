@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 from trainworthy.assets.contract import judged_contract
 from trainworthy.assets.scoring import benchmark_job, raise_unless_about_the_model
 from trainworthy.assets.step_run import StepRun
-from trainworthy.assets.suite import benchmark_parts, told_values
+from trainworthy.assets.suite import benchmark_parts, groups_in_time, told_values
 from trainworthy.assets.training import job_base, job_kind
 from trainworthy.lifecycle.artifact import artifact_kind
 from trainworthy.lifecycle.code_identity import ENTRY_OF_JOB, KEPT, WORKER, CodeOnDisk
@@ -19,14 +20,17 @@ from trainworthy.lifecycle.errors import ChampionError, WorkerError
 from trainworthy.lifecycle.evaluation.benchmark_spots import benchmark_spots
 from trainworthy.lifecycle.evaluation.comparison import comparison, weighed
 from trainworthy.lifecycle.evaluation.kept_answers import keep_answers, kept_answers, side_by_side
+from trainworthy.lifecycle.evaluation.model_figures import model_figures
 from trainworthy.lifecycle.evaluation.slice_results import with_gains
 from trainworthy.lifecycle.identity import sha256_json
 from trainworthy.lifecycle.protocol.jobs import PredictJob
 from trainworthy.lifecycle.protocol.records import (
+    CHAMPION,
     BlindSpot,
     Comparison,
     DatasetVersion,
     EvaluationReport,
+    ModelFigures,
     SliceResult,
     Snapshot,
     StoredFile,
@@ -44,7 +48,8 @@ if TYPE_CHECKING:
 class ChampionEvidence:
     """The gain over the champion, on all rows and on slices; `error` says why there is none.
 
-    `answers` has both models' answers row by row, `blind_spots` are the candidate's with what the champion loses there.
+    `answers` has both models' answers row by row, `blind_spots` are the candidate's with what the champion loses there,
+    `figures` all that is told of the champion on these rows.
     """
 
     slices: tuple[SliceResult, ...]
@@ -52,6 +57,7 @@ class ChampionEvidence:
     error: str = ""
     answers: StoredFile | None = None
     blind_spots: tuple[BlindSpot, ...] = ()
+    figures: ModelFigures | None = None
 
 
 def champion_evidence(run: StepRun, launcher: Launcher, champion: RegisteredModel | None) -> ChampionEvidence:
@@ -73,11 +79,15 @@ def champion_evidence(run: StepRun, launcher: Launcher, champion: RegisteredMode
     benchmark = run.use_case.spec.benchmark
     mine = pd.read_parquet(run.workspace.state.absolute(evaluation.predictions.path))
     file, both = _kept_side_by_side(run, mine, theirs)
+    parts, (features, cuts) = benchmark_parts(run, mine), _told_values(run)
     return ChampionEvidence(
-        with_gains(evaluation.slices, benchmark_parts(run, mine), mine, theirs, benchmark, kind),
+        with_gains(evaluation.slices, parts, mine, theirs, benchmark, kind),
         comparison(benchmark, kind, ("candidate", mine), ("candidate", theirs), "champion"),
         answers=file,
-        blind_spots=_spots_of_both(run, both, kind),
+        blind_spots=_spots_of_both(evaluation, both, features, cuts, benchmark.baselines, kind),
+        figures=model_figures(
+            both, CHAMPION, benchmark, kind, parts=parts, features=features, ordered=groups_in_time(run)
+        ),
     )
 
 
@@ -131,13 +141,23 @@ def own_features(champion: RegisteredModel) -> tuple[str, ...]:
     return tuple(features)
 
 
-def _spots_of_both(run: StepRun, both: pd.DataFrame, kind: Kind) -> tuple[BlindSpot, ...]:
+def _told_values(run: StepRun) -> tuple[pd.DataFrame, dict[str, tuple[float, ...]]]:
+    snapshot = run.record("snapshot", Snapshot)
+    return told_values(run, snapshot, job_base(run, snapshot, Path())["rows"])
+
+
+def _spots_of_both(
+    evaluation: EvaluationReport,
+    both: pd.DataFrame,
+    features: pd.DataFrame,
+    cuts: Mapping[str, tuple[float, ...]],
+    baselines: Sequence[str],
+    kind: Kind,
+) -> tuple[BlindSpot, ...]:
     """The candidate's blind spots as the evaluation found them, if it found some, with the champion's excess."""
-    if not run.record("evaluation", EvaluationReport).blind_spots:
+    if not evaluation.blind_spots:
         return ()
-    snapshot, table = run.record("snapshot", Snapshot), weighed(both)
-    features, cuts = told_values(run, snapshot, job_base(run, snapshot, Path())["rows"])
-    baselines = run.use_case.spec.benchmark.baselines
+    table = weighed(both)
     return benchmark_spots(table, features.loc[table.index], cuts, kind, baselines).spots
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import dagster as dg
 
@@ -12,7 +11,7 @@ from trainworthy.assets.contract import judged_contract
 from trainworthy.assets.declare import step_asset
 from trainworthy.assets.step import Outcome
 from trainworthy.assets.step_run import StepRun
-from trainworthy.assets.suite import benchmark_parts, benchmark_suite, slice_files, told_values
+from trainworthy.assets.suite import benchmark_parts, benchmark_suite, groups_in_time, slice_files, told_values
 from trainworthy.assets.training import job_base
 from trainworthy.lifecycle.data.files import SplitFiles
 from trainworthy.lifecycle.evaluation.comparison import metric_columns
@@ -35,15 +34,8 @@ from trainworthy.lifecycle.protocol.records import (
     part_of,
 )
 from trainworthy.lifecycle.protocol.results import PredictResult
-from trainworthy.lifecycle.spec.split import Windows
 from trainworthy.lifecycle.tasks.labels import kind_of_rows
 from trainworthy.lifecycle.use_case import UseCase
-
-if TYPE_CHECKING:
-    pass
-
-# Groups of other types sort by their names, and not in time.
-_TIMES = ("date", "timestamp")
 
 
 def evaluation_asset(use_case: UseCase) -> dg.AssetsDefinition:
@@ -93,7 +85,7 @@ def score_benchmark(run: StepRun) -> Outcome[EvaluationBody]:
         window=candidate_apart(snapshot, spec.split, files, contract.primary_key),
         parts=parts,
         features=features,
-        ordered=isinstance(spec.split, Windows) and contract.column(spec.split.resample_by).logical_type in _TIMES,
+        ordered=groups_in_time(run),
         cuts=cuts,
     )
     file = result.predictions

@@ -146,6 +146,7 @@ def judge(run: StepRun) -> Outcome[VerdictBody]:
         answers=evidence.against.answers,
         changed_limits=evidence.promotion.changed_limits,
         blind_spots=evidence.against.blind_spots,
+        champion_figures=evidence.against.figures,
         model_name=name,
         model_version=model.version,
         champion=champion.version if champion else None,

@@ -19,6 +19,7 @@ from trainworthy.lifecycle.protocol.jobs import Rows
 from trainworthy.lifecycle.protocol.records import ChangedLimit, EvaluationReport, Snapshot, Suite
 from trainworthy.lifecycle.provenance import last_change
 from trainworthy.lifecycle.sampling import evenly_spread
+from trainworthy.lifecycle.spec.split import Windows
 from trainworthy.lifecycle.use_case import UseCase
 from trainworthy.resources.workspace import Workspace
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 # A quantile of so many rows is known to 0.3 % of them.
 _ROWS_OF_CUTS = 100_000
+# Groups of other types sort by their names, and not in time.
+_TIMES = ("date", "timestamp")
 
 
 def benchmark_parts(run: StepRun, predictions: pd.DataFrame) -> tuple[SlicePart, ...]:
@@ -49,6 +52,12 @@ def told_values(run: StepRun, snapshot: Snapshot, rows: Rows) -> tuple[pd.DataFr
     files = SplitFiles(run.workspace.state.absolute(snapshot.splits["benchmark"].file.path).parent)
     some = evenly_spread(snapshot.splits["training"].rows, _ROWS_OF_CUTS)
     return files.read("benchmark", names), training_cuts(files.read("training", names, some))
+
+
+def groups_in_time(run: StepRun) -> bool:
+    """True where groups that sort next to each other follow each other in time."""
+    split = run.use_case.spec.split
+    return isinstance(split, Windows) and judged_contract(run).column(split.resample_by).logical_type in _TIMES
 
 
 def benchmark_suite(run: StepRun, snapshot: Snapshot) -> Suite:

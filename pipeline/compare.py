@@ -16,13 +16,12 @@ from trainworthy.lifecycle.contract.kept import contract_of
 from trainworthy.lifecycle.data.files import SplitFiles
 from trainworthy.lifecycle.errors import RecordError, SettingsError
 from trainworthy.lifecycle.evaluation.compare import compared
-from trainworthy.lifecycle.evaluation.kept_answers import CANDIDATE, kept_answers, renamed_models, side_by_side
-from trainworthy.lifecycle.evaluation.kept_answers import CHAMPION as OTHER
+from trainworthy.lifecycle.evaluation.kept_answers import kept_answers, renamed_models, side_by_side
 from trainworthy.lifecycle.evaluation.slice_parts import columns_of_parts, slice_parts
 from trainworthy.lifecycle.evaluation.suite import same_rows
 from trainworthy.lifecycle.identity import sha256_file
 from trainworthy.lifecycle.promotion import log
-from trainworthy.lifecycle.protocol.records import EvaluationReport, Snapshot, StageReport, Verdict
+from trainworthy.lifecycle.protocol.records import CANDIDATE, CHAMPION, EvaluationReport, Snapshot, StageReport, Verdict
 from trainworthy.lifecycle.report.compare import TwoModels, compare_text, render_compare
 from trainworthy.lifecycle.report.formatting import usd
 from trainworthy.lifecycle.spec.task import target_of
@@ -41,8 +40,6 @@ if TYPE_CHECKING:
 
     import numpy as np
     import pandas as pd
-
-CHAMPION = "champion"
 
 
 @dataclass(frozen=True)
@@ -92,7 +89,7 @@ def two_models(use_case: UseCase, first: str, second: str) -> TwoModels:
     contract = contract_of(state, on.snapshot, use_case.contract_path)
     kind = kind_of(target_of(use_case.spec.task, contract.label.classes))
     lacking = [
-        column for model in (CANDIDATE, OTHER) for column in statistic_columns(kind, model) if column not in table
+        column for model in (CANDIDATE, CHAMPION) for column in statistic_columns(kind, model) if column not in table
     ]
     if lacking:
         fix = "compare versions of one task; the present one is that of use_case.yaml"
@@ -158,7 +155,7 @@ def _common(state: StateFolder, mine: JudgedModel, theirs: JudgedModel) -> tuple
             fix="train and judge one of them while the other is champion: its verdict keeps both models' answers",
         )
     on, table = max(known, key=lambda one: one[0].verdict.provenance.created_at)
-    swapped = {CANDIDATE: OTHER, OTHER: CANDIDATE}
+    swapped = {CANDIDATE: CHAMPION, CHAMPION: CANDIDATE}
     return (table if on is mine else renamed_models(table, swapped)), on
 
 

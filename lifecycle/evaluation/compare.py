@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 from trainworthy.lifecycle.errors import EvaluationError
 from trainworthy.lifecycle.evaluation.comparison import measured_by, row_weights, weighed
 from trainworthy.lifecycle.evaluation.decision import REPORTED, decision_metrics
-from trainworthy.lifecycle.evaluation.kept_answers import CANDIDATE, CHAMPION
 from trainworthy.lifecycle.evaluation.slices import slice_codes, slice_column
 from trainworthy.lifecycle.protocol.checks import FEWEST_ROWS
-from trainworthy.lifecycle.protocol.records import Compared
+from trainworthy.lifecycle.protocol.records import CANDIDATE, CHAMPION, Compared
 from trainworthy.lifecycle.spec.use_case import BenchmarkSpec
 from trainworthy.lifecycle.tasks.kind import Kind
 from trainworthy.lifecycle.tasks.metric import estimate, gain

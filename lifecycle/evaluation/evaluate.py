@@ -5,33 +5,33 @@ The gate asks only that: a bad model that was measured well passes it. Judging i
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from trainworthy.lifecycle.errors import EvaluationError
 from trainworthy.lifecycle.evaluation.benchmark_spots import benchmark_spots, blind_spots_check
-from trainworthy.lifecycle.evaluation.calibration import CALIBRATION_ERROR, calibrations
-from trainworthy.lifecycle.evaluation.comparison import comparison, measured_by, row_weights, weighed
-from trainworthy.lifecycle.evaluation.decision import REPORTED, decision_column, decision_metrics
-from trainworthy.lifecycle.evaluation.fairness import fairness
-from trainworthy.lifecycle.evaluation.residuals import residuals
+from trainworthy.lifecycle.evaluation.comparison import comparison, row_weights, weighed
+from trainworthy.lifecycle.evaluation.decision import decision_column
+from trainworthy.lifecycle.evaluation.model_figures import all_slices, overall_metrics, told_of_model
 from trainworthy.lifecycle.evaluation.slice_parts import SlicePart
-from trainworthy.lifecycle.evaluation.slice_results import measured_slices, part_metrics
-from trainworthy.lifecycle.evaluation.slices import SliceResults, slice_column, slice_metrics
+from trainworthy.lifecycle.evaluation.slice_results import measured_slices
+from trainworthy.lifecycle.evaluation.slices import SliceResults, slice_column
 from trainworthy.lifecycle.protocol.checks import CheckResult, stopping
-from trainworthy.lifecycle.protocol.records import BenchmarkFigures, Comparison, Metric, ReliabilityBin
+from trainworthy.lifecycle.protocol.records import (
+    CANDIDATE,
+    CHAMPION,
+    BenchmarkFigures,
+    Comparison,
+    Metric,
+    ReliabilityBin,
+)
 from trainworthy.lifecycle.spec.use_case import BenchmarkSpec
 from trainworthy.lifecycle.tasks.interval import MINIMUM_GROUPS
 from trainworthy.lifecycle.tasks.kind import Kind, from_columns, statistic_columns
-from trainworthy.lifecycle.tasks.metric import estimate
 from trainworthy.lifecycle.tasks.own import figure_columns
 
 if TYPE_CHECKING:
     import pandas as pd
-
-CANDIDATE = "candidate"
-CHAMPION = "champion"
 
 
 class Evaluation(BenchmarkFigures):
@@ -72,23 +72,23 @@ def evaluate(
     if stopping((complete, window, groups)):
         return _body(predictions, spec, (complete, groups, window))
     table = weighed(predictions)
-    metrics, undefined = _metrics(table, spec, kind, models)
+    metrics, undefined = overall_metrics(table, spec, kind, models)
     over = [(CANDIDATE, name) for name in models[1:]]
     of_baselines = [(name, "prior") for name in spec.baselines if name != "prior" and "prior" in spec.baselines]
     gains = {pair: _gain(table, spec, kind, *pair) for pair in (*over, *of_baselines)}
     lacking = [f"{spec.primary.metric} of {model} or {other}" for (model, other), gain in gains.items() if gain is None]
-    slices = slice_metrics(table, spec.slice_columns, CANDIDATE, kind, spec.slice_rows)
-    slices = slices.joined(part_metrics(predictions, parts, CANDIDATE, kind, spec.slice_rows))
+    slices = all_slices(predictions, CANDIDATE, spec, kind, parts)
     groups = _with_undefined(_with_slices(groups, slices), undefined, lacking)
     body = _body(predictions, spec, (complete, groups, window))
     if stopping((groups,)):
         return body
-    # The table has the index of the rows that it was made of.
-    features = None if features is None else features.loc[table.index]
-    spots = None if features is None or cuts is None else benchmark_spots(table, features, cuts, kind, spec.baselines)
+    spots = None
+    if features is not None and cuts is not None:
+        # The table has the index of the rows that it was made of.
+        spots = benchmark_spots(table, features.loc[table.index], cuts, kind, spec.baselines)
     return body.model_copy(
         update={
-            **_told(table, spec, kind, features, ordered=ordered),
+            **told_of_model(table, CANDIDATE, spec, kind, features, ordered=ordered),
             "checks": body.checks if spots is None else (*body.checks, blind_spots_check(spots)),
             "blind_spots": () if spots is None else spots.spots,
             "metrics": (*metrics, *slices.metrics),
@@ -100,39 +100,6 @@ def evaluate(
             ),
         }
     )
-
-
-def _told(
-    table: pd.DataFrame, spec: BenchmarkSpec, kind: Kind, features: pd.DataFrame | None, *, ordered: bool
-) -> dict[str, Any]:
-    """What is told of the candidate: calibration, fairness, residuals. Of the first two a declared bound decides."""
-    labels, answers = kind.checked_statistics(table["label"], from_columns(kind, CANDIDATE, table))
-    claims, protected = kind.claims(labels, answers), spec.fairness
-    bounded = any(one.metric == CALIBRATION_ERROR for one in spec.guardrails)
-    return {
-        "calibration": calibrations(CANDIDATE, claims, table["group"], row_weights(table), decides=bounded),
-        "fairness": () if protected is None else fairness(table, protected, CANDIDATE, kind),
-        "residuals": residuals(table, features, kind, spec.baselines, ordered=ordered),
-    }
-
-
-def _metrics(
-    table: pd.DataFrame, spec: BenchmarkSpec, kind: Kind, models: list[str]
-) -> tuple[list[Metric], list[dict[str, Any]]]:
-    """Each metric of each model, and those that are not defined: a constant answer predicts no row of a rare class."""
-    labels, weights = kind.checked_labels(table["label"]), row_weights(table)
-    declared = (spec.primary.metric, *(one.metric for one in spec.guardrails), *spec.metrics)
-    found, undefined = [], []
-    of_decisions = (*REPORTED, *decision_metrics(spec)) if spec.decision is not None else ()
-    for model, name in itertools.product(models, dict.fromkeys((*kind.reported, *of_decisions, *declared))):
-        metric, figures = measured_by(spec, kind, name, model, table)
-        try:
-            value = estimate(metric, labels, figures, table["group"], weights)
-        except EvaluationError as error:
-            undefined.append({"model": model, "metric": name, "reason": error.problem})
-        else:
-            found.append(Metric(model=model, metric=name, estimate=value, rows=len(table)))
-    return found, undefined
 
 
 def _gain(table: pd.DataFrame, spec: BenchmarkSpec, kind: Kind, model: str, reference: str) -> Comparison | None:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from trainworthy.lifecycle.errors import EvaluationError
 from trainworthy.lifecycle.identity import sha256_file
+from trainworthy.lifecycle.protocol.records import CANDIDATE, CHAMPION
 from trainworthy.lifecycle.storage.state import write_atomic
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _ANSWERS, _SEAL = "answers.parquet", "answers.json"
-CANDIDATE, CHAMPION = "candidate", "champion"
 # Parts of the names of columns of an own metric's figures, and of decisions.
 _OF_METRIC, _OF_DECISION = 4, 2
 # What rows are, whoever answers.

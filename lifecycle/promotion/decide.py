@@ -230,7 +230,7 @@ def _compared_with(evidence: PromotionEvidence, gain: Estimate, name: str, told:
 
 def _guardrails(results: Iterable[GuardrailResult]) -> Iterator[Finding]:
     for result in results:
-        metric, estimate = metric_name(result.guardrail.metric), result.estimate
+        metric, estimate = metric_name(result.measured), result.estimate
         if estimate is None or not usable(estimate):
             why = f" ({result.reason})" if result.reason else ""
             yield Finding("reject", f"The guardrail on {metric} was not measured{why}: evaluate again.")
@@ -277,8 +277,14 @@ def _changed_limits(changes: Iterable[ChangedLimit]) -> Iterator[Finding]:
     for change in changes:
         by = f" ({change.by})" if change.by else ""
         yield Finding(
-            "promote", f"Changed since the last verdict: {change.key}, {change.before} before, now {change.now}{by}."
+            "promote",
+            f"Changed since the last verdict: {change.key}, {_declared(change.before)} before, now "
+            f"{_declared(change.now)}{by}.",
         )
+
+
+def _declared(value: str) -> str:
+    return "not declared" if value == "null" else value
 
 
 def _baseline(evidence: PromotionEvidence, name: str) -> Estimate | None:

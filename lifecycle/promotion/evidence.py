@@ -28,11 +28,19 @@ CONTROLS = ("dataset", "benchmark", "cost", "reproducibility", "deployment")
 
 
 class GuardrailResult(Frozen):
-    """A guardrail with what was measured for it; `estimate` is None if nothing was, and `reason` says why if known."""
+    """A guardrail with what was measured for it; `estimate` is None if nothing was, and `reason` says why if known.
+
+    `measured` is what the estimate is of: the guardrail's metric, or its debiased form.
+    """
 
     guardrail: Guardrail
     estimate: Estimate | None
     reason: str = ""
+    debiased: bool = False
+
+    @property
+    def measured(self) -> str:
+        return f"debiased_{self.guardrail.metric}" if self.debiased else self.guardrail.metric
 
 
 class PromotionEvidence(Frozen):
@@ -100,6 +108,7 @@ def guardrail_results(
             guardrail=one,
             estimate=estimates.get(one.metric),
             reason=reason if one.metric == CALIBRATION_ERROR else "",
+            debiased=bool(own) and one.metric == CALIBRATION_ERROR,
         )
         for one in guardrails
     )

@@ -551,6 +551,10 @@ class StageReport(StageBody, Record):
     kind: Literal["smoke", "pilot", "full"]  # pyright: ignore[reportIncompatibleVariableOverride]
 
 
+# The judged model and the registered one that it meets, by the names that they have in tables of answers and here.
+CANDIDATE, CHAMPION = "candidate", "champion"
+
+
 class Metric(Frozen):
     """One model's metric on the benchmark, over all rows or one slice."""
 
@@ -783,6 +787,18 @@ class BlindSpot(Frozen):
     examples: tuple[int, ...]
 
 
+class ModelFigures(Frozen):
+    """What one model's answers measure on the benchmark, over all rows and slices, as BenchmarkFigures has it of the
+    candidate. `not_defined` are metrics without a value, each with the reason.
+    """
+
+    metrics: tuple[Metric, ...]
+    not_defined: tuple[str, ...] = ()
+    calibration: tuple[Calibration, ...] = ()
+    fairness: tuple[Disparity, ...] = ()
+    residuals: Residuals | None = None
+
+
 class BenchmarkFigures(Frozen):
     """What the answers of the candidate and its baselines measure on the benchmark.
 
@@ -884,7 +900,7 @@ class VerdictBody(Body):
     a champion that is judged again meets the one that it replaced.
     `slices` are those that decide, with the gain over the champion, and `answers` both models' answers row by row.
     `changed_limits` are what the suite declares otherwise than for the verdict before; `blind_spots` the evaluation's,
-    with the champion's excess.
+    with the champion's excess; `champion_figures` what the model compared with measures on the same rows.
     `headline` stands beside the decision where that alone would say too much; empty where it would not.
     `held_back_by` are the reasons that allow less than promote, each with what it lacks, `measure_again` what of it the
     same command measures anew: it hangs on the clock.
@@ -903,6 +919,7 @@ class VerdictBody(Body):
     answers: StoredFile | None = None
     changed_limits: tuple[ChangedLimit, ...] = ()
     blind_spots: tuple[BlindSpot, ...] = ()
+    champion_figures: ModelFigures | None = None
     model_name: str
     model_version: str
     champion: str | None

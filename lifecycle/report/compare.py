@@ -56,8 +56,8 @@ def compare_text(models: TwoModels) -> str:
 
 
 def worst_gain_first(parts: Sequence[Compared]) -> list[Compared]:
-    """Parts by the lower end of their gain's interval; those without one last."""
-    return sorted(parts, key=lambda item: item.gain.low if item.gain else float("inf"))
+    """Parts by their gain; those without one last."""
+    return sorted(parts, key=lambda item: item.gain.value if item.gain else float("inf"))
 
 
 def render_compare(models: TwoModels, made_at: str) -> str:

@@ -7,12 +7,12 @@ import struct
 from dataclasses import dataclass
 
 from trainworthy.lifecycle.gates.learning_rate import suggested_range
-from trainworthy.lifecycle.protocol.records import Comparison, EvaluationReport, StageReport
+from trainworthy.lifecycle.protocol.records import Comparison, EvaluationReport, ModelFigures, StageReport
 from trainworthy.lifecycle.protocol.words import Words
 from trainworthy.lifecycle.report import pictures, sections
 from trainworthy.lifecycle.report.alarms import told_marks
 from trainworthy.lifecycle.report.formatting import estimate, figure, number
-from trainworthy.lifecycle.report.outcome import Records, all_comparisons, found, reading, said, stages_of
+from trainworthy.lifecycle.report.outcome import Records, all_comparisons, found, of_champion, reading, said, stages_of
 from trainworthy.lifecycle.report.training_curve import told as told_curve
 from trainworthy.lifecycle.wording import count, metric_name
 
@@ -44,7 +44,7 @@ def figures(records: Records) -> dict[str, Figure]:
     if report and report.reliability:
         drawn["reliability"] = _reliability(report)
     if report and pictures.slice_metrics(report):
-        drawn["slices"] = _slices(report)
+        drawn["slices"] = _slices(report, of_champion(records))
     return drawn
 
 
@@ -90,13 +90,14 @@ def _reliability(report: EvaluationReport) -> Figure:
     return figure_of(pictures.reliability_curve(report), alt, caption)
 
 
-def _slices(report: EvaluationReport) -> Figure:
+def _slices(report: EvaluationReport, champion: ModelFigures | None) -> Figure:
     slices = sections.slices_shown(report)
     ends = [f"{item.slice} {estimate(item.estimate)}" for item in (slices[0], slices[-1])]
     metric = metric_name(pictures.slice_metric(report))
     alt = f"{metric} on {len(slices)} slices, from {ends[0]} (worst) to {ends[1]} (best)"
     caption = "Rows of each slice in brackets; the dashed line and band are all rows with their 95 % interval."
-    return figure_of(pictures.slice_chart(report), alt, caption)
+    caption += " Grey: the champion on the same rows." if champion else ""
+    return figure_of(pictures.slice_chart(report, champion), alt, caption)
 
 
 def figure_of(png: bytes, alt: str, caption: str) -> Figure:

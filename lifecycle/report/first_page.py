@@ -8,6 +8,7 @@ from typing import NamedTuple
 from trainworthy.lifecycle.gates.preflight import trials_of
 from trainworthy.lifecycle.protocol.checks import CheckResult
 from trainworthy.lifecycle.protocol.records import (
+    CANDIDATE,
     Comparison,
     DatasetVersion,
     Estimate,
@@ -21,7 +22,7 @@ from trainworthy.lifecycle.protocol.words import Words
 from trainworthy.lifecycle.report.formatting import HASH_PREFIX, capital, day, estimate, figure, limits, point, share
 from trainworthy.lifecycle.report.origins import commit_state
 from trainworthy.lifecycle.report.outcome import Records, all_comparisons, found, reading, said, stages_of
-from trainworthy.lifecycle.report.pictures import CANDIDATE, overall_metrics, validation_loss
+from trainworthy.lifecycle.report.pictures import overall_metrics, validation_loss
 from trainworthy.lifecycle.report.sections import forecast_rows, status_words
 from trainworthy.lifecycle.tasks import words_of
 from trainworthy.lifecycle.wording import count, metric_name, words

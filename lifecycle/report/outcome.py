@@ -16,6 +16,7 @@ from trainworthy.lifecycle.protocol.records import (
     Comparison,
     Cost,
     EvaluationReport,
+    ModelFigures,
     PreflightReport,
     Record,
     StageReport,
@@ -121,6 +122,12 @@ def all_comparisons(records: Records) -> tuple[Comparison, ...]:
     known = {(item.reference, item.metric) for item in first}
     more = [item for item in (verdict.comparisons if verdict else ()) if (item.reference, item.metric) not in known]
     return tuple(sorted((*first, *more), key=lambda item: item.reference != "champion"))
+
+
+def of_champion(records: Records) -> ModelFigures | None:
+    """What the champion measures on the candidate's rows, where one was met."""
+    verdict = found(records, "promotion", Verdict)
+    return verdict.champion_figures if verdict else None
 
 
 def reading(comparison: Comparison) -> str:

@@ -11,7 +11,15 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from trainworthy.lifecycle.protocol.records import Comparison, EvaluationReport, Metric, StageReport
+from trainworthy.lifecycle.protocol.records import (
+    CANDIDATE,
+    Comparison,
+    Estimate,
+    EvaluationReport,
+    Metric,
+    ModelFigures,
+    StageReport,
+)
 from trainworthy.lifecycle.protocol.words import Words
 from trainworthy.lifecycle.report.training_curve import training_curve
 from trainworthy.lifecycle.tasks import is_better_higher, words_of
@@ -21,8 +29,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# The name of the judged model among an evaluation's metrics; the others are its references.
-CANDIDATE = "candidate"
 MAX_SLICES = 24
 
 ACCENT, INK, SOFT, GRID = "#1f5fae", "#22272e", "#59636e", "#e3e6ea"
@@ -101,8 +107,11 @@ def _range(report: EvaluationReport) -> tuple[float, float]:
     return low - room, top + room
 
 
-def slice_chart(report: EvaluationReport) -> bytes:
-    """The candidate's metric on each slice with its 95 % interval, worst on top; the line is all rows."""
+def slice_chart(report: EvaluationReport, champion: ModelFigures | None = None) -> bytes:
+    """The candidate's metric on each slice with its 95 % interval, worst on top; the line is all rows.
+
+    The champion's stands below it, in grey with a hollow mark.
+    """
     found = worst_first(slice_metrics(report))
     shown = found[:MAX_SLICES]
     figure = _figure(7.2, 1.1 + 0.27 * max(len(shown), 3))
@@ -111,11 +120,15 @@ def slice_chart(report: EvaluationReport) -> bytes:
         return _nothing(figure, axes, "No slice has enough rows for an interval.")
     for place, metric in enumerate(reversed(shown)):
         _interval(axes, place, metric.estimate.value, metric.estimate.low, metric.estimate.high, filled=True)
+        for other in of_champion(metric, champion):
+            _interval(axes, place - 0.28, other.value, other.low, other.high, filled=False, color=SOFT)
+    if champion is not None:
+        axes.plot([], [], "o", color=SOFT, markerfacecolor="white", markersize=5.5, label="champion")
     _names(axes, [_short(f"{metric.slice}  ({metric.rows:,})") for metric in reversed(shown)])
     for metric in overall_of_slices(report):
         axes.axvline(metric.estimate.value, color=SOFT, linestyle="--", linewidth=1, label="all rows")
         axes.axvspan(metric.estimate.low, metric.estimate.high, color=SOFT, alpha=0.12, linewidth=0)
-        axes.legend(frameon=False, fontsize=8, loc="lower right")
+    figure.legend(frameon=False, fontsize=8, loc="outside upper right", ncols=2)
     rest = f", the {len(shown)} worst of {len(found)} slices" if len(found) > len(shown) else ""
     axes.set_xlabel(f"{metric_name(slice_metric(report))}{rest}")
     return _png(figure, grid="x")
@@ -135,6 +148,12 @@ def comparison_chart(comparisons: Sequence[Comparison], named: Words) -> bytes:
     _names(axes, [_short(title) for title in titles])
     axes.set_xlabel("gain of the candidate: left of zero worse, right better")
     return _png(figure, grid="x")
+
+
+def of_champion(metric: Metric, champion: ModelFigures | None) -> tuple[Estimate, ...]:
+    """What the champion measures there: one, or none."""
+    measured = () if champion is None else champion.metrics
+    return tuple(one.estimate for one in measured if (one.metric, one.slice) == (metric.metric, metric.slice))
 
 
 def slice_metric(report: EvaluationReport) -> str:
@@ -225,9 +244,11 @@ def _expected(axes: Axes, stages: Sequence[StageReport]) -> list[int]:
     return [] if any(stage.kind == "full" for stage in stages) else [full]
 
 
-def _interval(axes: Axes, place: int, value: float, low: float, high: float, *, filled: bool) -> None:
-    axes.plot([low, high], [place, place], color=ACCENT, linewidth=1.6, solid_capstyle="butt")
-    axes.plot(value, place, "o", color=ACCENT, markerfacecolor=ACCENT if filled else "white", markersize=5.5)
+def _interval(
+    axes: Axes, place: float, value: float, low: float, high: float, *, filled: bool, color: str = ACCENT
+) -> None:
+    axes.plot([low, high], [place, place], color=color, linewidth=1.6, solid_capstyle="butt")
+    axes.plot(value, place, "o", color=color, markerfacecolor=color if filled else "white", markersize=5.5)
 
 
 def _names(axes: Axes, names: Sequence[str]) -> None:

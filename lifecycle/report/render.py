@@ -65,6 +65,7 @@ def render(
             snapshot=outcome.found(records, "snapshot", Snapshot),
             report=outcome.found(records, "evaluation", EvaluationReport),
             verdict=outcome.found(records, "promotion", Verdict),
+            champion=outcome.of_champion(records),
             newest=list(records.values())[-1] if records else None,
             links=[(label, target, is_safe(target)) for label, target in links.items()],
             outcome=outcome.outcome(records, stopped),

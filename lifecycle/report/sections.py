@@ -9,11 +9,14 @@ from typing import Any, Literal
 from trainworthy.lifecycle.cost.forecast_error import Reckoning, reckonings
 from trainworthy.lifecycle.protocol.checks import CheckResult, Status
 from trainworthy.lifecycle.protocol.records import (
+    CANDIDATE,
+    CHAMPION,
     STAGES,
     STEPS,
     Comparison,
     EvaluationReport,
     Metric,
+    ModelFigures,
     PreflightReport,
     Record,
     Split,
@@ -33,8 +36,9 @@ from trainworthy.lifecycle.report.formatting import (
     share,
     size,
 )
-from trainworthy.lifecycle.report.outcome import CONTROLS, Records, found, reading, stages_of
-from trainworthy.lifecycle.report.pictures import CANDIDATE, overall_of_slices, slice_metric, slice_metrics, worst_first
+from trainworthy.lifecycle.report.outcome import CONTROLS, Records, found, of_champion, reading, stages_of
+from trainworthy.lifecycle.report.pictures import of_champion as of_champion_there
+from trainworthy.lifecycle.report.pictures import overall_of_slices, slice_metric, slice_metrics, worst_first
 from trainworthy.lifecycle.tasks import is_better_higher
 from trainworthy.lifecycle.wording import metric_name, stage_metric_name, words
 
@@ -43,6 +47,7 @@ MAX_ROWS = 200
 MAX_DETAILS = 20
 # A table of more columns than this is wider than a sheet of A4: its rows are shown as lists.
 MAX_COLUMNS = 8
+_PLACES = {CANDIDATE: 0, CHAMPION: 1}
 _FIRST_KEYS = ("rule", "slice", "column", "part", "status", "result", "observed", "threshold", "loss", "gain")
 
 
@@ -80,12 +85,19 @@ def control_rows(records: Records) -> list[ControlRow]:
     return five + rest
 
 
-def metric_table(report: EvaluationReport) -> tuple[list[str], list[tuple[str, list[str]]]]:
-    """Metrics over all rows: their names, the primary one first, then a row a model, the candidate first."""
-    cells = {(item.model, item.metric): item for item in report.metrics if item.slice is None}
+def metric_table(records: Records, report: EvaluationReport) -> tuple[list[str], list[tuple[str, list[str]]]]:
+    """Metrics over all rows: their names, the primary one first, then a row a model: candidate, champion, baselines."""
+    champion = of_champion(records)
+    measured = (*report.metrics, *(champion.metrics if champion else ()))
+    cells = {(item.model, item.metric): item for item in measured if item.slice is None}
     metrics = sorted(dict.fromkeys(metric for _, metric in cells), key=lambda metric: metric != report.primary)
-    models = sorted(dict.fromkeys(model for model, _ in cells), key=lambda model: model != CANDIDATE)
+    models = sorted(dict.fromkeys(model for model, _ in cells), key=lambda model: _PLACES.get(model, 2))
     return metrics, [(model, [_cell(cells.get((model, name))) for name in metrics]) for model in models]
+
+
+def cell_of_champion(item: Metric, champion: ModelFigures) -> str:
+    """What the champion measures of the same metric on the same slice."""
+    return next((estimate(one) for one in of_champion_there(item, champion)), "not measured")
 
 
 def direction(metric: str) -> str:

@@ -1,15 +1,18 @@
-"""Tables of what is told of the candidate and decides nothing: calibration, fairness, and where its loss lies."""
+"""Tables of what is told of the candidate, and of the champion beside it: calibration, fairness, residuals."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 from trainworthy.lifecycle.protocol.records import (
     BlindSpot,
+    Calibration,
     Disparity,
     Estimate,
     EvaluationReport,
     LossPart,
+    ModelFigures,
     Residuals,
     Verdict,
 )
@@ -19,6 +22,7 @@ from trainworthy.lifecycle.wording import count, metric_name, words
 
 # What a reader takes in at once; the record holds all.
 MOST_PARTS = 15
+Told = TypeVar("Told", Calibration, Disparity)
 MOST_WORST = 10
 
 
@@ -26,26 +30,41 @@ def _told(value: Estimate | None, *, sign: bool = False) -> str:
     return "not measured" if value is None else estimate(value, sign=sign)
 
 
-def calibration_rows(report: EvaluationReport) -> list[tuple[str, ...]]:
-    """Claim, rows, groups, debiased error, intercept, slope, and what could not be measured."""
+def calibration_rows(report: EvaluationReport, champion: ModelFigures | None = None) -> list[tuple[str, ...]]:
+    """Model, claim, rows, groups, debiased error, intercept, slope, and what could not be measured."""
     return [
         (
-            one.claim, count(one.rows), count(one.groups), _told(one.error), _told(one.intercept, sign=True),
+            one.model, one.claim, count(one.rows), count(one.groups), _told(one.error), _told(one.intercept, sign=True),
             _told(one.slope), "; ".join(one.reasons),
         )
-        for one in report.calibration
+        for one in _by_turns(report.calibration, champion.calibration if champion else ())
     ]  # fmt: skip
 
 
-def fairness_rows(report: EvaluationReport) -> list[tuple[str, ...]]:
-    """Column, claim, rate, lowest and highest value, difference, ratio, and what was left out."""
+def fairness_rows(report: EvaluationReport, champion: ModelFigures | None = None) -> list[tuple[str, ...]]:
+    """Model, column, claim, rate, lowest and highest value, difference, ratio, and what was left out."""
     return [
         (
-            one.column, one.claim or "all rows", metric_name(one.rate), _of_value(one, one.lowest),
+            one.model, one.column, one.claim or "all rows", metric_name(one.rate), _of_value(one, one.lowest),
             _of_value(one, one.highest), _told(one.difference), _told(one.ratio) if one.ratio else "", _left_out(one),
         )
-        for one in report.fairness
+        for one in _by_turns(report.fairness, champion.fairness if champion else ())
     ]  # fmt: skip
+
+
+def _by_turns(candidate: Sequence[Told], champion: Sequence[Told]) -> list[Told]:
+    """Each of the candidate's with the champion's of the same below it, and what only the champion has."""
+    left = list(champion)
+    found: list[Told] = []
+    for one in candidate:
+        same = [other for other in left if _about(other) == _about(one)]
+        left = [other for other in left if other not in same]
+        found += [one, *same]
+    return found + left
+
+
+def _about(one: Calibration | Disparity) -> tuple[str, ...]:
+    return (one.claim,) if isinstance(one, Calibration) else (one.column, one.claim, one.rate)
 
 
 def _of_value(disparity: Disparity, name: str) -> str:
@@ -65,17 +84,25 @@ def _left_out(disparity: Disparity) -> str:
 
 
 def worst_parts(residuals: Residuals) -> list[tuple[str, LossPart]]:
-    """Parts whose gain over the best baseline is least, by the upper end of its interval, with what they are by."""
+    """Parts whose gain over the best baseline is least, with what they are by."""
     parts = [(axis.by, part) for axis in residuals.axes for part in axis.parts if part.gain is not None]
-    return sorted(parts, key=lambda one: one[1].gain.high if one[1].gain else 0.0)[:MOST_PARTS]
+    return sorted(parts, key=lambda one: one[1].gain.value if one[1].gain else 0.0)[:MOST_PARTS]
 
 
-def part_rows(residuals: Residuals) -> list[tuple[str, ...]]:
-    """By what, part, rows, groups, mean loss, gain over the best baseline."""
+def part_rows(residuals: Residuals, champion: ModelFigures | None = None) -> list[tuple[str, ...]]:
+    """By what, part, rows, groups, mean loss, gain over the best baseline, and the champion's mean loss.
+
+    Parts by the answer are not the champion's: they are by its own.
+    """
+    axes = champion.residuals.axes if champion and champion.residuals else ()
+    known = {(axis.by, part.name): part.loss for axis in axes for part in axis.parts}
     return [
-        (words(by), part.name, count(part.rows), count(part.groups), _told(part.loss), _told(part.gain, sign=True))
+        (
+            words(by), part.name, count(part.rows), count(part.groups), _told(part.loss), _told(part.gain, sign=True),
+            *(["–" if by.startswith("answer") else _told(known.get((by, part.name)))] if champion else []),
+        )
         for by, part in worst_parts(residuals)
-    ]
+    ]  # fmt: skip
 
 
 def in_words(residuals: Residuals) -> tuple[str, ...]:

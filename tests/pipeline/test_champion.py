@@ -152,6 +152,11 @@ def test_champion_against_an_equal_model_stays_unless_the_purpose_is_refresh(toy
     assert float(tags["threshold"]) == evaluation.thresholds["candidate"]
     assert len(list((toy.var / "champion" / "toy").iterdir())) == 1
     assert verdict.binds["suite"] == evaluation.suite.sha256
+    # On the same rows the champion measures what it measured when it was the candidate.
+    theirs = {(one.metric, one.slice): one.estimate for one in verdict.champion_figures.metrics}
+    then = [one for one in toy.record(trained.done.run_id, "evaluation").metrics if one.model == "candidate"]
+    assert all(theirs[one.metric, one.slice] == one.estimate for one in then)
+    assert {one.model for one in verdict.champion_figures.calibration} == {"champion"}
 
     # The same verdict again: whether it fails the run is the run's choice.
     for fail_on, code in (("never", 0), ("reject", 1 if verdict.decision == "reject" else 0), ("shadow", 1)):
