@@ -21,6 +21,7 @@ from trainworthy.assets.mirror import stage_folder
 from trainworthy.assets.step_run import BENCHMARK_STEPS, EXPERIMENT, StepRun
 from trainworthy.assets.stopped import StoppedError
 from trainworthy.lifecycle.errors import TrainworthyError
+from trainworthy.lifecycle.evaluation.decision import threshold_tags
 from trainworthy.lifecycle.promotion import log
 from trainworthy.lifecycle.protocol.records import (
     STEPS,
@@ -150,6 +151,8 @@ def describe_version(run: StepRun, tracked: TrackedRun, verdict: Verdict) -> Non
     told = f"**{verdict.decision}** on {run.dataset}: {figures_told}"
     tags = {"verdict": verdict.decision, "dataset": run.dataset}
     tags |= {f"benchmark/{name}": f"{value:.6g}" for name, value in named.items()}
+    # Also of a version that was registered before a decision was declared.
+    tags |= threshold_tags(run.use_case.spec.benchmark, evaluation.thresholds)
     description = f"{told}\n\n{in_words.markdown_list(in_words.reasons(verdict))}"
     run.tracking.describe(tracked, verdict.model_name, verdict.model_version, Judged(description, tags, metrics))
 

@@ -37,7 +37,35 @@ def metric_problems(values: Mapping[str, Any]) -> list[Problem]:
         )
         for place, metric, known, what in _named(values.get("benchmark"), ranking, [*kind.metrics, *_own(values)])
         if not _is_known(metric, known, kind)
-    ]
+    ] + list(_turned_bounds(values, kind))
+
+
+def _turned_bounds(values: Mapping[str, Any], kind: Kind) -> Iterator[Problem]:
+    """Bounds that only a better model breaks: a loss of at least so much."""
+    benchmark, higher = values.get("benchmark"), _higher_is_better(values, kind)
+    primary = benchmark.get("primary") if isinstance(benchmark, Mapping) else None
+    ranked = primary.get("metric") if isinstance(primary, Mapping) else None
+    for place, section in _bounded(benchmark):
+        metric = section.get("metric", ranked if place.startswith("slices") else None)
+        if metric not in higher:
+            continue
+        right, wrong = ("at_least", "at_most") if higher[metric] else ("at_most", "at_least")
+        if section.get(wrong) is not None:
+            told = f"{metric} is better when it is {'higher' if higher[metric] else 'lower'}, so {wrong} bounds no loss"
+            yield Problem(f"use_case.yaml: benchmark.{place}", told, f"say {right}", section[wrong])
+
+
+def _higher_is_better(values: Mapping[str, Any], kind: Kind) -> dict[str, bool]:
+    """Metrics with a better end, among them those of the use case's own."""
+    benchmark = values.get("benchmark")
+    own = benchmark.get("metrics") if isinstance(benchmark, Mapping) else None
+    declared = {
+        str(name): one["better"] == "more"
+        for name, one in (own.items() if isinstance(own, Mapping) else ())
+        if isinstance(one, Mapping) and one.get("better") in ("more", "less")
+    }
+    of_kind = {name: metric.higher_is_better for name, metric in kind.metrics.items() if metric.ranks}
+    return of_kind | {DECISION_COST: False} | declared
 
 
 def kind_problems(spec: UseCaseSpec) -> list[Problem]:
@@ -69,16 +97,21 @@ def _own(values: Mapping[str, Any]) -> list[str]:
 
 def _named(benchmark: Any, ranking: list[str], known: list[str]) -> Iterator[tuple[str, str, Iterable[str], str]]:
     """Place, name, and what is known there, of each metric that is text."""
-    benchmark = benchmark if isinstance(benchmark, Mapping) else {}
-    primary, guardrails = benchmark.get("primary"), benchmark.get("guardrails")
+    primary = benchmark.get("primary") if isinstance(benchmark, Mapping) else None
     asked = [("primary.metric", primary, ranking, "metric that ranks models")]
-    for name, listed in (("guardrails", guardrails), ("slices", benchmark.get("slices"))):
-        parts = listed if isinstance(listed, list) else []
-        asked += [(f"{name}.{at}.metric", one, known, "metric") for at, one in enumerate(parts)]
+    asked += [(f"{place}.metric", section, known, "metric") for place, section in _bounded(benchmark)]
     for place, section, names, what in asked:
         metric = section.get("metric") if isinstance(section, Mapping) else None
         if isinstance(metric, str):
             yield place, metric, names, what
+
+
+def _bounded(benchmark: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Place and mapping of each guardrail and slice."""
+    for name in ("guardrails", "slices"):
+        listed = benchmark.get(name) if isinstance(benchmark, Mapping) else None
+        parts = listed if isinstance(listed, list) else []
+        yield from ((f"{name}.{at}", one) for at, one in enumerate(parts) if isinstance(one, Mapping))
 
 
 def _is_known(metric: str, names: Iterable[str], kind: Kind) -> bool:

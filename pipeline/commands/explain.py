@@ -23,6 +23,12 @@ Lines = Callable[[], Iterator[str]]
 BESIDE = {
     "memory_forecast": "what training will hold, against the machine and its GPU: docs/preflight/memory_forecast.md",
     "cost_forecast": "time and price of the three stages, against budget.run_usd: docs/how-to/preflight.md",
+    "predictions": "every row of the benchmark is answered once, validly, by every model: docs/how-to/evaluation.md",
+    "groups": "groups and labels suffice for intervals, and which slices are too small: docs/how-to/evaluation.md",
+    "benchmark_window": "no model saw rows of the benchmark while it was made: docs/how-to/evaluation.md",
+    "prediction_drift": "the answers to the benchmark are distributed as before it: docs/how-to/evaluation.md",
+    "blind_spots": "rows on which the candidate loses more than need be: docs/how-to/evaluation.md#blind-spots",
+    "looks": "how many models were measured on the same rows: docs/how-to/evaluation.md#the-suite",
     "own": "the functions check_<something> of model.py: docs/how-to/preflight.md",
 }
 

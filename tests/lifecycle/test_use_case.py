@@ -188,6 +188,29 @@ def test_primary_metric_is_one_of_the_kind_that_ranks_models(folder, task, metri
     assert told in line
 
 
+@pytest.mark.parametrize(
+    ("benchmark", "place", "told"),
+    [
+        ({"guardrails": [{"metric": "log_loss", "at_least": 0.5}]}, "guardrails.0", "better when it is lower"),
+        ({"guardrails": [{"metric": "auc", "at_most": 0.5}]}, "guardrails.0", "better when it is higher"),
+        ({"guardrails": [], "slices": [{"column": "hour", "at_least": 0.5}]}, "slices.0", "at_least bounds no loss"),
+        (
+            {
+                "decision": {"costs": {"false_positive": 1, "false_negative": 5}},
+                "guardrails": [{"metric": "decision_cost", "at_least": 1}],
+            },
+            "guardrails.0",
+            "better when it is lower",
+        ),
+    ],
+)
+def test_bound_that_only_a_better_model_breaks_is_refused(folder, benchmark, place, told):
+    change(folder, benchmark=benchmark)
+    line = only_problem(folder)
+    assert line.startswith(f"use_case.yaml: benchmark.{place}:")
+    assert told in line
+
+
 @pytest.mark.parametrize(("kind", "metric"), [("multiclass", "recall[north]"), ("multilabel", "auc[north]")])
 def test_metric_of_one_class_is_left_to_the_contract(folder, kind, metric):
     change(folder, task={"kind": kind}, benchmark={"primary": {"metric": metric, "margin": 0.1}, "guardrails": []})

@@ -272,6 +272,7 @@ def test_explain_tells_a_check_with_its_fix_a_family_and_all(capsys):
         ("stage.seeds", ["record: no record"]),
         ("learned", ["stage.references: Do the predictions"]),
         ("stage", ["stage.remaining_cost "]),
+        ("looks", ["how many models were measured on the same rows"]),
         ("wiring.causal", ["planted faults that name it", "healthy runs", "from: benchmarks preflight"]),
     ],
 )
