@@ -21,6 +21,7 @@ from trainworthy.assets.champion import champion_of, judged_alone, verdict_log
 from trainworthy.assets.champion_evidence import ChampionEvidence, champion_evidence
 from trainworthy.assets.contract import judged_contract
 from trainworthy.assets.declare import step_asset
+from trainworthy.assets.earlier_champions import earlier_champions
 from trainworthy.assets.evidence import (
     benchmark_windows,
     deployment_evidence,
@@ -147,6 +148,7 @@ def judge(run: StepRun) -> Outcome[VerdictBody]:
         changed_limits=evidence.promotion.changed_limits,
         blind_spots=evidence.against.blind_spots,
         champion_figures=evidence.against.figures,
+        earlier_champions=earlier_champions(run, run.launcher, model),
         model_name=name,
         model_version=model.version,
         champion=champion.version if champion else None,

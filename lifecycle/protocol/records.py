@@ -893,6 +893,20 @@ class Control(Frozen):
     reason: str
 
 
+class EarlierChampion(Frozen):
+    """A champion of before: the primary metric by which it was promoted, `then`, and on this benchmark, `now`.
+
+    `reason` says why there is none of now. Both are of different rows, so that their difference is no ageing alone.
+    """
+
+    version: str
+    promoted: str
+    metric: str
+    then: Estimate | None = None
+    now: Estimate | None = None
+    reason: str = ""
+
+
 class VerdictBody(Body):
     """Whether the model is worth shipping, why, and what the answer binds.
 
@@ -900,7 +914,8 @@ class VerdictBody(Body):
     a champion that is judged again meets the one that it replaced.
     `slices` are those that decide, with the gain over the champion, and `answers` both models' answers row by row.
     `changed_limits` are what the suite declares otherwise than for the verdict before; `blind_spots` the evaluation's,
-    with the champion's excess; `champion_figures` what the model compared with measures on the same rows.
+    with the champion's excess; `champion_figures` what the model compared with measures on the same rows,
+    `earlier_champions` how it and those before it do today.
     `headline` stands beside the decision where that alone would say too much; empty where it would not.
     `held_back_by` are the reasons that allow less than promote, each with what it lacks, `measure_again` what of it the
     same command measures anew: it hangs on the clock.
@@ -920,6 +935,7 @@ class VerdictBody(Body):
     changed_limits: tuple[ChangedLimit, ...] = ()
     blind_spots: tuple[BlindSpot, ...] = ()
     champion_figures: ModelFigures | None = None
+    earlier_champions: tuple[EarlierChampion, ...] = ()
     model_name: str
     model_version: str
     champion: str | None

@@ -100,6 +100,17 @@ def cell_of_champion(item: Metric, champion: ModelFigures) -> str:
     return next((estimate(one) for one in of_champion_there(item, champion)), "not measured")
 
 
+def earlier_rows(verdict: Verdict) -> list[tuple[str, ...]]:
+    """Version, day of its promotion, the metric then and now."""
+    return [
+        (
+            f"version {one.version}", one.promoted[:10], estimate(one.then) if one.then else "not measured",
+            estimate(one.now) if one.now else one.reason,
+        )
+        for one in verdict.earlier_champions
+    ]  # fmt: skip
+
+
 def direction(metric: str) -> str:
     """Which way is better, where it is known; of a quantile's coverage its own level is best."""
     if metric.startswith("coverage["):

@@ -347,6 +347,9 @@ class PromotionSpec(Frozen):
     purpose: Literal["improve", "refresh"] = Field(
         description="improve: it must beat the champion. refresh: it must be no worse than the margin."
     )
+    earlier_champions: int = Field(
+        default=2, ge=0, le=20, description="Champions before the present one that answer each benchmark, to be told."
+    )
 
 
 class UseCaseSpec(Frozen):

@@ -157,6 +157,9 @@ def test_champion_against_an_equal_model_stays_unless_the_purpose_is_refresh(toy
     then = [one for one in toy.record(trained.done.run_id, "evaluation").metrics if one.model == "candidate"]
     assert all(theirs[one.metric, one.slice] == one.estimate for one in then)
     assert {one.model for one in verdict.champion_figures.calibration} == {"champion"}
+    (aged,) = verdict.earlier_champions
+    assert (aged.version, aged.metric, aged.reason) == ("1", "log_loss", "")
+    assert aged.now == aged.then == theirs["log_loss", None]
 
     # The same verdict again: whether it fails the run is the run's choice.
     for fail_on, code in (("never", 0), ("reject", 1 if verdict.decision == "reject" else 0), ("shadow", 1)):

@@ -1,0 +1,90 @@
+"""How the champions of before do on today's benchmark: how fast a model ages here. It decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from trainworthy.assets.champion import verdict_log
+from trainworthy.assets.champion_evidence import champion_answers
+from trainworthy.assets.comparable import champion_window
+from trainworthy.assets.scoring import raise_unless_about_the_model
+from trainworthy.assets.step_run import StepRun
+from trainworthy.assets.training import job_kind
+from trainworthy.lifecycle.artifact import artifact_kind
+from trainworthy.lifecycle.errors import ChampionError, TrainworthyError, WorkerError
+from trainworthy.lifecycle.evaluation.comparison import measured_by, row_weights, weighed
+from trainworthy.lifecycle.promotion import log
+from trainworthy.lifecycle.promotion.log import LogEntry
+from trainworthy.lifecycle.protocol.records import CANDIDATE, EarlierChampion, Estimate, EvaluationReport
+from trainworthy.lifecycle.tasks.metric import estimate
+from trainworthy.resources.launcher import Launcher
+from trainworthy.resources.mlflow import RegisteredModel
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def earlier_champions(run: StepRun, launcher: Launcher, judged: RegisteredModel) -> tuple[EarlierChampion, ...]:
+    """The newest champions before `judged`, as many as declared and the present one, newest first.
+
+    Each answers once for a benchmark: its answers are kept. One that cannot be asked is told with the reason.
+    """
+    models = {model.version: model for model in run.tracking.versions(judged.name)}
+    entries = _promotions(log.read(verdict_log(run)), judged.version)
+    newest = list(entries)[: 1 + run.use_case.spec.promotion.earlier_champions]
+    return tuple(_told(run, launcher, entry, models.get(entry.model_version)) for entry in newest)
+
+
+def _promotions(entries: tuple[LogEntry, ...], judged: str) -> Iterator[LogEntry]:
+    """Each other version's last promotion, newest first."""
+    seen = {judged}
+    for entry in reversed(entries):
+        if entry.action == "promote" and entry.model_version not in seen:
+            seen.add(entry.model_version)
+            yield entry
+
+
+def _told(run: StepRun, launcher: Launcher, entry: LogEntry, model: RegisteredModel | None) -> EarlierChampion:
+    told = EarlierChampion(
+        version=entry.model_version,
+        promoted=entry.written_at,
+        metric=run.use_case.spec.benchmark.primary.metric,
+        then=_then(run, entry),
+    )
+    try:
+        return told.model_copy(update={"now": _now(run, launcher, model)})
+    except WorkerError as error:
+        raise_unless_about_the_model(error)
+        return told.model_copy(update={"reason": error.problem})
+    except TrainworthyError as error:
+        return told.model_copy(update={"reason": error.problem})
+
+
+def _then(run: StepRun, entry: LogEntry) -> Estimate | None:
+    """The primary metric of now on the benchmark by which it was promoted."""
+    records, name = run.workspace.records, run.use_case.name
+    verdict = records.get(name, "promotion", entry.verdict_sha256)
+    report = records.get(name, "evaluation", verdict.parents["evaluation"])
+    metric = run.use_case.spec.benchmark.primary.metric
+    assert isinstance(report, EvaluationReport)
+    own = (one for one in report.metrics if (one.model, one.metric, one.slice) == (CANDIDATE, metric, None))
+    return next((one.estimate for one in own), None)
+
+
+def _now(run: StepRun, launcher: Launcher, model: RegisteredModel | None) -> Estimate:
+    """The primary metric on this benchmark. Raises TrainworthyError where it cannot or must not be asked."""
+    fix = "nothing has to be done: it decides nothing"
+    if model is None:
+        raise ChampionError("it is gone from the registry", fix=fix)
+    kind, window = job_kind(run), champion_window(run, model)
+    own = artifact_kind(model.artifact)
+    if (own.name, own.answer_names) != (kind.name, kind.answer_names):
+        raise ChampionError("it answers another task", fix=fix)
+    if window.status != "pass":
+        raise ChampionError(f"it may have seen this benchmark: {window.evidence}", fix=fix)
+    answers: pd.DataFrame = weighed(champion_answers(run, launcher, model))
+    spec = run.use_case.spec.benchmark
+    metric, figures = measured_by(spec, kind, spec.primary.metric, CANDIDATE, answers)
+    labels = kind.checked_labels(answers["label"])
+    return estimate(metric, labels, figures, answers["group"], row_weights(answers))
