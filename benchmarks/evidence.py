@@ -11,6 +11,8 @@ A model against itself: two networks that differ by their seed, over 30 days: ho
 interval alone, and by one that has the spread of three further seeds in it. Target: 5 %. Power: a network against one
 of another seed that is worse by 0.005 log loss over all days: how often 30 days show it. Target: 80 %.
 
+Few rows: how often the intervals made for them hold the truth (benchmarks/few_rows.py), beside t by group.
+
     make bench NAME=evidence          about 3 minutes; ARGS=--short in seconds
 """
 
@@ -25,6 +27,7 @@ import numpy as np
 from scipy.special import expit, logit, stdtrit
 from scipy.stats import beta
 
+from benchmarks.few_rows import few_rows
 from benchmarks.flights_rows import labelled
 from benchmarks.result import arguments, begin, finish
 from trainworthy.lifecycle.contract.read import load_contract
@@ -87,7 +90,7 @@ class Flights(NamedTuple):
 
 
 def main() -> None:
-    """Measure and print three tables."""
+    """Measure and print all tables."""
     short = arguments(__doc__).parse_args().short
     begin(short)
     warnings.simplefilter("ignore")
@@ -96,8 +99,11 @@ def main() -> None:
     figures = _coverage(flights, repetitions)
     figures |= _same_model(flights, draws)
     figures |= _power(flights, draws)
+    figures |= few_rows(repetitions)
     targets = {name: 0.10 for name in figures if name.startswith("missed_30_")}
     targets |= {name: 0.07 for name in figures if name.startswith("missed_91_")}
+    targets |= {"few_shares_independent_exact": 0.07, "few_shares_alike_exact": 0.10}
+    targets |= {"few_decisions_independent_tango": 0.07, "few_decisions_alike_tango": 0.10}
     targets |= {"false_better": 0.05, "false_better_upper": 0.06, "power_missed": 0.20}
     finish("evidence", figures, targets, short=short, zero_allowed=figures)
 

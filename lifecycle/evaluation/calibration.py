@@ -16,7 +16,7 @@ from trainworthy.lifecycle.errors import EvaluationError
 from trainworthy.lifecycle.protocol.records import Calibration, CalibrationBand, Estimate
 from trainworthy.lifecycle.tasks.interval import group_codes, jackknife_estimate, mean_estimate
 from trainworthy.lifecycle.tasks.kind import MOST_CLAIMS
-from trainworthy.lifecycle.tasks.metric import ratio, sums_without_each
+from trainworthy.lifecycle.tasks.metric import ratio, share_estimate, sums_without_each
 from trainworthy.lifecycle.tasks.probabilities import SMALLEST_PROBABILITY, equal_mass_bins
 
 if TYPE_CHECKING:
@@ -255,8 +255,7 @@ def reliability_bands(
         except EvaluationError as error:
             reason = error.problem
         if observed is not None:
-            # A share lies in [0, 1].
-            observed = observed.model_copy(update={"low": max(0.0, observed.low), "high": min(1.0, observed.high)})
+            observed = share_estimate(observed, came_true[rows].astype(np.float64), codes[rows], own)
         found.append(
             CalibrationBand(
                 predicted=float(np.average(claimed[rows], weights=own)),

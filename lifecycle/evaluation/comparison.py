@@ -85,7 +85,7 @@ def weighed(predictions: pd.DataFrame) -> pd.DataFrame:
 
 def standing(gain: Estimate) -> str:
     """How one stands to what the gain is over, by the interval: what holds 0 shows neither better nor as good."""
-    return "better than" if gain.low > 0 else "worse than" if gain.high < 0 else "not measurably better than"
+    return "better than" if gain.shows_gain else "worse than" if gain.shows_loss else "not measurably better than"
 
 
 def not_better_than_prior(baseline_gains: Iterable[Comparison]) -> dict[str, Estimate]:
@@ -93,4 +93,4 @@ def not_better_than_prior(baseline_gains: Iterable[Comparison]) -> dict[str, Est
 
     `baseline_gains` are the baselines' own gains over the prior, each with the baseline as its reference.
     """
-    return {item.reference: item.gain for item in baseline_gains if not item.gain.low > 0}
+    return {item.reference: item.gain for item in baseline_gains if not item.gain.shows_gain}

@@ -21,6 +21,7 @@ from trainworthy.lifecycle.evaluation.decision import decision_column
 from trainworthy.lifecycle.evaluation.slices import MOST_NAMED, slice_codes, slice_column
 from trainworthy.lifecycle.protocol.records import Disparity, Estimate, PairDifference, RateOfValue
 from trainworthy.lifecycle.spec.use_case import FairnessSpec
+from trainworthy.lifecycle.tasks.few_rows import share_interval
 from trainworthy.lifecycle.tasks.interval import jackknife_estimate, mean_estimate, without_spread
 from trainworthy.lifecycle.tasks.kind import MOST_CLAIMS, Claim, Kind, from_columns
 from trainworthy.lifecycle.tasks.metric import ratio, sums_without_each
@@ -218,7 +219,7 @@ def _of_value(rate_name: Rate, name: str, sums: _Sums, at: int, minimum_rows: in
     except EvaluationError as error:
         return found.model_copy(update={"reason": error.problem})
     if rate_name in _RATES:
-        rate = rate.model_copy(update={"low": max(0.0, rate.low), "high": min(1.0, rate.high)})
+        rate = share_interval(rate, sums.figures[own, at], weights, size)
     return found.model_copy(update={"rate": rate})
 
 
@@ -284,7 +285,7 @@ def _pair_differences(
         difference = Estimate(
             value=value, low=value - reach, high=value + reach, standard_error=float(errors[at]), groups=int(groups[at])
         )
-        if difference.standard_error == 0:
+        if not difference.has_width:
             # Rates that are the same whichever group is left out, as of a class that is never predicted.
             difference = without_spread(difference, span, difference.groups)
         yield int(high[at]), int(low[at]), difference
@@ -304,6 +305,6 @@ def _with_width(value: float, left_out: np.ndarray) -> tuple[Estimate | None, st
         found = jackknife_estimate(value, left_out)
     except EvaluationError as error:
         return None, error.problem
-    if found.standard_error == 0:
+    if not found.has_width:
         return None, f"{value:.4g} whichever group is left out, so these groups cannot tell how sure it is"
     return found, ""

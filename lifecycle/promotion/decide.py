@@ -1,7 +1,8 @@
 """promote, shadow or reject: a pure function of the evidence.
 
 Each rule gives findings: the best decision that it allows, and why. The decision is the worst of them.
-Gates read the unfavourable end of an interval, never the point; what is missing or not finite rejects. A champion that
+Gates read the unfavourable end of an interval, never the point; what is missing or not finite rejects. A gain whose
+interval has no width allows shadow: groups that are all alike do not say how far the next one may lie. A champion that
 could not be scored says nothing about the candidate, so that allows shadow: not compared is not shown to be better.
 
 rule               reject                          at most shadow                  else
@@ -139,7 +140,9 @@ def _champion(evidence: PromotionEvidence) -> Iterator[Finding]:
     if evidence.purpose == "refresh":
         rule = f"to refresh, the interval must lie above -{evidence.margin:g}"
     told = f"{gain_in_words(comparison.gain, evidence.metric)}, against champion {name}"
-    if comparison.gain.high < needed:
+    if not comparison.gain.has_width:
+        yield Finding("shadow", f"Not compared with the champion: {told}; {NO_SPREAD}.")
+    elif comparison.gain.high < needed:
         yield Finding("reject", f"Worse than the champion: {told}; {rule}.")
     elif comparison.gain.low <= needed:
         means = "the interval includes 0, so the difference may be chance"
@@ -164,12 +167,15 @@ def _rolled_back(rolled_back: RolledBack | None) -> Iterator[Finding]:
 
 
 def _prior(evidence: PromotionEvidence) -> Iterator[Finding]:
-    gain, title = _baseline(evidence, "prior"), evidence.words.prior
-    if gain is None:
+    measured, title = _baseline(evidence, "prior"), evidence.words.prior
+    if measured is None:
         yield Finding("reject", f"The gain over the {title} was not measured: evaluate again.")
         return
+    gain = measured.gain
     told = gain_in_words(gain, evidence.metric)
-    if gain.high < 0:
+    if not gain.has_width:
+        yield Finding("shadow", f"Not compared with the simplest baseline, the {title}: {told}; {NO_SPREAD}.")
+    elif gain.high < 0:
         yield Finding("reject", f"Worse than the simplest baseline, the {title}: {told}.")
     elif gain.low <= 0:
         reason = f"Not shown to be better than the simplest baseline, the {title}: {told}."
@@ -179,12 +185,15 @@ def _prior(evidence: PromotionEvidence) -> Iterator[Finding]:
 
 
 def _linear(evidence: PromotionEvidence) -> Iterator[Finding]:
-    gain, title = _baseline(evidence, "linear"), evidence.words.linear
-    if gain is None:
+    measured, title = _baseline(evidence, "linear"), evidence.words.linear
+    if measured is None:
         yield Finding("reject", f"The gain over {title} was not measured: evaluate again.")
         return
+    gain = measured.gain
     told, margin = gain_in_words(gain, evidence.metric), f"{evidence.margin:g}"
-    if gain.high < -evidence.margin:
+    if not gain.has_width:
+        yield Finding("shadow", f"Not compared with {title}: {told}; {NO_SPREAD}.")
+    elif gain.high < -evidence.margin:
         yield Finding("reject", f"Worse than {title} by more than the margin of {margin}: {told}.")
     elif gain.low < -evidence.margin:
         reason = f"May be worse than {title} by more than the margin of {margin}: {told}."
@@ -196,20 +205,20 @@ def _linear(evidence: PromotionEvidence) -> Iterator[Finding]:
 def _gradient_boosting(evidence: PromotionEvidence) -> Iterator[Finding]:
     if all(comparison.reference != "gradient_boosting" for comparison in evidence.baselines):
         return
-    gain = _baseline(evidence, "gradient_boosting")
-    if gain is None:
+    measured = _baseline(evidence, "gradient_boosting")
+    if measured is None:
         yield Finding("promote", "The gain over gradient boosting was not measured.")
     else:
-        told = gain_in_words(gain, evidence.metric)
-        yield Finding("promote", _compared_with(evidence, gain, "gradient_boosting", told))
+        told = gain_in_words(measured.gain, evidence.metric)
+        yield Finding("promote", _compared_with(evidence, measured.gain, "gradient_boosting", told))
 
 
 def _headline(evidence: PromotionEvidence) -> str:
     """Empty where the model is better than the linear baseline, or that is itself not better than the prior."""
-    gain = _baseline(evidence, "linear")
-    if gain is None or gain.low > 0 or "linear" in not_better_than_prior(evidence.baseline_gains):
+    measured = _baseline(evidence, "linear")
+    if measured is None or measured.gain.shows_gain or "linear" in not_better_than_prior(evidence.baseline_gains):
         return ""
-    return f"{standing(gain)} {evidence.words.linear}"
+    return f"{standing(measured.gain)} {evidence.words.linear}"
 
 
 def _compared_with(evidence: PromotionEvidence, gain: Estimate, name: str, told: str) -> str:
@@ -224,7 +233,7 @@ def _compared_with(evidence: PromotionEvidence, gain: Estimate, name: str, told:
         weak = f"{title[0].upper()}{title[1:]} is itself {standing(own)} the {evidence.words.prior}"
         return f"{weak}, so {told} over it shows nothing."
     found = standing(gain)
-    simpler = "" if gain.low > 0 else ": consider the simpler model"
+    simpler = "" if gain.shows_gain else ": consider the simpler model"
     return f"{found[0].upper()}{found[1:]} {title}: {told}{simpler}."
 
 
@@ -239,7 +248,7 @@ def _guardrails(results: Iterable[GuardrailResult]) -> Iterator[Finding]:
         told = f"{metric} {interval_in_words(estimate)}, {rule}"
         if hope < 0:
             yield Finding("reject", f"Guardrail broken: {told}.")
-        elif estimate.low == estimate.high:
+        elif not estimate.has_width:
             yield Finding("shadow", f"Guardrail not judged: {told}; {NO_SPREAD}.")
         elif spare < 0:
             yield Finding("shadow", f"Guardrail not safely kept: {told}.", lacking(estimate, (spare + hope) / 2))
@@ -287,10 +296,10 @@ def _declared(value: str) -> str:
     return "not declared" if value == "null" else value
 
 
-def _baseline(evidence: PromotionEvidence, name: str) -> Estimate | None:
-    """The gain over a baseline; None unless it was measured exactly once on the primary metric."""
+def _baseline(evidence: PromotionEvidence, name: str) -> Comparison | None:
+    """The comparison with a baseline; None unless it was measured exactly once on the primary metric."""
     found = [comparison for comparison in evidence.baselines if comparison.reference == name]
-    return found[0].gain if len(found) == 1 and _measured(found[0], evidence.metric) else None
+    return found[0] if len(found) == 1 and _measured(found[0], evidence.metric) else None
 
 
 def _measured(comparison: Comparison, metric: str) -> bool:

@@ -41,7 +41,7 @@ def gain_in_words(gain: Estimate, metric: str) -> str:
 
 def interval_in_words(estimate: Estimate, sign: Literal["", "+"] = "") -> str:
     form = f"{sign},.{decimals_of(estimate.value, estimate.standard_error)}f"
-    return f"{estimate.value:{form}} [{estimate.low:{form}}, {estimate.high:{form}}]"
+    return f"{estimate.value:{form}} [{estimate.low:{form}}, {estimate.high:{form}}]{estimate.method_told}"
 
 
 def lacking(estimate: Estimate, spare: float) -> str:

@@ -40,13 +40,13 @@ def _bound(result: SliceResult) -> Standing:
     if hope < 0:
         return "broken"
     # No spread at all is what a few events look like as well as a sure thing.
-    return "not_shown" if spare < 0 or estimate.low == estimate.high else "kept"
+    return "kept" if spare >= 0 and estimate.has_width else "not_shown"
 
 
 def _champion(result: SliceResult) -> Standing:
     gain, margin = result.gain, result.declared.champion_margin
     assert margin is not None
-    if gain is None or not usable(gain):
+    if gain is None or not usable(gain) or not gain.has_width:
         return "not_shown"
     return "broken" if gain.high < -margin else "kept" if gain.low > -margin else "not_shown"
 
@@ -73,7 +73,7 @@ def _bound_in_words(result: SliceResult) -> tuple[str, str]:
         return f"Bound not measured on {_where(result)}: {_why(result)}{_warns(result)}.", ""
     rule, spare, hope = room(result.declared, estimate)
     told = f"{metric_name(result.metric)} {interval_in_words(estimate)} on {_where(result)}, {rule}"
-    if result.bound == "not_shown" and estimate.low == estimate.high:
+    if result.bound == "not_shown" and not estimate.has_width:
         return f"Bound of a slice not judged: {told}; {NO_SPREAD}.", ""
     if result.bound == "not_shown":
         lacks = lacking(estimate, (spare + hope) / 2)
@@ -93,6 +93,8 @@ def _champion_in_words(result: SliceResult, primary: str) -> tuple[str, str]:
         return f"Worse than the champion on a slice by more than its margin: {told}.", ""
     if result.champion == "kept":
         return f"No worse than the champion on a slice: {told}.", ""
+    if not gain.has_width:
+        return f"Not compared with the champion on a slice: {told}; {NO_SPREAD}{_warns(result)}.", ""
     told = f"Not shown to be as good as the champion on a slice: {told}; {_detects(result, gain)}{_warns(result)}."
     return told, lacking(gain, gain.value + margin)
 

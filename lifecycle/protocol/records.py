@@ -459,14 +459,44 @@ class TrainingFigures(Frozen):
     alarms: tuple[Alarm, ...] = ()
 
 
+# A width that is smaller, relative to the value, is what rounding leaves of none.
+_ROUNDING = 1e-9
+# How an interval is made unless its estimate says otherwise (tasks/interval.py).
+BY_GROUP = "t by group"
+
+
 class Estimate(Frozen):
-    """A value with its 95 % interval; whole groups (for example days) are the units of resampling."""
+    """A value with its 95 % interval; whole groups (for example days) are the units of resampling.
+
+    `method` says in words how the interval was made.
+    """
 
     value: float
     low: float
     high: float
     standard_error: float
     groups: int
+    method: str = BY_GROUP
+
+    @property
+    def has_width(self) -> bool:
+        """False of an interval of width 0, but for rounding: it says that the groups are alike, and no certainty."""
+        return self.high - self.low > _ROUNDING * abs(self.value)
+
+    @property
+    def method_told(self) -> str:
+        """The method in brackets, to stand behind the interval; empty for the usual one."""
+        return "" if self.method == BY_GROUP else f" ({self.method})"
+
+    @property
+    def shows_gain(self) -> bool:
+        """Whether the interval, if it has a width, lies above 0."""
+        return self.has_width and self.low > 0
+
+    @property
+    def shows_loss(self) -> bool:
+        """Whether the interval, if it has a width, lies below 0."""
+        return self.has_width and self.high < 0
 
     @property
     def detectable(self) -> float:
@@ -474,7 +504,10 @@ class Estimate(Frozen):
         from scipy.special import stdtrit
 
         degrees = self.groups - 1
-        return float(stdtrit(degrees, 0.975) + stdtrit(degrees, 0.8)) * self.standard_error
+        most, least = float(stdtrit(degrees, 0.975)), float(stdtrit(degrees, 0.8))
+        if self.method == BY_GROUP:
+            return (most + least) * self.standard_error
+        return (1 + least / most) * max(self.high - self.value, self.value - self.low)
 
 
 # A part of a training that can be exchanged for one that is known to work, the smallest first.

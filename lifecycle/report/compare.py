@@ -9,7 +9,7 @@ from trainworthy.lifecycle.protocol.records import Compared, Comparison
 from trainworthy.lifecycle.protocol.words import Words
 from trainworthy.lifecycle.report import pictures
 from trainworthy.lifecycle.report.figures import Figure, figure_of
-from trainworthy.lifecycle.report.formatting import estimate
+from trainworthy.lifecycle.report.formatting import estimate, with_method
 from trainworthy.lifecycle.report.render import environment
 from trainworthy.lifecycle.wording import count, metric_name
 
@@ -37,7 +37,7 @@ def stands(item: Compared) -> str:
     """How the first model stands to the second, by the interval of the gain."""
     if item.gain is None:
         return item.told
-    return "better" if item.gain.low > 0 else "worse" if item.gain.high < 0 else "no difference shown"
+    return "better" if item.gain.shows_gain else "worse" if item.gain.shows_loss else "no difference shown"
 
 
 def compare_text(models: TwoModels) -> str:
@@ -90,8 +90,8 @@ def _forest(models: TwoModels) -> Figure | None:
 
 
 def _cells(item: Compared) -> tuple[str, str, str, str]:
-    first, second = ("" if one is None else estimate(one) for one in (item.first, item.second))
-    return first, second, "" if item.gain is None else estimate(item.gain, sign=True), stands(item)
+    first, second = ("" if one is None else with_method(one) for one in (item.first, item.second))
+    return first, second, "" if item.gain is None else with_method(item.gain, sign=True), stands(item)
 
 
 def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

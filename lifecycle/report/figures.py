@@ -11,7 +11,7 @@ from trainworthy.lifecycle.protocol.records import Comparison, EvaluationReport,
 from trainworthy.lifecycle.protocol.words import Words
 from trainworthy.lifecycle.report import pictures, sections
 from trainworthy.lifecycle.report.alarms import told_marks
-from trainworthy.lifecycle.report.formatting import estimate, figure, number
+from trainworthy.lifecycle.report.formatting import estimate, figure, number, with_method
 from trainworthy.lifecycle.report.outcome import Records, all_comparisons, found, of_champion, reading, said, stages_of
 from trainworthy.lifecycle.report.training_curve import told as told_curve
 from trainworthy.lifecycle.wording import count, metric_name
@@ -76,7 +76,8 @@ def _learning(stages: list[StageReport]) -> Figure:
 
 def _comparison(comparisons: tuple[Comparison, ...], named: Words) -> Figure:
     told = [
-        f"{named.reference(item.reference)} {estimate(item.gain, sign=True)}, {reading(item)}" for item in comparisons
+        f"{named.reference(item.reference)} {with_method(item.gain, sign=True)}, {reading(item)}"
+        for item in comparisons
     ]
     caption = "Paired gain with 95 % interval. A hollow mark: the interval holds zero."
     return figure_of(pictures.comparison_chart(comparisons, named), f"Gain over {'; '.join(told)}", caption)

@@ -19,7 +19,16 @@ from trainworthy.lifecycle.protocol.records import (
     Verdict,
 )
 from trainworthy.lifecycle.protocol.words import Words
-from trainworthy.lifecycle.report.formatting import HASH_PREFIX, capital, day, estimate, figure, limits, point, share
+from trainworthy.lifecycle.report.formatting import (
+    HASH_PREFIX,
+    capital,
+    day,
+    figure,
+    limits,
+    point,
+    share,
+    with_method,
+)
 from trainworthy.lifecycle.report.origins import commit_state
 from trainworthy.lifecycle.report.outcome import Records, all_comparisons, found, reading, said, stages_of
 from trainworthy.lifecycle.report.pictures import overall_metrics, validation_loss
@@ -138,7 +147,7 @@ def _familiar(report: EvaluationReport) -> list[Fact]:
 
 
 def _interval(value: Estimate) -> str:
-    return f"95 % {limits(value)}"
+    return f"95 % {limits(value)}{value.method_told}"
 
 
 def _validation(records: Records) -> list[Fact]:
@@ -161,7 +170,7 @@ def _decisive(records: Records) -> list[Comparison]:
 
 
 def _gain(item: Comparison, named: Words) -> Fact:
-    value, _, interval = estimate(item.gain, sign=True).partition(" ")
+    value, _, interval = with_method(item.gain, sign=True).partition(" ")
     return Fact(f"Gain over {named.reference(item.reference)}", value, f"95 % {interval}, {reading(item)}")
 
 

@@ -77,6 +77,11 @@ def estimate(value: Estimate, sign: bool = False) -> str:
     return f"{point} [{low}, {high}]"
 
 
+def with_method(value: Estimate, sign: bool = False) -> str:
+    """As estimate, with the method where it is not the usual one."""
+    return f"{estimate(value, sign)}{value.method_told}"
+
+
 def limits(value: Estimate, sign: bool = False) -> str:
     """The 95 % interval alone."""
     return estimate(value, sign).partition(" ")[2]

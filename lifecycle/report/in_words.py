@@ -15,7 +15,7 @@ from trainworthy.lifecycle.protocol.records import (
     StageReport,
     Verdict,
 )
-from trainworthy.lifecycle.report.formatting import day, estimate, figure, interval, share
+from trainworthy.lifecycle.report.formatting import day, figure, interval, share, with_method
 from trainworthy.lifecycle.report.outcome import avoided, check_sentence, in_brief, reading
 from trainworthy.lifecycle.report.pictures import validation_loss
 from trainworthy.lifecycle.tasks import words_of
@@ -114,7 +114,7 @@ def _evaluation(record: EvaluationReport) -> tuple[str, ...]:
     named = words_of(record)
     gains = [
         f"Gain over {named.reference(item.reference)} in {metric_name(item.metric)}:"
-        f" {estimate(item.gain, sign=True)}, {reading(item)}."
+        f" {with_method(item.gain, sign=True)}, {reading(item)}."
         for item in record.comparisons
     ]
     return (told, *gains)

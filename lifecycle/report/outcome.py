@@ -133,7 +133,7 @@ def of_champion(records: Records) -> ModelFigures | None:
 def reading(comparison: Comparison) -> str:
     """The interval in a word."""
     gain = comparison.gain
-    return "better" if gain.low > 0 else "worse" if gain.high < 0 else "no difference shown"
+    return "better" if gain.shows_gain else "worse" if gain.shows_loss else "no difference shown"
 
 
 def said(records: Records) -> Words:

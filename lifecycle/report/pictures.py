@@ -142,7 +142,7 @@ def comparison_chart(comparisons: Sequence[Comparison], named: Words) -> bytes:
         return _nothing(figure, axes, "No comparison was made.")
     axes.axvline(0, color=INK, linewidth=1)
     for place, item in enumerate(reversed(comparisons)):
-        clear = item.gain.low > 0 or item.gain.high < 0
+        clear = item.gain.shows_gain or item.gain.shows_loss
         _interval(axes, place, item.gain.value, item.gain.low, item.gain.high, filled=clear)
     titles = [f"{named.reference(item.reference)} · {metric_name(item.metric)}" for item in reversed(comparisons)]
     _names(axes, [_short(title) for title in titles])

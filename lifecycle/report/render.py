@@ -110,7 +110,7 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    names = ("usd", "seconds", "share", "number", "plain", "estimate", "interval", "moment", "day")
+    names = ("usd", "seconds", "share", "number", "plain", "with_method", "interval", "moment", "day")
     environment.filters |= {name: getattr(formatting, name) for name in names}
     environment.filters |= {name: getattr(wording, name) for name in ("count", "words", "metric_name")}
     environment.filters["code"] = _code

@@ -35,6 +35,7 @@ from trainworthy.lifecycle.report.formatting import (
     sentence_case,
     share,
     size,
+    with_method,
 )
 from trainworthy.lifecycle.report.outcome import CONTROLS, Records, found, of_champion, reading, stages_of
 from trainworthy.lifecycle.report.pictures import of_champion as of_champion_there
@@ -253,7 +254,7 @@ def ordered(records: Records) -> dict[Step, Record]:
 
 
 def _cell(metric: Metric | None) -> str:
-    return "not measured" if metric is None else estimate(metric.estimate)
+    return "not measured" if metric is None else with_method(metric.estimate)
 
 
 def _against(one: Reckoning, why_not: str) -> ForecastRow:

@@ -16,7 +16,7 @@ from trainworthy.lifecycle.protocol.records import (
     Residuals,
     Verdict,
 )
-from trainworthy.lifecycle.report.formatting import estimate, number
+from trainworthy.lifecycle.report.formatting import estimate, number, with_method
 from trainworthy.lifecycle.report.outcome import Records, found
 from trainworthy.lifecycle.wording import count, metric_name, words
 
@@ -27,7 +27,7 @@ MOST_WORST = 10
 
 
 def _told(value: Estimate | None, *, sign: bool = False) -> str:
-    return "not measured" if value is None else estimate(value, sign=sign)
+    return "not measured" if value is None else with_method(value, sign=sign)
 
 
 def calibration_rows(report: EvaluationReport, champion: ModelFigures | None = None) -> list[tuple[str, ...]]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from trainworthy.lifecycle.protocol.words import Words
 from trainworthy.lifecycle.tasks.interval import joined_codes
 from trainworthy.lifecycle.tasks.kind import COPY_OF_CLASSES, Claim, Event, FewNumbers, few_groups
-from trainworthy.lifecycle.tasks.metric import TaskMetric, cell_sums, ratio
+from trainworthy.lifecycle.tasks.metric import TaskMetric, among, cell_sums, ratio
 from trainworthy.lifecycle.tasks.probabilities import (
     brier,
     calibration_error_left_out,
@@ -209,7 +209,30 @@ def _of_decisions(name: str, formula: Callable[..., np.ndarray]) -> TaskMetric:
     def of_sums(sums: np.ndarray) -> np.ndarray:
         return formula(*(sums[..., place] for place in range(4)))
 
-    return TaskMetric(name, True, sums=_decided, of_sums=of_sums, low=0.0, high=1.0, decides=True)
+    return TaskMetric(
+        name, True, sums=_decided, of_sums=of_sums, low=0.0, high=1.0, decides=True, events=_EVENTS.get(name)
+    )
+
+
+def _decided_events(labels: np.ndarray, answers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return labels == 1, answers >= THRESHOLD
+
+
+def _right(labels: np.ndarray, answers: np.ndarray) -> np.ndarray:
+    so, decided = _decided_events(labels, answers)
+    return (so == decided).astype(float)
+
+
+def _found(labels: np.ndarray, answers: np.ndarray) -> np.ndarray:
+    return among(*_decided_events(labels, answers))
+
+
+def _confirmed(labels: np.ndarray, answers: np.ndarray) -> np.ndarray:
+    return among(*reversed(_decided_events(labels, answers)))
+
+
+# Decisions that are shares of rows.
+_EVENTS = {"accuracy": _right, "recall": _found, "precision": _confirmed}
 
 
 def _decided(labels: np.ndarray, answers: np.ndarray, codes: np.ndarray, weights: np.ndarray | None) -> np.ndarray:

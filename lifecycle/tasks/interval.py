@@ -69,7 +69,13 @@ def without_spread(estimate: Estimate, span: float, groups: int) -> Estimate:
     if groups < MINIMUM_GROUPS or not math.isfinite(span):
         return estimate
     reach = span * (1 - (1 - _CONFIDENCE_QUANTILE) ** (1 / groups))
-    return estimate.model_copy(update={"low": estimate.value - reach, "high": estimate.value + reach})
+    return estimate.model_copy(
+        update={
+            "low": estimate.value - reach,
+            "high": estimate.value + reach,
+            "method": f"Clopper–Pearson, {groups} groups that are all alike",
+        }
+    )
 
 
 def group_codes(groups: Any, rows: int) -> np.ndarray:

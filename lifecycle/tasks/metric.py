@@ -6,6 +6,8 @@ There are three ways, and each gives the value and what it would be without each
 - a function of K sums over rows, such as R² or F1;
 - a way of its own, where the rows must be ranked, such as AUC.
 
+Of a share of rows, such as an accuracy or a recall, few rows have intervals of their own (few_rows.py).
+
 A gain is the difference of two models on the same rows, turned so that above 0 is better. Weights `(N,)` weigh rows;
 without them each counts once.
 """
@@ -17,6 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from trainworthy.lifecycle.protocol.records import Estimate
+from trainworthy.lifecycle.tasks.few_rows import difference_of_few, share_interval
 from trainworthy.lifecycle.tasks.interval import group_codes, jackknife_estimate, mean_estimate, without_spread
 
 if TYPE_CHECKING:
@@ -42,7 +45,7 @@ class TaskMetric:
 
     No interval leaves [low, high], the metric's range. One that does not rank models, such as a coverage, may be
     bounded by a guardrail and is no primary metric. One that `decides` is of decisions, 1 or 0, where such are
-    declared.
+    declared. `events` makes it a share of rows: 1 or 0 of each row that counts, NaN of the others; it is their mean.
     """
 
     name: str
@@ -55,6 +58,7 @@ class TaskMetric:
     high: float = float("inf")
     ranks: bool = True
     decides: bool = False
+    events: RowFigure | None = None
 
 
 def estimate(metric: TaskMetric, labels: Any, answers: Any, groups: Any, weights: Any = None) -> Estimate:
@@ -67,7 +71,9 @@ def estimate(metric: TaskMetric, labels: Any, answers: Any, groups: Any, weights
         found = mean_estimate(metric.rows(labels, answers), codes, weights)
     else:
         found = jackknife_estimate(*without_each(metric, labels, answers, codes, weights))
-    if found.standard_error == 0:
+    if metric.events is not None:
+        return share_estimate(found, metric.events(labels, answers), codes, weights)
+    if not found.has_width:
         found = without_spread(
             found, metric.high - metric.low, _telling_groups(metric, labels, answers, codes, weights)
         )
@@ -91,19 +97,45 @@ def gain(metric: TaskMetric, labels: Any, candidate: Any, reference: Any, groups
     """By how much the candidate is better than the reference on the same rows, with its interval by group."""
     import numpy as np
 
-    sign = 1.0 if metric.higher_is_better else -1.0
+    codes, sign = group_codes(groups, len(candidate)), 1.0 if metric.higher_is_better else -1.0
     if metric.rows is not None:
-        return mean_estimate(sign * (metric.rows(labels, candidate) - metric.rows(labels, reference)), groups, weights)
-    codes = group_codes(groups, len(candidate))
-    (better, better_left), (worse, worse_left) = (
-        without_each(metric, labels, answers, codes, weights) for answers in (candidate, reference)
-    )
-    found = jackknife_estimate(sign * (better - worse), sign * (better_left - worse_left))
-    if found.standard_error == 0 and not np.array_equal(candidate, reference):
+        found = mean_estimate(sign * (metric.rows(labels, candidate) - metric.rows(labels, reference)), codes, weights)
+    else:
+        (better, better_left), (worse, worse_left) = (
+            without_each(metric, labels, answers, codes, weights) for answers in (candidate, reference)
+        )
+        found = jackknife_estimate(sign * (better - worse), sign * (better_left - worse_left))
+    if metric.events is not None:
+        mine, theirs = (metric.events(labels, answers) for answers in (candidate, reference))
+        if np.array_equal(np.isnan(mine), np.isnan(theirs)):
+            return _paired_shares(found, sign * (mine - theirs), codes, weights)
+    if not (found.has_width or np.array_equal(candidate, reference)):
         # Two models that catch the same few events differ in what the next ones would tell.
         told_by = min(_telling_groups(metric, labels, answers, codes, weights) for answers in (candidate, reference))
         found = without_spread(found, metric.high - metric.low, told_by)
     return found
+
+
+def share_estimate(found: Estimate, events: np.ndarray, codes: np.ndarray, weights: np.ndarray | None) -> Estimate:
+    """The estimate of a share with the interval that its rows allow; `events` `(N,)` as TaskMetric has them."""
+    import numpy as np
+
+    counted = ~np.isnan(events)
+    own = None if weights is None else weights[counted]
+    hits, sizes = group_sums([events[counted], None], codes[counted], own).T
+    return share_interval(found, hits, sizes, int(counted.sum()))
+
+
+def _paired_shares(
+    found: Estimate, differences: np.ndarray, codes: np.ndarray, weights: np.ndarray | None
+) -> Estimate:  # fmt: skip
+    """As share_estimate, of two models: `differences` `(N,)` are 1, 0 or -1, NaN where a row does not count."""
+    import numpy as np
+
+    counted = ~np.isnan(differences)
+    own, moved = None if weights is None else weights[counted], differences[counted]
+    better, worse, sizes = group_sums([moved > 0, moved < 0, None], codes[counted], own).T
+    return difference_of_few(found, better, worse, sizes, int(counted.sum()))
 
 
 def value(metric: TaskMetric, labels: Any, answers: Any, weights: Any = None) -> float:
@@ -165,6 +197,13 @@ def ratio(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:
         np.asarray(numerator, dtype=np.float64), np.asarray(denominator, dtype=np.float64)
     )
     return np.divide(numerator, denominator, out=np.full(denominator.shape, np.nan), where=denominator > 0)
+
+
+def among(counted: np.ndarray, so: np.ndarray) -> np.ndarray:
+    """1 or 0 by whether it is so, of the rows that count; NaN of the others, all `(N,)`."""
+    import numpy as np
+
+    return np.where(counted, so.astype(np.float64), np.nan)
 
 
 def mean_of_known(figures: np.ndarray) -> np.ndarray:

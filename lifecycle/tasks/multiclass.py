@@ -7,13 +7,13 @@ A class that neither labels nor predictions hold is left out of means over class
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from trainworthy.lifecycle.errors import EvaluationError
 from trainworthy.lifecycle.protocol.words import Words
 from trainworthy.lifecycle.tasks.kind import COPY_OF_CLASSES, Claim, Event, FewNumbers, few_groups, same_length, vector
-from trainworthy.lifecycle.tasks.metric import TaskMetric, cell_sums, mean_of_known, ratio
+from trainworthy.lifecycle.tasks.metric import TaskMetric, among, cell_sums, mean_of_known, ratio
 from trainworthy.lifecycle.tasks.probabilities import (
     SMALLEST_PROBABILITY,
     calibration_error_left_out,
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from trainworthy.lifecycle.protocol.records import ReliabilityBin
     from trainworthy.lifecycle.spec.training import TrainingSpec
     from trainworthy.lifecycle.tasks.kind import Predictor
+    from trainworthy.lifecycle.tasks.metric import RowFigure
 
 # How far from 1 the probabilities of a row may add up: float32 sums of many classes differ by less.
 SUM_TOLERANCE = 1e-3
@@ -80,15 +81,24 @@ class Multiclass(FewNumbers):
         found = [
             TaskMetric("log_loss", False, rows=log_loss),
             TaskMetric("brier", False, rows=brier),
-            TaskMetric("accuracy", True, rows=_right, low=0.0, high=1.0),
+            TaskMetric("accuracy", True, rows=_right, low=0.0, high=1.0, events=_right),
             _of_counts("balanced_accuracy", count, _balanced_accuracy),
             _of_counts("macro_f1", count, _macro_f1),
             TaskMetric("calibration_error", False, left_out=_calibration, low=0.0, high=1.0),
         ]
         for place, name in enumerate(self.classes):
             found += [
-                _of_counts(f"{metric}[{name}]", count, lambda counts, of=of, place=place: of(counts)[..., place])
-                for metric, of in (("recall", _recalls), ("precision", _precisions), ("f1", _f1s))
+                _of_counts(
+                    f"{metric}[{name}]",
+                    count,
+                    lambda counts, of=of, place=place: of(counts)[..., place],
+                    events=None if events is None else partial(events, place=place),
+                )
+                for metric, of, events in (
+                    ("recall", _recalls, _found),
+                    ("precision", _precisions, _confirmed),
+                    ("f1", _f1s, None),
+                )
             ]
         return {metric.name: metric for metric in found}
 
@@ -311,7 +321,17 @@ def _right(labels: np.ndarray, answers: np.ndarray) -> np.ndarray:
     return (answers.argmax(axis=1) == labels).astype(float)
 
 
-def _of_counts(name: str, count: int, formula: Callable[[np.ndarray], np.ndarray]) -> TaskMetric:
+def _found(labels: np.ndarray, answers: np.ndarray, place: int) -> np.ndarray:
+    return among(labels == place, answers.argmax(axis=1) == place)
+
+
+def _confirmed(labels: np.ndarray, answers: np.ndarray, place: int) -> np.ndarray:
+    return among(answers.argmax(axis=1) == place, labels == place)
+
+
+def _of_counts(
+    name: str, count: int, formula: Callable[[np.ndarray], np.ndarray], events: RowFigure | None = None
+) -> TaskMetric:  # fmt: skip
     """A metric of three counts of each class (..., 3, classes): its rows, predictions of it, and those that are both.
 
     Not of the whole confusion matrix: where each row is a group, 100 classes would take 10,000 numbers a row.
@@ -330,7 +350,7 @@ def _of_counts(name: str, count: int, formula: Callable[[np.ndarray], np.ndarray
     def of_sums(sums: np.ndarray) -> np.ndarray:
         return formula(sums.reshape(*sums.shape[:-1], 3, count))
 
-    return TaskMetric(name, True, sums=sums, of_sums=of_sums, low=0.0, high=1.0)
+    return TaskMetric(name, True, sums=sums, of_sums=of_sums, low=0.0, high=1.0, events=events)
 
 
 def _recalls(counts: np.ndarray) -> np.ndarray:

@@ -10,13 +10,13 @@ the rows all have it or none does. Loss, Brier score and shares of rows count ea
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from trainworthy.lifecycle.errors import EvaluationError
 from trainworthy.lifecycle.protocol.words import Words
 from trainworthy.lifecycle.tasks.kind import COPY_OF_LABELS, Claim, Event, FewNumbers, few_groups, same_length, vector
-from trainworthy.lifecycle.tasks.metric import TaskMetric, cell_sums, mean_of_known, ratio
+from trainworthy.lifecycle.tasks.metric import TaskMetric, among, cell_sums, mean_of_known, ratio
 from trainworthy.lifecycle.tasks.probabilities import SMALLEST_PROBABILITY, answers_by_bin, calibration_error_left_out
 from trainworthy.lifecycle.tasks.ranking import auc_left_out
 
@@ -89,7 +89,7 @@ class Multilabel(FewNumbers):
             TaskMetric("macro_f1", True, sums=_decided, of_sums=_macro_f1, low=0.0, high=1.0),
             TaskMetric("micro_f1", True, sums=_decided, of_sums=_micro_f1, low=0.0, high=1.0),
             TaskMetric("hamming_loss", False, rows=_share_wrong, low=0.0, high=1.0),
-            TaskMetric("subset_accuracy", True, rows=_all_right, low=0.0, high=1.0),
+            TaskMetric("subset_accuracy", True, rows=_all_right, low=0.0, high=1.0, events=_all_right),
             TaskMetric("calibration_error", False, left_out=_calibration, low=0.0, high=1.0),
         ]
         for place, name in enumerate(self.classes):
@@ -426,7 +426,23 @@ def _of_label(metric: str, place: int, name: str, formula: Callable[..., np.ndar
     def of_sums(sums: np.ndarray) -> np.ndarray:
         return formula(*(sums[..., cell] for cell in range(4)))
 
-    return TaskMetric(f"{metric}[{name}]", True, sums=sums, of_sums=of_sums, low=0.0, high=1.0)
+    events = _EVENTS.get(metric)
+    return TaskMetric(
+        f"{metric}[{name}]", True, sums=sums, of_sums=of_sums, low=0.0, high=1.0,
+        events=None if events is None else partial(events, place=place),
+    )  # fmt: skip
+
+
+def _found(labels: np.ndarray, answers: np.ndarray, place: int) -> np.ndarray:
+    return among(labels[:, place] == 1, answers[:, place] >= THRESHOLD)
+
+
+def _confirmed(labels: np.ndarray, answers: np.ndarray, place: int) -> np.ndarray:
+    return among(answers[:, place] >= THRESHOLD, labels[:, place] == 1)
+
+
+# Decisions that are shares of rows.
+_EVENTS = {"recall": _found, "precision": _confirmed}
 
 
 def _auc_of_label(place: int, name: str) -> TaskMetric:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from trainworthy.lifecycle.spec.training import TrainingSpec
     from trainworthy.lifecycle.tasks.kind import Predictor
+    from trainworthy.lifecycle.tasks.metric import RowFigure
 
 # Parts of the label of equal mass, of which a sample takes its share each.
 STRATA = 10
@@ -117,13 +118,13 @@ class Regression(FewNumbers):
         for place, level in enumerate(levels):
             found += [
                 TaskMetric(f"pinball[{level:g}]", False, rows=partial(_pinball_at, place=place, level=level)),
-                TaskMetric(f"coverage[{level:g}]", True, rows=partial(_below, place=place), ranks=False),
+                _share(f"coverage[{level:g}]", partial(_below, place=place)),
             ]
         if 0.5 in levels:
             found.append(TaskMetric("mae", False, rows=partial(_absolute_at, place=levels.index(0.5))))
         if len(levels) > 1:
             found += [
-                TaskMetric("interval_coverage", True, rows=_between, ranks=False),
+                _share("interval_coverage", _between),
                 TaskMetric(
                     "interval_width", False, rows=lambda _, answers: answers[:, -1] - answers[:, 0], ranks=False
                 ),
@@ -411,6 +412,10 @@ def _mean_pinball(labels: np.ndarray, answers: np.ndarray, levels: tuple[float, 
 
 def _pinball_at(labels: np.ndarray, answers: np.ndarray, place: int, level: float) -> np.ndarray:
     return pinball(labels, answers[:, place], level)
+
+
+def _share(name: str, events: RowFigure) -> TaskMetric:
+    return TaskMetric(name, True, rows=events, low=0.0, high=1.0, ranks=False, events=events)
 
 
 def _below(labels: np.ndarray, answers: np.ndarray, place: int) -> np.ndarray:

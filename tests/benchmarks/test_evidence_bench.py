@@ -2,6 +2,8 @@ import numpy as np
 import pytest
 
 from benchmarks.evidence import Scored, Sums, _share, held, iid_interval, in_a_row, interval, mean_of, of_days
+from benchmarks.few_rows import _held, few_rows
+from trainworthy.lifecycle.protocol.records import Estimate
 from trainworthy.lifecycle.tasks.binary import BINARY
 from trainworthy.lifecycle.tasks.interval import mean_estimate
 from trainworthy.lifecycle.tasks.metric import estimate, group_sums
@@ -40,3 +42,12 @@ def test_held_counts_no_interval_without_width_and_windows_hold_days_in_a_row():
     metric = mean_of(np.ones(60), np.repeat(np.arange(30), 2))
     assert held(metric, np.array([0.5, 1.0, 1.1]), np.array([1.5, 1.0, 1.2])) == pytest.approx(1 / 3)
     assert in_a_row(32).tolist() == [list(range(start, start + 30)) for start in range(3)]
+
+
+def test_few_rows_are_counted_by_each_method(capsys):
+    figures = few_rows(4)
+    lines = [line for line in capsys.readouterr().out.splitlines() if " groups" in line and "correlation" not in line]
+    assert len(lines) == 18 + 12 + 10
+    assert all(0 <= missed <= 1 for missed in figures.values())
+    assert {"few_shares_alike_exact", "few_decisions_independent_tango", "few_losses_bootstrap"} <= figures.keys()
+    assert _held([Estimate(value=0.5, low=0.5, high=0.5, standard_error=0.0, groups=9)], 0.5) == 0

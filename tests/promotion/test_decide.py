@@ -497,6 +497,9 @@ def sliced(
         ({"margin": 0.02, "over": (-0.05, 0.01)}, "nothing"),
         ({"margin": 0.02, "over": (-0.05, -0.03)}, "broken"),
         ({"margin": 0.02, "told": "3 groups, fewer than 8"}, "nothing"),
+        # A gain that is the same in all groups, though it lies on the right side.
+        ({"margin": 0.02, "over": (0.0, 0.0)}, "nothing"),
+        ({"margin": 0.02, "over": (-0.03, -0.03)}, "nothing"),
     ],
 )
 def test_a_slice_decides_as_declared(measured, shows, then):
@@ -519,6 +522,25 @@ def test_a_slice_lifts_no_other_rule():
 def test_a_guardrail_of_an_interval_without_width_is_not_judged():
     assert decide(evidence(rules=[("at_least", 0.6, 0.9, 0.9)])).decision == "shadow"
     assert decide(evidence(rules=[("at_least", 0.95, 0.9, 0.9)])).decision == "reject"
+
+
+@pytest.mark.parametrize("value", [0.01, 0.0, -0.03])
+@pytest.mark.parametrize("purpose", ["improve", "refresh"])
+@pytest.mark.parametrize("where", ["prior", "linear", "champion"])
+def test_a_gain_of_an_interval_without_width_shows_nothing(where, purpose, value):
+    values = {"champion": (0.001, 0.01), where: (value, value), "purpose": purpose}
+    found = decide(evidence(**values))
+    assert found.decision == "shadow"
+    assert "an interval of width 0" in found.reasons[0]
+    assert found.headline in ("", "not measurably better than logistic regression")
+
+
+def test_the_method_of_an_interval_is_told_where_it_is_not_the_usual_one():
+    exact = estimate(0.001, 0.01).model_copy(update={"method": "Tango's score interval, 37 effective of 80 rows"})
+    comparison = Comparison(reference="champion", metric="log_loss", gain=exact)
+    found = decide(evidence(champion=(0.001, 0.01), champion_comparison=comparison))
+    assert any("(Tango's score interval, 37 effective of 80 rows)" in reason for reason in found.reasons)
+    assert not any("t by group" in reason for reason in found.reasons)
 
 
 def test_guardrail_on_the_calibration_error_is_judged_without_what_chance_adds():
