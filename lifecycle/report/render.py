@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainworthy.lifecycle import wording
-from trainworthy.lifecycle.protocol.records import DatasetVersion, EvaluationReport, Snapshot, Step, Verdict
+from trainworthy.lifecycle.protocol.records import DatasetVersion, Estimate, EvaluationReport, Snapshot, Step, Verdict
 from trainworthy.lifecycle.report import (
     alarms,
     battery,
@@ -110,12 +110,23 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    names = ("usd", "seconds", "share", "number", "plain", "with_method", "interval", "moment", "day")
+    names = ("usd", "seconds", "share", "number", "plain", "interval", "moment", "day")
     environment.filters |= {name: getattr(formatting, name) for name in names}
     environment.filters |= {name: getattr(wording, name) for name in ("count", "words", "metric_name")}
     environment.filters["code"] = _code
+    environment.filters["with_method"] = _with_method
     environment.filters["status"] = sections.status_words
     return environment
+
+
+def _with_method(value: Estimate, sign: bool = False) -> Markup:
+    """The value with its interval, and below it the method where it is not the usual one."""
+    from markupsafe import Markup
+
+    shown = formatting.estimate(value, sign)
+    if not value.method_told:
+        return Markup("{}").format(shown)
+    return Markup('{}<br><span class="soft small wraps">{}</span>').format(shown, value.method)
 
 
 def _code(text: str) -> Markup:

@@ -14,6 +14,7 @@ from trainworthy.lifecycle.protocol.records import (
     STAGES,
     STEPS,
     Comparison,
+    Estimate,
     EvaluationReport,
     Metric,
     ModelFigures,
@@ -35,7 +36,6 @@ from trainworthy.lifecycle.report.formatting import (
     sentence_case,
     share,
     size,
-    with_method,
 )
 from trainworthy.lifecycle.report.outcome import CONTROLS, Records, found, of_champion, reading, stages_of
 from trainworthy.lifecycle.report.pictures import of_champion as of_champion_there
@@ -86,14 +86,14 @@ def control_rows(records: Records) -> list[ControlRow]:
     return five + rest
 
 
-def metric_table(records: Records, report: EvaluationReport) -> tuple[list[str], list[tuple[str, list[str]]]]:
+def metric_table(records: Records, report: EvaluationReport) -> tuple[list[str], list[tuple[str, list[Estimate | None]]]]:
     """Metrics over all rows: their names, the primary one first, then a row a model: candidate, champion, baselines."""
     champion = of_champion(records)
     measured = (*report.metrics, *(champion.metrics if champion else ()))
-    cells = {(item.model, item.metric): item for item in measured if item.slice is None}
+    cells = {(item.model, item.metric): item.estimate for item in measured if item.slice is None}
     metrics = sorted(dict.fromkeys(metric for _, metric in cells), key=lambda metric: metric != report.primary)
     models = sorted(dict.fromkeys(model for model, _ in cells), key=lambda model: _PLACES.get(model, 2))
-    return metrics, [(model, [_cell(cells.get((model, name))) for name in metrics]) for model in models]
+    return metrics, [(model, [cells.get((model, name)) for name in metrics]) for model in models]
 
 
 def cell_of_champion(item: Metric, champion: ModelFigures) -> str:
@@ -251,10 +251,6 @@ def evidence_rows(verdict: Verdict) -> list[tuple[str, Any]]:
 def ordered(records: Records) -> dict[Step, Record]:
     """The records in the order of the steps."""
     return {step: records[step] for step in STEPS if step in records}
-
-
-def _cell(metric: Metric | None) -> str:
-    return "not measured" if metric is None else with_method(metric.estimate)
 
 
 def _against(one: Reckoning, why_not: str) -> ForecastRow:

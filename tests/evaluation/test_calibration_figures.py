@@ -127,6 +127,15 @@ def test_bands_hold_every_row_once_and_their_share():
     )
 
 
+def test_a_band_in_which_nothing_came_true_has_the_bound_of_its_groups():
+    _, probability, codes = drawn()
+    bands = reliability_bands(np.zeros(3_000), probability, codes)
+    for band in bands:
+        assert (known(band.observed).low, known(band.observed).high) == pytest.approx(
+            (0, 1 - 0.025 ** (1 / band.groups))
+        )
+
+
 def test_calibration_of_few_groups_says_why_there_is_no_interval():
     came_true, probability, codes = drawn(groups=7)
     found = calibration("candidate", Claim("label 1", came_true == 1, probability, None), codes)

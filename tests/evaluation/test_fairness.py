@@ -125,6 +125,16 @@ def test_fairness_of_a_rate_that_is_the_same_in_every_group_has_no_interval():
     found = of_rate(fairness(frame, by_region(100), "candidate", BINARY), "selection_rate")
     assert found.difference is None
     assert "cannot tell" in found.reason
+    never = next(known(one.rate) for one in found.values if one.value == "region=b")
+    # Nobody of 40 groups was selected: the bound of so many, and no certainty.
+    assert (never.value, never.low, never.high) == pytest.approx((0, 0, 1 - 0.025 ** (1 / 40)))
+
+
+def test_fairness_of_few_rows_has_the_interval_of_few_rows():
+    found = of_rate(fairness(predictions(rows=400), by_region(20), "candidate", BINARY), "selection_rate")
+    few = next(known(one.rate) for one in found.values if one.value == "region=c")
+    assert few.method.startswith("Clopper–Pearson")
+    assert 0 < few.low < few.value < few.high < 1
 
 
 def test_fairness_of_a_sensitive_column_names_no_value():

@@ -786,3 +786,19 @@ def test_report_tells_calibration_fairness_and_where_the_loss_lies() -> None:
     # Records of before these were measured tell none of them.
     assert "Blind spots" not in render.render(records, LINKS)
     assert "Rates by protected column" not in render.render(records, LINKS)
+
+
+def test_report_says_how_an_interval_was_made_where_it_is_not_the_usual_one():
+    exact, usual = "Clopper–Pearson, 37 effective of 80 rows", "t by group"
+    report = example.evaluation()
+    others = tuple(
+        one.model_copy(update={"estimate": one.estimate.model_copy(update={"method": exact})})
+        if one.model == "candidate" and one.slice is None
+        else one
+        for one in report.metrics
+    )
+    page = render.render({"evaluation": report.model_copy(update={"metrics": others})}, {})
+    assert f'<br><span class="soft small wraps">{exact}</span>' in page
+    plain = render.render({"evaluation": report}, {})
+    assert exact not in plain
+    assert usual not in plain
