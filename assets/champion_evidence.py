@@ -21,6 +21,7 @@ from trainworthy.lifecycle.evaluation.benchmark_spots import benchmark_spots
 from trainworthy.lifecycle.evaluation.comparison import comparison, weighed
 from trainworthy.lifecycle.evaluation.kept_answers import keep_answers, kept_answers, side_by_side
 from trainworthy.lifecycle.evaluation.model_figures import model_figures
+from trainworthy.lifecycle.evaluation.seed_spread import with_seeds
 from trainworthy.lifecycle.evaluation.slice_results import with_gains
 from trainworthy.lifecycle.identity import sha256_json
 from trainworthy.lifecycle.protocol.jobs import PredictJob
@@ -33,6 +34,7 @@ from trainworthy.lifecycle.protocol.records import (
     ModelFigures,
     SliceResult,
     Snapshot,
+    StageReport,
     StoredFile,
 )
 from trainworthy.lifecycle.protocol.results import PredictResult
@@ -82,7 +84,11 @@ def champion_evidence(run: StepRun, launcher: Launcher, champion: RegisteredMode
     parts, (features, cuts) = benchmark_parts(run, mine), _told_values(run)
     return ChampionEvidence(
         with_gains(evaluation.slices, parts, mine, theirs, benchmark, kind),
-        comparison(benchmark, kind, ("candidate", mine), ("candidate", theirs), "champion"),
+        with_seeds(
+            comparison(benchmark, kind, ("candidate", mine), ("candidate", theirs), "champion"),
+            run.record("full", StageReport).trained,
+            kind.loss,
+        ),
         answers=file,
         blind_spots=_spots_of_both(evaluation, both, features, cuts, benchmark.baselines, kind),
         figures=model_figures(

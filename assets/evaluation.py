@@ -18,6 +18,7 @@ from trainworthy.lifecycle.evaluation.comparison import metric_columns
 from trainworthy.lifecycle.evaluation.disjoint import candidate_apart
 from trainworthy.lifecycle.evaluation.evaluate import evaluate
 from trainworthy.lifecycle.evaluation.prediction_drift import prediction_drift_check
+from trainworthy.lifecycle.evaluation.seed_spread import with_seeds
 from trainworthy.lifecycle.evaluation.suite import look, looks_check
 from trainworthy.lifecycle.identity import sha256_file
 from trainworthy.lifecycle.protocol.jobs import PredictJob
@@ -75,12 +76,13 @@ def score_benchmark(run: StepRun) -> Outcome[EvaluationBody]:
     assert isinstance(result, PredictResult)
     assert result.reference is not None
     benchmark, predictions = snapshot.splits["benchmark"], pd.read_parquet(result.predictions.path)
+    kind = kind_of_rows(job.rows)
     files, contract = SplitFiles(state.absolute(benchmark.file.path).parent), judged_contract(run)
     parts, (features, cuts) = benchmark_parts(run, predictions), told_values(run, snapshot, job.rows)
     measured = evaluate(
         predictions,
         spec.benchmark,
-        kind_of_rows(job.rows),
+        kind,
         benchmark_rows=benchmark.rows,
         window=candidate_apart(snapshot, spec.split, files, contract.primary_key),
         parts=parts,
@@ -88,8 +90,9 @@ def score_benchmark(run: StepRun) -> Outcome[EvaluationBody]:
         ordered=groups_in_time(run),
         cuts=cuts,
     )
+    gains = tuple(with_seeds(one, full.trained, kind.loss) for one in measured.comparisons)
     file = result.predictions
-    moved = prediction_drift_check(predictions, pd.read_parquet(result.reference.path), kind_of_rows(job.rows))
+    moved = prediction_drift_check(predictions, pd.read_parquet(result.reference.path), kind)
     suite = benchmark_suite(run, snapshot)
     seen = look(
         state.folder("suites", f"{suite.name}.jsonl"), suite, full.artifact_sha256,
@@ -107,7 +110,9 @@ def score_benchmark(run: StepRun) -> Outcome[EvaluationBody]:
     )
     return Outcome(
         checks=(*measured.checks, moved, looks_check(seen, suite, spec.benchmark.looks)),
-        body=joined(EvaluationBody, part_of(measured, BenchmarkFigures), answers),
+        body=joined(EvaluationBody, part_of(measured, BenchmarkFigures), answers).model_copy(
+            update={"comparisons": gains}
+        ),
         device=result.device,
         seeds=(spec.training.seed,),
     )

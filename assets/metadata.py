@@ -229,7 +229,8 @@ def figures_of(record: Record) -> dict[str, float]:
             forecasts = (record.memory_bytes, record.seconds, record.cost_usd)
             return {f"forecast_{f.name}_{f.unit}": f.value for f in forecasts if f is not None}
         case StageReport():
-            figures = {**record.metrics, "steps": float(record.steps), "attempts": 1.0 + len(record.attempts)}
+            figures = {figure_key(name): value for name, value in record.metrics.items()}
+            figures |= {"steps": float(record.steps), "attempts": 1.0 + len(record.attempts)}
             return figures | seconds_of(record) | curve_figures(record)
         case EvaluationReport():
             whole = (metric for metric in record.metrics if metric.slice is None)

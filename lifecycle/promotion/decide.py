@@ -18,6 +18,7 @@ slice's champion   high < -its margin              (its on_underpowered)        
 gain over prior    high < 0                        low <= 0                        promote
 gain over linear   high < -margin                  low < -margin                   promote; headline: is it better?
 gradient_boosting  (tells only)
+spread of seeds                                    not known of some that trained
 champion, improve  high < 0                        low <= 0                        promote
 champion, refresh  high < -margin                  low <= -margin                  promote
 champion           gain not finite                 champion not scored
@@ -48,6 +49,7 @@ from trainworthy.lifecycle.promotion.slice_rules import judged_slice, slice_find
 from trainworthy.lifecycle.protocol.records import ChangedLimit, Comparison, Control, Estimate, SliceResult
 from trainworthy.lifecycle.run_config import first_model_fix
 from trainworthy.lifecycle.spec.frozen import Frozen
+from trainworthy.lifecycle.tasks.interval import rows_and_room
 from trainworthy.lifecycle.wording import metric_name
 
 _WORST_FIRST: tuple[Outcome, ...] = ("reject", "shadow", "promote")
@@ -81,6 +83,7 @@ def decide(evidence: PromotionEvidence) -> Decision:
         *_prior(evidence),
         *_linear(evidence),
         *_gradient_boosting(evidence),
+        *_seeds(evidence),
         *_guardrails(evidence.guardrails),
         *slice_findings(slices, evidence.metric),
         *fairness_findings(evidence.disparities, evidence.difference_limits, evidence.protected_columns),
@@ -149,7 +152,7 @@ def _champion(evidence: PromotionEvidence) -> Iterator[Finding]:
         if evidence.purpose == "refresh":
             means = f"it may be worse by the margin of {evidence.margin:g} or more"
         reason = f"Not proven good enough to replace the champion: {told}; {means}."
-        yield Finding("shadow", reason, lacking(comparison.gain, comparison.gain.value - needed))
+        yield Finding("shadow", reason, lacking(*rows_and_room(comparison, comparison.gain.value - needed)))
     else:
         yield Finding("promote", f"Good enough to replace the champion: {told}; {rule}.")
 
@@ -179,7 +182,7 @@ def _prior(evidence: PromotionEvidence) -> Iterator[Finding]:
         yield Finding("reject", f"Worse than the simplest baseline, the {title}: {told}.")
     elif gain.low <= 0:
         reason = f"Not shown to be better than the simplest baseline, the {title}: {told}."
-        yield Finding("shadow", reason, lacking(gain, gain.value))
+        yield Finding("shadow", reason, lacking(*rows_and_room(measured, gain.value)))
     else:
         yield Finding("promote", f"Better than the {title}: {told}.")
 
@@ -197,7 +200,7 @@ def _linear(evidence: PromotionEvidence) -> Iterator[Finding]:
         yield Finding("reject", f"Worse than {title} by more than the margin of {margin}: {told}.")
     elif gain.low < -evidence.margin:
         reason = f"May be worse than {title} by more than the margin of {margin}: {told}."
-        yield Finding("shadow", reason, lacking(gain, gain.value + evidence.margin))
+        yield Finding("shadow", reason, lacking(*rows_and_room(measured, gain.value + evidence.margin)))
     else:
         yield Finding("promote", _compared_with(evidence, gain, "linear", told))
 
@@ -211,6 +214,15 @@ def _gradient_boosting(evidence: PromotionEvidence) -> Iterator[Finding]:
     else:
         told = gain_in_words(measured.gain, evidence.metric)
         yield Finding("promote", _compared_with(evidence, measured.gain, "gradient_boosting", told))
+
+
+def _seeds(evidence: PromotionEvidence) -> Iterator[Finding]:
+    """Seeds whose spread is not known: a gain that may be one seed's is not shown to be the recipe's."""
+    gains = (*evidence.baselines, *filter(None, [evidence.champion_comparison]))
+    unknown = {one.seeds.told: one.seeds for one in gains if one.seeds is not None and one.seeds.sd is None}
+    for told, spread in unknown.items():
+        fix = "train full again, or take a metric of the task's kind that asks for no decision"
+        yield Finding("shadow", f"The spread between {spread.seeds} seeds is in no interval of a gain: {told}; {fix}.")
 
 
 def _headline(evidence: PromotionEvidence) -> str:

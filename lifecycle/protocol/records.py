@@ -358,9 +358,10 @@ class StageSeconds(Frozen):
 class SeedResult(Frozen):
     """One of several trainings of a stage; the metrics are None if it ended before it was validated.
 
-    `val_score` is the metric `score` on the validation split. Records of before there were kinds of task have `val_auc`
-    instead: `scored` reads both. `stopped_by` names the checks that would have stopped the stage if this training were
-    the one that counts, `error` is what ended it without an answer.
+    `val_score` is the metric `score` on the validation split, `validated` are the kind's metrics there but for
+    its loss. Records of before there were kinds of task have `val_auc` instead: `scored` reads both. `stopped_by` names
+    the checks that would have stopped the stage if this training were the one that counts, `error` is what ended it
+    without an answer.
     """
 
     seed: int
@@ -368,6 +369,7 @@ class SeedResult(Frozen):
     val_auc: float | None = None
     val_score: float | None = None
     score: str = "auc"
+    validated: dict[str, float] = Field(default_factory=dict)
     resumed_from_step: int
     stopped_by: tuple[str, ...] = ()
     error: str | None = None
@@ -598,12 +600,29 @@ class Metric(Frozen):
     slice: str | None = None
 
 
+class SeedSpread(Frozen):
+    """How far other trainings of the candidate, which differ by the seed, lie apart in the primary metric.
+
+    `sd` is their standard deviation on the validation rows, of `seeds` trainings, None where it is not known for the
+    reason `told`. `by_rows` is the gain by the chance of the benchmark's rows alone.
+    """
+
+    seeds: int
+    sd: float | None
+    by_rows: Estimate
+    told: str = ""
+
+
 class Comparison(Frozen):
-    """Paired gain of the candidate over a reference, above 0 is better whichever way the metric points."""
+    """Paired gain of the candidate over a reference, above 0 is better whichever way the metric points.
+
+    Where several seeds were trained, the interval of `gain` has their spread in it, and `seeds` says how much that is.
+    """
 
     reference: str
     metric: str
     gain: Estimate
+    seeds: SeedSpread | None = None
 
 
 class Compared(Frozen):

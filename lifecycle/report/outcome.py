@@ -27,7 +27,7 @@ from trainworthy.lifecycle.protocol.records import (
 from trainworthy.lifecycle.protocol.words import Words
 from trainworthy.lifecycle.report.formatting import capital, estimate, interval, limits, plain, sentence_case, usd
 from trainworthy.lifecycle.tasks import words_of
-from trainworthy.lifecycle.tasks.interval import groups_to_show
+from trainworthy.lifecycle.tasks.interval import groups_to_show, rows_and_room
 from trainworthy.lifecycle.wording import count, metric_name
 
 Records = Mapping[Step, Record]
@@ -250,7 +250,7 @@ def _narrowest(item: Comparison, named: Words) -> str:
 def _more_groups(item: Comparison, named: Words) -> str:
     subject = f"The gain over {named.reference(item.reference)} in {metric_name(item.metric)}"
     text = f"{subject}, {estimate(item.gain, sign=True)}, is not clearly different from 0"
-    if (needed := groups_to_show(item.gain, item.gain.value)) is None:
+    if (needed := groups_to_show(*rows_and_room(item, item.gain.value))) is None:
         return f"{text}; a better model is needed, not more rows."
     return f"{text} with {count(item.gain.groups)} groups; if it holds, about {count(needed)} groups would show it."
 

@@ -14,7 +14,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from trainworthy.lifecycle.errors import EvaluationError
-from trainworthy.lifecycle.protocol.records import Estimate
+from trainworthy.lifecycle.protocol.records import Comparison, Estimate
 
 if TYPE_CHECKING:
     import numpy as np
@@ -114,6 +114,17 @@ def groups_to_show(estimate: Estimate, spare: float) -> int | None:
     if spare <= 0 or reach >= math.sqrt(_MOST_TIMES_THE_GROUPS) * spare:
         return None
     return math.floor(estimate.groups * (reach / spare) ** 2) + 1
+
+
+def rows_and_room(comparison: Comparison, room: float) -> tuple[Estimate, float]:
+    """What more groups narrow, and the room between gain and bound that it may fill; 0 where the seeds fill it all."""
+    from scipy.special import stdtrit
+
+    spread = comparison.seeds
+    if spread is None or not spread.sd or room <= 0:
+        return comparison.gain, room
+    of_seeds = float(stdtrit(spread.seeds - 1, _CONFIDENCE_QUANTILE)) * spread.sd
+    return spread.by_rows, math.sqrt(max(0.0, room**2 - of_seeds**2))
 
 
 def _estimate(value: float, standard_error: float, count: int) -> Estimate:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import report_records as example
 
+from trainworthy.assets.metadata import figures_of
 from trainworthy.lifecycle.protocol.checks import CheckResult
 from trainworthy.lifecycle.protocol.records import StoppedStep
 from trainworthy.lifecycle.report import in_words
@@ -75,3 +76,10 @@ def test_markdown_list_stays_below_what_dagster_shows_in_place() -> None:
     told = in_words.markdown_list(tuple(f"{n} {'x' * 90}" for n in range(40)))
     assert len(told) < 1_000
     assert told.splitlines()[-1].startswith("- and 3")
+
+
+def test_figures_of_a_stage_have_names_that_mlflow_takes() -> None:
+    stage = example.stage("pilot", 600, 60, 0.4)
+    changed = stage.model_copy(update={"metrics": {**stage.metrics, "val_pinball[0.1]": 0.2}})
+    assert figures_of(changed)["val_pinball:0.1"] == 0.2
+    assert figures_of(changed)["val_loss"] == stage.metrics["val_loss"]

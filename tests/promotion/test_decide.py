@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from trainworthy.lifecycle.errors import ChampionError
+from trainworthy.lifecycle.evaluation.seed_spread import with_seeds
 from trainworthy.lifecycle.promotion.decide import check_first_model, decide
 from trainworthy.lifecycle.promotion.evidence import CONTROLS, PromotionEvidence, guardrail_results
 from trainworthy.lifecycle.promotion.history import RolledBack
@@ -21,6 +22,7 @@ from trainworthy.lifecycle.protocol.records import (
     Metric,
     PairDifference,
     RateOfValue,
+    SeedResult,
     SliceResult,
 )
 from trainworthy.lifecycle.spec.use_case import Guardrail, SliceSpec
@@ -533,6 +535,32 @@ def test_a_gain_of_an_interval_without_width_shows_nothing(where, purpose, value
     assert found.decision == "shadow"
     assert "an interval of width 0" in found.reasons[0]
     assert found.headline in ("", "not measurably better than logistic regression")
+
+
+def spread_of(sd: float | None, by_rows=(0.001, 0.01)) -> Comparison:
+    """A gain over the champion of which the rows alone show that it is above 0, with the spread of three seeds."""
+    losses = (0.4, 0.4 + sd, 0.4 - sd) if sd is not None else (0.4, None, 0.4)
+    trained = [SeedResult(seed=place, val_loss=loss, resumed_from_step=0) for place, loss in enumerate(losses)]
+    return with_seeds(gain("champion", *by_rows), trained, "log_loss")
+
+
+def test_a_spread_of_seeds_that_is_larger_than_the_gain_is_shadow_and_a_small_one_is_not():
+    def judged(comparison: Comparison):
+        return decide(evidence(champion=(0.001, 0.01), champion_comparison=comparison))
+
+    assert judged(gain("champion", 0.001, 0.01)).decision == "promote"
+    assert judged(spread_of(0.0001)).decision == "promote"
+    found = judged(spread_of(0.02))
+    assert found.decision == "shadow"
+    assert "with the spread between 3 seeds, sd 0.0200; without it" in found.reasons[0]
+    # What the seeds leave open, no number of groups shows.
+    assert "not more rows" in found.held_back_by[0]
+
+
+def test_a_spread_of_seeds_that_is_not_known_is_shadow_and_says_why():
+    found = decide(evidence(champion=(0.001, 0.01), champion_comparison=spread_of(None)))
+    assert found.decision == "shadow"
+    assert "1 of 3 seeds have no validation log loss" in found.reasons[0]
 
 
 def test_the_method_of_an_interval_is_told_where_it_is_not_the_usual_one():

@@ -7,6 +7,7 @@ from pydantic import ValidationError
 from trainworthy.lifecycle.cost.duration import remaining_cost
 from trainworthy.lifecycle.engine.train import run_stage
 from trainworthy.lifecycle.error_causes import PreemptedError
+from trainworthy.lifecycle.evaluation.seed_spread import with_seeds
 from trainworthy.lifecycle.gates.seeds import (
     of_seed,
     one_that_counts,
@@ -17,7 +18,7 @@ from trainworthy.lifecycle.gates.seeds import (
     updates_of_stages,
 )
 from trainworthy.lifecycle.gates.stage import training_checks
-from trainworthy.lifecycle.protocol.records import Forecast, SeedResult
+from trainworthy.lifecycle.protocol.records import Comparison, Estimate, Forecast, SeedResult
 from trainworthy.lifecycle.protocol.results import TrainResult
 from trainworthy.lifecycle.storage.checkpoints import verify_checkpoint
 
@@ -46,6 +47,12 @@ def test_seeds_that_are_healthy_pass_and_their_spread_is_measured(pilots):
     assert [one.seed for one in trained] == [7, 8, 9]
     assert {one.stopped_by for one in trained} == {()}
     assert 0 < spread(trained)["val_loss_sd"] < 0.1
+    # Any metric of the kind may be the primary one, so that seeds are compared in it.
+    assert {"auc", "brier"} <= trained[0].validated.keys()
+    gain = Estimate(value=0.01, low=0.005, high=0.015, standard_error=0.0025, groups=30)
+    for metric in ("log_loss", "auc", "brier"):
+        found = with_seeds(Comparison(reference="prior", metric=metric, gain=gain), trained, "log_loss")
+        assert found.gain.low < gain.low < gain.high < found.gain.high
     assert seeds_check("pilot", trained, 7).status == "pass"
     assert len({result.parameters_sha256 for result in pilots.values()}) == 3
 
