@@ -86,7 +86,9 @@ def control_rows(records: Records) -> list[ControlRow]:
     return five + rest
 
 
-def metric_table(records: Records, report: EvaluationReport) -> tuple[list[str], list[tuple[str, list[Estimate | None]]]]:
+def metric_table(
+    records: Records, report: EvaluationReport
+) -> tuple[list[str], list[tuple[str, list[Estimate | None]]]]:
     """Metrics over all rows: their names, the primary one first, then a row a model: candidate, champion, baselines."""
     champion = of_champion(records)
     measured = (*report.metrics, *(champion.metrics if champion else ()))
