@@ -42,6 +42,7 @@ from trainworthy.lifecycle.protocol.jobs import (
     PreflightJob,
     QuickJob,
     ReplayJob,
+    ServingJob,
     TrainJob,
     VerifyJob,
 )
@@ -57,12 +58,14 @@ WORKER = f"{OURS}.lifecycle.worker"
 _TRAIN, _PREFLIGHT = f"{OURS}.lifecycle.engine.train", f"{OURS}.lifecycle.engine.preflight.run"
 _DIAGNOSE = f"{OURS}.lifecycle.engine.substitution.diagnose"
 _PREDICT, REPLAY = f"{OURS}.lifecycle.predict", f"{OURS}.lifecycle.engine.incidents.replay"
+_SERVING = f"{OURS}.lifecycle.serving.turns"
 # Where each kind of job begins in the worker.
 ENTRY_OF_JOB: Mapping[type, str] = {
     TrainJob: _TRAIN,
     PreflightJob: _PREFLIGHT,
     DiagnoseJob: _DIAGNOSE,
     PredictJob: _PREDICT,
+    ServingJob: _SERVING,
     VerifyJob: _PREDICT,
     FunctionsJob: f"{OURS}.lifecycle.engine.preflight.functions",
     QuickJob: f"{OURS}.lifecycle.engine.preflight.quick",
@@ -76,7 +79,7 @@ ENTRIES: Mapping[Step, tuple[str, ...]] = {
     "preflight": (f"{OURS}.assets.preflight", WORKER, _PREFLIGHT),
     **{stage: (f"{OURS}.assets.training", WORKER, _TRAIN, _DIAGNOSE) for stage in STAGES},
     "evaluation": (f"{OURS}.assets.evaluation", WORKER, _PREDICT),
-    "promotion": (f"{OURS}.assets.promotion", WORKER, _PREDICT, _TRAIN),
+    "promotion": (f"{OURS}.assets.promotion", WORKER, _PREDICT, _SERVING, _TRAIN),
 }
 # Nothing of a use case runs in them.
 WITHOUT_USE_CASE: tuple[Step, ...] = ("dataset", "snapshot")
@@ -201,6 +204,9 @@ class CodeOnDisk:
         files = list(python_sources(Path(job.use_case_folder)).values())
         if isinstance(job, PredictJob | VerifyJob):
             files += python_sources(Path(job.artifact)).values()
+        if isinstance(job, ServingJob):
+            for artifact in (job.candidate, job.champion):
+                files += python_sources(Path(artifact.path)).values()
         roots = sorted(filter(_is_ours, self._imported_by(files)))
         return frozenset(self.of((WORKER, ENTRY_OF_JOB[type(job)], *roots)).modules)
 

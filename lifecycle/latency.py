@@ -45,8 +45,7 @@ def measure_latency(
     answer: Callable[[int], object], limit_ms: float | None = None, clocks: Clocks | None = None
 ) -> Latency:
     """Time `answer(call)` CALLS times after a warm-up; again, ROUNDS times at most, until `limit_ms` is kept."""
-    clocks = clocks or Clocks(thread=str(threading.get_native_id()))
-    clocks = clocks if clocks.cores else clocks._replace(cores=_cores())
+    clocks = clocks or clocks_here()
     for call in range(WARM_UP):
         answer(call)
     rounds = [_round(answer, clocks)]
@@ -57,13 +56,21 @@ def measure_latency(
     return Latency(**best, rounds=len(rounds), load=clocks.load()[0], cores=clocks.cores)
 
 
+def clocks_here() -> Clocks:
+    """Those of the thread that asks."""
+    return Clocks(thread=str(threading.get_native_id()), cores=_cores())
+
+
 def _round(answer: Callable[[int], object], clocks: Clocks) -> dict[str, float]:
-    calls = [_call(answer, call, clocks) for call in range(CALLS)]
+    calls = [timed_call(answer, call, clocks) for call in range(CALLS)]
     return {name: statistics.median(call[name] for call in calls) * 1000 for name in calls[0]}
 
 
-def _call(answer: Callable[[int], object], call: int, clocks: Clocks) -> dict[str, float]:
-    """Seconds of one call. Waits are read within `whole`, so that none is taken off that is not in it."""
+def timed_call(answer: Callable[[int], object], call: int, clocks: Clocks) -> dict[str, float]:
+    """Seconds of one call, by the names that Latency has.
+
+    Waits are read within `whole`, so that none is taken off that is not in it.
+    """
     first, before = clocks.wall(), clocks.waits()
     cpu, own, began = clocks.process_cpu(), clocks.thread_cpu(), clocks.wall()
     answer(call)

@@ -59,6 +59,7 @@ from trainworthy.lifecycle.protocol.jobs import (
     PreflightJob,
     QuickJob,
     ReplayJob,
+    ServingJob,
     TrainJob,
     VerifyJob,
 )
@@ -220,6 +221,10 @@ def _do(
             from trainworthy.lifecycle.predict import run_predict
 
             return run_predict(job)
+        case ServingJob():
+            from trainworthy.lifecycle.serving.turns import run_serving
+
+            return run_serving(job)
         case FunctionsJob():
             from trainworthy.lifecycle.engine.preflight.functions import try_functions
 

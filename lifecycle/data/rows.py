@@ -13,8 +13,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def read_rows(path: str, rows: Rows, extra: tuple[str, ...] = ()) -> pd.DataFrame:
-    """The split at `path`: features, label, group, keys and `extra`, each once. Raises DatasetError.
+def read_rows(path: str, rows: Rows, extra: tuple[str, ...] = (), limit: int | None = None) -> pd.DataFrame:
+    """The split at `path`, or its first `limit` rows: features, label, group, keys and `extra`, each once.
+
+    Raises DatasetError.
 
     Columns of files (`rows.files`) hold absolute Paths: so to_tensors and baselines tell them from texts.
     """
@@ -30,8 +32,19 @@ def read_rows(path: str, rows: Rows, extra: tuple[str, ...] = ()) -> pd.DataFram
         if missing:
             fix = "use a dataset version that has them, or leave them out of the features"
             raise DatasetError(f"the rows lack columns: {', '.join(missing)}", value=str(path), fix=fix)
-        found = pd.read_parquet(path, columns=columns)
+        found = pd.read_parquet(path, columns=columns) if limit is None else _first(path, columns, limit)
     except (OSError, ValueError, KeyError) as error:
         fix = "materialize the snapshot again"
         raise DatasetError(f"the split's file cannot be read: {error}", value=str(path), fix=fix) from None
     return with_paths(found, [name for name in rows.files if name in found], Path(rows.files_root))
+
+
+def _first(path: str, columns: list[str], limit: int) -> pd.DataFrame:
+    """As pandas reads them, without the rest of the file."""
+    import pyarrow as arrow
+    import pyarrow.parquet as parquet
+
+    with parquet.ParquetFile(path) as file:
+        batch = next(file.iter_batches(batch_size=limit, columns=columns, use_threads=False), None)
+        table = file.schema_arrow.empty_table() if batch is None else arrow.Table.from_batches([batch])
+    return table.select(columns).to_pandas()

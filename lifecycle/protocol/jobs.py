@@ -196,6 +196,27 @@ class PredictJob(_RowsJob):
     seed: int = 0
 
 
+class ServedArtifact(Frozen):
+    """An artifact's folder, its hash, and the columns that it is asked with."""
+
+    path: str
+    sha256: str
+    features: tuple[str, ...]
+
+
+class ServingJob(_RowsJob):
+    """Measure in turns what two artifacts take to be served, on the first rows of `rows_file`.
+
+    `batch_rows` are those of a batch: at least 1, and no more than the file has.
+    """
+
+    kind: Literal["serving"] = "serving"
+    candidate: ServedArtifact
+    champion: ServedArtifact
+    rows_file: str
+    batch_rows: int = Field(ge=1)
+
+
 class DiagnoseJob(_Job):
     """Which part of a training is at fault? Its parts are exchanged one at a time, and it is made again each time.
 
@@ -256,7 +277,16 @@ class PackJob(_Job):
 
 
 AnyJob = Annotated[
-    TrainJob | PreflightJob | QuickJob | PredictJob | VerifyJob | FunctionsJob | ReplayJob | PackJob | DiagnoseJob,
+    TrainJob
+    | PreflightJob
+    | QuickJob
+    | PredictJob
+    | ServingJob
+    | VerifyJob
+    | FunctionsJob
+    | ReplayJob
+    | PackJob
+    | DiagnoseJob,
     Field(discriminator="kind"),
 ]
 

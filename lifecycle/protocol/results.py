@@ -20,6 +20,7 @@ from trainworthy.lifecycle.protocol.records import (
     StoredFile,
     TrainingFigures,
 )
+from trainworthy.lifecycle.protocol.serving import ServingFigure
 from trainworthy.lifecycle.protocol.trial import Trial
 from trainworthy.lifecycle.protocol.words import Words
 from trainworthy.lifecycle.spec.frozen import Frozen
@@ -219,6 +220,14 @@ class PredictResult(Frozen):
     thresholds: dict[str, float] = Field(default_factory=dict)
 
 
+class ServingResult(Frozen):
+    """Answer to a ServingJob. `error` says which model could not be served and why; there are no figures then."""
+
+    kind: Literal["serving"] = "serving"
+    figures: tuple[ServingFigure, ...] = ()
+    error: str = ""
+
+
 class FunctionFault(Frozen):
     """One thing that is wrong with a function; `where` is a line, such as model.py:12 in predict."""
 
@@ -334,6 +343,7 @@ AnyResult = Annotated[
     TrainResult
     | PreflightResult
     | PredictResult
+    | ServingResult
     | VerifyResult
     | FunctionsResult
     | ReplayResult

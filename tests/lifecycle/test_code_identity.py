@@ -23,7 +23,7 @@ from trainworthy.lifecycle.code_identity import (
     step_code_sha256,
 )
 from trainworthy.lifecycle.errors import WorkerError
-from trainworthy.lifecycle.protocol.jobs import PredictJob, PreflightJob, TrainJob
+from trainworthy.lifecycle.protocol.jobs import PredictJob, PreflightJob, ServingJob, TrainJob
 from trainworthy.lifecycle.protocol.records import STAGES, STEPS, Step
 
 WORKER_STEPS = {"preflight", *STAGES, "evaluation", "promotion"}
@@ -177,7 +177,7 @@ def test_each_step_covers_the_jobs_that_it_sends():
     sent: dict[Step, tuple[type, ...]] = {
         "preflight": (PreflightJob,),
         "evaluation": (PredictJob,),
-        "promotion": (PredictJob, TrainJob),
+        "promotion": (PredictJob, ServingJob, TrainJob),
     }
     sent |= {stage: (TrainJob,) for stage in STAGES}
     for step, jobs in sent.items():

@@ -1,0 +1,1 @@
+"""What two models take to be served, measured in turns."""
