@@ -6,6 +6,7 @@ from typing import Any
 
 from trainworthy.assets.comparable import champion_window
 from trainworthy.assets.scoring import benchmark_job, raise_unless_about_the_model
+from trainworthy.assets.serving import size_mb
 from trainworthy.assets.step_run import StepRun
 from trainworthy.assets.training import train_job
 from trainworthy.lifecycle.artifact import artifact_kind
@@ -28,10 +29,9 @@ def deployment_evidence(run: StepRun, launcher: Launcher, model: RegisteredModel
     import pandas as pd
 
     evaluation = run.record("evaluation", EvaluationReport)
-    size_mb = sum(path.stat().st_size for path in model.artifact.rglob("*") if path.is_file()) / 2**20
     evidence: dict[str, Any] = {
         "loaded": False, "rows_compared": 0, "difference": None, "golden_difference": None,
-        "tolerance": ANSWER_TOLERANCE, "latency": None, "size_mb": size_mb,
+        "tolerance": ANSWER_TOLERANCE, "latency": None, "size_mb": size_mb(model.artifact),
     }  # fmt: skip
     try:
         features = run.record("snapshot", Snapshot).feature_columns

@@ -28,6 +28,7 @@ from trainworthy.lifecycle.protocol.records import (
     Record,
     Snapshot,
     StageReport,
+    Verdict,
 )
 from trainworthy.lifecycle.protocol.trial import Trial
 from trainworthy.lifecycle.provenance import commit_url, git_state
@@ -236,6 +237,8 @@ def figures_of(record: Record) -> dict[str, float]:
             whole = (metric for metric in record.metrics if metric.slice is None)
             figures = {figure_key(f"{metric.model}_{metric.metric}"): metric.estimate.value for metric in whole}
             return {**figures, **gains(record), "latency_ms": record.latency_ms}
+        case Verdict():
+            return {f"{one.quantity}_over_champion": one.ratio for one in record.serving if one.ratio is not None}
         case _:
             return {}
 

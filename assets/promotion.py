@@ -27,6 +27,7 @@ from trainworthy.assets.evidence import (
     deployment_evidence,
     reproducibility_evidence,
 )
+from trainworthy.assets.serving import serving_figures
 from trainworthy.assets.step import Outcome
 from trainworthy.assets.step_run import StepResources, StepRun
 from trainworthy.assets.stopped import StoppedError
@@ -63,6 +64,7 @@ from trainworthy.lifecycle.protocol.records import (
     Verdict,
     VerdictBody,
 )
+from trainworthy.lifecycle.protocol.serving import ServingFigure, held_back_by_time
 from trainworthy.lifecycle.provenance import changed_files, committed_text, git_state, installed_version
 from trainworthy.lifecycle.spec.use_case import BenchmarkSpec
 from trainworthy.lifecycle.storage.records import record_sha256
@@ -145,6 +147,7 @@ def judge(run: StepRun) -> Outcome[VerdictBody]:
         comparisons=evaluation.comparisons + tuple(filter(None, [evidence.promotion.champion_comparison])),
         slices=decision.slices,
         answers=evidence.against.answers,
+        serving=evidence.serving,
         changed_limits=evidence.promotion.changed_limits,
         blind_spots=evidence.against.blind_spots,
         champion_figures=evidence.against.figures,
@@ -183,6 +186,7 @@ class Evidence:
     promotion: PromotionEvidence
     against: ChampionEvidence
     told: dict[str, Any]
+    serving: tuple[ServingFigure, ...]
     measure_again: tuple[str, ...]
 
 
@@ -191,6 +195,7 @@ def _evidence(run: StepRun, first_model: bool, model: RegisteredModel, champion:
     evaluation, snapshot = run.record("evaluation", EvaluationReport), run.record("snapshot", Snapshot)
     dataset, preflight = run.record("dataset", DatasetVersion), run.record("preflight", PreflightReport)
     deployment = deployment_evidence(run, run.launcher, model)
+    serving = serving_figures(run, run.launcher, model, champion) if deployment["loaded"] else ()
     rerun_sha256 = reproducibility_evidence(run, run.launcher)
     against = champion_evidence(run, run.launcher, champion)
     commit = git_state(run.use_case.folder)[0]
@@ -233,6 +238,8 @@ def _evidence(run: StepRun, first_model: bool, model: RegisteredModel, champion:
             **deployment,
             latency_limit_ms=spec.benchmark.latency_ms,
             size_limit_mb=spec.benchmark.size_mb,
+            serving=serving,
+            ratio_limits=spec.benchmark.ratio_limits,
         ),
     )
     promotion = PromotionEvidence(
@@ -270,7 +277,8 @@ def _evidence(run: StepRun, first_model: bool, model: RegisteredModel, champion:
     }
     latency: Latency | None = deployment["latency"]
     kept = latency is None or latency.within(spec.benchmark.latency_ms) == "pass"
-    return Evidence(promotion, against, told, measure_again=() if kept else ("latency",))
+    again = {*(() if kept else ("latency",)), *held_back_by_time(serving)}
+    return Evidence(promotion, against, told, serving, measure_again=tuple(sorted(again)))
 
 
 def _difference_limits(benchmark: BenchmarkSpec) -> dict[str, float]:

@@ -6,12 +6,13 @@ insufficient if nothing is wrong but something was not measured; only then does 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from trainworthy.lifecycle.protocol.checks import CheckResult, at_most
 from trainworthy.lifecycle.protocol.latency import Latency
 from trainworthy.lifecycle.protocol.records import Control, Forecast
+from trainworthy.lifecycle.protocol.serving import ServingFigure
 
 if TYPE_CHECKING:
     Finding = tuple[Literal["pass", "fail", "insufficient"], str]
@@ -151,25 +152,29 @@ def deployment_control(
     latency_limit_ms: float,
     size_mb: float | None,
     size_limit_mb: float,
+    serving: Sequence[ServingFigure] = (),
+    ratio_limits: Mapping[str, float] | None = None,
 ) -> Control:
     """The shipped artifact loads in a fresh process, answers as evaluated, and is quick and small enough.
 
     `difference` is the largest difference of answers, as a share of their scale (largest_difference), over
     `rows_compared` rows, `golden_difference` that over the artifact's own golden requests, by which it
-    would be verified if it were rolled back to.
+    would be verified if it were rolled back to. `serving` holds it against the champion, if there is one,
+    and `ratio_limits` are what is declared for that.
     """
     rows: Finding = ("pass" if rows_compared > 0 else "insufficient", "no answers were compared")
     return _control(
         "deployment",
         f"loaded in a new process, the saved model gave the same {rows_compared} predictions (largest difference "
         f"{_figure(difference)}); latency {latency.told if latency else '?'} (limit {latency_limit_ms:g} ms), "
-        f"size {_figure(size_mb)} MB (limit {size_limit_mb:g}).",
+        f"size {_figure(size_mb)} MB (limit {size_limit_mb:g}).{_told_beside(serving, ratio_limits)}",
         _true("loading in a fresh process", loaded, "the artifact does not load in a fresh process"),
         rows,
         _within("difference of answers", difference, tolerance),
         _within("difference of golden answers", golden_difference, tolerance),
         _quick_enough(latency, latency_limit_ms),
         _within("size in MB", size_mb, size_limit_mb),
+        *(_beside_champion(one) for one in serving),
     )
 
 
@@ -209,6 +214,24 @@ def _quick_enough(latency: Latency | None, limit_ms: float) -> Finding:
         told += (
             f"; measured {latency.rounds} times beside other work, which leaves {latency.least_ms:.3g} to "
             f"{latency.most_ms:.3g} ms: run the same command again while the machine has less to do"
+        )
+    return status, told
+
+
+def _told_beside(serving: Sequence[ServingFigure], limits: Mapping[str, float] | None) -> str:
+    if serving:
+        return f" Beside the champion: {'; '.join(one.in_words for one in serving)}."
+    return " benchmark.at_most_champion asks nothing: there is no champion." if limits else ""
+
+
+def _beside_champion(one: ServingFigure) -> Finding:
+    told, status = one.in_words, one.standing
+    if status == "not_asked":
+        return "pass", told
+    if status == "insufficient" and one.busy:
+        told += (
+            f"; other work took part of the time in {one.busy} of {one.rounds} rounds: run the same command again "
+            "while the machine has less to do"
         )
     return status, told
 

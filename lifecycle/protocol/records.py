@@ -17,6 +17,7 @@ from typing import Any, Literal, Self, TypeVar
 from pydantic import Field, PrivateAttr
 
 from trainworthy.lifecycle.protocol.checks import CheckResult, stopping
+from trainworthy.lifecycle.protocol.serving import ServingFigure
 from trainworthy.lifecycle.spec.frozen import Frozen
 from trainworthy.lifecycle.spec.training import Action
 from trainworthy.lifecycle.spec.use_case import SliceSpec
@@ -965,6 +966,7 @@ class VerdictBody(Body):
     `champion` is the version that was live before the verdict, `compared_with` the one that the model met:
     a champion that is judged again meets the one that it replaced.
     `slices` are those that decide, with the gain over the champion, and `answers` both models' answers row by row.
+    `serving` is what the model takes to be served beside the one it met, empty where it met none.
     `changed_limits` are what the suite declares otherwise than for the verdict before; `blind_spots` the evaluation's,
     with the champion's excess; `champion_figures` what the model compared with measures on the same rows,
     `earlier_champions` how it and those before it do today.
@@ -984,6 +986,7 @@ class VerdictBody(Body):
     comparisons: tuple[Comparison, ...]
     slices: tuple[SliceResult, ...] = ()
     answers: StoredFile | None = None
+    serving: tuple[ServingFigure, ...] = ()
     changed_limits: tuple[ChangedLimit, ...] = ()
     blind_spots: tuple[BlindSpot, ...] = ()
     champion_figures: ModelFigures | None = None

@@ -17,6 +17,7 @@ from trainworthy.lifecycle.protocol.records import DatasetVersion, Estimate, Eva
 from trainworthy.lifecycle.report import (
     alarms,
     battery,
+    beside_champion,
     deciding_slices,
     figures,
     first_page,
@@ -80,6 +81,7 @@ def render(
             first_page=first_page,
             origins=origins,
             battery=battery,
+            beside_champion=beside_champion,
             deciding_slices=deciding_slices,
             scaling=scaling,
             alarm_rows=alarms.alarm_rows(outcome.stages_of(records)),

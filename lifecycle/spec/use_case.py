@@ -233,6 +233,31 @@ class DecisionSpec(Frozen):
         return self
 
 
+def _ratio_limit(what: str) -> Any:
+    return Field(default=None, gt=0, allow_inf_nan=False, description=f"So many times the champion's {what}.")
+
+
+class ChampionLimits(Frozen):
+    """What a candidate may take to be served, as a multiple of what the champion takes: docs/how-to/evaluation.md."""
+
+    latency: float | None = _ratio_limit("time to answer one row")
+    batch_latency: float | None = _ratio_limit("time to answer a batch of 256 rows")
+    cold_load: float | None = _ratio_limit("time from opening the artifact to the first answer")
+    memory: float | None = _ratio_limit("memory for loading and answering a batch")
+    size: float | None = _ratio_limit("artifact's size")
+
+    @property
+    def declared(self) -> dict[str, float]:
+        """The limits that are set, by quantity."""
+        return {name: limit for name, limit in self if limit is not None}
+
+    @model_validator(mode="after")
+    def _not_empty(self) -> ChampionLimits:
+        if not self.declared:
+            raise ValueError(f"it limits nothing: give one of {', '.join(type(self).model_fields)}, or leave it out")
+        return self
+
+
 class BenchmarkSpec(Frozen):
     """What a candidate is measured by, and against."""
 
@@ -275,6 +300,16 @@ class BenchmarkSpec(Frozen):
     slice_rows: int = Field(default=200, ge=20, description="Fewest rows of a slice that is measured; 20 at least.")
     latency_ms: float = Field(gt=0, allow_inf_nan=False, description="Limit of the time to answer one row.")
     size_mb: float = Field(gt=0, allow_inf_nan=False, description="Limit of the artifact's size.")
+    at_most_champion: ChampionLimits | None = Field(
+        default=None,
+        description="What a candidate may take to be served, as a multiple of the champion's, for example latency: "
+        "1.2; asks nothing without a champion.",
+    )
+
+    @property
+    def ratio_limits(self) -> dict[str, float]:
+        """Of at_most_champion, by quantity; empty where nothing is declared."""
+        return {} if self.at_most_champion is None else self.at_most_champion.declared
 
     @property
     def slice_columns(self) -> tuple[str, ...]:

@@ -38,6 +38,7 @@ from trainworthy.lifecycle.protocol.records import (
     StoppedStep,
     WorstRow,
 )
+from trainworthy.lifecycle.protocol.serving import ServingFigure
 from trainworthy.lifecycle.protocol.words import Words
 from trainworthy.lifecycle.report import (
     deciding_slices,
@@ -802,3 +803,19 @@ def test_report_says_how_an_interval_was_made_where_it_is_not_the_usual_one():
     plain = render.render({"evaluation": report}, {})
     assert exact not in plain
     assert usual not in plain
+
+
+def test_report_shows_what_the_model_takes_beside_the_champion_with_each_limit() -> None:
+    serving = (
+        ServingFigure(
+            quantity="batch_latency", candidate=12.0, champion=10.0, ratio=1.2, low=1.1, high=1.31, rounds=9, rows=256,
+            limit=1.25,
+        ),
+        ServingFigure(quantity="size", candidate=2.0, champion=1.0, ratio=2.0, low=2.0, high=2.0),
+        ServingFigure(quantity="memory", told="the champion <could> not be served", limit=1.5),
+    )  # fmt: skip
+    text = Page(render.render(example.judged("shadow", serving=serving), {})).text
+    assert "Latency of a batch of 256 rows 12 ms 10 ms 1.2 [1.1 to 1.31] 1.25: not shown" in text
+    assert "Size 2 MB 1 MB 2 no limit" in text
+    assert "Memory not measured not measured the champion <could> not be served 1.5: not shown" in text
+    assert "measured in turns" not in Page(render.render(example.judged("shadow"), {})).text

@@ -160,6 +160,14 @@ def test_champion_against_an_equal_model_stays_unless_the_purpose_is_refresh(toy
     (aged,) = verdict.earlier_champions
     assert (aged.version, aged.metric, aged.reason) == ("1", "log_loss", "")
     assert aged.now == aged.then == theirs["log_loss", None]
+    served = {one.quantity: one for one in verdict.serving}
+    assert list(served) == ["latency", "batch_latency", "cold_load", "memory", "size"]
+    assert all(one.low <= one.ratio <= one.high for one in served.values()), served
+    assert {one.standing for one in served.values()} == {"not_asked"}
+    assert first.serving == ()
+    assert f"batch of {served['batch_latency'].rows} rows" in next(
+        control.reason for control in verdict.controls if control.name == "deployment"
+    )
 
     # The same verdict again: whether it fails the run is the run's choice.
     for fail_on, code in (("never", 0), ("reject", 1 if verdict.decision == "reject" else 0), ("shadow", 1)):
@@ -168,10 +176,14 @@ def test_champion_against_an_equal_model_stays_unless_the_purpose_is_refresh(toy
         assert toy.verdict(again.run_id) == verdict
     assert len(toy.verdict_log()) == 2
 
+    beside = "at_most_champion: {memory: 1.5, size: 1.5}"
+    toy.edit("use_case.yaml", "  latency_ms: 50", f"  {beside}\n  latency_ms: 50", commit=False)
     toy.edit("use_case.yaml", "purpose: improve", "purpose: refresh")
     refreshed = toy.run()
     assert refreshed.code == 0, refreshed.out
     verdict = toy.verdict(refreshed.run_id)
+    assert {one.quantity: one.standing for one in verdict.serving if one.limit} == {"memory": "pass", "size": "pass"}
+    assert "at_most_champion" in {change.key for change in verdict.changed_limits}
     assert verdict.decision == ("promote" if gain.low > -0.01 else "shadow")
     page = tmp_path / "compared.html"
     shown = toy.call("-m", "trainworthy.pipeline.cli", "compare", "toy", "2", "1", "--page", str(page))

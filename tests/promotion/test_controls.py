@@ -1,4 +1,5 @@
 import math
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from trainworthy.lifecycle.promotion.controls import reproducibility_control
 from trainworthy.lifecycle.protocol.checks import CheckResult
 from trainworthy.lifecycle.protocol.latency import Latency
 from trainworthy.lifecycle.protocol.records import Forecast
+from trainworthy.lifecycle.protocol.serving import ServingFigure, held_back_by_time
 
 
 def latency(least: float, most: float) -> Latency:
@@ -182,3 +184,74 @@ def test_reproducibility_by_an_installed_trainworthy_names_it(changed, status):
     assert found.status == status
     assert installed in found.reason
     assert all(name in found.reason for name in changed)
+
+
+def beside(quantity: str = "latency", **values: Any) -> ServingFigure:
+    """A figure of two models, measured in nine pairs of processes, of which other work met none."""
+    told = {"candidate": 1.15, "champion": 1.0, "ratio": 1.15, "low": 1.1, "high": 1.18, "rounds": 9, "limit": 1.2}
+    return ServingFigure(quantity=cast(Any, quantity), **(told | values))
+
+
+@pytest.mark.parametrize(
+    ("serving", "status", "reason"),
+    [
+        ((), "pass", "size"),
+        (
+            (beside(),),
+            "pass",
+            "Beside the champion: latency of one row 1.15 times the champion's (1.1 to 1.18), allowed 1.2: 1.15",
+        ),
+        (
+            (beside(limit=None, low=5.0, ratio=6.0, high=7.0),),
+            "pass",
+            "latency of one row 6 times the champion's (5 to 7)",
+        ),
+        ((beside(high=1.3),), "insufficient", "latency of one row 1.15 times the champion's (1.1 to 1.3), allowed 1.2"),
+        (
+            (beside(high=1.3, busy=4),),
+            "insufficient",
+            "other work took part of the time in 4 of 9 rounds: run the same",
+        ),
+        ((beside(low=1.21, ratio=1.3, high=1.4),), "fail", "1.3 times the champion's (1.21 to 1.4), allowed 1.2"),
+        (
+            (beside(), beside("size", low=1.5, ratio=1.5, high=1.5, rounds=0)),
+            "fail",
+            "size 1.5 times the champion's, allowed 1.2: 1.15 and 1 MB",
+        ),
+        (
+            (
+                beside(
+                    "memory", candidate=None, champion=None, ratio=None, low=None, high=None, told="it does not load"
+                ),
+            ),
+            "insufficient",
+            "memory beside the champion: not measured (it does not load)",
+        ),
+        ((beside("batch_latency", rows=256, high=9.0),), "insufficient", "latency of a batch of 256 rows 1.15 times"),
+    ],
+)
+def test_deployment_beside_the_champion_goes_by_the_whole_interval(serving, status, reason):
+    _, values = GOOD["deployment"]
+    found = controls.deployment_control(**{**values, "serving": serving})
+    assert found.status == status
+    assert reason in found.reason
+    # The sentence of a control without a champion is as it was.
+    assert ("Beside the champion" in found.reason) == (status == "pass" and bool(serving))
+
+
+def test_only_times_that_keep_no_limit_are_measured_again():
+    figures = (
+        beside(),
+        beside("cold_load", high=1.3),
+        beside("batch_latency", low=1.3, high=1.3),
+        beside("memory", high=9.0),
+    )
+    assert held_back_by_time(figures) == ("cold_load", "batch_latency")
+    assert held_back_by_time((beside(limit=None, high=9.0),)) == ()
+
+
+def test_limits_beside_a_champion_ask_nothing_where_there_is_none():
+    _, values = GOOD["deployment"]
+    found = controls.deployment_control(**{**values, "ratio_limits": {"latency": 1.2}})
+    assert found.status == "pass"
+    assert "benchmark.at_most_champion asks nothing: there is no champion" in found.reason
