@@ -12,9 +12,9 @@ import json
 import multiprocessing
 import sys
 from collections.abc import Callable, Iterator
-from multiprocessing.connection import Connection
+from multiprocessing.context import ForkProcess
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from trainworthy.lifecycle.artifact import Scorer, load_artifact
 from trainworthy.lifecycle.data.rows import read_rows
@@ -35,6 +35,14 @@ _TICK = 1e-9
 _PAGE_KB = 4
 
 
+class Pipe(Protocol):
+    """One end of multiprocessing's pipe, of which Windows has another than others."""
+
+    def send_bytes(self, buf: bytes, /) -> None: ...
+    def recv_bytes(self) -> bytes: ...
+    def close(self) -> None: ...
+
+
 class ServingError(RuntimeError):
     """A model could not be loaded or did not answer; the message says which and why."""
 
@@ -42,7 +50,7 @@ class ServingError(RuntimeError):
 class Served:
     """The other end of a process that serves a model."""
 
-    def __init__(self, name: str, process: multiprocessing.process.BaseProcess, connection: Connection) -> None:
+    def __init__(self, name: str, process: ForkProcess, connection: Pipe) -> None:
         self._name, self._process, self._connection = name, process, connection
 
     def ready(self) -> None:
@@ -99,9 +107,7 @@ def serving(name: str, artifact: ServedArtifact, job: ServingJob, rows: int) -> 
             process.join()
 
 
-def _serve(
-    connection: Connection, others_end: Connection, artifact: ServedArtifact, job: ServingJob, rows: int
-) -> None:
+def _serve(connection: Pipe, others_end: Pipe, artifact: ServedArtifact, job: ServingJob, rows: int) -> None:
     """In the process: answer questions until the other end is closed."""
     others_end.close()
     try:
@@ -117,7 +123,7 @@ def _serve(
         _tell(connection, {"error": problem or told_of(error, Path(artifact.path) / "code", sensitive=sensitive)})
 
 
-def _tell(connection: Connection, answer: dict[str, Any]) -> None:
+def _tell(connection: Pipe, answer: dict[str, Any]) -> None:
     with contextlib.suppress(BrokenPipeError):
         connection.send_bytes(json.dumps(answer).encode())
 

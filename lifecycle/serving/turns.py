@@ -88,10 +88,12 @@ def _round(job: ServingJob, artifacts: Mapping[str, ServedArtifact], rows: int, 
         found: dict[str, Figures] = {}
         for name, model in served.items():
             seconds, mib = model.load()
-            found[name] = {"cold_load": seconds} | ({} if mib is None else {"memory": Span(mib, mib)})
-        for quantity, question, turns in (("latency", "one", ONE_TURNS), ("batch_latency", "batch", BATCH_TURNS)):
-            for name, span in _in_turns(served, question, turns).items():
-                found[name][quantity] = span
+            found[name] = {"cold_load": seconds}
+            if mib is not None:
+                found[name]["memory"] = Span(mib, mib)
+        one, batch = _in_turns(served, "one", ONE_TURNS), _in_turns(served, "batch", BATCH_TURNS)
+        for name, figures in found.items():
+            figures["latency"], figures["batch_latency"] = one[name], batch[name]
     return found
 
 
