@@ -17,6 +17,7 @@ from trainworthy.lifecycle.data.files import SplitFiles
 from trainworthy.lifecycle.evaluation.comparison import metric_columns
 from trainworthy.lifecycle.evaluation.disjoint import candidate_apart
 from trainworthy.lifecycle.evaluation.evaluate import evaluate
+from trainworthy.lifecycle.evaluation.input_columns import changed_inputs_job
 from trainworthy.lifecycle.evaluation.prediction_drift import prediction_drift_check
 from trainworthy.lifecycle.evaluation.seed_spread import with_seeds
 from trainworthy.lifecycle.evaluation.suite import look, looks_check
@@ -54,6 +55,7 @@ def score_benchmark(run: StepRun) -> Outcome[EvaluationBody]:
     snapshot, full = run.record("snapshot", Snapshot), run.record("full", StageReport)
     assert full.artifact is not None
     assert full.artifact_sha256 is not None
+    contract = judged_contract(run)
     job = PredictJob(
         **job_base(run, snapshot, state.folder("evaluation", run.use_case.name, run.identity)),
         artifact=str(state.absolute(full.artifact)),
@@ -70,14 +72,14 @@ def score_benchmark(run: StepRun) -> Outcome[EvaluationBody]:
         reference_files=tuple(
             str(state.absolute(snapshot.splits[name].file.path)) for name in ("validation", "calibration")
         ),
+        changed_inputs=changed_inputs_job(contract, snapshot.feature_columns, spec.benchmark.behaviour),
         seed=spec.training.seed,
     )
     result = run.launcher.run(run.context, job)
     assert isinstance(result, PredictResult)
     assert result.reference is not None
     benchmark, predictions = snapshot.splits["benchmark"], pd.read_parquet(result.predictions.path)
-    kind = kind_of_rows(job.rows)
-    files, contract = SplitFiles(state.absolute(benchmark.file.path).parent), judged_contract(run)
+    kind, files = kind_of_rows(job.rows), SplitFiles(state.absolute(benchmark.file.path).parent)
     parts, (features, cuts) = benchmark_parts(run, predictions), told_values(run, snapshot, job.rows)
     measured = evaluate(
         predictions,
@@ -110,7 +112,7 @@ def score_benchmark(run: StepRun) -> Outcome[EvaluationBody]:
     )
     return Outcome(
         checks=(*measured.checks, moved, looks_check(seen, suite, spec.benchmark.looks)),
-        body=joined(EvaluationBody, part_of(measured, BenchmarkFigures), answers).model_copy(
+        body=joined(EvaluationBody, part_of(measured, BenchmarkFigures), answers, result.behaviour).model_copy(
             update={"comparisons": gains}
         ),
         device=result.device,

@@ -261,6 +261,8 @@ def _evidence(run: StepRun, first_model: bool, model: RegisteredModel, champion:
         disparities=evaluation.fairness,
         difference_limits=_difference_limits(spec.benchmark),
         protected_columns=() if spec.benchmark.fairness is None else spec.benchmark.fairness.columns,
+        behaviour=evaluation.behaviour,
+        behaviour_tests=spec.benchmark.behaviour,
         controls=controls,
         rolled_back=_rolled_back(run, model),
         insufficient_checks=insufficient_checks(run),

@@ -14,6 +14,7 @@ from trainworthy.lifecycle.contract.model import Column, Contract
 from trainworthy.lifecycle.contract.read import load_contract
 from trainworthy.lifecycle.cost.prices import Prices
 from trainworthy.lifecycle.errors import EvaluationError, Problem, TrainworthyError, UseCaseError, did_you_mean
+from trainworthy.lifecycle.evaluation.behaviour_declared import behaviour_problems
 from trainworthy.lifecycle.evaluation.decision import decision_metrics
 from trainworthy.lifecycle.evaluation.predicate import parse as parse_predicate
 from trainworthy.lifecycle.files.versions import published_version
@@ -40,6 +41,7 @@ def agreement_problems(use_case: UseCase, contract: Contract) -> list[Problem]:
         },
         **({} if spec.benchmark.weight is None else {"benchmark.weight": spec.benchmark.weight}),
         **{f"benchmark.fairness.columns.{number}": name for number, name in enumerate(_protected(spec))},
+        **{f"benchmark.behaviour.{number}.column": one.column for number, one in enumerate(spec.benchmark.behaviour)},
     }
     problems = [
         Problem(f"use_case.yaml: {key}", "not a column of contract.yaml", did_you_mean(name, columns), name)
@@ -52,6 +54,7 @@ def agreement_problems(use_case: UseCase, contract: Contract) -> list[Problem]:
         problems.append(Problem("use_case.yaml: target", "is not the contract's label", fix, spec.target))
     problems += [*_task_problems(spec, contract), *_weight_problems(spec, contract)]
     problems += [*_slice_problems(use_case, contract), *_fairness_problems(spec, contract)]
+    problems += behaviour_problems(spec, contract)
     if not contract.feature_columns:
         problems.append(Problem("contract.yaml", "no column has the role feature", "give the inputs role: feature"))
     return problems

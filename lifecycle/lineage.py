@@ -50,7 +50,7 @@ def declared_sections(use_case: UseCase, step: Step) -> dict[str, Any]:
     # Said or not, 200 rows are 200 rows: these keys came later than the first verdicts.
     later = (
         ("slice_rows", 200), ("weight", None), ("metrics", {}), ("suite", None), ("version", 1), ("looks", None),
-        ("decision", None), ("fairness", None),
+        ("decision", None), ("fairness", None), ("behaviour", []),
     )  # fmt: skip
     benchmark = {name: value for name, value in spec["benchmark"].items() if (name, value) not in later}
     sections: dict[Step, dict[str, Any]] = {

@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, Any
 from trainworthy.lifecycle.artifact import Scorer, artifact_kind, load_artifact
 from trainworthy.lifecycle.data.rows import read_rows
 from trainworthy.lifecycle.errors import CheckpointError
+from trainworthy.lifecycle.evaluation.asked_again import Asked
+from trainworthy.lifecycle.evaluation.behaviour import behaviour_results
+from trainworthy.lifecycle.evaluation.changed_inputs import changed_inputs
 from trainworthy.lifecycle.evaluation.decision import decision_column, fixed_threshold, threshold_for
 from trainworthy.lifecycle.evaluation.slices import coded, coded_groups, slice_column
 from trainworthy.lifecycle.golden import answer_golden, read_golden
@@ -21,8 +24,9 @@ from trainworthy.lifecycle.latency import CALLS, measure_latency
 from trainworthy.lifecycle.progress import say
 from trainworthy.lifecycle.protocol.jobs import PredictJob, Rows, VerifyJob
 from trainworthy.lifecycle.protocol.latency import Latency
-from trainworthy.lifecycle.protocol.records import StoredFile
+from trainworthy.lifecycle.protocol.records import Behaviour, StoredFile
 from trainworthy.lifecycle.protocol.results import PredictResult, VerifyResult
+from trainworthy.lifecycle.sampling import evenly_spread
 from trainworthy.lifecycle.task import load_module, load_task
 from trainworthy.lifecycle.tasks.kind import Kind, as_columns, parts_of
 from trainworthy.lifecycle.tasks.labels import kind_of_rows, labels_of, truth_of
@@ -33,6 +37,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from trainworthy.lifecycle.tasks.kind import Predictor
+
+# A quantile of so many rows is known to 0.3 % of them.
+ROWS_OF_TRAINING = 100_000
 
 
 def run_predict(job: PredictJob) -> PredictResult:
@@ -75,6 +82,30 @@ def run_predict(job: PredictJob) -> PredictResult:
         latency=_latency(score, rows, job.latency_limit_ms),
         device="cpu",
         thresholds=thresholds,
+        behaviour=_behaviour(job, score, rows, thresholds),
+    )
+
+
+def _behaviour(job: PredictJob, score: Scorer, rows: pd.DataFrame, thresholds: Mapping[str, float]) -> Behaviour:
+    """What the artifact answers if its inputs change; nothing where it is not asked."""
+    changes = job.changed_inputs
+    if changes is None:
+        return Behaviour()
+    assert job.training_file is not None
+    training = read_rows(job.training_file, job.rows)
+    training = training.iloc[evenly_spread(len(training), ROWS_OF_TRAINING)]
+    asked = Asked(
+        kind=score.kind,
+        rows=rows,
+        labels=labels_of(job.rows, rows),
+        groups=rows[job.rows.group],
+        weights=None if job.weight is None else rows[job.weight].to_numpy(dtype="float64"),
+        answer=lambda some: score.statistics(some, job.rows),
+        threshold=thresholds.get("candidate"),
+    )
+    return Behaviour(
+        changed_inputs=changed_inputs(asked, training, changes, say),
+        behaviour=behaviour_results(asked, training, changes),
     )
 
 

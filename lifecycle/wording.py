@@ -39,6 +39,15 @@ def metric_name(name: str) -> str:
     return _METRICS.get(name, words(name))
 
 
+def behaviour_measure(measure: str | None) -> str:
+    """What says how much answers change if an input does."""
+    return {
+        "flip_rate": "share of decisions that flip",
+        "mean_absolute_change": "mean absolute change of the answer",
+        "violation_rate": "share of rows that go the other way",
+    }.get(measure or "", "")
+
+
 def stage_metric_name(name: str) -> str:
     """A metric of a stage as people say it: `val_auc` is validation AUC."""
     if name.endswith("_sd"):

@@ -13,6 +13,7 @@ changed limits     (tells only)
 guardrail          whole interval beyond bound     unfavourable end beyond bound   promote
 limit of fairness  a pair surely beyond it         a pair's high > it, or a value  promote
                                                    or pair not measured
+test of behaviour  whole interval beyond limit     high > limit, or not measured  promote
 slice's bound      whole interval beyond bound     (its on_underpowered)           promote
 slice's champion   high < -its margin              (its on_underpowered)           promote
 gain over prior    high < 0                        low <= 0                        promote
@@ -33,6 +34,7 @@ from pathlib import Path
 
 from trainworthy.lifecycle.errors import ChampionError
 from trainworthy.lifecycle.evaluation.comparison import not_better_than_prior, standing
+from trainworthy.lifecycle.promotion.behaviour_rules import behaviour_findings
 from trainworthy.lifecycle.promotion.evidence import CONTROLS, GuardrailResult, PromotionEvidence, usable
 from trainworthy.lifecycle.promotion.fairness_rules import fairness_findings
 from trainworthy.lifecycle.promotion.finding import (
@@ -87,6 +89,7 @@ def decide(evidence: PromotionEvidence) -> Decision:
         *_guardrails(evidence.guardrails),
         *slice_findings(slices, evidence.metric),
         *fairness_findings(evidence.disparities, evidence.difference_limits, evidence.protected_columns),
+        *behaviour_findings(evidence.behaviour, evidence.behaviour_tests),
         *_earlier_checks(evidence.insufficient_checks, evidence.open_questions),
         *_controls(evidence.controls),
     ]

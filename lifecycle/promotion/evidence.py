@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 from trainworthy.lifecycle.evaluation.calibration import CALIBRATION_ERROR
 from trainworthy.lifecycle.promotion.history import RolledBack
 from trainworthy.lifecycle.protocol.records import (
+    BehaviourResult,
     Calibration,
     ChangedLimit,
     Comparison,
@@ -22,7 +23,7 @@ from trainworthy.lifecycle.protocol.records import (
 )
 from trainworthy.lifecycle.protocol.words import Words
 from trainworthy.lifecycle.spec.frozen import Frozen
-from trainworthy.lifecycle.spec.use_case import Guardrail
+from trainworthy.lifecycle.spec.use_case import BehaviourSpec, Guardrail
 
 CONTROLS = ("dataset", "benchmark", "cost", "reproducibility", "deployment")
 
@@ -50,10 +51,11 @@ class PromotionEvidence(Frozen):
     gains over the prior; `words` is what their kind of task calls them. `champion` names the registered champion, if
     there is one, and `champion_comparison` is the gain over it, None if it could not be scored, for the reason
     `champion_error`. `slices` are those that decide. `difference_limits` are those of rates between values of
-    `protected_columns`, which `disparities` measure. `margin` is in the metric's unit. `rolled_back` is the rollback
-    that took this very model off, if one did and it was not made champion since. `insufficient_checks` are the names of
-    checks of earlier steps that could not be measured, `open_questions` sentences of those that wait for a person's
-    answer. `accepted` tells which inputs were accepted without a review, and why; empty if none were.
+    `protected_columns`, which `disparities` measure; `behaviour_tests` are declared, and `behaviour` measures them.
+    `margin` is in the metric's unit. `rolled_back` is the rollback that took this very model off, if one did and it was
+    not made champion since. `insufficient_checks` are the names of checks of earlier steps that could not be measured,
+    `open_questions` sentences of those that wait for a person's answer. `accepted` tells which inputs were accepted
+    without a review, and why; empty if none were.
     """
 
     words: Words = Words()
@@ -72,6 +74,8 @@ class PromotionEvidence(Frozen):
     disparities: tuple[Disparity, ...] = ()
     difference_limits: dict[str, float] = Field(default_factory=dict)
     protected_columns: tuple[str, ...] = ()
+    behaviour: tuple[BehaviourResult, ...] = ()
+    behaviour_tests: tuple[BehaviourSpec, ...] = ()
     controls: tuple[Control, ...]
     rolled_back: RolledBack | None = None
     insufficient_checks: tuple[str, ...] = ()

@@ -16,7 +16,7 @@ from trainworthy.lifecycle.spec.preflight import PreflightSpec
 from trainworthy.lifecycle.spec.split import SplitSpec
 from trainworthy.lifecycle.spec.task import Target
 from trainworthy.lifecycle.spec.training import StagesSpec, TrainingSpec
-from trainworthy.lifecycle.spec.use_case import DecisionSpec
+from trainworthy.lifecycle.spec.use_case import BehaviourSpec, DecisionSpec
 
 # Mean seconds between two interruptions of a machine, one's own among them: restarts, updates, a closed lid, memory
 # that another process took. Servers stop far less often; too short a time costs only checkpoints, and these are capped.
@@ -167,6 +167,34 @@ class QuickJob(_RowsJob):
     made_rows: int = 0
 
 
+class InputColumn(Frozen):
+    """A feature as the contract has it, for whoever changes its values.
+
+    `limits` are minimum, maximum, exclusive_minimum and exclusive_maximum of numbers, `allowed` the values that there
+    may be, `closed` says that a value which no row has is refused. `sensitive`: its values are not told.
+    """
+
+    name: str
+    logical_type: Literal["string", "integer", "number", "boolean", "date", "timestamp"]
+    nullable: bool = True
+    limits: dict[str, float] = Field(default_factory=dict)
+    allowed: tuple[str | float | bool, ...] = ()
+    closed: bool = False
+    sensitive: bool = False
+
+
+class ChangedInputsJob(Frozen):
+    """Ask the model again with one of `columns` changed at a time, and what `tests` declare.
+
+    `left_out` are features that cannot be changed, each with why. With a `reason` not to, only tests are asked.
+    """
+
+    columns: tuple[InputColumn, ...]
+    tests: tuple[BehaviourSpec, ...] = ()
+    left_out: tuple[str, ...] = ()
+    reason: str = ""
+
+
 class PredictJob(_RowsJob):
     """Score rows with an artifact, by the artifact's own code, and with baselines beside it.
 
@@ -174,7 +202,8 @@ class PredictJob(_RowsJob):
     if there are any. The artifact alone also scores the rows of `reference_files`. `metrics` are the use case's own,
     whose figures of each row are written too; they see `metric_columns`. `weight` is the column that weighs the rows.
     With `decision`, what the answers decide is written as well; `threshold` is the artifact's own, where it has one.
-    With `latency_limit_ms`, a latency above it is measured again.
+    With `latency_limit_ms`, a latency above it is measured again. With `changed_inputs` the artifact is asked again
+    with changed inputs, which needs `training_file`.
     """
 
     kind: Literal["predict"] = "predict"
@@ -193,6 +222,7 @@ class PredictJob(_RowsJob):
     decision: DecisionSpec | None = None
     threshold: float | None = None
     latency_limit_ms: float | None = None
+    changed_inputs: ChangedInputsJob | None = None
     seed: int = 0
 
 

@@ -20,7 +20,7 @@ from trainworthy.lifecycle.protocol.checks import CheckResult, stopping
 from trainworthy.lifecycle.protocol.serving import ServingFigure
 from trainworthy.lifecycle.spec.frozen import Frozen
 from trainworthy.lifecycle.spec.training import Action
-from trainworthy.lifecycle.spec.use_case import SliceSpec
+from trainworthy.lifecycle.spec.use_case import BehaviourSpec, SliceSpec
 
 Step = Literal["dataset", "snapshot", "preflight", "smoke", "pilot", "full", "evaluation", "promotion"]
 STEPS: tuple[Step, ...] = ("dataset", "snapshot", "preflight", "smoke", "pilot", "full", "evaluation", "promotion")
@@ -852,6 +852,87 @@ class ModelFigures(Frozen):
     residuals: Residuals | None = None
 
 
+class Importance(Frozen):
+    """By how much the mean loss rises when a feature's values are exchanged between rows; 0 where it is not used."""
+
+    column: str
+    loss: Estimate
+
+
+class DependencePoint(Frozen):
+    """The mean answer if all rows had this value of a feature; `at` is it where it is a number."""
+
+    value: str
+    at: float | None = None
+    answer: Estimate
+
+
+class Dependence(Frozen):
+    """Partial dependence of what is answered (`claim`) on a feature, at values that training rows have."""
+
+    column: str
+    claim: str
+    points: tuple[DependencePoint, ...]
+
+
+Change = Literal["jitter", "missing", "thousandfold", "thousandth", "swapped", "unknown"]
+
+
+class Perturbation(Frozen):
+    """What is answered if one feature is changed in all rows.
+
+    `moved` is as ChangedInputs.measure says, `loss` by how much the mean loss rises. `refused` is the share of rows
+    that the contract refuses with the changed value. Both figures are None where the change was not asked, or not
+    answered; `reason` says why.
+    """
+
+    column: str
+    change: Change
+    refused: float
+    moved: Estimate | None = None
+    loss: Estimate | None = None
+    reason: str = ""
+
+
+class ChangedInputs(Frozen):
+    """What a model answers to some rows of the benchmark if one input is changed at a time.
+
+    `rows` of `groups`, each row as likely as any other. `measure` is the share of rows whose decision changes, or how
+    far a number moves on average, in its unit; None for kinds with neither. `left_out` says which features were not
+    changed and why; `reason` why none was.
+    """
+
+    rows: int = 0
+    groups: int = 0
+    loss: str = ""
+    measure: Literal["flip_rate", "mean_absolute_change"] | None = None
+    importance: tuple[Importance, ...] = ()
+    dependence: tuple[Dependence, ...] = ()
+    perturbations: tuple[Perturbation, ...] = ()
+    left_out: tuple[str, ...] = ()
+    reason: str = ""
+
+
+class BehaviourResult(Frozen):
+    """A declared test of behaviour: the share of rows that fail, or the mean absolute change of a number.
+
+    `estimate` is None where it was not measured, and `told` says why.
+    """
+
+    declared: BehaviourSpec
+    measure: Literal["flip_rate", "mean_absolute_change", "violation_rate"]
+    rows: int = 0
+    estimate: Estimate | None = None
+    told: str = ""
+
+
+class Behaviour(Frozen):
+    """What the candidate does if its inputs change; None and empty in records of before it was asked."""
+
+    changed_inputs: ChangedInputs | None = None
+    behaviour: tuple[BehaviourResult, ...] = ()
+
+
 class BenchmarkFigures(Frozen):
     """What the answers of the candidate and its baselines measure on the benchmark.
 
@@ -928,7 +1009,7 @@ class BenchmarkAnswers(Frozen):
     looks: Looks | None = None
 
 
-class EvaluationBody(BenchmarkAnswers, BenchmarkFigures, Body):
+class EvaluationBody(Behaviour, BenchmarkAnswers, BenchmarkFigures, Body):
     """The candidate and its baselines on the benchmark, scored from the exported artifact."""
 
 

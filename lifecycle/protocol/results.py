@@ -13,6 +13,7 @@ from trainworthy.lifecycle.protocol.leak import Leak
 from trainworthy.lifecycle.protocol.records import (
     Alarm,
     Attempt,
+    Behaviour,
     Diagnosis,
     Estimate,
     Forecast,
@@ -218,6 +219,7 @@ class PredictResult(Frozen):
     latency: Latency
     device: str
     thresholds: dict[str, float] = Field(default_factory=dict)
+    behaviour: Behaviour = Behaviour()
 
 
 class ServingResult(Frozen):

@@ -204,6 +204,53 @@ class FairnessSpec(Frozen):
         return self
 
 
+class BehaviourSpec(Frozen):
+    """What the model's answers must or must not do if one input changes: exactly one of `invariant_to` and `direction`.
+
+    An invariance test and a directional expectation test (Ribeiro et al. 2020): docs/how-to/evaluation.md.
+    """
+
+    column: str = Field(description="A feature.")
+    invariant_to: Literal["swapped", "jitter", "missing"] | None = Field(
+        default=None,
+        description="The answer must stay where the value is swapped for another one of the training rows, moved by a "
+        "tenth of the training rows' spread (jitter), or left out (missing).",
+    )
+    direction: Literal["rises", "falls"] | None = Field(
+        default=None, description="The answer must go this way where the number rises, and never the other."
+    )
+    claim: str | None = Field(
+        default=None,
+        description="Whose probability has a direction, where an answer holds several, as reports name it: class late, "
+        "label sky.",
+    )
+    at_most: float = Field(
+        gt=0,
+        allow_inf_nan=False,
+        description="Share of rows that may fail: whose decision flips, or whose answer goes the other way. Invariance "
+        "of a kind of numbers: the mean absolute change of the answer, in its unit.",
+    )
+
+    @property
+    def title(self) -> str:
+        """The test in words."""
+        if self.invariant_to is not None:
+            return f"{self.column} {self.invariant_to}: unchanged"
+        return f"{self.column} rises: {self.claim or 'the answer'} {self.direction}"
+
+    @model_validator(mode="after")
+    def _one(self) -> BehaviourSpec:
+        if (self.invariant_to is None) == (self.direction is None):
+            raise ValueError("give exactly one of invariant_to and direction")
+        if self.claim is not None and self.direction is None:
+            raise ValueError("claim has no effect without direction: an invariance is of all that is answered")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _said(self, form: SerializerFunctionWrapHandler) -> Any:
+        return {name: value for name, value in form(self).items() if value is not None}
+
+
 class OwnMetric(Frozen):
     """A metric of the use case's own: docs/how-to/tasks.md."""
 
@@ -292,6 +339,9 @@ class BenchmarkSpec(Frozen):
     fairness: FairnessSpec | None = Field(
         default=None, description="Protected columns: how decisions differ between their values."
     )
+    behaviour: tuple[BehaviourSpec, ...] = Field(
+        default=(), description="What must hold of the answers if one input changes; each test decides."
+    )
     weight: str | None = Field(
         default=None,
         description="A column of numbers from 0 on that weighs the benchmark's rows in all its figures, for example "
@@ -328,6 +378,14 @@ class BenchmarkSpec(Frozen):
         twice = sorted({title for title in titles if titles.count(title) > 1})
         if twice:
             raise ValueError(f"two slices are called {', '.join(twice)}: give each a name of its own")
+        return self
+
+    @model_validator(mode="after")
+    def _behaviour(self) -> BenchmarkSpec:
+        titles = [one.title for one in self.behaviour]
+        twice = sorted({title for title in titles if titles.count(title) > 1})
+        if twice:
+            raise ValueError(f"a test of behaviour is declared twice: {'; '.join(twice)}")
         return self
 
     @model_validator(mode="after")

@@ -69,7 +69,7 @@ def _higher_is_better(values: Mapping[str, Any], kind: Kind) -> dict[str, bool]:
 
 
 def kind_problems(spec: UseCaseSpec) -> list[Problem]:
-    """Settings of the training, decisions, limits of rates, and baselines that the declared kind does not have."""
+    """What the kind does not have: settings, decisions, limits of rates, tests of behaviour, baselines."""
     kind = kind_of(target_of(spec.task))
     unfit = [Problem("use_case.yaml", told, "remove the setting") for told in kind.unfit_settings(spec.training)]
     if spec.benchmark.decision is not None and not any(metric.decides for metric in kind.metrics.values()):
@@ -79,6 +79,9 @@ def kind_problems(spec: UseCaseSpec) -> list[Problem]:
     if limits and not kind.has_decisions:
         place, fix = "use_case.yaml: benchmark.fairness.at_most_difference", f"remove {', '.join(limits)}"
         unfit.append(Problem(place, f"kind {kind.name} decides nothing of a row that would have a rate", fix))
+    if spec.benchmark.behaviour and len(kind.answer_shape) > 1:
+        place, fix = "use_case.yaml: benchmark.behaviour", "remove it; the report tells how far the loss rises"
+        unfit.append(Problem(place, f"kind {kind.name} has neither a decision nor a number for a row", fix))
     missing = [name for name in BASELINES if name in spec.benchmark.baselines and name not in kind.baselines]
     return unfit + [
         Problem("use_case.yaml: benchmark.baselines", f"kind {kind.name} has no such baseline", f"remove {name}", name)

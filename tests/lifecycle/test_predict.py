@@ -4,14 +4,19 @@ import numpy as np
 import pandas as pd
 import pytest
 import toy_jobs
+from known import known
 
+from trainworthy.lifecycle.contract.read import load_contract
 from trainworthy.lifecycle.engine.train import run_stage
 from trainworthy.lifecycle.errors import UseCaseError
 from trainworthy.lifecycle.evaluation.evaluate import evaluate
+from trainworthy.lifecycle.evaluation.input_columns import changed_inputs_job
 from trainworthy.lifecycle.evaluation.prediction_drift import prediction_drift_check
 from trainworthy.lifecycle.predict import run_predict
 from trainworthy.lifecycle.protocol.checks import CheckResult
+from trainworthy.lifecycle.protocol.records import Behaviour
 from trainworthy.lifecycle.protocol.results import TrainResult
+from trainworthy.lifecycle.spec.use_case import BehaviourSpec
 from trainworthy.lifecycle.tasks.binary import BINARY
 from trainworthy.lifecycle.tasks.metric import estimate
 from trainworthy.lifecycle.tasks.platt import fit_platt
@@ -193,3 +198,29 @@ def test_own_metric_that_gives_no_figure_a_row_is_told_with_its_name(trained, sp
     with pytest.raises(UseCaseError, match=r"metrics\.py: cost") as caught:
         run_predict(job.model_copy(update={"use_case_folder": str(use_case)}))
     assert told in str(caught.value)
+
+
+def test_artifact_is_asked_again_with_changed_inputs_and_what_is_declared(splits, trained, tmp_path):
+    tests = (
+        BehaviourSpec(column="x1", direction="rises", at_most=0.3),
+        BehaviourSpec(column="x1", direction="falls", at_most=0.3),
+    )
+    asked = changed_inputs_job(load_contract(toy_jobs.TOY / "contract.yaml"), toy_jobs.ROWS.features, tests)
+    job = toy_jobs.predict_job(
+        trained.artifact or "", trained.artifact_sha256 or "", splits / "benchmark.parquet", tmp_path,
+        training_file=str(splits / "training.parquet"), changed_inputs=asked,
+    )  # fmt: skip
+    found = run_predict(job).behaviour
+    told = known(found.changed_inputs)
+    # The score is made of x1 most of all; the shop's part is small.
+    assert [one.column for one in told.importance] == ["x1", "x2", "shop"]
+    assert all(one.loss.low > 0 for one in told.importance)
+    assert (told.reason, told.left_out) == ("", ())
+    refused = {(one.column, one.change) for one in told.perturbations if one.refused == 1}
+    assert refused == {("shop", "unknown"), ("shop", "missing"), ("x1", "missing"), ("x2", "missing")}
+    rises, falls = (known(one.estimate) for one in found.behaviour)
+    assert rises.high < 0.3
+    assert falls.low > 0.8
+    # It is asked of the same rows and by the same draws each time.
+    assert run_predict(job).behaviour == found
+    assert run_predict(job.model_copy(update={"changed_inputs": None})).behaviour == Behaviour()

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from known import known
 from toy_project import FIRST, ROOT, Toy, committed
 
 from trainworthy.lifecycle.protocol.records import EvaluationReport, Verdict
@@ -31,5 +32,7 @@ def test_folder_of_texts_ends_in_a_verdict_on_a_network_that_has_learned_to_go_o
     verdict, evaluation = (records.of_run("pages", step, done.run_id) for step in ("promotion", "evaluation"))
     assert isinstance(verdict, Verdict), done.out
     assert isinstance(evaluation, EvaluationReport)
+    # Input and label are one column, so that nothing can be changed.
+    assert known(evaluation.changed_inputs).reason == "no feature has values that can be changed"
     gains = {one.reference: one.gain for one in evaluation.comparisons if one.metric == "bits_per_byte"}
     assert gains["prior"].low > 1

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
+from known import known
 from mlflow.exceptions import MlflowException
 from toy_project import FIRST, Toy
 
@@ -168,6 +169,7 @@ def test_pictures_are_published_checked_trained_judged_and_served(fresh, tmp_pat
     assert training[sha_column("picture")].nunique() == len(training)
     evaluation = toy.record(done.run_id, "evaluation")
     assert isinstance(evaluation, EvaluationReport)
+    assert "picture: its values are files" in known(evaluation.changed_inputs).left_out
     predictions = pd.read_parquet(toy.var / evaluation.predictions.path)
     # The thumbnails tell the place as well, so that baselines are no straw men.
     assert (predictions.filter(like="linear").to_numpy().argmax(1) == predictions["label"]).mean() > 0.6

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 import yaml
+from known import known
 from toy_project import FIRST, unbroken
 
 from trainworthy.lifecycle.promotion import log
-from trainworthy.lifecycle.protocol.records import STAGES, STEPS, Verdict
+from trainworthy.lifecycle.protocol.records import STAGES, STEPS, EvaluationReport, Verdict
 from trainworthy.lifecycle.storage.metrics_file import windows_in
 from trainworthy.lifecycle.storage.records import record_sha256
 
@@ -67,6 +68,19 @@ def test_train_first_run_shows_rows_figures_and_pictures(shown):
         for name in names:
             assert shown[step][name].startswith(f"![{name.removeprefix('picture/')}](data:image/png;base64,")
             assert len(shown[step][name]) < 140_000
+
+
+def test_train_first_run_tells_what_the_model_answers_if_its_inputs_change(trained):
+    evaluation = trained.toy.record(trained.done.run_id, "evaluation")
+    assert isinstance(evaluation, EvaluationReport)
+    changed = known(evaluation.changed_inputs)
+    assert changed.importance[0].column == "x1"
+    assert changed.importance[0].loss.low > 0
+    assert {one.column for one in changed.dependence} == {"shop", "x1", "x2"}
+    (test,) = evaluation.behaviour
+    assert known(test.estimate).high < test.declared.at_most
+    reasons = trained.toy.verdict(trained.done.run_id).reasons
+    assert [reason for reason in reasons if reason.startswith("Test of behaviour kept: x1 rises: the answer rises;")]
 
 
 def test_train_first_run_says_of_every_step_what_was_decided_and_why(shown):

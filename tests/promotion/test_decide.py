@@ -9,10 +9,11 @@ from pydantic import ValidationError
 
 from trainworthy.lifecycle.errors import ChampionError
 from trainworthy.lifecycle.evaluation.seed_spread import with_seeds
-from trainworthy.lifecycle.promotion.decide import check_first_model, decide
+from trainworthy.lifecycle.promotion.decide import Decision, check_first_model, decide
 from trainworthy.lifecycle.promotion.evidence import CONTROLS, PromotionEvidence, guardrail_results
 from trainworthy.lifecycle.promotion.history import RolledBack
 from trainworthy.lifecycle.protocol.records import (
+    BehaviourResult,
     Calibration,
     ChangedLimit,
     Comparison,
@@ -25,7 +26,7 @@ from trainworthy.lifecycle.protocol.records import (
     SeedResult,
     SliceResult,
 )
-from trainworthy.lifecycle.spec.use_case import Guardrail, SliceSpec
+from trainworthy.lifecycle.spec.use_case import BehaviourSpec, Guardrail, SliceSpec
 from trainworthy.lifecycle.tasks.binary import BINARY
 from trainworthy.lifecycle.tasks.multiclass import Multiclass
 from trainworthy.lifecycle.tasks.regression import Regression
@@ -659,3 +660,22 @@ def test_a_changed_limit_is_told_with_who_changed_it_and_decides_nothing():
     assert found.decision == "promote"
     (told,) = [reason for reason in found.reasons if "guardrails[auc]" in reason]
     assert all(word in told for word in ("0.65", "0.5", "abc1234", "A. Person"))
+
+
+def test_declared_behaviour_decides_as_it_was_measured():
+    test = BehaviourSpec(column="shop", invariant_to="swapped", at_most=0.05)
+
+    def judged(*results: BehaviourResult) -> Decision:
+        return decide(evidence(behaviour=results, behaviour_tests=(test,)))
+
+    def measured(low: float, high: float) -> BehaviourResult:
+        return BehaviourResult(declared=test, measure="flip_rate", rows=900, estimate=estimate(low, high))
+
+    assert judged(measured(0.0, 0.04)).decision == "promote"
+    assert judged(measured(0.04, 0.06)).decision == "shadow"
+    rejected = judged(measured(0.06, 0.08))
+    assert rejected.decision == "reject"
+    assert rejected.reasons[0].startswith("Test of behaviour failed: shop swapped: unchanged; share of decisions")
+    assert judged().decision == "shadow"
+    # Without a declared test nothing is asked.
+    assert decide(evidence(behaviour=(measured(0.06, 0.08),))).decision == "promote"

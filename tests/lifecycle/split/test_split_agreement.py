@@ -66,11 +66,11 @@ def test_rows_without_times_need_no_prediction_time_unless_time_splits_them():
 
 
 def test_two_weight_columns_are_told():
-    assert told("time", other(x1={"role": "weight"})) == []
-    assert other(x1={"role": "weight"}).weight_column == "x1"
+    assert told("time", other(x2={"role": "weight"})) == []
+    assert other(x2={"role": "weight"}).weight_column == "x2"
     assert (
         "more than one column has the role weight"
-        in told("time", other(x1={"role": "weight"}, x2={"role": "weight"}))[0]
+        in told("time", other(row_id={"role": "weight"}, x2={"role": "weight"}))[0]
     )
 
 

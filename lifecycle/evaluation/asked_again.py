@@ -1,0 +1,157 @@
+"""Some rows of the benchmark that a model is asked again, and what an answer to them differs from its first one.
+
+The rows are a sample in which each is as likely as any other, spread over all groups in proportion to their rows. So a
+mean over them is one over the benchmark, and its interval by whole groups holds what the sample leaves out of a group
+as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal
+
+from trainworthy.lifecycle.errors import EvaluationError
+from trainworthy.lifecycle.protocol.records import Estimate
+from trainworthy.lifecycle.sampling import evenly_spread
+from trainworthy.lifecycle.tasks.interval import mean_estimate, without_spread
+from trainworthy.lifecycle.tasks.kind import Kind
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+
+Measure = Literal["flip_rate", "mean_absolute_change"]
+# Answers differ by so much of their scale by rounding alone, where other rows are in the batch.
+ROUNDING = 1e-6
+
+
+def sampled(groups: pd.Series, most: int) -> np.ndarray:
+    """Numbers of at most so many rows, ascending, of each group its share."""
+    import numpy as np
+    import pandas as pd
+
+    codes = pd.factorize(groups)[0]
+    mixed = np.random.default_rng(0).permutation(len(codes))
+    by_group = mixed[np.argsort(codes[mixed], kind="stable")]
+    return np.sort(by_group[evenly_spread(len(codes), most)])
+
+
+def measure_of(kind: Kind) -> Measure | None:
+    """What says how much an answer changed; None where a row's answer has many places."""
+    if kind.has_decisions:
+        return "flip_rate"
+    return "mean_absolute_change" if len(kind.answer_shape) < 2 else None
+
+
+def numbers_of(kind: Kind, labels: np.ndarray, statistics: np.ndarray) -> dict[str, np.ndarray]:
+    """What is answered of each row, `(N,)`, by what it is said of: probabilities of claims, or the number itself."""
+    errors = kind.errors(labels, statistics)
+    if errors is not None:
+        return {"answer": labels + errors}
+    return {one.name: one.probability for one in kind.claims(labels, statistics) if one.decided is not None}
+
+
+def claims_of(kind: Kind) -> tuple[str, ...]:
+    """All that `numbers_of` knows of such a kind's answers."""
+    import numpy as np
+
+    labels = kind.sample_labels(8)
+    answers = np.broadcast_to(kind.prior(labels), (len(labels), *kind.answer_shape))
+    return tuple(numbers_of(kind, labels, answers))
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Rows `(N)` with features, their labels and groups, and a model's statistics of them as they are.
+
+    `answer` gives its statistics of rows with the same labels; `threshold` is from which probability on an answer
+    counts as 1, where that is declared. Raises EvaluationError for fewer than 8 groups.
+    """
+
+    kind: Kind
+    rows: pd.DataFrame
+    labels: np.ndarray
+    groups: pd.Series
+    weights: np.ndarray | None
+    answer: Callable[[pd.DataFrame], np.ndarray]
+    threshold: float | None = None
+
+    def part(self, rows: np.ndarray) -> Asked:
+        """The same of some rows, by their places."""
+        weights = None if self.weights is None else self.weights[rows]
+        return replace(
+            self, rows=self.rows.iloc[rows], labels=self.labels[rows], groups=self.groups.iloc[rows], weights=weights
+        )
+
+    @cached_property
+    def plain(self) -> np.ndarray:
+        """Statistics of the rows as they are."""
+        return self._checked(self.answer(self.rows))
+
+    def again(self, values: pd.Series) -> np.ndarray:
+        """Statistics with other values in the feature of that name. Raises EvaluationError where there are none."""
+        try:
+            found = self.answer(self.rows.assign(**{str(values.name): values}))
+        except MemoryError:
+            raise
+        # The use case's own code: whatever it raises is what a service would meet. Its words may hold values.
+        except Exception as error:
+            fix = "let to_tensors take such values, or let the contract refuse them"
+            raise EvaluationError(f"model.py raised {type(error).__name__}", fix=fix) from error
+        return self._checked(found)
+
+    def loss_rises(self, statistics: np.ndarray) -> np.ndarray:
+        """By how much the loss of each row is higher, `(N,)`; only of kinds whose loss is one of rows."""
+        return self._loss(statistics) - self._plain_loss
+
+    def moved(self, statistics: np.ndarray) -> Estimate | None:
+        """The share of rows whose decision is another one, or the mean absolute change of the number."""
+        if measure_of(self.kind) == "flip_rate":
+            return self.share((self._decided(statistics) != self._plain_decided).any(axis=1))
+        if measure_of(self.kind) is None:
+            return None
+        return self.mean(abs(self.numbers(statistics)["answer"] - self.plain_numbers["answer"]))
+
+    def numbers(self, statistics: np.ndarray) -> dict[str, np.ndarray]:
+        return numbers_of(self.kind, self.labels, statistics)
+
+    @cached_property
+    def plain_numbers(self) -> dict[str, np.ndarray]:
+        return self.numbers(self.plain)
+
+    def mean(self, values: np.ndarray) -> Estimate:
+        return mean_estimate(values, self.groups, self.weights)
+
+    def share(self, so: np.ndarray) -> Estimate:
+        """The share of rows `(N,)` that are so, with what so many groups allow where all are alike."""
+        found = mean_estimate(so.astype("float64"), self.groups, self.weights)
+        if found.standard_error == 0:
+            found = without_spread(found, 1.0, found.groups)
+        return found.model_copy(update={"low": max(found.low, 0.0), "high": min(found.high, 1.0)})
+
+    def _checked(self, statistics: np.ndarray) -> np.ndarray:
+        return self.kind.checked_statistics(self.labels, statistics)[1]
+
+    def _loss(self, statistics: np.ndarray) -> np.ndarray:
+        loss = self.kind.metrics[self.kind.loss].rows
+        assert loss is not None
+        return loss(self.labels, statistics)
+
+    @cached_property
+    def _plain_loss(self) -> np.ndarray:
+        return self._loss(self.plain)
+
+    @cached_property
+    def _plain_decided(self) -> np.ndarray:
+        return self._decided(self.plain)
+
+    def _decided(self, statistics: np.ndarray) -> np.ndarray:
+        """What is decided of each row and claim, (N, claims)."""
+        import numpy as np
+
+        if self.threshold is not None:
+            return (statistics >= self.threshold)[:, None]
+        claims = self.kind.claims(self.labels, statistics)
+        return np.stack([one.decided for one in claims if one.decided is not None], axis=1)

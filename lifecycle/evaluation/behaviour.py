@@ -1,0 +1,87 @@
+"""Declared tests of what a model answers if one input changes: invariances and directions.
+
+An invariance fails in the rows whose decision flips, or by how far numbers move; a direction in the rows whose answer
+goes the other way between two neighbouring deciles of the training rows (invariance and directional expectation tests,
+Ribeiro et al. 2020).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trainworthy.lifecycle.errors import EvaluationError
+from trainworthy.lifecycle.evaluation.asked_again import ROUNDING, Asked, measure_of, sampled
+from trainworthy.lifecycle.evaluation.changed_inputs import constant, grid, seed_of, unasked
+from trainworthy.lifecycle.evaluation.changes import changed
+from trainworthy.lifecycle.protocol.jobs import ChangedInputsJob, InputColumn
+from trainworthy.lifecycle.protocol.records import BehaviourResult, Estimate
+from trainworthy.lifecycle.spec.use_case import BehaviourSpec
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+
+# A share of so many rows is known to less than a hundredth where rows are independent; where they are not, more rows of
+# the same groups tell little more.
+MOST_ROWS = 20_000
+
+
+def behaviour_results(asked: Asked, training: pd.DataFrame, job: ChangedInputsJob) -> tuple[BehaviourResult, ...]:
+    """Each declared test, on all rows of the benchmark or many of them."""
+    if not job.tests:
+        return ()
+    columns = {one.name: one for one in job.columns}
+    some = asked.part(sampled(asked.groups, MOST_ROWS))
+    return tuple(_result(some, test, columns.get(test.column), training) for test in job.tests)
+
+
+def _result(asked: Asked, test: BehaviourSpec, column: InputColumn | None, training: pd.DataFrame) -> BehaviourResult:
+    measure = "violation_rate" if test.direction else measure_of(asked.kind) or "flip_rate"
+    plain = BehaviourResult(declared=test, measure=measure, rows=len(asked.rows))
+    if column is None:
+        return plain.model_copy(update={"told": f"{test.column} is no feature whose values can be changed"})
+    ask = _direction if test.direction else _invariance
+    try:
+        return plain.model_copy(update={"estimate": ask(asked, test, column, training[column.name])})
+    except EvaluationError as error:
+        return plain.model_copy(update={"told": error.problem})
+
+
+def _invariance(asked: Asked, test: BehaviourSpec, column: InputColumn, training: pd.Series) -> Estimate:
+    change = test.invariant_to
+    assert change is not None
+    if reason := unasked(column, change, training):
+        raise EvaluationError(reason, value=column.name, fix="remove the test, or train on rows with other values")
+    found = asked.moved(
+        asked.again(changed(asked.rows[column.name], change, column, training, seed_of(change, column.name)))
+    )
+    if found is None:
+        raise EvaluationError("answers have no decision and no number", fix="remove the test")
+    return found
+
+
+def _direction(asked: Asked, test: BehaviourSpec, column: InputColumn, training: pd.Series) -> Estimate:
+    """The share of rows whose answer goes the wrong way between some two neighbouring values."""
+    import numpy as np
+
+    values = grid(column, training)
+    if len(values) < 2:
+        fix = "remove the test, or train on rows with other values"
+        raise EvaluationError("training rows have no two values", value=column.name, fix=fix)
+    answers = [_of_claim(asked.numbers(found), test) for found in _asked_at(asked, column, values)]
+    rises = np.diff(np.stack(answers), axis=0)
+    wrong = rises if test.direction == "falls" else -rises
+    least = ROUNDING * float(np.max(asked.kind.answer_scale(asked.plain)))
+    return asked.share((wrong > least).any(axis=0))
+
+
+def _asked_at(asked: Asked, column: InputColumn, values: list) -> list[np.ndarray]:
+    return [asked.again(constant(asked.rows[column.name], value)) for value in values]
+
+
+def _of_claim(numbers: dict[str, np.ndarray], test: BehaviourSpec) -> np.ndarray:
+    """That of the claim, or the only one."""
+    name = test.claim or (next(iter(numbers)) if len(numbers) == 1 else "")
+    if name not in numbers:
+        raise EvaluationError("the answers have no such claim", value=name, fix=f"name one of {', '.join(numbers)}")
+    return numbers[name]

@@ -1,0 +1,220 @@
+"""What a model answers if one input is changed at a time: importance, partial dependence, perturbations.
+
+Permutation importance is the rise of the mean loss when a feature's values are exchanged between rows (Breiman 2001;
+Fisher, Rudin & Dominici 2019): what features share that tell the same is seen in none of them. Partial dependence is
+the mean answer if all rows had one value (Friedman 2001). The work is bounded by counted answers, never by the clock.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from trainworthy.lifecycle.errors import EvaluationError
+from trainworthy.lifecycle.evaluation.asked_again import Asked, measure_of, sampled
+from trainworthy.lifecycle.evaluation.changes import (
+    MOST_LEVELS,
+    NUMBERS,
+    changed,
+    changes_of,
+    exchanged,
+    refused_share,
+)
+from trainworthy.lifecycle.protocol.jobs import ChangedInputsJob, InputColumn
+from trainworthy.lifecycle.protocol.records import (
+    Change,
+    ChangedInputs,
+    Dependence,
+    DependencePoint,
+    Importance,
+    Perturbation,
+)
+from trainworthy.lifecycle.tasks.interval import group_codes
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    Told = Callable[[str], None]
+
+# Times that a feature's values are exchanged: their mean has the noise of one exchange by the square root of it less.
+REPEATS = 3
+MOST_ROWS = 4_000
+# Rather than fewer rows, fewer features are asked: over 1,000 rows a share is known to 3 %.
+FEWEST_ROWS = 1_000
+# Answers to rows in all.
+MOST_ANSWERS = 2_000_000
+# Features that are perturbed, the most important first: each has up to five lines in the record.
+MOST_PERTURBED, MOST_CHANGES = 50, 5
+# Features with a curve, and what is answered that has one: what a page shows.
+MOST_CURVES, MOST_CLAIMS = 8, 3
+DECILES = tuple(step / 10 for step in range(1, 10))
+
+
+def changed_inputs(asked: Asked, training: pd.DataFrame, job: ChangedInputsJob, told: Told) -> ChangedInputs:
+    """All of it for one model. `asked` holds all rows of the benchmark, `training` rows of the training split.
+
+    `told` is given a line of progress for each tenth of the features.
+    """
+    if job.reason or not job.columns:
+        return ChangedInputs(left_out=job.left_out, reason=job.reason or "no feature has values that can be changed")
+    if asked.kind.metrics[asked.kind.loss].rows is None:
+        return ChangedInputs(left_out=job.left_out, reason=f"{asked.kind.loss} is no loss of single rows")
+    plan = planned(len(job.columns))
+    columns, beyond = job.columns[: plan.features], job.columns[plan.features :]
+    try:
+        some = asked.part(sampled(asked.groups, plan.rows))
+        # Where so few groups have no interval, none of the features has one.
+        group_codes(some.groups, len(some.rows))
+        importance, failed = _importances(some, columns, told)
+    except EvaluationError as error:
+        return ChangedInputs(left_out=job.left_out, reason=error.problem)
+    by_name = {one.name: one for one in columns}
+    ranked = [by_name[one.column] for one in importance]
+    perturbed = ranked[:MOST_PERTURBED]
+    return ChangedInputs(
+        rows=len(some.rows),
+        groups=int(some.groups.nunique()),
+        loss=asked.kind.loss,
+        measure=measure_of(asked.kind),
+        importance=tuple(importance),
+        dependence=tuple(_dependences(some, ranked, training)),
+        perturbations=tuple(one for column in perturbed for one in perturbations(some, column, training[column.name])),
+        left_out=(*job.left_out, *failed, *_beyond(len(beyond), len(ranked) - len(perturbed))),
+    )
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How many rows are asked, of how many features."""
+
+    rows: int
+    features: int
+
+
+def planned(features: int) -> Plan:
+    """As many rows as MOST_ANSWERS allows, at least FEWEST_ROWS, and so many of the features as it then allows."""
+    beside = MOST_CHANGES * min(features, MOST_PERTURBED) + MOST_CURVES * MOST_LEVELS
+    most = (MOST_ANSWERS // FEWEST_ROWS - beside) // REPEATS
+    features = min(features, most)
+    return Plan(min(MOST_ROWS, MOST_ANSWERS // (REPEATS * features + beside)), features)
+
+
+def seed_of(*parts: object) -> int:
+    """The same for the same feature, whatever others there are."""
+    return zlib.crc32(":".join(map(str, parts)).encode())
+
+
+def _beyond(unasked: int, unperturbed: int) -> Iterator[str]:
+    if unasked:
+        yield f"{unasked} features, the last of the contract: so many answers are asked at most"
+    if unperturbed:
+        yield f"perturbations of {unperturbed} features of less importance"
+
+
+def _importances(asked: Asked, columns: Iterable[InputColumn], told: Told) -> tuple[list[Importance], list[str]]:
+    """Of each feature, the greatest first; and those that had none, with why."""
+    found, failed, columns = [], [], tuple(columns)
+    for place, column in enumerate(columns):
+        if place % max(1, len(columns) // 10) == 0:
+            told(f"evaluation: asking with changed inputs, feature {place + 1} of {len(columns)}")
+        try:
+            found.append(_importance(asked, column))
+        except EvaluationError as error:
+            failed.append(f"{column.name}: {error.problem}")
+    return sorted(found, key=lambda one: -one.loss.value), failed
+
+
+def _importance(asked: Asked, column: InputColumn) -> Importance:
+    """The mean over a few exchanges, of each row."""
+    import numpy as np
+
+    values = asked.rows[column.name]
+    rises = [
+        asked.loss_rises(asked.again(exchanged(values, seed_of("exchanged", column.name, repeat))))
+        for repeat in range(REPEATS)
+    ]
+    return Importance(column=column.name, loss=asked.mean(np.mean(rises, axis=0)))
+
+
+def perturbations(asked: Asked, column: InputColumn, training: pd.Series) -> Iterator[Perturbation]:
+    """Every change that means something for the column."""
+    for change in changes_of(column, training):
+        yield _perturbation(asked, column, change, training)
+
+
+def _perturbation(asked: Asked, column: InputColumn, change: Change, training: pd.Series) -> Perturbation:
+    """Not asked of the model where the contract refuses all of it, or where there is nothing else to take."""
+    told = {"column": column.name, "change": change}
+    if reason := unasked(column, change, training):
+        return Perturbation(**told, refused=0.0, reason=reason)
+    values = changed(asked.rows[column.name], change, column, training, seed_of(change, column.name))
+    refused = refused_share(values, column, change)
+    if refused == 1:
+        return Perturbation(**told, refused=1.0, reason="the contract refuses it")
+    try:
+        found = asked.again(values)
+    except EvaluationError as error:
+        return Perturbation(**told, refused=refused, reason=error.problem)
+    return Perturbation(**told, refused=refused, moved=asked.moved(found), loss=asked.mean(asked.loss_rises(found)))
+
+
+def unasked(column: InputColumn, change: Change, training: pd.Series) -> str:
+    """Why the change cannot be made; empty where it can."""
+    if change == "swapped" and training.nunique() < 2:
+        return "training rows have no other value"
+    if change == "jitter" and not training.notna().any():
+        return "training rows have no value"
+    return ""
+
+
+def _dependences(asked: Asked, ranked: Iterable[InputColumn], training: pd.DataFrame) -> Iterator[Dependence]:
+    """Curves of the most important features whose values may be told, of the first things that are answered."""
+    claims = list(asked.plain_numbers)[:MOST_CLAIMS]
+    told = [
+        column for column in ranked if not column.sensitive and column.logical_type in (*NUMBERS, "string", "boolean")
+    ]
+    for column in told[:MOST_CURVES] if claims else ():
+        try:
+            yield from _dependence(asked, column, grid(column, training[column.name]), claims)
+        except EvaluationError:
+            # One of the values has no answer; the feature's perturbations say so of unusual ones.
+            continue
+
+
+def _dependence(asked: Asked, column: InputColumn, values: list, claims: list[str]) -> Iterator[Dependence]:
+    answers = [asked.numbers(asked.again(constant(asked.rows[column.name], value))) for value in values]
+    number = column.logical_type in NUMBERS
+    for claim in claims:
+        points = tuple(
+            DependencePoint(
+                value=f"{value:.6g}" if number else str(value),
+                at=float(value) if number else None,
+                answer=asked.mean(found[claim]),
+            )
+            for value, found in zip(values, answers, strict=True)
+        )
+        yield Dependence(column=column.name, claim=claim, points=points)
+
+
+def grid(column: InputColumn, training: pd.Series) -> list:
+    """Deciles of a number in rising order, or all of few values; else the ten most frequent values."""
+    import numpy as np
+
+    counts = training.value_counts()
+    if column.logical_type not in NUMBERS:
+        return list(counts.index[:MOST_LEVELS])
+    if len(counts) <= MOST_LEVELS:
+        return sorted(counts.index)
+    known = training.dropna().astype("float64").to_numpy()
+    return [value.item() for value in np.unique(np.quantile(known, DECILES, method="inverted_cdf"))]
+
+
+def constant(values: pd.Series, value: object) -> pd.Series:
+    """The same value in all rows, in the column's type where this holds it."""
+    import pandas as pd
+
+    found = pd.Series([value] * len(values), index=values.index, name=values.name)
+    same = values.dtype.kind not in "iub" or float(value) == int(value)  # pyright: ignore[reportArgumentType]
+    return found.astype(values.dtype) if same else found

@@ -1,0 +1,156 @@
+"""Invariances and directions: what a planted model breaks is rejected, what it keeps is promoted."""
+
+import numpy as np
+import planted
+import pytest
+from known import known
+from pydantic import ValidationError
+
+from trainworthy.lifecycle.evaluation.behaviour import behaviour_results
+from trainworthy.lifecycle.promotion.behaviour_rules import behaviour_findings
+from trainworthy.lifecycle.protocol.records import BehaviourResult
+from trainworthy.lifecycle.spec.use_case import BehaviourSpec
+from trainworthy.lifecycle.tasks.multilabel import Multilabel
+from trainworthy.lifecycle.tasks.regression import Regression
+
+# Of so many groups without an event the interval of a share ends at 1.8 %.
+FRAME, SEEN = planted.rows(8_000, groups=200), planted.rows(seed=1)
+SWAPPED = {"column": "shop", "invariant_to": "swapped", "at_most": 0.05}
+JITTER = {"column": "x2", "invariant_to": "jitter", "at_most": 0.05}
+RISES = {"column": "x1", "direction": "rises", "at_most": 0.05}
+FALLS = {"column": "x1", "direction": "falls", "at_most": 0.05}
+
+
+def by_shop(some):
+    return planted.sigmoid(some["x1"] + 3.0 * (some["shop"] == "n"))
+
+
+def healthy(some):
+    return planted.sigmoid(2 * some["x1"])
+
+
+def bent(some):
+    """Rises up to 1 and falls behind it."""
+    return planted.sigmoid(2 * np.minimum(some["x1"], 1.0) - 3 * np.maximum(some["x1"] - 1.0, 0))
+
+
+def result(model, test, **changed) -> BehaviourResult:
+    (found,) = behaviour_results(planted.asked(model, FRAME, **changed), SEEN, planted.job(test))
+    return found
+
+
+def allowed(model, test, **changed) -> str:
+    (finding,) = behaviour_findings([result(model, test, **changed)], [BehaviourSpec.model_validate(test)])
+    return finding.allows
+
+
+@pytest.mark.parametrize(
+    ("model", "test", "allows"),
+    [
+        (by_shop, SWAPPED, "reject"),
+        (healthy, SWAPPED, "promote"),
+        (healthy, JITTER, "promote"),
+        (lambda some: planted.sigmoid(50 * some["x2"]), JITTER | {"at_most": 0.01}, "reject"),
+        (healthy, RISES, "promote"),
+        (healthy, FALLS, "reject"),
+        (lambda some: 1 - healthy(some), FALLS, "promote"),
+        (bent, RISES, "reject"),
+        # A model that does not read the number neither rises nor falls.
+        (lambda some: planted.sigmoid(some["x2"]), RISES, "promote"),
+        # 0.02 is more than 200 groups without an event show, 0.01 less.
+        (healthy, SWAPPED | {"at_most": 0.02}, "promote"),
+        (healthy, SWAPPED | {"at_most": 0.01}, "shadow"),
+    ],
+)
+def test_planted_model_is_judged_by_what_it_does(model, test, allows):
+    assert allowed(model, test) == allows
+
+
+def test_share_that_fails_is_that_of_rows():
+    """Only rows of shop n go the wrong way."""
+    found = result(lambda some: planted.sigmoid(some["x1"] * np.where(some["shop"] == "n", -1, 1)), RISES)
+    assert known(found.estimate).value == pytest.approx((FRAME["shop"] == "n").mean())
+    assert (found.measure, found.rows) == ("violation_rate", 8_000)
+
+
+def test_noise_of_rounding_is_no_direction():
+    rng = np.random.default_rng(0)
+    found = result(lambda some: healthy(some) * 0 + 0.5 + 1e-9 * rng.normal(size=len(some)), RISES)
+    assert known(found.estimate).value == 0
+
+
+def test_numbers_are_held_to_their_mean_absolute_change():
+    numbers = {"kind": Regression(), "labels": FRAME["x1"].to_numpy()}
+    test = {"column": "shop", "invariant_to": "swapped", "at_most": 1.5}
+    by_shop = lambda some: some["x1"] + 6.0 * (some["shop"] == "n")
+    found = result(by_shop, test, **numbers)
+    assert found.measure == "mean_absolute_change"
+    assert allowed(by_shop, test, **numbers) == "reject"
+    assert allowed(lambda some: some["x1"], test, **numbers) == "promote"
+
+
+def test_direction_of_one_of_several_claims():
+    several = {"kind": Multilabel(("sky", "sea")), "labels": np.stack([FRAME["x1"] > 0, FRAME["x2"] > 0], 1) * 1.0}
+    model = lambda some: planted.sigmoid(some[["x1", "x2"]].to_numpy() * [1, 1])
+    assert allowed(model, RISES | {"claim": "label sky"}, **several) == "promote"
+    assert allowed(model, FALLS | {"claim": "label sky"}, **several) == "reject"
+    unmeasured = result(model, RISES, **several)
+    assert unmeasured.told == "the answers have no such claim"
+
+
+def raising(some):
+    if some["shop"].nunique() > 3 or some["shop"].ne(FRAME["shop"]).any():
+        raise ValueError("unseen")
+    return healthy(some)
+
+
+@pytest.mark.parametrize(
+    ("model", "test", "told"),
+    [
+        (raising, SWAPPED, "model.py raised ValueError"),
+        (healthy, SWAPPED | {"column": "gone"}, "gone is no feature whose values can be changed"),
+        (lambda some: np.where(some["x1"] == FRAME["x1"], 0.5, np.nan), RISES, "not finite"),
+    ],
+)
+def test_test_that_was_not_measured_allows_shadow_at_most_and_says_why(model, test, told):
+    found = result(model, test)
+    assert found.estimate is None
+    assert told in found.told
+    (finding,) = behaviour_findings([found], [found.declared])
+    assert finding.allows == "shadow"
+    assert told in finding.reason
+
+
+def test_declared_test_without_a_result_is_not_kept():
+    (finding,) = behaviour_findings([], [BehaviourSpec.model_validate(RISES)])
+    assert finding.allows == "shadow"
+    # A result of another limit is none of this test.
+    stale = result(healthy, RISES | {"at_most": 0.5})
+    (finding,) = behaviour_findings([stale], [BehaviourSpec.model_validate(RISES)])
+    assert finding.allows == "shadow"
+    assert list(behaviour_findings([stale], [])) == []
+
+
+def test_training_rows_of_one_value_measure_no_test():
+    one = SEEN.assign(x1=1.0, shop="n")
+    found = behaviour_results(planted.asked(healthy, FRAME), one, planted.job(RISES, SWAPPED))
+    assert [item.estimate for item in found] == [None, None]
+    assert [item.told for item in found] == ["training rows have no two values", "training rows have no other value"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"column": "x1", "at_most": 0.1},
+        RISES | {"invariant_to": "jitter"},
+        SWAPPED | {"claim": "label 1"},
+        SWAPPED | {"at_most": 0},
+        SWAPPED | {"at_most": float("nan")},
+        SWAPPED | {"invariant_to": "shuffled"},
+        {"column": "x1", "direction": "up", "at_most": 0.1},
+        {"column": "x1", "direction": "rises"},
+    ],
+)
+def test_test_that_says_nothing_or_two_things_is_refused(wrong):
+    with pytest.raises(ValidationError):
+        BehaviourSpec.model_validate(wrong)

@@ -1,0 +1,253 @@
+import numpy as np
+import pandas as pd
+import planted
+import pytest
+from known import known
+from scipy.special import softmax
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.inspection import partial_dependence, permutation_importance
+
+from trainworthy.lifecycle.evaluation import changed_inputs as module
+from trainworthy.lifecycle.evaluation.asked_again import sampled
+from trainworthy.lifecycle.evaluation.changed_inputs import MOST_ANSWERS, changed_inputs, planned
+from trainworthy.lifecycle.protocol.jobs import InputColumn
+from trainworthy.lifecycle.protocol.records import ChangedInputs, Perturbation
+from trainworthy.lifecycle.tasks.language_model import LanguageModel
+from trainworthy.lifecycle.tasks.multiclass import Multiclass
+from trainworthy.lifecycle.tasks.multilabel import Multilabel
+from trainworthy.lifecycle.tasks.regression import Regression
+
+SEEN = planted.rows(seed=1)
+TWO = planted.COLUMNS[:2]
+
+
+def of_x1(frame: pd.DataFrame) -> np.ndarray:
+    return planted.sigmoid(2 * frame["x1"].to_numpy())
+
+
+def found(model=of_x1, job=None, **changed) -> ChangedInputs:
+    return changed_inputs(planted.asked(model, **changed), SEEN, job or planted.job(), lambda _: None)
+
+
+def of(result: ChangedInputs, column: str, change: str) -> Perturbation:
+    return next(one for one in result.perturbations if (one.column, one.change) == (column, change))
+
+
+class Known(ClassifierMixin, BaseEstimator):
+    """The planted model as sklearn asks for it."""
+
+    classes_ = np.array([0, 1])
+
+    def fit(self, *_):
+        self.fitted_ = True
+        return self
+
+    def predict_proba(self, frame):
+        positive = of_x1(frame)
+        return np.stack([1 - positive, positive], axis=1)
+
+
+def test_importance_is_sklearns_and_that_of_an_unused_feature_is_none():
+    result, frame = found(), planted.rows()
+    assert result.importance[0].column == "x1"
+    by_name = {one.column: one.loss for one in result.importance}
+    oracle = permutation_importance(
+        Known().fit(), frame[["x1", "x2"]], frame["label"], scoring="neg_log_loss", n_repeats=30, random_state=0
+    )
+    assert by_name["x1"].value == pytest.approx(oracle["importances_mean"][0], rel=0.03)
+    assert by_name["x1"].low > 0.5
+    assert (by_name["x2"].low, by_name["x2"].high) == (0.0, 0.0)
+    assert oracle["importances_mean"][1] == 0
+    assert (result.rows, result.groups, result.loss, result.measure) == (3_000, 30, "log_loss", "flip_rate")
+
+
+def test_importance_of_a_feature_that_only_adds_noise_holds_zero_or_less():
+    noisy = {
+        one.column: one.loss
+        for one in found(lambda some: planted.sigmoid(2 * some["x1"] + 0.01 * some["x2"])).importance
+    }
+    assert noisy["x2"].low < 0 < noisy["x2"].high
+
+
+def test_partial_dependence_is_sklearns_on_the_same_values():
+    curve = next(one for one in found().dependence if one.column == "x1")
+    assert curve.claim == "label 1"
+    grid = [known(point.at) for point in curve.points]
+    assert grid == pytest.approx(np.quantile(SEEN["x1"], np.arange(1, 10) / 10), abs=0.01)
+    oracle = partial_dependence(
+        Known().fit(), planted.rows()[["x1", "x2"]], ["x1"], kind="average", custom_values={"x1": np.array(grid)}
+    )
+    assert [point.answer.value for point in curve.points] == pytest.approx(oracle["average"][0].tolist(), abs=1e-12)
+    shops = next(one for one in found().dependence if one.column == "shop")
+    assert sorted(point.value for point in shops.points) == ["n", "s", "w"]
+    assert [point.answer.value for point in shops.points] == pytest.approx([of_x1(planted.rows()).mean()] * 3)
+
+
+def test_flip_rates_are_the_share_of_rows_whose_decision_changes():
+    """A model that decides by the shop alone: any other shop flips n against the two others."""
+    decides_by_shop = lambda some: np.where(some["shop"] == "n", 0.9, 0.1)
+    result = found(decides_by_shop)
+    frame = planted.rows()
+    # From n every other shop flips; from s and w the share of n among the shops that are left.
+    left = SEEN["shop"].value_counts()
+    to_n = [left["n"] / (left["n"] + left[other]) for other in ("w", "s")]
+    expected = (frame["shop"] == "n").mean() + sum(
+        (frame["shop"] == own).mean() * share for own, share in zip(("s", "w"), to_n, strict=True)
+    )
+    swapped, unknown = known(of(result, "shop", "swapped").moved), known(of(result, "shop", "unknown").moved)
+    assert swapped.low < expected < swapped.high
+    assert unknown.value == pytest.approx((frame["shop"] == "n").mean())
+    # What no row does has the interval that 30 groups without an event allow (Clopper and Pearson), not width 0.
+    still = known(of(result, "x1", "jitter").moved)
+    assert (still.value, still.low) == (0.0, 0.0)
+    assert still.high == pytest.approx(1 - 0.025 ** (1 / 30))
+
+
+def test_wrong_unit_is_told_with_the_share_that_the_contract_refuses():
+    bounded = TWO[0].model_copy(update={"limits": {"minimum": -10.0, "maximum": 10.0}, "nullable": False})
+    result = found(job=planted.job(columns=(bounded, TWO[1])))
+    wrong = of(result, "x1", "thousandfold")
+    assert wrong.refused == pytest.approx((planted.rows()["x1"].abs() > 0.01).mean())
+    assert known(wrong.loss).low > 0
+    # Sign and decision stay, so nothing flips.
+    assert known(wrong.moved).value == 0
+    missing = of(result, "x1", "missing")
+    assert (missing.refused, missing.moved, missing.reason) == (1.0, None, "the contract refuses it")
+
+
+def test_what_the_model_has_no_answer_to_is_told_and_stops_nothing():
+    def fragile(some: pd.DataFrame) -> np.ndarray:
+        if (some["shop"] == "a value that no row has").any():
+            raise KeyError("secret")
+        return planted.sigmoid(some["x1"] * 1.0)
+
+    result = found(fragile)
+    assert of(result, "shop", "unknown").reason == "model.py raised KeyError"
+    assert "not finite" in of(result, "x1", "missing").reason
+    assert of(result, "shop", "swapped").moved is not None
+    assert "secret" not in result.model_dump_json()
+
+
+def test_values_of_a_sensitive_column_are_not_told():
+    columns = (planted.COLUMNS[0], planted.COLUMNS[2].model_copy(update={"sensitive": True}))
+    result = found(job=planted.job(columns=columns))
+    assert {one.column for one in result.dependence} == {"x1"}
+    assert {one.column for one in result.importance} == {"x1", "shop"}
+    assert of(result, "shop", "swapped").moved is not None
+
+
+def test_declared_threshold_decides_what_a_flip_is():
+    flips = [known(of(found(threshold=threshold), "x1", "jitter").moved).value for threshold in (None, 0.5, 0.97)]
+    assert flips[0] == flips[1] != flips[2]
+
+
+def test_sample_has_every_row_with_equal_chance_and_each_group_its_share():
+    groups = pd.Series(np.repeat(np.arange(40), np.arange(10, 410, 10)))
+    chosen = sampled(groups, 1_000)
+    assert len(set(chosen)) == 1_000
+    counts = np.bincount(groups.iloc[chosen], minlength=40)
+    assert np.abs(counts - 1_000 * np.arange(10, 410, 10) / len(groups)).max() < 2
+    assert sampled(groups, 10**6).tolist() == list(range(len(groups)))
+
+
+def test_interval_over_a_sample_is_that_of_groups_and_not_of_rows():
+    """Only in half of the groups the model reads x1: the interval is as wide as groups differ, however many rows."""
+    frame = planted.rows(40_000)
+    model = lambda some: planted.sigmoid(2 * some["x1"] * (some["day"] % 2))
+    result = found(model, frame=frame)
+    assert result.rows == module.MOST_ROWS
+    loss = result.importance[0].loss
+    assert loss.groups == 30
+    assert loss.standard_error > 0.1 * loss.value
+    whole = changed_inputs(
+        planted.asked(model, frame.sample(frac=1, random_state=3)), SEEN, planted.job(), lambda _: None
+    )
+    assert loss.low < whole.importance[0].loss.value < loss.high
+
+
+@pytest.mark.parametrize("features", [1, 10, 45, 200, 500, 5_000])
+def test_work_is_bounded_by_counted_answers(features):
+    plan = planned(features)
+    beside = 5 * min(plan.features, 50) + 80
+    assert plan.rows * (3 * plan.features + beside) <= MOST_ANSWERS
+    assert plan.rows == 4_000 if features <= 45 else 1_000 <= plan.rows < 4_000
+    assert plan.features == features if features <= 500 else plan.features < features
+
+
+def test_features_beyond_the_bound_are_told(monkeypatch):
+    monkeypatch.setattr(module, "MOST_ANSWERS", 100_000)
+    many = tuple(InputColumn(name=f"f{place}", logical_type="number") for place in range(40))
+    frame, seen = (planted.rows(seed=seed) for seed in (0, 1))
+    for place in range(40):
+        frame[f"f{place}"], seen[f"f{place}"] = frame["x2"], seen["x2"]
+    monkeypatch.setattr(module, "FEWEST_ROWS", 500)
+    result = changed_inputs(planted.asked(of_x1, frame), seen, planted.job(columns=many), lambda _: None)
+    assert 0 < len(result.importance) < 40
+    assert f"{40 - len(result.importance)} features, the last of the contract" in result.left_out[0]
+
+
+@pytest.mark.parametrize(
+    ("job", "reason"),
+    [
+        (planted.job(columns=(), left_out=("picture: its values are files",)), "no feature has values"),
+        (planted.job(reason="the model reads files (picture)"), "the model reads files (picture)"),
+    ],
+)
+def test_model_without_features_to_change_says_so(job, reason):
+    result = found(job=job)
+    assert result.reason.startswith(reason)
+    assert result.left_out == job.left_out
+    assert not result.importance
+
+
+def test_too_few_groups_are_told_and_not_measured():
+    result = found(frame=planted.rows(groups=5))
+    assert "at least 8 groups" in result.reason
+    assert not result.importance
+
+
+def test_losses_that_are_none_of_rows_are_told():
+    assert LanguageModel(128).metrics[LanguageModel(128).loss].rows is None
+    assert "no loss of single rows" in found(kind=LanguageModel(128)).reason
+
+
+def _softmax(some: pd.DataFrame) -> np.ndarray:
+    return softmax(np.stack([some["x1"], some["x2"], 0 * some["x1"]], axis=1), axis=1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "labels", "model", "measure", "claims"),
+    [
+        (Regression(), lambda f: f["x1"].to_numpy(), lambda f: f["x1"], "mean_absolute_change", ["answer"]),
+        (
+            Regression((0.1, 0.5, 0.9)),
+            lambda f: f["x1"].to_numpy(),
+            lambda f: f[["x1"]].to_numpy() + np.array([-1.0, 0.0, 1.0]),
+            "mean_absolute_change",
+            ["answer"],
+        ),
+        (
+            Multiclass(("a", "b", "c")),
+            lambda f: np.arange(len(f)) % 3,
+            _softmax,
+            "flip_rate",
+            ["class a", "class b", "class c"],
+        ),
+        (
+            Multilabel(("sky", "sea")),
+            lambda f: np.stack([f["x1"] > 0, f["x2"] > 0], axis=1).astype(float),
+            lambda f: planted.sigmoid(f[["x1", "x2"]].to_numpy() - 0.5),
+            "flip_rate",
+            ["label sky", "label sea"],
+        ),
+    ],
+)
+def test_every_kind_of_few_numbers_a_row_is_asked(kind, labels, model, measure, claims):
+    result = found(model, kind=kind, labels=labels(planted.rows()), job=planted.job(columns=TWO))
+    assert result.measure == measure
+    assert {one.claim for one in result.dependence} == set(claims)
+    assert known(of(result, "x1", "thousandfold").moved).value > 0
+    # A number moves by what it is off: 999 times its size on average.
+    if measure == "mean_absolute_change":
+        expected = 999 * planted.rows()["x1"].abs().mean()
+        assert known(of(result, "x1", "thousandfold").moved).value == pytest.approx(expected)
