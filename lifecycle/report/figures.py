@@ -7,9 +7,15 @@ import struct
 from dataclasses import dataclass
 
 from trainworthy.lifecycle.gates.learning_rate import suggested_range
-from trainworthy.lifecycle.protocol.records import Comparison, EvaluationReport, ModelFigures, StageReport
+from trainworthy.lifecycle.protocol.records import (
+    ChangedInputs,
+    Comparison,
+    EvaluationReport,
+    ModelFigures,
+    StageReport,
+)
 from trainworthy.lifecycle.protocol.words import Words
-from trainworthy.lifecycle.report import pictures, sections
+from trainworthy.lifecycle.report import changed_inputs, pictures, sections
 from trainworthy.lifecycle.report.alarms import told_marks
 from trainworthy.lifecycle.report.formatting import estimate, figure, number, with_method
 from trainworthy.lifecycle.report.outcome import Records, all_comparisons, found, of_champion, reading, said, stages_of
@@ -45,6 +51,10 @@ def figures(records: Records) -> dict[str, Figure]:
         drawn["reliability"] = _reliability(report)
     if report and pictures.slice_metrics(report):
         drawn["slices"] = _slices(report, of_champion(records))
+    if report and report.changed_inputs and report.changed_inputs.importance:
+        drawn["importance"] = _importance(report, report.changed_inputs)
+    if report and changed_inputs.curves(report):
+        drawn["dependence"] = _dependence(report)
     return drawn
 
 
@@ -99,6 +109,18 @@ def _slices(report: EvaluationReport, champion: ModelFigures | None) -> Figure:
     caption = "Rows of each slice in brackets; the dashed line and band are all rows with their 95 % interval."
     caption += " Grey: the champion on the same rows." if champion else ""
     return figure_of(pictures.slice_chart(report, champion), alt, caption)
+
+
+def _importance(report: EvaluationReport, found: ChangedInputs) -> Figure:
+    first = ", ".join(f"{one.column} {estimate(one.loss, sign=True)}" for one in found.importance[:3])
+    caption = "A hollow mark: the interval holds zero, so that the feature is not shown to be used."
+    return figure_of(pictures.importance_chart(report), f"Permutation importance, the greatest: {first}", caption)
+
+
+def _dependence(report: EvaluationReport) -> Figure:
+    names = ", ".join(one.column for one in changed_inputs.curves(report))
+    caption = "Partial dependence: the mean answer if all rows had the value, at values of training rows."
+    return figure_of(pictures.dependence_chart(report), f"Mean answer by {names}", caption)
 
 
 def figure_of(png: bytes, alt: str, caption: str) -> Figure:

@@ -21,6 +21,7 @@ from trainworthy.lifecycle.protocol.records import (
     StageReport,
 )
 from trainworthy.lifecycle.protocol.words import Words
+from trainworthy.lifecycle.report import changed_inputs
 from trainworthy.lifecycle.report.training_curve import training_curve
 from trainworthy.lifecycle.tasks import is_better_higher, words_of
 from trainworthy.lifecycle.wording import figures, metric_name
@@ -154,6 +155,39 @@ def of_champion(metric: Metric, champion: ModelFigures | None) -> tuple[Estimate
     """What the champion measures there: one, or none."""
     measured = () if champion is None else champion.metrics
     return tuple(one.estimate for one in measured if (one.metric, one.slice) == (metric.metric, metric.slice))
+
+
+def importance_chart(report: EvaluationReport) -> bytes:
+    """The rise of the loss when each feature's values are exchanged; hollow where the interval holds zero."""
+    found = changed_inputs.most_important(report.changed_inputs) if report.changed_inputs else ()
+    figure = _figure(5.6, 1.1 + 0.27 * max(len(found), 3))
+    axes = figure.subplots()
+    if not found:
+        return _nothing(figure, axes, "No importance was measured.")
+    axes.axvline(0, color=INK, linewidth=1)
+    for place, item in enumerate(reversed(found)):
+        clear = item.loss.low > 0 or item.loss.high < 0
+        _interval(axes, place, item.loss.value, item.loss.low, item.loss.high, filled=clear)
+    _names(axes, [_short(item.column) for item in reversed(found)])
+    axes.set_xlabel("rise of the mean loss when the feature's values are exchanged")
+    return _png(figure, grid="x")
+
+
+def dependence_chart(report: EvaluationReport) -> bytes:
+    """A panel for each of the most important features: the mean answer by its value, on one scale."""
+    found = changed_inputs.curves(report)
+    across = min(len(found), 4) or 1
+    figure = _figure(2.4 * across, 2.2 * math.ceil(max(len(found), 1) / across))
+    panels = figure.subplots(math.ceil(max(len(found), 1) / across), across, squeeze=False, sharey=True)
+    if not found:
+        return _nothing(figure, panels[0, 0], "No dependence was measured.")
+    for axes, curve in zip(panels.flat, found, strict=False):
+        changed_inputs.draw_curve(axes, curve, ACCENT)
+    for axes in panels.flat[len(found) :]:
+        axes.set_axis_off()
+    for axes in panels[:, 0]:
+        axes.set_ylabel("mean answer" if found[0].claim == "answer" else f"mean probability of {found[0].claim}"[:40])
+    return _png(figure)
 
 
 def slice_metric(report: EvaluationReport) -> str:

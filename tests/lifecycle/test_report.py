@@ -20,15 +20,21 @@ from trainworthy.lifecycle.protocol.records import (
     STEPS,
     Attempt,
     Autocorrelation,
+    BehaviourResult,
     BlindSpot,
     Calibration,
+    ChangedInputs,
     Cost,
+    Dependence,
+    DependencePoint,
     Disparity,
     Estimate,
     EvaluationReport,
+    Importance,
     LossAxis,
     LossPart,
     Metric,
+    Perturbation,
     RateOfValue,
     Record,
     Residuals,
@@ -51,7 +57,7 @@ from trainworthy.lifecycle.report import (
     sections,
     told_of_candidate,
 )
-from trainworthy.lifecycle.spec.use_case import SliceSpec
+from trainworthy.lifecycle.spec.use_case import BehaviourSpec, SliceSpec
 
 LINKS = {"Dagster run": "http://localhost:3000/runs/1", "Commit": "https://example.org/c/1"}
 VOID = {"meta", "link", "br", "img"}
@@ -819,3 +825,61 @@ def test_report_shows_what_the_model_takes_beside_the_champion_with_each_limit()
     assert "Size 2 MB 1 MB 2 no limit" in text
     assert "Memory not measured not measured the champion <could> not be served 1.5: not shown" in text
     assert "measured in turns" not in Page(render.render(example.judged("shadow"), {})).text
+
+
+def changed_inputs_told() -> tuple[ChangedInputs, tuple[BehaviourResult, ...]]:
+    """What is told of two features, one of them not used, and two declared tests, one of them not measured."""
+    rise, none = example.estimate(0.3, 0.02), example.estimate(0.001, 0.004)
+    points = tuple(
+        DependencePoint(value=str(at), at=at, answer=example.estimate(at / 10, 0.01)) for at in (1.0, 2.0, 3.0)
+    )
+    shops = tuple(DependencePoint(value=name, answer=rise) for name in ("<b>", "$x$"))
+    found = ChangedInputs(
+        rows=4000, groups=61, loss="log_loss", measure="flip_rate", left_out=("photo: its values are files",),
+        importance=(Importance(column="wind", loss=rise), Importance(column="$shop", loss=none)),
+        dependence=(
+            Dependence(column="wind", claim="label 1", points=points),
+            Dependence(column="$shop", claim="label 1", points=shops),
+        ),
+        perturbations=(
+            Perturbation(column="wind", change="jitter", refused=0.0, moved=none, loss=none),
+            Perturbation(column="wind", change="thousandfold", refused=0.25, moved=rise, loss=rise),
+            Perturbation(column="wind", change="missing", refused=1.0, reason="the contract refuses it"),
+            Perturbation(column="$shop", change="unknown", refused=0.0, reason="model.py raised KeyError"),
+        ),
+    )  # fmt: skip
+    declared = BehaviourSpec(column="wind", direction="rises", at_most=0.05)
+    result = BehaviourResult(declared=declared, measure="violation_rate", rows=900, estimate=rise)
+    unmeasured = result.model_copy(update={"estimate": None, "told": "training rows have no two values"})
+    return found, (result, unmeasured)
+
+
+def test_report_tells_what_is_answered_if_inputs_change() -> None:
+    records = example.judged()
+    found, results = changed_inputs_told()
+    told = records["evaluation"].model_copy(update={"changed_inputs": found, "behaviour": results})
+    page = render.render({**records, "evaluation": told}, LINKS)
+    assert "Not shown to be used: $shop." in page
+    assert "Left out: photo: its values are files." in page
+    assert "not measured: training rows have no two values" in page
+    table = page[page.index("One feature changed in all rows") :].partition("</table>")[0]
+    # What does most harm first, and what was not asked last.
+    assert re.findall(r"<td>(moved by|a thousand times|missing|a value)", table) == [
+        "a thousand times", "moved by", "missing", "a value",
+    ]  # fmt: skip
+    assert "25.0 % of rows" in table
+    assert "Share of decisions that flip" in table
+    unanswered = page[page.index("the model has no answer to") :].partition("</table>")[0]
+    assert unanswered.count('<th scope="row">') == 1
+    assert "model.py raised KeyError" in unanswered
+    assert {"importance", "dependence"} <= figures.figures({**records, "evaluation": told}).keys()
+    assert isinstance(told, EvaluationReport)
+    for picture in (pictures.importance_chart(told), pictures.dependence_chart(told)):
+        assert picture.startswith(b"\x89PNG")
+        assert len(picture) < 100_000
+    # Records of before it was asked, and models that have nothing to change.
+    assert "if its inputs change" not in render.render(records, LINKS)
+    nothing = told.model_copy(update={"changed_inputs": ChangedInputs(reason="no feature has values"), "behaviour": ()})
+    page = render.render({**records, "evaluation": nothing}, LINKS)
+    assert "Not measured: no feature has values." in page
+    assert "Permutation importance" not in page
