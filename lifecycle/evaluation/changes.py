@@ -49,11 +49,15 @@ def refused_share(values: pd.Series, column: InputColumn, change: Change) -> flo
     return float(_refused(values, column).mean())
 
 
-def exchanged(values: pd.Series, seed: int) -> pd.Series:
-    """The same values, each in another row's place."""
+def exchange(rows: int, seed: int) -> np.ndarray:
+    """For each of so many rows, `(rows,)`, the row whose value it gets; each gives its own once."""
     import numpy as np
 
-    order = np.random.default_rng(seed).permutation(len(values))
+    return np.random.default_rng(seed).permutation(rows)
+
+
+def exchanged(values: pd.Series, order: np.ndarray) -> pd.Series:
+    """The same values, each in another row's place."""
     return values.iloc[order].set_axis(values.index)
 
 

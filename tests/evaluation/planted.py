@@ -19,7 +19,7 @@ COLUMNS = (
 )
 
 
-def rows(count: int = 3_000, groups: int = 30, seed: int = 0) -> pd.DataFrame:
+def rows(count: int = 2_400, groups: int = 30, seed: int = 0) -> pd.DataFrame:
     """Two numbers, a shop, a day of each row; the label is 1 with probability sigmoid(2 · x1)."""
     rng = np.random.default_rng(seed)
     frame = pd.DataFrame({

@@ -2,7 +2,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from trainworthy.lifecycle.evaluation.changes import changed, changes_of, exchanged, refused_share, spread
+from trainworthy.lifecycle.evaluation.changes import changed, changes_of, exchange, exchanged, refused_share, spread
 from trainworthy.lifecycle.protocol.jobs import InputColumn
 
 NUMBER = InputColumn(name="x", logical_type="number")
@@ -94,8 +94,8 @@ def test_share_that_the_contract_refuses_is_counted_by_its_limits_values_and_nul
 
 def test_exchanged_values_are_the_same_in_other_places():
     values = numbers(500)
-    found = exchanged(values, 5)
+    found = exchanged(values, exchange(500, 5))
     assert sorted(found) == sorted(values)
     assert (found != values).mean() > 0.9
     assert found.index.equals(values.index)
-    assert exchanged(values, 5).equals(found)
+    assert exchanged(values, exchange(500, 5)).equals(found)
