@@ -1,8 +1,8 @@
 """Declared tests of what a model answers if one input changes: invariances and directions.
 
 An invariance fails in the rows whose decision flips, or by how far numbers move; a direction in the rows whose answer
-goes the other way between two neighbouring deciles of the training rows (invariance and directional expectation tests,
-Ribeiro et al. 2020).
+goes the other way along quantiles of the training rows. They are the invariance and directional
+expectation tests of Ribeiro et al. (2020).
 """
 
 from __future__ import annotations
@@ -61,18 +61,18 @@ def _invariance(asked: Asked, test: BehaviourSpec, column: InputColumn, training
 
 
 def _direction(asked: Asked, test: BehaviourSpec, column: InputColumn, training: pd.Series) -> Estimate:
-    """The share of rows whose answer goes the wrong way between some two neighbouring values."""
+    """The share of rows whose answer, as the value rises, goes back by more than the tolerance from where it was."""
     import numpy as np
 
     values = grid(column, training)
     if len(values) < 2:
         fix = "remove the test, or train on rows with other values"
         raise EvaluationError("training rows have no two values", value=column.name, fix=fix)
-    answers = [_of_claim(asked.numbers(found), test) for found in _asked_at(asked, column, values)]
-    rises = np.diff(np.stack(answers), axis=0)
-    wrong = rises if test.direction == "falls" else -rises
-    least = ROUNDING * float(np.max(asked.kind.answer_scale(asked.plain)))
-    return asked.share((wrong > least).any(axis=0))
+    answers = np.stack([_of_claim(asked.numbers(found), test) for found in _asked_at(asked, column, values)])
+    rising = -answers if test.direction == "falls" else answers
+    back = (np.maximum.accumulate(rising, axis=0) - rising).max(axis=0)
+    rounding = ROUNDING * float(np.max(asked.kind.answer_scale(asked.plain)))
+    return asked.share(np.asarray(back > max(test.tolerance, rounding)))
 
 
 def _asked_at(asked: Asked, column: InputColumn, values: list) -> list[np.ndarray]:

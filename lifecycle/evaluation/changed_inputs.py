@@ -51,7 +51,8 @@ MOST_FEATURES = 500
 MOST_PERTURBED, MOST_CHANGES = 20, 5
 # Features with a curve, and what is answered that has one: what a page shows.
 MOST_CURVES, MOST_CLAIMS = 8, 3
-DECILES = tuple(step / 10 for step in range(1, 10))
+# Numbers are asked at so many values between the outer fortieths of the training rows: models fail at the ends.
+POINTS, ENDS = 9, (1 / 40, 39 / 40)
 
 
 def changed_inputs(asked: Asked, training: pd.DataFrame, job: ChangedInputsJob, told: Told) -> ChangedInputs:
@@ -156,18 +157,18 @@ def perturbations(asked: Asked, column: InputColumn, training: pd.Series) -> Ite
 
 def _perturbation(asked: Asked, column: InputColumn, change: Change, training: pd.Series) -> Perturbation:
     """Not asked of the model where the contract refuses all of it, or where there is nothing else to take."""
-    told = {"column": column.name, "change": change}
+    told = Perturbation(column=column.name, change=change, refused=0.0)
     if reason := unasked(column, change, training):
-        return Perturbation(**told, refused=0.0, reason=reason)
+        return told.model_copy(update={"reason": reason})
     values = changed(asked.rows[column.name], change, column, training, seed_of(change, column.name))
-    refused = refused_share(values, column, change)
-    if refused == 1:
-        return Perturbation(**told, refused=1.0, reason="the contract refuses it")
+    told = told.model_copy(update={"refused": refused_share(values, column, change)})
+    if told.refused == 1:
+        return told.model_copy(update={"reason": "the contract refuses it"})
     try:
         found = asked.again(values)
     except EvaluationError as error:
-        return Perturbation(**told, refused=refused, reason=error.problem)
-    return Perturbation(**told, refused=refused, moved=asked.moved(found), loss=asked.mean(asked.loss_rises(found)))
+        return told.model_copy(update={"reason": error.problem})
+    return told.model_copy(update={"moved": asked.moved(found), "loss": asked.mean(asked.loss_rises(found))})
 
 
 def unasked(column: InputColumn, change: Change, training: pd.Series) -> str:
@@ -209,16 +210,22 @@ def _dependence(asked: Asked, column: InputColumn, values: list, claims: list[st
 
 
 def grid(column: InputColumn, training: pd.Series) -> list:
-    """Deciles of a number in rising order, or all of few values; else the ten most frequent values."""
-    import numpy as np
-
+    """Values of training rows: of a number rising quantiles, or all of few; else the ten most frequent values."""
     counts = training.value_counts()
     if column.logical_type not in NUMBERS:
         return list(counts.index[:MOST_LEVELS])
-    if len(counts) <= MOST_LEVELS:
-        return sorted(counts.index)
-    known = training.dropna().astype("float64").to_numpy()
-    return [value.item() for value in np.unique(np.quantile(known, DECILES, method="inverted_cdf"))]
+    counts = counts.sort_index()
+    return list(counts.index) if len(counts) <= MOST_LEVELS else _quantiles(counts)
+
+
+def _quantiles(counts: pd.Series) -> list[float]:
+    """At equal steps; no value counts for more rows than a point has, or a cap that most rows are at hides the rest."""
+    import numpy as np
+
+    weights = np.minimum(counts.to_numpy(dtype="float64"), counts.sum() / POINTS)
+    reached = np.cumsum(weights) / weights.sum()
+    places = np.unique(np.searchsorted(reached, np.linspace(*ENDS, POINTS)))
+    return counts.index[places].tolist()
 
 
 def constant(values: pd.Series, value: object) -> pd.Series:

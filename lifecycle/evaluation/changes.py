@@ -108,7 +108,7 @@ def _missing(values: pd.Series, *_: object) -> pd.Series:
 
     if pd.api.types.is_bool_dtype(values) or pd.api.types.is_object_dtype(values):
         return pd.Series([None] * len(values), index=values.index, name=values.name, dtype=object)
-    return values.mask([True] * len(values))
+    return values.where(values.isna())
 
 
 def _swapped(values: pd.Series, column: InputColumn, training: pd.Series, rng: np.random.Generator) -> pd.Series:
@@ -131,7 +131,9 @@ def _swapped(values: pd.Series, column: InputColumn, training: pd.Series, rng: n
 def _unknown(values: pd.Series, *_: object) -> pd.Series:
     import pandas as pd
 
-    return pd.Series(UNKNOWN, index=values.index, name=values.name, dtype=values.dtype)
+    # Categories would make a null of it.
+    dtype = "str" if isinstance(values.dtype, pd.CategoricalDtype) else values.dtype
+    return pd.Series(UNKNOWN, index=values.index, name=values.name, dtype=dtype)
 
 
 def _numbers(values: pd.Series) -> pd.Series:
@@ -144,8 +146,10 @@ def _typed(numbers: pd.Series, values: pd.Series, column: InputColumn) -> pd.Ser
 
     if column.logical_type == "integer":
         numbers = numbers.round()
-    whole = values.dtype.kind in "iu" and np.abs(numbers).max() < np.iinfo(values.dtype).max
-    return numbers.astype(values.dtype) if whole or values.dtype.kind == "f" else numbers
+    own = values.dtype
+    if not isinstance(own, np.dtype) or own.kind not in "iuf":
+        return numbers
+    return numbers.astype(own) if own.kind == "f" or np.abs(numbers).max() < np.iinfo(own).max else numbers
 
 
 _CHANGES: Mapping[Change, Callable[[pd.Series, InputColumn, pd.Series, np.random.Generator], pd.Series]] = {

@@ -102,7 +102,8 @@ def behaviour_rows(results: Sequence[BehaviourResult]) -> list[tuple[str, ...]]:
 def curves(report: EvaluationReport) -> tuple[Dependence, ...]:
     """The curves that are drawn: of the first claim, the most important features first."""
     found = report.changed_inputs.dependence if report.changed_inputs else ()
-    return tuple(one for one in found if one.claim == found[0].claim)[:MOST_PANELS]
+    first = next((one.claim for one in found), "")
+    return tuple(one for one in found if one.claim == first)[:MOST_PANELS]
 
 
 def draw_curve(axes: Axes, curve: Dependence, colour: str) -> None:

@@ -224,6 +224,13 @@ class BehaviourSpec(Frozen):
         description="Whose probability has a direction, where an answer holds several, as reports name it: class late, "
         "label sky.",
     )
+    tolerance: float = Field(
+        default=0.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="Of a direction: by how much an answer may go the other way and not fail, in its unit; not at all "
+        "if left out.",
+    )
     at_most: float = Field(
         gt=0,
         allow_inf_nan=False,
@@ -244,11 +251,13 @@ class BehaviourSpec(Frozen):
             raise ValueError("give exactly one of invariant_to and direction")
         if self.claim is not None and self.direction is None:
             raise ValueError("claim has no effect without direction: an invariance is of all that is answered")
+        if self.tolerance and self.direction is None:
+            raise ValueError("tolerance has no effect without direction: at_most is the limit of an invariance")
         return self
 
     @model_serializer(mode="wrap")
     def _said(self, form: SerializerFunctionWrapHandler) -> Any:
-        return {name: value for name, value in form(self).items() if value is not None}
+        return {name: value for name, value in form(self).items() if value not in (None, 0.0)}
 
 
 class OwnMetric(Frozen):

@@ -34,6 +34,11 @@ def bent(some):
     return planted.sigmoid(2 * np.minimum(some["x1"], 1.0) - 3 * np.maximum(some["x1"] - 1.0, 0))
 
 
+def slightly_bent(some):
+    """Rises up to 1, and goes back by 0.05 at most behind it, in several steps."""
+    return 0.9 * planted.sigmoid(2 * np.minimum(some["x1"], 1.0)) - 0.05 * np.clip(some["x1"] - 1.0, 0, 1)
+
+
 def result(model, test, **changed) -> BehaviourResult:
     (found,) = behaviour_results(planted.asked(model, FRAME, **changed), SEEN, planted.job(test))
     return found
@@ -57,6 +62,11 @@ def allowed(model, test, **changed) -> str:
         (bent, RISES, "reject"),
         # A model that does not read the number neither rises nor falls.
         (lambda some: planted.sigmoid(some["x2"]), RISES, "promote"),
+        # How far it goes back in all counts, and not the step.
+        (slightly_bent, RISES, "reject"),
+        (slightly_bent, RISES | {"tolerance": 0.02}, "reject"),
+        (slightly_bent, RISES | {"tolerance": 0.06}, "promote"),
+        (healthy, FALLS | {"tolerance": 0.1}, "reject"),
         # 0.02 is more than 200 groups without an event show, 0.01 less.
         (healthy, SWAPPED | {"at_most": 0.02}, "promote"),
         (healthy, SWAPPED | {"at_most": 0.01}, "shadow"),
@@ -144,6 +154,8 @@ def test_training_rows_of_one_value_measure_no_test():
         {"column": "x1", "at_most": 0.1},
         RISES | {"invariant_to": "jitter"},
         SWAPPED | {"claim": "label 1"},
+        SWAPPED | {"tolerance": 0.1},
+        RISES | {"tolerance": -0.1},
         SWAPPED | {"at_most": 0},
         SWAPPED | {"at_most": float("nan")},
         SWAPPED | {"invariant_to": "shuffled"},

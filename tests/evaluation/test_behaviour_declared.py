@@ -23,8 +23,8 @@ NULLABLE = CONTRACT.model_copy(update={"rules": tuple(rule for rule in CONTRACT.
 
 def told(*tests: dict[str, Any], contract: Contract = CONTRACT) -> list[str]:
     spec = load_use_case(TOY).spec
-    tests = tuple(BehaviourSpec.model_validate({"at_most": 0.05} | test) for test in tests)
-    spec = spec.model_copy(update={"benchmark": spec.benchmark.model_copy(update={"behaviour": tests})})
+    declared = tuple(BehaviourSpec.model_validate({"at_most": 0.05} | test) for test in tests)
+    spec = spec.model_copy(update={"benchmark": spec.benchmark.model_copy(update={"behaviour": declared})})
     return [str(problem) for problem in agreement_problems(UseCase(spec=spec, folder=TOY), contract)]
 
 

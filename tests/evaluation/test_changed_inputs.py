@@ -9,7 +9,7 @@ from sklearn.inspection import partial_dependence, permutation_importance
 
 from trainworthy.lifecycle.evaluation import changed_inputs as module
 from trainworthy.lifecycle.evaluation.asked_again import sampled
-from trainworthy.lifecycle.evaluation.changed_inputs import MOST_ANSWERS, changed_inputs, planned
+from trainworthy.lifecycle.evaluation.changed_inputs import MOST_ANSWERS, changed_inputs, grid, planned
 from trainworthy.lifecycle.protocol.jobs import InputColumn
 from trainworthy.lifecycle.protocol.records import ChangedInputs, Perturbation
 from trainworthy.lifecycle.tasks.language_model import LanguageModel
@@ -76,7 +76,7 @@ def test_partial_dependence_is_sklearns_on_the_same_values():
     curve = next(one for one in found().dependence if one.column == "x1")
     assert curve.claim == "label 1"
     grid = [known(point.at) for point in curve.points]
-    assert grid == pytest.approx(np.quantile(SEEN["x1"], np.arange(1, 10) / 10), abs=0.01)
+    assert grid == pytest.approx(np.quantile(SEEN["x1"], np.linspace(0.025, 0.975, 9)), abs=0.02)
     oracle = partial_dependence(
         Known().fit(), planted.rows()[["x1", "x2"]], ["x1"], kind="average", custom_values={"x1": np.array(grid)}
     )
@@ -282,3 +282,19 @@ def test_interval_of_importance_holds_the_truth_where_days_give_values_as_well_a
     found = [importance(_days(rng, 1_500, 30)) for _ in range(60)]
     assert sum(one.low <= truth <= one.high for one in found) >= 54
     assert np.mean([one.value for one in found]) == pytest.approx(truth, abs=0.006)
+
+
+def test_values_that_are_asked_are_those_of_training_rows_and_a_cap_hides_none():
+    column = TWO[0]
+    capped = pd.Series(np.minimum(np.random.default_rng(0).exponential(300.0, 10_000), 180.0))
+    found = grid(column, capped)
+    # 55 % of the rows are at the cap.
+    assert found[-1] == 180
+    assert len(found) >= 7
+    assert found[0] == pytest.approx(np.quantile(capped, 0.02), abs=5)
+    assert set(found) <= set(capped)
+    assert grid(column, pd.Series([3, 1, 2, 1, None])) == [1, 2, 3]
+    whole = grid(TWO[0].model_copy(update={"logical_type": "integer"}), pd.Series(range(1_000)))
+    assert whole == sorted(whole)
+    assert len(whole) == 9
+    assert grid(planted.COLUMNS[2], pd.Series(["b", "a", "b", None])) == ["b", "a"]

@@ -99,3 +99,20 @@ def test_exchanged_values_are_the_same_in_other_places():
     assert (found != values).mean() > 0.9
     assert found.index.equals(values.index)
     assert exchanged(values, exchange(500, 5)).equals(found)
+
+
+@pytest.mark.parametrize("dtype", ["str", "object", "category"])
+def test_texts_of_any_dtype_are_swapped_and_unknown(dtype):
+    values = pd.Series(["a", "b", "c"] * 20, name="x", dtype=dtype)
+    assert (changed(values, "unknown", TEXT, values, 0) == "a value that no row has").all()
+    swapped = changed(values, "swapped", TEXT, values, 0).astype("str")
+    assert (swapped != values.astype("str")).all()
+    assert changed(values, "missing", TEXT, values, 0).isna().all()
+
+
+@pytest.mark.parametrize("dtype", ["int64", "int32", "Int64", "float32", "float64"])
+def test_numbers_of_any_dtype_are_moved_and_scaled(dtype):
+    values = pd.Series([1, 5, 9] * 20, name="x").astype(dtype)
+    assert changed(values, "thousandfold", NUMBER, values, 0).tolist() == [1000, 5000, 9000] * 20
+    assert changed(values, "jitter", NUMBER, values, 0).notna().all()
+    assert changed(values, "missing", NUMBER, values, 0).isna().all()
