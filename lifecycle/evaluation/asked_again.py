@@ -122,14 +122,28 @@ class Asked:
         return self.numbers(self.plain)
 
     def mean(self, values: np.ndarray) -> Estimate:
-        return mean_estimate(values, self.groups, self.weights)
+        return mean_estimate(values, self.groups, self.checked_weights)
 
     def share(self, so: np.ndarray) -> Estimate:
         """The share of rows `(N,)` that are so, with what so many groups allow where all are alike."""
-        found = mean_estimate(so.astype("float64"), self.groups, self.weights)
-        if found.standard_error == 0:
-            found = without_spread(found, 1.0, found.groups)
+        found = self.mean(so.astype("float64"))
+        counted = so if self.weights is None else so[self.weights > 0]
+        if counted.all() or not counted.any():
+            # Weights leave some rounding where all rows are alike.
+            exact = found.model_copy(update={"value": float(counted[0]), "standard_error": 0.0})
+            found = without_spread(exact, 1.0, found.groups)
         return found.model_copy(update={"low": max(found.low, 0.0), "high": min(found.high, 1.0)})
+
+    @cached_property
+    def checked_weights(self) -> np.ndarray | None:
+        """The weights. Raises EvaluationError where they are none."""
+        import numpy as np
+
+        weights = self.weights
+        if weights is not None and not (np.isfinite(weights).all() and weights.min() >= 0 and weights.max() > 0):
+            fix = "fill the column benchmark.weight with numbers from 0 on"
+            raise EvaluationError("the rows' weights are no finite numbers from 0 on, or only zeros", fix=fix)
+        return weights
 
     def _checked(self, statistics: np.ndarray) -> np.ndarray:
         return self.kind.checked_statistics(self.labels, statistics)[1]

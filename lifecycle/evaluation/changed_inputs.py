@@ -32,7 +32,7 @@ from trainworthy.lifecycle.protocol.records import (
     Importance,
     Perturbation,
 )
-from trainworthy.lifecycle.tasks.interval import group_codes, mean_estimate
+from trainworthy.lifecycle.tasks.interval import mean_estimate
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -68,8 +68,8 @@ def changed_inputs(asked: Asked, training: pd.DataFrame, job: ChangedInputsJob, 
     columns, beyond = job.columns[: plan.features], job.columns[plan.features :]
     try:
         some = asked.part(sampled(asked.groups, plan.rows))
-        # Where so few groups have no interval, none of the features has one.
-        group_codes(some.groups, len(some.rows))
+        # Where rows have no interval at all, none of the features has one.
+        some.mean(some.loss_rises(some.plain))
         importance, failed = _importances(some, columns, told)
     except EvaluationError as error:
         return ChangedInputs(left_out=job.left_out, reason=error.problem)
@@ -139,7 +139,8 @@ def _importance(asked: Asked, column: InputColumn) -> Importance:
     values, groups = asked.rows[column.name], asked.groups.to_numpy()
     orders = [exchange(len(values), seed_of("exchanged", column.name, repeat)) for repeat in range(REPEATS)]
     rises = np.stack([asked.loss_rises(asked.again(exchanged(values, order))) for order in orders])
-    weights = np.tile(np.ones(len(groups)) if asked.weights is None else asked.weights, REPEATS)
+    weights = asked.checked_weights
+    weights = np.tile(np.ones(len(groups)) if weights is None else weights, REPEATS)
     mean = float(np.average(rises.ravel(), weights=weights))
     got, gave = np.tile(groups, REPEATS), np.concatenate([groups[order] for order in orders])
     # Both parts count whole, and their mean is that of either.
@@ -166,9 +167,10 @@ def _perturbation(asked: Asked, column: InputColumn, change: Change, training: p
         return told.model_copy(update={"reason": "the contract refuses it"})
     try:
         found = asked.again(values)
+        figures = {"moved": asked.moved(found), "loss": asked.mean(asked.loss_rises(found))}
     except EvaluationError as error:
         return told.model_copy(update={"reason": error.problem})
-    return told.model_copy(update={"moved": asked.moved(found), "loss": asked.mean(asked.loss_rises(found))})
+    return told.model_copy(update=figures)
 
 
 def unasked(column: InputColumn, change: Change, training: pd.Series) -> str:

@@ -149,7 +149,7 @@ def _typed(numbers: pd.Series, values: pd.Series, column: InputColumn) -> pd.Ser
     own = values.dtype
     if not isinstance(own, np.dtype) or own.kind not in "iuf":
         return numbers
-    return numbers.astype(own) if own.kind == "f" or np.abs(numbers).max() < np.iinfo(own).max else numbers
+    return numbers.astype(own) if own.kind == "f" or np.abs(numbers).max() < np.iinfo(own.name).max else numbers
 
 
 _CHANGES: Mapping[Change, Callable[[pd.Series, InputColumn, pd.Series, np.random.Generator], pd.Series]] = {

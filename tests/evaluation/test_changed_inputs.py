@@ -298,3 +298,30 @@ def test_values_that_are_asked_are_those_of_training_rows_and_a_cap_hides_none()
     assert whole == sorted(whole)
     assert len(whole) == 9
     assert grid(planted.COLUMNS[2], pd.Series(["b", "a", "b", None])) == ["b", "a"]
+
+
+def test_weights_count_rows_and_bad_ones_are_told():
+    frame = planted.rows()
+    heavy = np.where(frame["shop"] == "n", 1.0, 0.0)
+    only = of(found(lambda some: np.where(some["shop"] == "n", 0.9, 0.1), weights=heavy), "shop", "swapped")
+    # All rows that count are of shop n, and all of them flip.
+    assert known(only.moved).value == 1.0
+    assert known(only.moved).low == pytest.approx(0.025 ** (1 / 30))
+    by_rows = found(weights=np.ones(len(frame)))
+    assert [one.model_dump() for one in by_rows.importance] == [one.model_dump() for one in found().importance]
+    for bad in (np.full(len(frame), np.nan), -heavy, 0 * heavy):
+        result = found(weights=bad)
+        assert result.reason.startswith("the rows' weights are no finite numbers")
+        assert not result.importance
+
+
+def test_loss_that_overflows_is_told_and_stops_nothing():
+    with np.errstate(over="ignore"):
+        result = found(
+            lambda some: some["x1"] ** 101,
+            kind=Regression(),
+            labels=planted.rows()["x1"].to_numpy(),
+            job=planted.job(columns=TWO),
+        )
+    assert "finite" in of(result, "x1", "thousandfold").reason
+    assert of(result, "x2", "thousandfold").reason == ""
