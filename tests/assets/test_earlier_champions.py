@@ -1,24 +1,19 @@
+from types import SimpleNamespace
+from typing import Any
+
 from trainworthy.assets.earlier_champions import earlier_champions
 from trainworthy.lifecycle.promotion import log
 
 
-class Tracking:
-    def versions(self, name):
-        return []
+def of(**values: Any) -> Any:
+    return SimpleNamespace(**values)
 
 
-class Of:
-    """An object with these attributes."""
-
-    def __init__(self, **values):
-        self.__dict__.update(values)
-
-
-def run_of(monkeypatch, path, declared):
+def run_of(monkeypatch, path, declared) -> Any:
     monkeypatch.setattr("trainworthy.assets.earlier_champions.verdict_log", lambda run: path)
     monkeypatch.setattr("trainworthy.assets.earlier_champions._then", lambda run, entry: None)
-    spec = Of(benchmark=Of(primary=Of(metric="log_loss")), promotion=Of(earlier_champions=declared))
-    return Of(use_case=Of(spec=spec), tracking=Tracking())
+    spec = of(benchmark=of(primary=of(metric="log_loss")), promotion=of(earlier_champions=declared))
+    return of(use_case=of(spec=spec), tracking=of(versions=lambda name: []))
 
 
 def test_last_champions_are_told_newest_first_each_once_and_never_the_judged_model(monkeypatch, tmp_path):
@@ -31,9 +26,9 @@ def test_last_champions_are_told_newest_first_each_once_and_never_the_judged_mod
             previous_verdict_sha256=before,
         )  # fmt: skip
         before = entry.verdict_sha256
-    told = earlier_champions(run_of(monkeypatch, path, 1), Of(), Of(name="toy", version="5"))
+    told = earlier_champions(run_of(monkeypatch, path, 1), of(), of(name="toy", version="5"))
     assert [one.version for one in told] == ["3", "4"]
     # Their versions are gone from the registry, which is said of each and stops nothing.
     assert {one.reason for one in told} == {"it is gone from the registry"}
     assert all(one.now is None for one in told)
-    assert earlier_champions(run_of(monkeypatch, tmp_path / "none", 2), Of(), Of(name="toy", version="1")) == ()
+    assert earlier_champions(run_of(monkeypatch, tmp_path / "none", 2), of(), of(name="toy", version="1")) == ()
