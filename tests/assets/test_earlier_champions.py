@@ -18,9 +18,10 @@ def run_of(monkeypatch, path, declared) -> Any:
 
 def test_last_champions_are_told_newest_first_each_once_and_never_the_judged_model(monkeypatch, tmp_path):
     path, before = tmp_path / "log.jsonl", None
-    for action, version in (
+    verdicts: list[tuple[log.Action, str]] = [
         ("promote", "1"), ("shadow", "2"), ("promote", "3"), ("promote", "4"), ("promote", "3"), ("promote", "5"),
-    ):  # fmt: skip
+    ]  # fmt: skip
+    for action, version in verdicts:
         entry = log.append(
             path, use_case="toy", action=action, model_version=version, verdict_sha256=f"{version}{before}",
             previous_verdict_sha256=before,
