@@ -31,7 +31,7 @@ from trainworthy.assets.serving import serving_figures
 from trainworthy.assets.step import Outcome
 from trainworthy.assets.step_run import StepResources, StepRun
 from trainworthy.assets.stopped import StoppedError
-from trainworthy.assets.suite import limits_changed
+from trainworthy.assets.suite import benchmark_window, limits_changed
 from trainworthy.lifecycle.errors import ChampionError, DatasetError, TrainworthyError
 from trainworthy.lifecycle.evaluation.decision import threshold_tags
 from trainworthy.lifecycle.files.content import content_hash
@@ -268,6 +268,7 @@ def _evidence(run: StepRun, first_model: bool, model: RegisteredModel, champion:
         insufficient_checks=insufficient_checks(run),
         open_questions=open_questions(run),
         accepted=accepted_inputs(run),
+        window=benchmark_window(run),
     )
     told = {
         "deployment": deployment | {"latency": deployment["latency"] and deployment["latency"].model_dump()},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import date
 from typing import TYPE_CHECKING
 
 from trainworthy.assets.champion import verdict_log
@@ -15,6 +16,7 @@ from trainworthy.lifecycle.evaluation.slice_parts import SlicePart, columns_of_p
 from trainworthy.lifecycle.evaluation.suite import changed_limits, suite_of
 from trainworthy.lifecycle.identity import sha256_file
 from trainworthy.lifecycle.promotion import log
+from trainworthy.lifecycle.promotion.finding import Window
 from trainworthy.lifecycle.protocol.jobs import Rows
 from trainworthy.lifecycle.protocol.records import ChangedLimit, EvaluationReport, Snapshot, Suite
 from trainworthy.lifecycle.provenance import last_change
@@ -58,6 +60,14 @@ def groups_in_time(run: StepRun) -> bool:
     """True where groups that sort next to each other follow each other in time."""
     split = run.use_case.spec.split
     return isinstance(split, Windows) and judged_contract(run).column(split.resample_by).logical_type in _TIMES
+
+
+def benchmark_window(run: StepRun) -> Window | None:
+    """First and last day of the benchmark, where its groups follow each other in time."""
+    split = run.record("snapshot", Snapshot).splits["benchmark"]
+    if not groups_in_time(run):
+        return None
+    return Window(*(date.fromisoformat(moment[:10]) for moment in (split.start, split.end)))
 
 
 def benchmark_suite(run: StepRun, snapshot: Snapshot) -> Suite:

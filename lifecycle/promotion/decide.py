@@ -99,7 +99,7 @@ def decide(evidence: PromotionEvidence) -> Decision:
         decision=findings[0].allows,
         reasons=tuple(finding.reason for finding in findings),
         headline=_headline(evidence),
-        held_back_by=tuple(finding.told for finding in findings if finding.allows != "promote"),
+        held_back_by=tuple(one.told(evidence.window) for one in findings if one.allows != "promote"),
         controls=evidence.controls,
         slices=slices,
     )

@@ -9,6 +9,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from trainworthy.lifecycle.evaluation.calibration import CALIBRATION_ERROR
+from trainworthy.lifecycle.promotion.finding import Window
 from trainworthy.lifecycle.promotion.history import RolledBack
 from trainworthy.lifecycle.protocol.records import (
     BehaviourResult,
@@ -56,6 +57,7 @@ class PromotionEvidence(Frozen):
     not made champion since. `insufficient_checks` are the names of checks of earlier steps that could not be measured,
     `open_questions` sentences of those that wait for a person's answer. `accepted` tells which inputs were accepted
     without a review, and why; empty if none were.
+    `window` is that of the benchmark, None where its groups have no order in time.
     """
 
     words: Words = Words()
@@ -81,6 +83,7 @@ class PromotionEvidence(Frozen):
     insufficient_checks: tuple[str, ...] = ()
     open_questions: tuple[str, ...] = ()
     accepted: str = ""
+    window: Window | None = None
 
     @model_validator(mode="after")
     def _limits_have_columns(self) -> PromotionEvidence:

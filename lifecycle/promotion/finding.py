@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from typing import Literal, NamedTuple
 
 from trainworthy.lifecycle.protocol.records import Estimate
@@ -13,16 +14,39 @@ Outcome = Literal["promote", "shadow", "reject"]
 NO_SPREAD = "an interval of width 0 shows that the groups are alike, as those without an event are, and no certainty"
 
 
+class Window(NamedTuple):
+    """First and last day of a benchmark whose groups follow each other in time."""
+
+    first: date
+    last: date
+
+
+class Lacking(NamedTuple):
+    """What would show that a bound is kept: about `needed` groups in the place of `groups`, or no number of them."""
+
+    needed: int | None
+    groups: int
+
+    def told(self, window: Window | None) -> str:
+        if self.needed is None:
+            return "as measured, a better model is needed, not more rows"
+        text = f"if the value holds, about {count(self.needed)} groups would show that it suffices"
+        if window is None:
+            return text
+        days = (window.last - window.first) * (self.needed / self.groups)
+        return f"{text}; at the benchmark's pace they are there by {window.first + days}"
+
+
 class Finding(NamedTuple):
     """The best decision that one rule allows, why, and what it lacks to allow more, where that can be told."""
 
     allows: Outcome
     reason: str
-    lacks: str = ""
+    lacks: Lacking | None = None
 
-    @property
-    def told(self) -> str:
-        return f"{self.reason.removesuffix('.')}; {self.lacks}." if self.lacks else self.reason
+    def told(self, window: Window | None) -> str:
+        """The reason with what it lacks; `window` tells by when more groups are there."""
+        return f"{self.reason.removesuffix('.')}; {self.lacks.told(window)}." if self.lacks else self.reason
 
 
 def room(bound_of: Guardrail | SliceSpec, estimate: Estimate) -> tuple[str, float, float]:
@@ -44,9 +68,6 @@ def interval_in_words(estimate: Estimate, sign: Literal["", "+"] = "") -> str:
     return f"{estimate.value:{form}} [{estimate.low:{form}}, {estimate.high:{form}}]{estimate.method_told}"
 
 
-def lacking(estimate: Estimate, spare: float) -> str:
+def lacking(estimate: Estimate, spare: float) -> Lacking:
     """What would show that a bound is kept; `spare` is the room between the value and it, below 0 is missed."""
-    groups = groups_to_show(estimate, spare)
-    if groups is None:
-        return "as measured, a better model is needed, not more rows"
-    return f"if the value holds, about {count(groups)} groups would show that it suffices"
+    return Lacking(groups_to_show(estimate, spare), estimate.groups)

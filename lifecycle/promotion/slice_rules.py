@@ -8,6 +8,7 @@ from trainworthy.lifecycle.promotion.evidence import PromotionEvidence, usable
 from trainworthy.lifecycle.promotion.finding import (
     NO_SPREAD,
     Finding,
+    Lacking,
     Outcome,
     gain_in_words,
     interval_in_words,
@@ -66,35 +67,35 @@ def _allows(result: SliceResult, standing: Standing) -> Outcome:
     return "reject" if standing == "broken" else "promote"
 
 
-def _bound_in_words(result: SliceResult) -> tuple[str, str]:
+def _bound_in_words(result: SliceResult) -> tuple[str, Lacking | None]:
     """The finding, and what it lacks."""
     estimate = result.estimate
     if estimate is None or not usable(estimate):
-        return f"Bound not measured on {_where(result)}: {_why(result)}{_warns(result)}.", ""
+        return f"Bound not measured on {_where(result)}: {_why(result)}{_warns(result)}.", None
     rule, spare, hope = room(result.declared, estimate)
     told = f"{metric_name(result.metric)} {interval_in_words(estimate)} on {_where(result)}, {rule}"
     if result.bound == "not_shown" and not estimate.has_width:
-        return f"Bound of a slice not judged: {told}; {NO_SPREAD}.", ""
+        return f"Bound of a slice not judged: {told}; {NO_SPREAD}.", None
     if result.bound == "not_shown":
         lacks = lacking(estimate, (spare + hope) / 2)
         beyond = f"{-spare:.{decimals_of(spare, estimate.standard_error)}f}"
         told = f"{told}: the unfavourable end lies {beyond} beyond it; {_detects(result, estimate)}{_warns(result)}"
         return f"Bound of a slice not shown to be kept: {told}.", lacks
-    return f"Bound of a slice {result.bound}: {told}.", ""
+    return f"Bound of a slice {result.bound}: {told}.", None
 
 
-def _champion_in_words(result: SliceResult, primary: str) -> tuple[str, str]:
+def _champion_in_words(result: SliceResult, primary: str) -> tuple[str, Lacking | None]:
     gain, margin = result.gain, result.declared.champion_margin
     assert margin is not None
     if gain is None or not usable(gain):
-        return f"Not compared with the champion on {_where(result)}: {_why(result)}{_warns(result)}.", ""
+        return f"Not compared with the champion on {_where(result)}: {_why(result)}{_warns(result)}.", None
     told = f"{gain_in_words(gain, primary)}, on {_where(result)}, margin {margin:g}"
     if result.champion == "broken":
-        return f"Worse than the champion on a slice by more than its margin: {told}.", ""
+        return f"Worse than the champion on a slice by more than its margin: {told}.", None
     if result.champion == "kept":
-        return f"No worse than the champion on a slice: {told}.", ""
+        return f"No worse than the champion on a slice: {told}.", None
     if not gain.has_width:
-        return f"Not compared with the champion on a slice: {told}; {NO_SPREAD}{_warns(result)}.", ""
+        return f"Not compared with the champion on a slice: {told}; {NO_SPREAD}{_warns(result)}.", None
     told = f"Not shown to be as good as the champion on a slice: {told}; {_detects(result, gain)}{_warns(result)}."
     return told, lacking(gain, gain.value + margin)
 

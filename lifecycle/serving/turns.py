@@ -16,13 +16,13 @@ from pathlib import Path
 from trainworthy.lifecycle.artifact import artifact_kind
 from trainworthy.lifecycle.progress import say
 from trainworthy.lifecycle.protocol.jobs import ServedArtifact, ServingJob
+from trainworthy.lifecycle.protocol.records import CANDIDATE, CHAMPION
 from trainworthy.lifecycle.protocol.results import ServingResult
 from trainworthy.lifecycle.protocol.serving import Quantity, ServingFigure
 from trainworthy.lifecycle.serving.process import Served, ServingError, serving
 from trainworthy.lifecycle.serving.ratio import Span, paired_ratio
 from trainworthy.lifecycle.tasks.kind import parts_of
 
-CANDIDATE, CHAMPION = "candidate", "champion"
 ROUNDS, ONE_TURNS, BATCH_TURNS = 9, 7, 2
 # Seconds and MB to the unit that is told.
 _SCALE: dict[Quantity, float] = {"latency": 1000.0, "batch_latency": 1000.0, "cold_load": 1.0, "memory": 1.0}

@@ -1,4 +1,5 @@
 import math
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from trainworthy.lifecycle.errors import ChampionError
 from trainworthy.lifecycle.evaluation.seed_spread import with_seeds
 from trainworthy.lifecycle.promotion.decide import Decision, check_first_model, decide
 from trainworthy.lifecycle.promotion.evidence import CONTROLS, PromotionEvidence, guardrail_results
+from trainworthy.lifecycle.promotion.finding import Window
 from trainworthy.lifecycle.promotion.history import RolledBack
 from trainworthy.lifecycle.protocol.records import (
     BehaviourResult,
@@ -299,6 +301,17 @@ def test_decide_measures_what_a_gain_lacks_against_its_own_threshold(changed, la
     assert found.decision == "shadow"
     assert told.endswith(lacks)
     assert told.startswith(found.reasons[0].removesuffix("."))
+
+
+def test_decide_says_by_when_a_benchmark_of_days_would_show_it():
+    # 61 groups in 60 days, so 748 in 735.7.
+    comparison = Comparison(reference="prior", metric="log_loss", gain=measured(0.0012, 0.0042, 61))
+    others = tuple(item for item in evidence().baselines if item.reference != "prior")
+    window = Window(date(2013, 11, 1), date(2013, 12, 31))
+    (told,) = decide(evidence(baselines=(*others, comparison), window=window)).held_back_by
+    assert told.endswith(
+        "about 748 groups would show that it suffices; at the benchmark's pace they are there by 2015-11-06."
+    )
 
 
 def test_decide_names_every_reason_that_held_the_model_back_and_no_other():
