@@ -3,7 +3,8 @@
 The candidate is a boosting, with `linear` and `prior` beside it, each scored on weeks that it was not trained on.
 Measured is what follows the scoring: metrics with intervals of all three models, gains, slices of three columns, three
 conditions that decide, decisions at what mistakes cost, calibration, fairness of two columns, residuals by 45 features,
-blind spots; then the gain over a champion on all rows and on the slices, and both models' answers kept side by side.
+blind spots; then the gain over a champion on all rows and on the slices, all that is told of the champion, and both
+models' answers kept side by side. What is asked of the model anew is bounded by rows of its own (changed_inputs.py).
 
     make bench NAME=evaluation      about 3 minutes on 2 cores
 """
@@ -27,18 +28,21 @@ from trainworthy.lifecycle.evaluation.comparison import comparison
 from trainworthy.lifecycle.evaluation.decision import decision_column, threshold_for
 from trainworthy.lifecycle.evaluation.evaluate import evaluate
 from trainworthy.lifecycle.evaluation.kept_answers import keep_answers, side_by_side
+from trainworthy.lifecycle.evaluation.model_figures import model_figures
 from trainworthy.lifecycle.evaluation.slice_levels import training_cuts
 from trainworthy.lifecycle.evaluation.slice_parts import slice_parts
 from trainworthy.lifecycle.evaluation.slice_results import with_gains
 from trainworthy.lifecycle.evaluation.slices import slice_column
 from trainworthy.lifecycle.protocol.checks import CheckResult
+from trainworthy.lifecycle.protocol.records import CHAMPION
 from trainworthy.lifecycle.spec.use_case import BenchmarkSpec
 from trainworthy.lifecycle.tasks.binary import BINARY
 from trainworthy.lifecycle.use_case import UseCase, load_use_case
 from trainworthy.resources.settings import PRODUCT
 
 WHAT = (
-    "_metrics", "slice_metrics", "measured_slices", "calibration", "fairness", "residuals", "blind_spots", "with_gains",
+    "overall_metrics", "slice_metrics", "measured_slices", "calibration", "fairness", "residuals", "blind_spots", "with_gains",
+    "model_figures",
     "side_by_side", "keep_answers",
 )  # fmt: skip
 TARGET_SECONDS = 60.0
@@ -117,8 +121,12 @@ def judge(
         raise SystemExit(f"the evaluation is incomplete: {bad}")
     with_gains(found.slices, parts, mine, theirs, spec, BINARY)
     comparison(spec, BINARY, ("candidate", mine), ("candidate", theirs), "champion")
+    both = side_by_side(mine, theirs, rows[["flight"]])
+    met = model_figures(both, CHAMPION, spec, BINARY, parts=parts, features=features, ordered=True)
+    if not met.calibration or not met.fairness or met.residuals is None:
+        raise SystemExit("the champion's figures are incomplete")
     with tempfile.TemporaryDirectory() as folder:
-        keep_answers(Path(folder), side_by_side(mine, theirs, rows[["flight"]]))
+        keep_answers(Path(folder), both)
 
 
 def cumulative(profile: cProfile.Profile) -> dict[str, float]:
