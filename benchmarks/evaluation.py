@@ -41,9 +41,8 @@ from trainworthy.lifecycle.use_case import UseCase, load_use_case
 from trainworthy.resources.settings import PRODUCT
 
 WHAT = (
-    "overall_metrics", "slice_metrics", "measured_slices", "calibration", "fairness", "residuals", "blind_spots", "with_gains",
-    "model_figures",
-    "side_by_side", "keep_answers",
+    "overall_metrics", "slice_metrics", "measured_slices", "calibration", "fairness", "residuals", "blind_spots",
+    "with_gains", "model_figures", "side_by_side", "keep_answers",
 )  # fmt: skip
 TARGET_SECONDS = 60.0
 
