@@ -5,7 +5,7 @@ and its price.
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +20,7 @@ from trainworthy.lifecycle.evaluation.predicate import parse as parse_predicate
 from trainworthy.lifecycle.files.versions import published_version
 from trainworthy.lifecycle.spec.split import HashSplit, StratifiedSplit
 from trainworthy.lifecycle.spec.task import KIND_OF_LABEL, LABEL_TYPES, target_of
-from trainworthy.lifecycle.spec.use_case import UseCaseSpec
+from trainworthy.lifecycle.spec.use_case import BenchmarkSpec, UseCaseSpec
 from trainworthy.lifecycle.tasks import kind_of
 from trainworthy.lifecycle.use_case import UseCase
 
@@ -71,16 +71,27 @@ def _task_problems(spec: UseCaseSpec, contract: Contract) -> Iterator[Problem]:
         )
         yield Problem("use_case.yaml: task.kind", f"the contract's label is of type {label.type}", fits, kind)
         return
-    metrics, benchmark = kind_of(target_of(spec.task, label.classes)).metrics, spec.benchmark
+    kind_of_label, benchmark = kind_of(target_of(spec.task, label.classes)), spec.benchmark
+    yield from _cost_problems(benchmark, kind_of_label.answer_names)
+    metrics = (*kind_of_label.metrics, *benchmark.metrics, *decision_metrics(benchmark, kind_of_label))
     named = {"primary": benchmark.primary.metric}
     named |= {f"guardrails.{number}": one.metric for number, one in enumerate(benchmark.guardrails)}
     named |= {f"slices.{number}": one.metric for number, one in enumerate(benchmark.slices) if one.metric}
     for place, metric in named.items():
-        if metric not in {*metrics, *benchmark.metrics, *decision_metrics(benchmark)}:
-            fix = did_you_mean(metric, metrics)
+        if metric not in metrics:
+            fix = did_you_mean(metric, kind_of_label.metrics)
             yield Problem(
                 f"use_case.yaml: benchmark.{place}.metric", "names a class that the label has not", fix, metric
             )
+
+
+def _cost_problems(benchmark: BenchmarkSpec, classes: Collection[str]) -> Iterator[Problem]:
+    """Classes of a cost matrix that the label has not."""
+    matrix = (benchmark.decision.cost_matrix if benchmark.decision is not None else None) or {}
+    for name in dict.fromkeys(one for true, costs in matrix.items() for one in (true, *costs)):
+        if name not in classes:
+            place, fix = "use_case.yaml: benchmark.decision.cost_matrix", did_you_mean(name, classes)
+            yield Problem(place, "names a class that the label has not", fix, name)
 
 
 def _slice_problems(use_case: UseCase, contract: Contract) -> Iterator[Problem]:

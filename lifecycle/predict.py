@@ -112,7 +112,7 @@ def _behaviour(job: PredictJob, score: Scorer, rows: pd.DataFrame, thresholds: M
 def _thresholds(job: PredictJob, score: Scorer, baselines: Mapping[str, _Fitted]) -> dict[str, float]:
     """From which answer on each model decides for 1: its own from before, or by its answers to calibration rows."""
     decision = job.decision
-    if decision is None:
+    if decision is None or not decision.by_threshold:
         return {}
     fixed = fixed_threshold(decision) if job.threshold is None else job.threshold
     if fixed is None:

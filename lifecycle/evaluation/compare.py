@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from trainworthy.lifecycle.errors import EvaluationError
 from trainworthy.lifecycle.evaluation.comparison import measured_by, row_weights, weighed
-from trainworthy.lifecycle.evaluation.decision import REPORTED, decision_metrics
+from trainworthy.lifecycle.evaluation.decision import reported_of_decisions
 from trainworthy.lifecycle.evaluation.slices import slice_codes, slice_column
 from trainworthy.lifecycle.protocol.checks import FEWEST_ROWS
 from trainworthy.lifecycle.protocol.records import CANDIDATE, CHAMPION, Compared
@@ -29,8 +29,7 @@ def compared(
     the values of slice columns that the table holds are parts as well.
     """
     declared = (benchmark.primary.metric, *(one.metric for one in benchmark.guardrails), *benchmark.metrics)
-    of_decisions = (*REPORTED, *decision_metrics(benchmark)) if benchmark.decision is not None else ()
-    names = dict.fromkeys((*declared, *of_decisions, *kind.reported))
+    names = dict.fromkeys((*declared, *reported_of_decisions(benchmark, kind), *kind.reported))
     whole = tuple(_one("", name, table, benchmark, kind) for name in names)
     parts = {**_of_columns(table, benchmark), **masks}
     return whole + tuple(

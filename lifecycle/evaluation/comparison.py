@@ -35,13 +35,16 @@ def measured_by(
     benchmark: BenchmarkSpec, kind: Kind, name: str, model: str, table: pd.DataFrame
 ) -> tuple[TaskMetric, np.ndarray]:
     """A metric of the kind or of the use case's own, and what it is computed of: a model's answers, or own figures."""
-    metric = {**decision_metrics(benchmark), **kind.metrics}.get(name)
+    of_decisions = decision_metrics(benchmark, kind)
+    metric = {**of_decisions, **kind.metrics}.get(name)
     if metric is not None and metric.decides and decision_column(model) in table.columns:
         return metric, table[decision_column(model)].to_numpy(dtype="float64")
     if name in benchmark.metrics:
         figures = stored_figures(name, model, table)
         return own_metric(name, benchmark.metrics[name].better, figures.shape[1]), figures
-    return kind.metrics[name], kind.checked_statistics(table["label"], from_columns(kind, model, table))[1]
+    # A cost that hangs on a threshold is none of answers alone.
+    by_answers = {one: metric for one, metric in of_decisions.items() if not metric.decides} | {**kind.metrics}
+    return by_answers[name], kind.checked_statistics(table["label"], from_columns(kind, model, table))[1]
 
 
 def metric_columns(benchmark: BenchmarkSpec, snapshot: Snapshot) -> tuple[str, ...]:

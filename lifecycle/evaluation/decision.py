@@ -1,4 +1,4 @@
-"""From which probability on a row counts as 1, and what the decisions cost.
+"""From which probability on a row counts as 1, or which class is answered, and what the decisions cost.
 
 A threshold is declared, follows from what mistakes cost, or is where so many rows of the calibration split lie above.
 Answers are calibrated probabilities, so a row is worth acting on as soon as its expected cost of waiting exceeds that
@@ -8,7 +8,7 @@ of acting: from false_positive / (false_positive + false_negative) on (Elkan 200
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from trainworthy.lifecycle.identity import canonical_json
@@ -17,6 +17,8 @@ from trainworthy.lifecycle.tasks.metric import DECISION_COST, TaskMetric
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from trainworthy.lifecycle.tasks.kind import Kind
 
 # Of decisions, beside the kind's own metrics.
 REPORTED = ("precision", "recall")
@@ -52,10 +54,18 @@ def threshold_for(decision: DecisionSpec, calibration: np.ndarray) -> float:
     return float(allowed[0]) if len(allowed) else float(np.nextafter(values[-1], 2.0))
 
 
-def decision_metrics(benchmark: BenchmarkSpec) -> Mapping[str, TaskMetric]:
+def decision_metrics(benchmark: BenchmarkSpec, kind: Kind) -> Mapping[str, TaskMetric]:
     """Metrics that there are for what is declared of decisions, beside the kind's own."""
-    costs = benchmark.decision.costs if benchmark.decision is not None else None
-    return {} if costs is None else {DECISION_COST: _cost(costs)}
+    decision = benchmark.decision
+    if decision is not None and decision.cost_matrix is not None:
+        return {DECISION_COST: _cost_of_classes(decision.cost_matrix, kind.answer_names)}
+    return {} if decision is None or decision.costs is None else {DECISION_COST: _cost(decision.costs)}
+
+
+def reported_of_decisions(benchmark: BenchmarkSpec, kind: Kind) -> tuple[str, ...]:
+    """Metrics that are told where decisions are declared, beside what the kind reports."""
+    decision = benchmark.decision
+    return (*(REPORTED if decision is not None and decision.by_threshold else ()), *decision_metrics(benchmark, kind))
 
 
 def _cost(costs: CostsSpec) -> TaskMetric:
@@ -69,6 +79,18 @@ def _cost(costs: CostsSpec) -> TaskMetric:
 
     most = max(costs.false_positive, costs.false_negative)
     return TaskMetric(DECISION_COST, False, rows=rows, low=0.0, high=most, decides=True)
+
+
+def _cost_of_classes(matrix: Mapping[str, Mapping[str, float]], classes: Sequence[str]) -> TaskMetric:
+    """Mean cost of the class that is cheapest to answer by a row's probabilities (Elkan 2001)."""
+    import numpy as np
+
+    costs = np.array([[matrix.get(true, {}).get(said, float(true != said)) for said in classes] for true in classes])
+
+    def rows(labels: np.ndarray, answers: np.ndarray) -> np.ndarray:
+        return costs[labels, (answers @ costs).argmin(axis=1)]
+
+    return TaskMetric(DECISION_COST, False, rows=rows, low=0.0, high=float(costs.max()))
 
 
 def threshold_tags(benchmark: BenchmarkSpec, thresholds: Mapping[str, float]) -> dict[str, str]:

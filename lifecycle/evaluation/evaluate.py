@@ -141,7 +141,8 @@ def _predictions_check(
     answers = [column for model in models for column in statistic_columns(kind, model)]
     weight = () if spec.weight is None else ("weight",)
     own = [figure_columns(name, model, 1)[0] for model in models for name in spec.metrics]
-    decided = [decision_column(model) for model in models] if spec.decision is not None else []
+    by_threshold = spec.decision is not None and spec.decision.by_threshold
+    decided = [decision_column(model) for model in models] if by_threshold else []
     wanted = ["row", "group", "label", *weight, *answers, *own, *decided, *map(slice_column, spec.kept_columns)]
     problems = [f"the column {name} is missing" for name in wanted if name not in predictions.columns]
     if not problems:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from trainworthy.lifecycle.errors import EvaluationError
 from trainworthy.lifecycle.evaluation.calibration import CALIBRATION_ERROR, calibrations
 from trainworthy.lifecycle.evaluation.comparison import measured_by, row_weights, weighed
-from trainworthy.lifecycle.evaluation.decision import REPORTED, decision_metrics
+from trainworthy.lifecycle.evaluation.decision import reported_of_decisions
 from trainworthy.lifecycle.evaluation.fairness import fairness
 from trainworthy.lifecycle.evaluation.residuals import residuals
 from trainworthy.lifecycle.evaluation.slice_parts import SlicePart
@@ -68,8 +68,8 @@ def overall_metrics(
     labels, weights = kind.checked_labels(table["label"]), row_weights(table)
     declared = (spec.primary.metric, *(one.metric for one in spec.guardrails), *spec.metrics)
     found, undefined = [], []
-    of_decisions = (*REPORTED, *decision_metrics(spec)) if spec.decision is not None else ()
-    for model, name in itertools.product(models, dict.fromkeys((*kind.reported, *of_decisions, *declared))):
+    names = dict.fromkeys((*kind.reported, *reported_of_decisions(spec, kind), *declared))
+    for model, name in itertools.product(models, names):
         metric, figures = measured_by(spec, kind, name, model, table)
         try:
             value = estimate(metric, labels, figures, table["group"], weights)

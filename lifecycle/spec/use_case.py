@@ -274,19 +274,36 @@ class CostsSpec(Frozen):
 
 
 class DecisionSpec(Frozen):
-    """From which probability on a row counts as 1: exactly one of `threshold`, `capacity` and `costs` says so."""
+    """What is decided by an answer: exactly one key says so.
+
+    Of kind binary `threshold`, `capacity` and `costs` say from which probability on a row counts as 1; of kind
+    multiclass `cost_matrix` which class is answered.
+    """
 
     threshold: float | None = Field(default=None, gt=0, lt=1, description="From this probability on.")
     capacity: float | None = Field(
         default=None, gt=0, lt=1, description="The share of rows that can be acted on; chosen on the calibration split."
     )
     costs: CostsSpec | None = Field(default=None, description="What wrong decisions cost: the cheapest threshold.")
+    cost_matrix: dict[str, dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]]] | None = Field(
+        default=None,
+        min_length=1,
+        description="What it costs to answer another class, by the true class: {late: {early: 5}}; pairs left out cost "
+        "1. The class of the least expected cost is answered.",
+    )
 
     @model_validator(mode="after")
     def _one(self) -> DecisionSpec:
-        if sum(value is not None for value in (self.threshold, self.capacity, self.costs)) != 1:
-            raise ValueError("give exactly one of threshold, capacity and costs")
+        if sum(value is not None for value in (self.threshold, self.capacity, self.costs, self.cost_matrix)) != 1:
+            raise ValueError("give exactly one of threshold, capacity, costs and cost_matrix")
+        if any(costs.get(name) for name, costs in (self.cost_matrix or {}).items()):
+            raise ValueError("answering the true class costs nothing: leave it out of its own row")
         return self
+
+    @property
+    def by_threshold(self) -> bool:
+        """Whether a probability decides, so that tables of answers hold what was decided."""
+        return self.cost_matrix is None
 
 
 def _ratio_limit(what: str) -> Any:
@@ -337,7 +354,8 @@ class BenchmarkSpec(Frozen):
     decision: DecisionSpec | None = Field(
         default=None,
         description="Of kind binary: from which probability on a row counts as 1, for metrics of decisions (accuracy, "
-        "precision, recall, f1, decision_cost); left out, from 0.5 on.",
+        "precision, recall, f1, decision_cost); left out, from 0.5 on. Of kind multiclass: what mistakes cost, for "
+        "decision_cost.",
     )
     guardrails: tuple[Guardrail, ...] = Field(default=(), description="What a model must keep whatever it gains.")
     slices: tuple[Slice, ...] = Field(

@@ -72,8 +72,9 @@ def kind_problems(spec: UseCaseSpec) -> list[Problem]:
     """What the kind does not have: settings, decisions, limits of rates, tests of behaviour, baselines."""
     kind = kind_of(target_of(spec.task))
     unfit = [Problem("use_case.yaml", told, "remove the setting") for told in kind.unfit_settings(spec.training)]
-    if spec.benchmark.decision is not None and not any(metric.decides for metric in kind.metrics.values()):
-        fix = "remove it, or take task.kind binary"
+    decision = spec.benchmark.decision
+    if decision is not None and not (_has_thresholds(kind) if decision.by_threshold else kind.takes_cost_matrix):
+        fix = "give costs" if _has_thresholds(kind) else "give cost_matrix" if kind.takes_cost_matrix else "remove it"
         unfit.append(Problem("use_case.yaml: benchmark.decision", f"kind {kind.name} has no such decision", fix))
     limits = spec.benchmark.fairness.at_most_difference if spec.benchmark.fairness is not None else {}
     if limits and not kind.has_decisions:
@@ -89,12 +90,16 @@ def kind_problems(spec: UseCaseSpec) -> list[Problem]:
     ]
 
 
+def _has_thresholds(kind: Kind) -> bool:
+    return any(metric.decides for metric in kind.metrics.values())
+
+
 def _own(values: Mapping[str, Any]) -> list[str]:
     """Names of the metrics of the use case's own, and of those that a declared decision gives."""
     benchmark = values.get("benchmark")
     own = benchmark.get("metrics") if isinstance(benchmark, Mapping) else None
     decision = benchmark.get("decision") if isinstance(benchmark, Mapping) else None
-    cost = [DECISION_COST] if isinstance(decision, Mapping) and "costs" in decision else []
+    cost = [DECISION_COST] if isinstance(decision, Mapping) and {"costs", "cost_matrix"} & decision.keys() else []
     return cost + ([str(name) for name in own] if isinstance(own, Mapping) else [])
 
 

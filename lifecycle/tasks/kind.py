@@ -120,6 +120,11 @@ class Kind(Protocol):
         ...
 
     @property
+    def takes_cost_matrix(self) -> bool:
+        """Whether its answers are a probability of each class, so that the cheapest class can be answered."""
+        ...
+
+    @property
     def baselines(self) -> tuple[str, ...]:
         """The baselines that there are: prior, linear, and gradient_boosting where the kind has a peer of it."""
         ...
@@ -354,6 +359,7 @@ class Usual:
     class_axis = 1
     ragged = False
     has_decisions = False
+    takes_cost_matrix = False
     baselines = BASELINES
 
     def without_weights(self, answers: np.ndarray, shift: np.ndarray) -> np.ndarray:

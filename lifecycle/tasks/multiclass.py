@@ -42,6 +42,7 @@ class Multiclass(FewNumbers):
     name = "multiclass"
     answers = "probabilities"
     has_decisions = True
+    takes_cost_matrix = True
     words = Words(
         constant="always predicting the training rows' share of each class",
         predicted="mean probability of the predicted class",

@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from pydantic import ValidationError
 from sklearn.metrics import precision_score, recall_score
 
 from trainworthy.lifecycle.evaluation.comparison import comparison
@@ -10,6 +11,7 @@ from trainworthy.lifecycle.evaluation.decision import (
     decision_column,
     decision_metrics,
     frozen_threshold,
+    reported_of_decisions,
     threshold_for,
     threshold_tags,
 )
@@ -17,7 +19,9 @@ from trainworthy.lifecycle.evaluation.evaluate import evaluate
 from trainworthy.lifecycle.protocol.checks import CheckResult
 from trainworthy.lifecycle.spec.use_case import BenchmarkSpec, DecisionSpec
 from trainworthy.lifecycle.tasks.binary import BINARY
+from trainworthy.lifecycle.tasks.kind import as_columns
 from trainworthy.lifecycle.tasks.metric import estimate
+from trainworthy.lifecycle.tasks.multiclass import Multiclass
 
 WINDOW = CheckResult(name="benchmark_window", status="pass", required=True)
 
@@ -51,7 +55,7 @@ def test_costs_give_the_threshold_that_is_cheapest_for_calibrated_answers():
     assert spec.decision is not None
     threshold = threshold_for(spec.decision, np.zeros(3))
     assert threshold == 0.1
-    metric = decision_metrics(spec)["decision_cost"]
+    metric = decision_metrics(spec, BINARY)["decision_cost"]
     assert metric.rows is not None
     rows = metric.rows
     frame = answers(threshold, 200_000)
@@ -102,7 +106,7 @@ def test_each_model_is_measured_at_its_own_operating_point():
     frame = answers(0.1)
     frame[decision_column("linear")] = 1.0
     gain = comparison(spec, BINARY, ("candidate", frame), ("linear", frame), "linear").gain
-    metric = decision_metrics(spec)["decision_cost"]
+    metric = decision_metrics(spec, BINARY)["decision_cost"]
     labels = frame["label"].to_numpy()
     mine, theirs = (
         estimate(metric, labels, frame[decision_column(model)].to_numpy(), frame["group"]).value
@@ -138,3 +142,51 @@ def test_the_registry_keeps_the_operating_point_for_the_decision_that_it_was_cho
 def test_a_decision_that_says_too_little_or_too_much_is_refused(wrong):
     with pytest.raises(ValueError, match="validation error"):
         benchmark("recall", **wrong)
+
+
+CLASSES = Multiclass(("early", "on time", "late"))
+
+
+def test_cost_matrix_answers_the_class_of_the_least_expected_cost():
+    spec = benchmark(cost_matrix={"late": {"early": 10, "on time": 4}})
+    metric = decision_metrics(spec, CLASSES)["decision_cost"]
+    assert metric.rows is not None
+    answers = np.array([[0.6, 0.25, 0.15], [0.9, 0.05, 0.05], [0.2, 0.2, 0.6], [0.1, 0.8, 0.1]])
+    # Expected costs of answering each class: of the first row 0.25 + 1.5, 0.6 + 0.6 and 0.85.
+    assert metric.rows(np.array([2, 2, 0, 1]), answers).tolist() == [0.0, 10.0, 1.0, 0.0]
+    assert (metric.low, metric.high, metric.higher_is_better) == (0.0, 10.0, False)
+    assert reported_of_decisions(spec, CLASSES) == ("decision_cost",)
+
+
+def test_cost_matrix_of_ones_is_the_error_rate_of_the_most_probable_class():
+    random = np.random.default_rng(0)
+    answers, labels = random.dirichlet((1, 1, 1), 500), random.integers(0, 3, 500)
+    metric = decision_metrics(benchmark(cost_matrix={"late": {"early": 1}}), CLASSES)["decision_cost"]
+    assert metric.rows is not None
+    assert (metric.rows(labels, answers) == (answers.argmax(axis=1) != labels)).all()
+
+
+def test_evaluation_of_classes_measures_what_decisions_cost():
+    random = np.random.default_rng(0)
+    truth = random.dirichlet((1, 1, 1), 3000)
+    labels = np.array([random.choice(3, p=one) for one in truth])
+    mean = np.tile(truth.mean(axis=0), (3000, 1))
+    frame = pd.DataFrame({"row": np.arange(3000), "group": np.arange(3000) // 100, "label": labels})
+    for model, answer in (("candidate", truth), ("linear", 0.7 * truth + 0.3 * mean), ("prior", mean)):
+        frame = frame.assign(**as_columns(CLASSES, model, answer))
+    spec = benchmark(cost_matrix={"late": {"early": 10, "on time": 4}})
+    found = evaluate(frame, spec, CLASSES, benchmark_rows=3000, window=WINDOW)
+    assert not [check for check in found.checks if check.stops]
+    costs = {one.model: one.estimate.value for one in found.metrics if one.metric == "decision_cost"}
+    assert costs["candidate"] < costs["linear"] < costs["prior"]
+    (over_prior,) = [one for one in found.comparisons if one.reference == "prior"]
+    assert over_prior.gain.low > 0
+
+
+@pytest.mark.parametrize(
+    ("matrix", "told"),
+    [({"late": {"late": 2}}, "costs nothing"), ({}, "at least 1"), ({"late": {"early": -1}}, "greater than or equal")],
+)
+def test_cost_matrix_that_says_nothing_sensible_is_refused(matrix, told):
+    with pytest.raises(ValidationError, match=told):
+        benchmark(cost_matrix=matrix)

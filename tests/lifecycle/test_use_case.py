@@ -378,3 +378,19 @@ def test_own_names_that_stand_for_something_else_are_refused(folder, changes, to
     (folder / "metrics.py").write_text("def brier(labels, answers, rows):\n    return answers\n")
     change(folder, benchmark=changes)
     assert any(told in line for line in problems(folder))
+
+
+@pytest.mark.parametrize(
+    ("task", "decision", "told"),
+    [
+        ({"kind": "binary"}, {"cost_matrix": {"late": {"early": 5}}}, "fix: give costs"),
+        ({"kind": "multiclass"}, {"threshold": 0.3}, "fix: give cost_matrix"),
+        ({"kind": "regression"}, {"cost_matrix": {"late": {"early": 5}}}, "fix: remove it"),
+    ],
+)
+def test_decision_that_the_kind_cannot_make_is_told_with_what_it_can(folder, task, decision, told):
+    primary = {"metric": "rmse" if task["kind"] == "regression" else "log_loss", "margin": 0.1}
+    change(folder, task=task, benchmark={"decision": decision, "primary": primary, "guardrails": []})
+    line = only_problem(folder)
+    assert line.startswith("use_case.yaml: benchmark.decision: ")
+    assert told in line
