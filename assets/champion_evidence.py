@@ -92,7 +92,13 @@ def champion_evidence(run: StepRun, launcher: Launcher, champion: RegisteredMode
         answers=file,
         blind_spots=_spots_of_both(evaluation, both, features, cuts, benchmark.baselines, kind),
         figures=model_figures(
-            both, CHAMPION, benchmark, kind, parts=parts, features=features, ordered=groups_in_time(run)
+            both,
+            CHAMPION,
+            benchmark,
+            kind,
+            parts=parts,
+            features=features[_told_by(evaluation, features)],
+            ordered=groups_in_time(run),
         ),
     )
 
@@ -150,6 +156,12 @@ def own_features(champion: RegisteredModel) -> tuple[str, ...]:
 def _told_values(run: StepRun) -> tuple[pd.DataFrame, dict[str, tuple[float, ...]]]:
     snapshot = run.record("snapshot", Snapshot)
     return told_values(run, snapshot, job_base(run, snapshot, Path())["rows"])
+
+
+def _told_by(evaluation: EvaluationReport, features: pd.DataFrame) -> list[str]:
+    """Features by which the candidate's losses are told, so that the champion's are by the same."""
+    axes = evaluation.residuals.axes if evaluation.residuals else ()
+    return [axis.by for axis in axes if axis.by in features.columns]
 
 
 def _spots_of_both(

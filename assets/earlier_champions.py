@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 from trainworthy.assets.champion import verdict_log
 from trainworthy.assets.champion_evidence import champion_answers
 from trainworthy.assets.comparable import champion_window
-from trainworthy.assets.scoring import raise_unless_about_the_model
 from trainworthy.assets.step_run import StepRun
 from trainworthy.assets.training import job_kind
 from trainworthy.lifecycle.artifact import artifact_kind
-from trainworthy.lifecycle.errors import ChampionError, TrainworthyError, WorkerError
+from trainworthy.lifecycle.errors import ChampionError, TrainworthyError
 from trainworthy.lifecycle.evaluation.comparison import measured_by, row_weights, weighed
 from trainworthy.lifecycle.promotion import log
 from trainworthy.lifecycle.promotion.log import LogEntry
@@ -26,13 +25,16 @@ if TYPE_CHECKING:
 
 
 def earlier_champions(run: StepRun, launcher: Launcher, judged: RegisteredModel) -> tuple[EarlierChampion, ...]:
-    """The newest champions before `judged`, as many as declared and the present one, newest first.
+    """The present champion and as many before it as declared, newest first; none where that is 0.
 
     Each answers once for a benchmark: its answers are kept. One that cannot be asked is told with the reason.
     """
+    declared = run.use_case.spec.promotion.earlier_champions
+    if not declared:
+        return ()
     models = {model.version: model for model in run.tracking.versions(judged.name)}
     entries = _promotions(log.read(verdict_log(run)), judged.version)
-    newest = list(entries)[: 1 + run.use_case.spec.promotion.earlier_champions]
+    newest = list(entries)[: 1 + declared]
     return tuple(_told(run, launcher, entry, models.get(entry.model_version)) for entry in newest)
 
 
@@ -50,15 +52,16 @@ def _told(run: StepRun, launcher: Launcher, entry: LogEntry, model: RegisteredMo
         version=entry.model_version,
         promoted=entry.written_at,
         metric=run.use_case.spec.benchmark.primary.metric,
-        then=_then(run, entry),
     )
     try:
+        told = told.model_copy(update={"then": _then(run, entry)})
         return told.model_copy(update={"now": _now(run, launcher, model)})
-    except WorkerError as error:
-        raise_unless_about_the_model(error)
-        return told.model_copy(update={"reason": error.problem})
-    except TrainworthyError as error:
-        return told.model_copy(update={"reason": error.problem})
+    # It decides nothing, so that nothing of it may end a verdict: no lost record, no file of another form, no worker
+    # that was killed.
+    except Exception as error:
+        problem = error.problem if isinstance(error, TrainworthyError) else f"{type(error).__name__}: {error}"
+        run.context.log.warning(f"champion version {entry.model_version}, today: {problem}")
+        return told.model_copy(update={"reason": problem})
 
 
 def _then(run: StepRun, entry: LogEntry) -> Estimate | None:
@@ -83,8 +86,17 @@ def _now(run: StepRun, launcher: Launcher, model: RegisteredModel | None) -> Est
         raise ChampionError("it answers another task", fix=fix)
     if window.status != "pass":
         raise ChampionError(f"it may have seen this benchmark: {window.evidence}", fix=fix)
-    answers: pd.DataFrame = weighed(champion_answers(run, launcher, model))
+    answers = weighed(_weights_of(run, champion_answers(run, launcher, model)))
     spec = run.use_case.spec.benchmark
     metric, figures = measured_by(spec, kind, spec.primary.metric, CANDIDATE, answers)
     labels = kind.checked_labels(answers["label"])
     return estimate(metric, labels, figures, answers["group"], row_weights(answers))
+
+
+def _weights_of(run: StepRun, answers: pd.DataFrame) -> pd.DataFrame:
+    """The answers with the weights of their rows, which the candidate's answers to the same rows have."""
+    import pandas as pd
+
+    evaluation = run.record("evaluation", EvaluationReport)
+    mine = pd.read_parquet(run.workspace.state.absolute(evaluation.predictions.path))
+    return answers.assign(weight=mine["weight"].to_numpy()) if "weight" in mine.columns else answers

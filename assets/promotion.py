@@ -64,7 +64,7 @@ from trainworthy.lifecycle.protocol.records import (
     Verdict,
     VerdictBody,
 )
-from trainworthy.lifecycle.protocol.serving import ServingFigure, held_back_by_time
+from trainworthy.lifecycle.protocol.serving import ServingFigure, to_measure_again
 from trainworthy.lifecycle.provenance import changed_files, committed_text, git_state, installed_version
 from trainworthy.lifecycle.spec.use_case import BenchmarkSpec
 from trainworthy.lifecycle.storage.records import record_sha256
@@ -280,7 +280,7 @@ def _evidence(run: StepRun, first_model: bool, model: RegisteredModel, champion:
     }
     latency: Latency | None = deployment["latency"]
     kept = latency is None or latency.within(spec.benchmark.latency_ms) == "pass"
-    again = {*(() if kept else ("latency",)), *held_back_by_time(serving)}
+    again = {*(() if kept else ("latency",)), *to_measure_again(serving)}
     return Evidence(promotion, against, told, serving, measure_again=tuple(sorted(again)))
 
 

@@ -26,15 +26,16 @@ def serving_figures(
     """Every quantity with its limit; none without a champion. Raises ChampionError as own_features does."""
     if champion is None:
         return ()
+    limits = run.use_case.spec.benchmark.ratio_limits
     try:
         result = launcher.run(run.context, _job(run, model, champion))
         assert isinstance(result, ServingResult)
     except WorkerError as error:
-        raise_unless_about_the_model(error)
+        if limits:
+            raise_unless_about_the_model(error)
         result = ServingResult(error=error.problem)
     if result.error:
         run.context.log.error(f"serving: {result.error}")
-    limits = run.use_case.spec.benchmark.ratio_limits
     found = {one.quantity: one for one in (*result.figures, size_figure(model.artifact, champion.artifact))}
     return tuple(
         found.get(name, ServingFigure(quantity=name, told=result.error)).model_copy(update={"limit": limits.get(name)})

@@ -151,8 +151,9 @@ def describe_version(run: StepRun, tracked: TrackedRun, verdict: Verdict) -> Non
     told = f"**{verdict.decision}** on {run.dataset}: {figures_told}"
     tags = {"verdict": verdict.decision, "dataset": run.dataset}
     tags |= {f"benchmark/{name}": f"{value:.6g}" for name, value in named.items()}
-    # Also of a version that was registered before a decision was declared.
-    tags |= threshold_tags(run.use_case.spec.benchmark, evaluation.thresholds)
+    if verdict.decision == "promote":
+        # Also of a version that was registered before a decision was declared. Services go by it: nothing else moves it.
+        tags |= threshold_tags(run.use_case.spec.benchmark, evaluation.thresholds)
     description = f"{told}\n\n{in_words.markdown_list(in_words.reasons(verdict))}"
     run.tracking.describe(tracked, verdict.model_name, verdict.model_version, Judged(description, tags, metrics))
 

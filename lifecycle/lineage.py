@@ -50,9 +50,10 @@ def declared_sections(use_case: UseCase, step: Step) -> dict[str, Any]:
     # Said or not, 200 rows are 200 rows: these keys came later than the first verdicts.
     later = (
         ("slice_rows", 200), ("weight", None), ("metrics", {}), ("suite", None), ("version", 1), ("looks", None),
-        ("decision", None), ("fairness", None), ("behaviour", []),
+        ("decision", None), ("fairness", None), ("behaviour", []), ("at_most_champion", None),
     )  # fmt: skip
     benchmark = {name: value for name, value in spec["benchmark"].items() if (name, value) not in later}
+    promotion = {name: value for name, value in spec["promotion"].items() if (name, value) != ("earlier_champions", 2)}
     sections: dict[Step, dict[str, Any]] = {
         "dataset": {"dataset": spec["dataset"]},
         "snapshot": {
@@ -64,7 +65,7 @@ def declared_sections(use_case: UseCase, step: Step) -> dict[str, Any]:
         "pilot": {**fitted, "seeds": seeds["pilot_seeds"]},
         "full": {**fitted, "seeds": seeds["full_seeds"]},
         "evaluation": {"benchmark": benchmark, "seed": spec["training"]["seed"]},
-        "promotion": {"benchmark": benchmark, **{name: spec[name] for name in ("promotion", "budget")}},
+        "promotion": {"benchmark": benchmark, "promotion": promotion, "budget": spec["budget"]},
     }
     return sections[step]
 

@@ -72,6 +72,7 @@ class ServingFigure(Frozen):
         return f"{self.title} {self.ratio:.3g} times the champion's{between}{limit}: {own}"
 
 
-def held_back_by_time(figures: Iterable[ServingFigure]) -> tuple[Quantity, ...]:
-    """Quantities that hang on a clock and do not keep their limit."""
-    return tuple(one.quantity for one in figures if one.quantity in TIMES and one.standing in ("fail", "insufficient"))
+def to_measure_again(figures: Iterable[ServingFigure]) -> tuple[Quantity, ...]:
+    """Quantities that do not keep their limit and may another time: they hang on a clock, or were not measured."""
+    open_ones = [one for one in figures if one.standing in ("fail", "insufficient")]
+    return tuple(one.quantity for one in open_ones if one.quantity in TIMES or one.ratio is None)

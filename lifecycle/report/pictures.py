@@ -121,7 +121,7 @@ def slice_chart(report: EvaluationReport, champion: ModelFigures | None = None) 
         return _nothing(figure, axes, "No slice has enough rows for an interval.")
     for place, metric in enumerate(reversed(shown)):
         _interval(axes, place, metric.estimate.value, metric.estimate.low, metric.estimate.high, filled=True)
-        for other in of_champion(metric, champion):
+        for other in met_there(metric, champion):
             _interval(axes, place - 0.28, other.value, other.low, other.high, filled=False, color=SOFT)
     if champion is not None:
         axes.plot([], [], "o", color=SOFT, markerfacecolor="white", markersize=5.5, label="champion")
@@ -129,7 +129,8 @@ def slice_chart(report: EvaluationReport, champion: ModelFigures | None = None) 
     for metric in overall_of_slices(report):
         axes.axvline(metric.estimate.value, color=SOFT, linestyle="--", linewidth=1, label="all rows")
         axes.axvspan(metric.estimate.low, metric.estimate.high, color=SOFT, alpha=0.12, linewidth=0)
-    figure.legend(frameon=False, fontsize=8, loc="outside upper right", ncols=2)
+    if axes.get_legend_handles_labels()[0]:
+        figure.legend(frameon=False, fontsize=8, loc="outside upper right", ncols=2)
     rest = f", the {len(shown)} worst of {len(found)} slices" if len(found) > len(shown) else ""
     axes.set_xlabel(f"{metric_name(slice_metric(report))}{rest}")
     return _png(figure, grid="x")
@@ -151,7 +152,7 @@ def comparison_chart(comparisons: Sequence[Comparison], named: Words) -> bytes:
     return _png(figure, grid="x")
 
 
-def of_champion(metric: Metric, champion: ModelFigures | None) -> tuple[Estimate, ...]:
+def met_there(metric: Metric, champion: ModelFigures | None) -> tuple[Estimate, ...]:
     """What the champion measures there: one, or none."""
     measured = () if champion is None else champion.metrics
     return tuple(one.estimate for one in measured if (one.metric, one.slice) == (metric.metric, metric.slice))

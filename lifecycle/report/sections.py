@@ -38,8 +38,7 @@ from trainworthy.lifecycle.report.formatting import (
     size,
 )
 from trainworthy.lifecycle.report.outcome import CONTROLS, Records, found, of_champion, reading, stages_of
-from trainworthy.lifecycle.report.pictures import of_champion as of_champion_there
-from trainworthy.lifecycle.report.pictures import overall_of_slices, slice_metric, slice_metrics, worst_first
+from trainworthy.lifecycle.report.pictures import met_there, overall_of_slices, slice_metric, slice_metrics, worst_first
 from trainworthy.lifecycle.tasks import is_better_higher
 from trainworthy.lifecycle.wording import metric_name, stage_metric_name, words
 
@@ -100,7 +99,7 @@ def metric_table(
 
 def cell_of_champion(item: Metric, champion: ModelFigures) -> str:
     """What the champion measures of the same metric on the same slice."""
-    return next((estimate(one) for one in of_champion_there(item, champion)), "not measured")
+    return next((estimate(one) for one in met_there(item, champion)), "not measured")
 
 
 def earlier_rows(verdict: Verdict) -> list[tuple[str, ...]]:

@@ -99,7 +99,7 @@ def part_rows(residuals: Residuals, champion: ModelFigures | None = None) -> lis
     return [
         (
             words(by), part.name, count(part.rows), count(part.groups), _told(part.loss), _told(part.gain, sign=True),
-            *(["–" if by.startswith("answer") else _told(known.get((by, part.name)))] if champion else []),
+            *(["–" if f"{by} ".startswith("answer ") else _told(known.get((by, part.name)))] if champion else []),
         )
         for by, part in worst_parts(residuals)
     ]  # fmt: skip

@@ -13,7 +13,8 @@ def run_of(monkeypatch, path, declared) -> Any:
     monkeypatch.setattr("trainworthy.assets.earlier_champions.verdict_log", lambda run: path)
     monkeypatch.setattr("trainworthy.assets.earlier_champions._then", lambda run, entry: None)
     spec = of(benchmark=of(primary=of(metric="log_loss")), promotion=of(earlier_champions=declared))
-    return of(use_case=of(spec=spec), tracking=of(versions=lambda name: []))
+    log_of_run = of(warning=lambda text: None)
+    return of(use_case=of(spec=spec), context=of(log=log_of_run), tracking=of(versions=lambda name: []))
 
 
 def test_last_champions_are_told_newest_first_each_once_and_never_the_judged_model(monkeypatch, tmp_path):
@@ -32,4 +33,5 @@ def test_last_champions_are_told_newest_first_each_once_and_never_the_judged_mod
     # Their versions are gone from the registry, which is said of each and stops nothing.
     assert {one.reason for one in told} == {"it is gone from the registry"}
     assert all(one.now is None for one in told)
+    assert earlier_champions(run_of(monkeypatch, path, 0), of(), of(name="toy", version="5")) == ()
     assert earlier_champions(run_of(monkeypatch, tmp_path / "none", 2), of(), of(name="toy", version="1")) == ()

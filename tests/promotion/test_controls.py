@@ -10,7 +10,7 @@ from trainworthy.lifecycle.promotion.controls import reproducibility_control
 from trainworthy.lifecycle.protocol.checks import CheckResult
 from trainworthy.lifecycle.protocol.latency import Latency
 from trainworthy.lifecycle.protocol.records import Forecast
-from trainworthy.lifecycle.protocol.serving import ServingFigure, held_back_by_time
+from trainworthy.lifecycle.protocol.serving import ServingFigure, to_measure_again
 
 
 def latency(least: float, most: float) -> Latency:
@@ -246,8 +246,8 @@ def test_only_times_that_keep_no_limit_are_measured_again():
         beside("batch_latency", low=1.3, high=1.3),
         beside("memory", high=9.0),
     )
-    assert held_back_by_time(figures) == ("cold_load", "batch_latency")
-    assert held_back_by_time((beside(limit=None, high=9.0),)) == ()
+    assert to_measure_again(figures) == ("cold_load", "batch_latency")
+    assert to_measure_again((beside(limit=None, high=9.0),)) == ()
 
 
 def test_limits_beside_a_champion_ask_nothing_where_there_is_none():
