@@ -152,7 +152,7 @@ def describe_version(run: StepRun, tracked: TrackedRun, verdict: Verdict) -> Non
     tags = {"verdict": verdict.decision, "dataset": run.dataset}
     tags |= {f"benchmark/{name}": f"{value:.6g}" for name, value in named.items()}
     if verdict.decision == "promote":
-        # Also of a version that was registered before a decision was declared. Services go by it: nothing else moves it.
+        # Also of a version that was registered before a decision was declared. Services go by it.
         tags |= threshold_tags(run.use_case.spec.benchmark, evaluation.thresholds)
     description = f"{told}\n\n{in_words.markdown_list(in_words.reasons(verdict))}"
     run.tracking.describe(tracked, verdict.model_name, verdict.model_version, Judged(description, tags, metrics))

@@ -54,7 +54,7 @@ def find_out(request: Request, source: Path, work: Path) -> tuple[Found | None, 
     if target.task.kind == "language_model":
         return find_texts_of_table(request, source, work, raw, kinds, target, reading, formats)
     time, day = request.time, request.time and free_name("day", request.time, kinds)
-    key = request.keys or find_key(raw, time, target.column)
+    key = request.keys or find_key(raw, kinds, time, target.column)
     if time is None and len(key) > 1:
         # Intervals and hashes go by one column.
         key = ()

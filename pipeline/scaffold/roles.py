@@ -12,6 +12,7 @@ from trainworthy.lifecycle.data.snapshot import with_label
 from trainworthy.lifecycle.leakage.later_times import is_later, share_words
 from trainworthy.lifecycle.tasks.kind import Copy
 from trainworthy.lifecycle.tasks.probabilities import auc
+from trainworthy.pipeline.scaffold.source import Kind
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,11 +27,14 @@ _ONE_VALUE = "one value"
 ID_NAME = re.compile(r"(^|[_\W])(id|key|uuid|guid)$|^Unnamed: \d+$", re.IGNORECASE)
 
 
-def find_key(rows: pd.DataFrame, time: str | None, target: str) -> tuple[str, ...]:
-    """Columns that name a row: an id, the time, or the time and one column of text. () if there are none."""
-    texts = [name for name in rows.columns if name != target and _is_text(rows[name])]
-    ids = [name for name in rows.columns if name != target and ID_NAME.search(name)]
-    timed = () if time is None else ((time,), *((time, name) for name in texts))
+def find_key(rows: pd.DataFrame, kinds: Mapping[str, Kind], time: str | None, target: str) -> tuple[str, ...]:
+    """Columns that name a row: an id, the time, or the time and a text or an id. () if there are none.
+
+    `rows` are as the file has them; a measured number is no name, however many values it has.
+    """
+    others = [name for name in rows.columns if name not in (target, time)]
+    texts, ids = [name for name in others if kinds[name] == "text"], [name for name in others if ID_NAME.search(name)]
+    timed = () if time is None else ((time,), *((time, name) for name in dict.fromkeys((*texts, *ids))))
     for names in (*((name,) for name in ids), *timed):
         part = rows[list(names)]
         if not part.isna().any(axis=None) and not part.duplicated().any():

@@ -79,6 +79,17 @@ def test_new_key_that_repeats_or_is_empty_is_told(tmp_path):
     assert "rows share theirs" in told(table(), tmp_path, keys=("place",))
 
 
+def test_new_measured_number_is_no_part_of_a_key(tmp_path):
+    # Two rows share a time, and no two of those a number: it is an input all the same.
+    rows = table()[["at", "bought"]].assign(x=np.random.default_rng(0).normal(size=1200).round(6))
+    rows["at"] = rows["at"].where(rows.index != 1, rows["at"].iloc[0])
+    result, problems = found(rows, tmp_path)
+    assert problems == []
+    assert result is not None
+    assert result.key == ("row",)
+    assert {one.name: one.role for one in result.columns}["x"] == "feature"
+
+
 def test_new_rows_without_a_key_are_numbered(tmp_path):
     rows = pd.concat([table(), table()])[["at", "x", "place", "bought"]]
     result, problems = found(rows, tmp_path)
