@@ -44,6 +44,7 @@ from trainworthy.lifecycle.promotion.finding import (
     gain_in_words,
     interval_in_words,
     lacking,
+    lacking_of,
     room,
 )
 from trainworthy.lifecycle.promotion.history import RolledBack
@@ -266,7 +267,7 @@ def _guardrails(results: Iterable[GuardrailResult]) -> Iterator[Finding]:
         elif not estimate.has_width:
             yield Finding("shadow", f"Guardrail not judged: {told}; {NO_SPREAD}.")
         elif spare < 0:
-            yield Finding("shadow", f"Guardrail not safely kept: {told}.", lacking(estimate, (spare + hope) / 2))
+            yield Finding("shadow", f"Guardrail not safely kept: {told}.", lacking_of(result.guardrail, estimate))
         else:
             yield Finding("promote", f"Guardrail kept: {told}.")
 

@@ -68,6 +68,12 @@ def interval_in_words(estimate: Estimate, sign: Literal["", "+"] = "") -> str:
     return f"{estimate.value:{form}} [{estimate.low:{form}}, {estimate.high:{form}}]{estimate.method_told}"
 
 
+def lacking_of(bound_of: Guardrail | SliceSpec, estimate: Estimate) -> Lacking:
+    """As lacking, of a bound: an interval need not lie evenly about its value."""
+    at_value = estimate.model_copy(update={"low": estimate.value, "high": estimate.value})
+    return lacking(estimate, room(bound_of, at_value)[1])
+
+
 def lacking(estimate: Estimate, spare: float) -> Lacking:
     """What would show that a bound is kept; `spare` is the room between the value and it, below 0 is missed."""
     return Lacking(groups_to_show(estimate, spare), estimate.groups)

@@ -13,6 +13,7 @@ from trainworthy.lifecycle.promotion.finding import (
     gain_in_words,
     interval_in_words,
     lacking,
+    lacking_of,
     room,
 )
 from trainworthy.lifecycle.protocol.records import Estimate, SliceResult, Standing
@@ -72,12 +73,12 @@ def _bound_in_words(result: SliceResult) -> tuple[str, Lacking | None]:
     estimate = result.estimate
     if estimate is None or not usable(estimate):
         return f"Bound not measured on {_where(result)}: {_why(result)}{_warns(result)}.", None
-    rule, spare, hope = room(result.declared, estimate)
+    rule, spare, _ = room(result.declared, estimate)
     told = f"{metric_name(result.metric)} {interval_in_words(estimate)} on {_where(result)}, {rule}"
     if result.bound == "not_shown" and not estimate.has_width:
         return f"Bound of a slice not judged: {told}; {NO_SPREAD}.", None
     if result.bound == "not_shown":
-        lacks = lacking(estimate, (spare + hope) / 2)
+        lacks = lacking_of(result.declared, estimate)
         beyond = f"{-spare:.{decimals_of(spare, estimate.standard_error)}f}"
         told = f"{told}: the unfavourable end lies {beyond} beyond it; {_detects(result, estimate)}{_warns(result)}"
         return f"Bound of a slice not shown to be kept: {told}.", lacks

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 # With fewer, one unusual group decides the interval: t(0.975, 7) is already 2.4.
 MINIMUM_GROUPS = 8
 _CONFIDENCE_QUANTILE = 0.975
+# How the method of an estimate of such groups ends.
+_ALL_ALIKE = "groups that are all alike"
 # A bound so near that it needs this many times the groups is not a matter of more rows.
 _MOST_TIMES_THE_GROUPS = 50
 
@@ -73,7 +75,7 @@ def without_spread(estimate: Estimate, span: float, groups: int) -> Estimate:
         update={
             "low": estimate.value - reach,
             "high": estimate.value + reach,
-            "method": f"Clopper–Pearson, {groups} groups that are all alike",
+            "method": f"Clopper–Pearson, {groups} {_ALL_ALIKE}",
         }
     )
 
@@ -107,13 +109,23 @@ def groups_to_show(estimate: Estimate, spare: float) -> int | None:
     """About how many groups keep the whole interval on the value's side of a bound, if the value holds.
 
     `spare` is the room between value and bound, 0 or less on the wrong side. None where more groups
-    would not show it: on the wrong side, or beyond 50 times as many.
+    would not show it: on the wrong side, of an interval without a width, or beyond 50 times as many.
     """
-    # An interval narrows with the square root of the number of groups.
     reach = max(estimate.high - estimate.value, estimate.value - estimate.low)
-    if spare <= 0 or reach >= math.sqrt(_MOST_TIMES_THE_GROUPS) * spare:
+    if spare <= 0 or reach == 0:
         return None
-    return math.floor(estimate.groups * (reach / spare) ** 2) + 1
+    times = _times_the_groups(estimate, reach / spare)
+    return None if times >= _MOST_TIMES_THE_GROUPS else math.floor(estimate.groups * times) + 1
+
+
+def _times_the_groups(estimate: Estimate, excess: float) -> float:
+    """How many times the groups make the interval's reach the `excess`-th part of what it is."""
+    if _ALL_ALIKE not in estimate.method:
+        # An interval narrows with the square root of the number of groups.
+        return excess**2
+    # without_spread for another number of groups: of a share of the span.
+    share = (1 - (1 - _CONFIDENCE_QUANTILE) ** (1 / estimate.groups)) / excess
+    return math.log(1 - _CONFIDENCE_QUANTILE) / math.log1p(-share) / estimate.groups if share < 1 else 0.0
 
 
 def rows_and_room(comparison: Comparison, room: float) -> tuple[Estimate, float]:

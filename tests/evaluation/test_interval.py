@@ -8,7 +8,7 @@ from trainworthy.lifecycle.errors import EvaluationError
 from trainworthy.lifecycle.protocol.records import Estimate
 from trainworthy.lifecycle.tasks import probabilities as metrics
 from trainworthy.lifecycle.tasks.binary import BINARY
-from trainworthy.lifecycle.tasks.interval import jackknife_estimate, mean_estimate
+from trainworthy.lifecycle.tasks.interval import groups_to_show, jackknife_estimate, mean_estimate, without_spread
 from trainworthy.lifecycle.tasks.metric import estimate
 
 
@@ -120,3 +120,20 @@ def test_auc_that_is_undefined_without_one_group_is_refused_and_told_as_shortage
 )
 def test_shortage_of_rows_or_groups_is_told(rows, groups, reason):
     assert BINARY.shortage(np.arange(rows) // groups % 2, np.arange(rows) % groups, 200) == reason
+
+
+@pytest.mark.parametrize(("spare", "needed"), [(0.02, 183), (0.05, 72), (0.003, 1228), (0.001, None), (0.0, None)])
+def test_groups_that_are_all_alike_and_would_show_it_are_as_many_as_their_bound_says(spare, needed):
+    def alike(groups: int) -> Estimate:
+        plain = Estimate(value=1.0, low=1.0, high=1.0, standard_error=0.0, groups=groups)
+        return without_spread(plain, 1.0, groups)
+
+    assert groups_to_show(alike(30), spare) == needed
+    if needed is not None:
+        assert alike(needed).low > 1 - spare >= alike(needed - 1).low
+
+
+def test_groups_that_differ_narrow_an_interval_with_their_square_root():
+    found = Estimate(value=0.9, low=0.88, high=0.92, standard_error=0.01, groups=30)
+    assert groups_to_show(found, 0.01) == 121
+    assert groups_to_show(found.model_copy(update={"low": 0.9, "high": 0.9}), 0.01) is None

@@ -30,6 +30,7 @@ from trainworthy.lifecycle.protocol.records import (
 )
 from trainworthy.lifecycle.spec.use_case import BehaviourSpec, Guardrail, SliceSpec
 from trainworthy.lifecycle.tasks.binary import BINARY
+from trainworthy.lifecycle.tasks.interval import without_spread
 from trainworthy.lifecycle.tasks.multiclass import Multiclass
 from trainworthy.lifecycle.tasks.regression import Regression
 
@@ -326,6 +327,16 @@ def test_decide_names_every_reason_that_held_the_model_back_and_no_other():
     # (0.021 / (0.05 - 0.031))² × 30 = 36.6
     assert near.endswith("at most 0.05; if the value holds, about 37 groups would show that it suffices.")
     assert decide(evidence()).held_back_by == ()
+
+
+def test_guardrail_on_a_share_without_an_exception_lacks_as_many_groups_as_its_bound_needs():
+    plain = Estimate(value=1.0, low=1.0, high=1.0, standard_error=0.0, groups=30)
+    sure = without_spread(plain, 1.0, 30).model_copy(update={"high": 1.0})
+    metric = Metric(model="candidate", metric="accuracy", estimate=sure, rows=3000)
+    bound = Guardrail(metric="accuracy", at_least=0.98)
+    found = decide(evidence(guardrails=guardrail_results([bound], [metric], "candidate")))
+    # ln 0.025 / ln 0.98 = 182.6
+    assert found.held_back_by[0].endswith("if the value holds, about 183 groups would show that it suffices.")
 
 
 @pytest.mark.parametrize("declared", [True, False])
