@@ -463,7 +463,7 @@ class TrainingFigures(Frozen):
 
 
 # A width that is smaller, relative to the value, is what rounding leaves of none.
-_ROUNDING = 1e-9
+ROUNDING = 1e-9
 # How an interval is made unless its estimate says otherwise (tasks/interval.py).
 BY_GROUP = "t by group"
 
@@ -484,7 +484,7 @@ class Estimate(Frozen):
     @property
     def has_width(self) -> bool:
         """False of an interval of width 0, but for rounding: it says that the groups are alike, and no certainty."""
-        return self.high - self.low > _ROUNDING * abs(self.value)
+        return self.high - self.low > ROUNDING * abs(self.value)
 
     @property
     def method_told(self) -> str:

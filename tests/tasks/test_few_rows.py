@@ -12,7 +12,7 @@ from trainworthy.lifecycle.tasks import kind_of
 from trainworthy.lifecycle.tasks.binary import BINARY
 from trainworthy.lifecycle.tasks.few_rows import difference_of_few, tango
 from trainworthy.lifecycle.tasks.interval import mean_estimate
-from trainworthy.lifecycle.tasks.metric import TaskMetric, estimate, gain
+from trainworthy.lifecycle.tasks.metric import TaskMetric, estimate, gain, group_sums, ratio
 from trainworthy.lifecycle.tasks.multiclass import Multiclass
 from trainworthy.lifecycle.tasks.multilabel import Multilabel
 
@@ -154,6 +154,32 @@ def test_gain_that_is_the_same_in_all_groups_but_for_rounding_has_no_width():
     found = gain(flat, np.zeros(90), np.full(90, 0.1) + 0.2, np.full(90, 0.7), groups)
     assert not found.has_width
     assert not found.shows_gain
+
+
+def test_equal_losses_that_were_rounded_otherwise_show_neither_a_gain_nor_a_loss():
+    unbounded = TaskMetric("loss", False, rows=lambda _, answers: answers)
+    summed = TaskMetric(
+        "loss", False,
+        sums=lambda _, answers, codes, weights: group_sums([answers, None], codes, weights),
+        of_sums=lambda sums: ratio(sums[..., 0], sums[..., 1]),
+    )  # fmt: skip
+    groups, beside_0 = np.arange(3000) % 30, 0
+    for seed in range(200):
+        losses = np.random.default_rng(seed).exponential(size=3000)
+        plain = mean_estimate(losses - losses * 3 / 3, groups)
+        beside_0 += plain.shows_gain or plain.shows_loss
+        for metric in (unbounded, summed):
+            found = gain(metric, losses, losses * 3 / 3, losses, groups)
+            assert (found.value, found.low, found.high, found.has_width) == (0.0, 0.0, 0.0, False)
+    # Without reckoning with the scale.
+    assert beside_0 > 0
+
+
+def test_a_gain_that_is_small_beside_the_losses_keeps_its_interval():
+    losses = np.random.default_rng(0).exponential(size=3000)
+    flat = TaskMetric("loss", False, rows=lambda _, answers: answers)
+    less = losses - 1e-6 * np.random.default_rng(1).random(3000)
+    assert gain(flat, losses, less, losses, np.arange(3000) % 30).shows_gain
 
 
 def test_gain_of_few_decisions_that_differ_is_wider_than_the_t_by_group():
