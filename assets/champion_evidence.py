@@ -87,7 +87,6 @@ def champion_evidence(run: StepRun, launcher: Launcher, champion: RegisteredMode
         with_seeds(
             comparison(benchmark, kind, ("candidate", mine), ("candidate", theirs), "champion"),
             run.record("full", StageReport).trained,
-            kind.loss,
         ),
         answers=file,
         blind_spots=_spots_of_both(evaluation, both, features, cuts, benchmark.baselines, kind),

@@ -92,7 +92,7 @@ def score_benchmark(run: StepRun) -> Outcome[EvaluationBody]:
         ordered=groups_in_time(run),
         cuts=cuts,
     )
-    gains = tuple(with_seeds(one, full.trained, kind.loss) for one in measured.comparisons)
+    gains = tuple(with_seeds(one, full.trained) for one in measured.comparisons)
     file = result.predictions
     moved = prediction_drift_check(predictions, pd.read_parquet(result.reference.path), kind)
     suite = benchmark_suite(run, snapshot)

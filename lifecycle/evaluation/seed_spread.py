@@ -4,6 +4,8 @@ Of several full trainings one ships, and its gain is that of its seed, too. Prom
 than what is there, so the interval reckons with both: the chance of the benchmark's rows, and how far another training
 of the same recipe would lie. Their variances are added, with Satterthwaite's degrees of freedom (1946). The reference
 is taken as it is: it is one model, in service or fitted without chance.
+
+The spread is that of the calibrated answers, as the gain is: seeds that differ by a temperature alone are one artifact.
 """
 
 from __future__ import annotations
@@ -18,21 +20,20 @@ from trainworthy.lifecycle.wording import decimals_of, metric_name
 _QUANTILE = 0.975
 
 
-def with_seeds(comparison: Comparison, trained: Sequence[SeedResult], loss: str) -> Comparison:
+def with_seeds(comparison: Comparison, trained: Sequence[SeedResult]) -> Comparison:
     """The comparison with the spread of the seeds in its interval; as it is where only one was trained.
 
-    `trained` are the trainings of the stage that the candidate comes from, `loss` the name of their kind's own loss.
-    Where the metric of one of them is not known, the interval stays that of the rows, and the spread says why. One of
-    width 0 stays, too: the seeds' spread is not what the rows lack.
+    `trained` are the trainings of the stage that the candidate comes from. Where the metric of one of them is not
+    known, the interval stays that of the rows, and the spread says why. One of width 0 stays, too: the seeds' spread is
+    not what the rows lack.
     """
     if len(trained) < 2:
         return comparison
-    known = [value for one in trained if (value := _measured(one, comparison.metric, loss)) is not None]
+    known = [one.validated[comparison.metric] for one in trained if comparison.metric in one.validated]
     spread = SeedSpread(seeds=len(trained), sd=None, by_rows=comparison.gain)
     if len(known) < len(trained):
-        told = (
-            f"{len(trained) - len(known)} of {len(trained)} seeds have no validation {metric_name(comparison.metric)}"
-        )
+        lacking = f"{len(trained) - len(known)} of {len(trained)} seeds"
+        told = f"{lacking} have no {metric_name(comparison.metric)} of calibrated answers to the validation rows"
         return comparison.model_copy(update={"seeds": spread.model_copy(update={"told": told})})
     sd = statistics.stdev(known)
     if not comparison.gain.has_width:
@@ -40,12 +41,6 @@ def with_seeds(comparison: Comparison, trained: Sequence[SeedResult], loss: str)
     return comparison.model_copy(
         update={"gain": _widened(comparison.gain, sd, len(known)), "seeds": spread.model_copy(update={"sd": sd})}
     )
-
-
-def _measured(one: SeedResult, metric: str, loss: str) -> float | None:
-    if metric == loss:
-        return one.val_loss
-    return one.scored if metric == one.score else one.validated.get(metric)
 
 
 def _widened(gain: Estimate, sd: float, seeds: int) -> Estimate:

@@ -69,7 +69,7 @@ def seed_results(
             val_loss=_finite(result.metrics.get("val_loss")),
             val_score=_finite(result.metrics.get(f"val_{score}")),
             score=score,
-            validated=_validated(result.metrics),
+            validated=result.artifact_metrics,
             resumed_from_step=result.resumed_from_step,
             stopped_by=tuple(check.name for check in training_checks(stage, result) if check.stops),
         )
@@ -120,12 +120,6 @@ def seeds_check(stage: str, trained: Sequence[SeedResult], counts: int) -> Check
         evidence=f"{told}; stopped would be {named}",
         fix=fix_of("seeds"),
     )  # fmt: skip
-
-
-def _validated(metrics: Mapping[str, float]) -> dict[str, float]:
-    """All metrics of the kind that were measured on the validation split."""
-    named = ((name.removeprefix("val_"), value) for name, value in metrics.items() if name.startswith("val_"))
-    return {name: value for name, value in named if not name.startswith("loss") and math.isfinite(value)}
 
 
 def _finite(value: float | None) -> float | None:

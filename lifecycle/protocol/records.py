@@ -359,10 +359,10 @@ class StageSeconds(Frozen):
 class SeedResult(Frozen):
     """One of several trainings of a stage; the metrics are None if it ended before it was validated.
 
-    `val_score` is the metric `score` on the validation split, `validated` are the kind's metrics there but for
-    its loss. Records of before there were kinds of task have `val_auc` instead: `scored` reads both. `stopped_by` names
-    the checks that would have stopped the stage if this training were the one that counts, `error` is what ended it
-    without an answer.
+    `val_score` is the metric `score` of the network on the validation split. `validated` are the kind's metrics there
+    of its calibrated answers, as the artifact gives them, empty of stages that make none. Records of before there were
+    kinds of task have `val_auc` instead: `scored` reads both. `stopped_by` names the checks that would have stopped
+    the stage if this training were the one that counts, `error` is what ended it without an answer.
     """
 
     seed: int
@@ -604,8 +604,8 @@ class Metric(Frozen):
 class SeedSpread(Frozen):
     """How far other trainings of the candidate, which differ by the seed, lie apart in the primary metric.
 
-    `sd` is their standard deviation on the validation rows, of `seeds` trainings, None where it is not known for the
-    reason `told`. `by_rows` is the gain by the chance of the benchmark's rows alone.
+    `sd` is their standard deviation on the validation rows, of the calibrated answers of `seeds` trainings, None where
+    it is not known for the reason `told`. `by_rows` is the gain by the chance of the benchmark's rows alone.
     """
 
     seeds: int

@@ -158,9 +158,11 @@ class OwnTrainer(Frozen):
 class TrainResult(TrainingFigures):
     """Answer to a TrainJob. `ended` says what ended the training before its planned steps, if no alarm did.
 
-    `alarm` is the one that stopped it. `progress` is None where a script made the first weights. `adversarial`: some
-    parameters learn to raise the loss that others learn to lower. `attempts` are those that ended before it; whoever
-    started the worker adds them. `trainer` is None for our loop.
+    `alarm` is the one that stopped it. `metrics` are those of the network on the validation split, `artifact_metrics`
+    the kind's there of its calibrated answers, as the artifact gives them: only full makes one. `progress` is None
+    where a script made the first weights. `adversarial`: some parameters learn to raise the loss that others learn to
+    lower. `attempts` are those that ended before it; whoever started the worker adds them. `trainer` is None for our
+    loop.
     """
 
     kind: Literal["train"] = "train"
@@ -176,6 +178,7 @@ class TrainResult(TrainingFigures):
     adversarial: bool = False
     seconds: StageSeconds
     artifact: str | None = None
+    artifact_metrics: dict[str, float] = Field(default_factory=dict)
     device: str
     gpu_seconds: float
     attempts: tuple[Attempt, ...] = ()

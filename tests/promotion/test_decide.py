@@ -565,8 +565,11 @@ def test_a_gain_of_an_interval_without_width_shows_nothing(where, purpose, value
 def spread_of(sd: float | None, by_rows=(0.001, 0.01)) -> Comparison:
     """A gain over the champion of which the rows alone show that it is above 0, with the spread of three seeds."""
     losses = (0.4, 0.4 + sd, 0.4 - sd) if sd is not None else (0.4, None, 0.4)
-    trained = [SeedResult(seed=place, val_loss=loss, resumed_from_step=0) for place, loss in enumerate(losses)]
-    return with_seeds(gain("champion", *by_rows), trained, "log_loss")
+    trained = [
+        SeedResult(seed=place, val_loss=0.4, resumed_from_step=0, validated={} if loss is None else {"log_loss": loss})
+        for place, loss in enumerate(losses)
+    ]
+    return with_seeds(gain("champion", *by_rows), trained)
 
 
 def test_a_spread_of_seeds_that_is_larger_than_the_gain_is_shadow_and_a_small_one_is_not():
@@ -585,7 +588,7 @@ def test_a_spread_of_seeds_that_is_larger_than_the_gain_is_shadow_and_a_small_on
 def test_a_spread_of_seeds_that_is_not_known_is_shadow_and_says_why():
     found = decide(evidence(champion=(0.001, 0.01), champion_comparison=spread_of(None)))
     assert found.decision == "shadow"
-    assert "1 of 3 seeds have no validation log loss" in found.reasons[0]
+    assert "1 of 3 seeds have no log loss of calibrated answers" in found.reasons[0]
 
 
 def test_the_method_of_an_interval_is_told_where_it_is_not_the_usual_one():

@@ -124,7 +124,7 @@ def _run_time(job: PreflightJob, rows: pd.DataFrame, tried: ScriptTrial, start_s
         * expected_checkpoints(updates[stage] // trainings[stage], tried.update_seconds, every, block, 0.0)
         for stage in STAGES
     )
-    judged = pyarrow.parquet.read_metadata(job.validation_file).num_rows * (workers + trainings["full"])
+    judged = pyarrow.parquet.read_metadata(job.validation_file).num_rows * (workers + 2 * trainings["full"])
     return RunTime(
         start_seconds=workers * max(start_seconds, tried.start_seconds),
         # Scoring a row makes its tensors, too.

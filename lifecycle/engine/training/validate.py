@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import math
 from collections.abc import Callable
 
 import numpy as np
@@ -24,7 +22,6 @@ from trainworthy.lifecycle.engine.training.prepare import Prepared, to_train_dat
 from trainworthy.lifecycle.engine.training.state import TrainData, TrainState
 from trainworthy.lifecycle.engine.training.techniques.focal import class_probabilities
 from trainworthy.lifecycle.engine.training.watching.progressive import undisturbed
-from trainworthy.lifecycle.errors import EvaluationError
 from trainworthy.lifecycle.gates.references_check import ENOUGH_UPDATES
 from trainworthy.lifecycle.leakage.unreviewed import measure_unreviewed
 from trainworthy.lifecycle.plan import stage_rows
@@ -50,7 +47,6 @@ def validate(job: TrainJob, prepared: Prepared, state: TrainState, device: str) 
         "val_loss": float(kind.row_loss(labels, answers).mean()),
         f"val_{kind.score}": value(kind.metrics[kind.score], labels, statistics),
         "val_loss_of_prior": float(kind.row_loss(labels, constant_answers(prior, len(labels))).mean()),
-        **_others(kind, labels, statistics),
     }
     asking = _asking(job, prepared, rows, labels, answers)
     own = _own_rise(job, prepared, state, asking.columns.stage, len(rows), device)
@@ -58,16 +54,6 @@ def validate(job: TrainJob, prepared: Prepared, state: TrainState, device: str) 
     others = job.stage != "full"
     beside = others and state.step >= ENOUGH_UPDATES
     return metrics, measure_references(asking, answers, prior, own, others=others, beside=beside)
-
-
-def _others(kind: Kind, labels: np.ndarray, statistics: np.ndarray) -> dict[str, float]:
-    """The kind's other metrics that rank models, those that are defined: seeds may be compared in any of them."""
-    names = [name for name in kind.reported if name not in (kind.loss, kind.score) and kind.metrics[name].ranks]
-    found = {}
-    for name in names:
-        with contextlib.suppress(EvaluationError):
-            found[f"val_{name}"] = value(kind.metrics[name], labels, statistics)
-    return {name: figure for name, figure in found.items() if math.isfinite(figure)}
 
 
 def _asking(job: TrainJob, prepared: Prepared, rows: pd.DataFrame, labels: np.ndarray, answers: np.ndarray) -> Asking:

@@ -1,13 +1,16 @@
 """Several trainings of a stage: which counts, how far they lie apart, and a training that depends on luck."""
 
+from pathlib import Path
+
+import pandas as pd
 import pytest
 import toy_jobs
 from pydantic import ValidationError
 
+from trainworthy.lifecycle.artifact import load_artifact
 from trainworthy.lifecycle.cost.duration import remaining_cost
 from trainworthy.lifecycle.engine.train import run_stage
 from trainworthy.lifecycle.error_causes import PreemptedError
-from trainworthy.lifecycle.evaluation.seed_spread import with_seeds
 from trainworthy.lifecycle.gates.seeds import (
     of_seed,
     one_that_counts,
@@ -18,9 +21,11 @@ from trainworthy.lifecycle.gates.seeds import (
     updates_of_stages,
 )
 from trainworthy.lifecycle.gates.stage import training_checks
-from trainworthy.lifecycle.protocol.records import Comparison, Estimate, Forecast, SeedResult
+from trainworthy.lifecycle.protocol.records import Forecast, SeedResult
 from trainworthy.lifecycle.protocol.results import TrainResult
 from trainworthy.lifecycle.storage.checkpoints import verify_checkpoint
+from trainworthy.lifecycle.tasks.binary import BINARY
+from trainworthy.lifecycle.tasks.metric import value
 
 SPEC = toy_jobs.spec_with(training={"pilot_seeds": 3, "full_seeds": 3})
 PREFLIGHT = Forecast(name="cost", unit="usd", value=10.0, low=6.0, high=20.0)
@@ -47,14 +52,26 @@ def test_seeds_that_are_healthy_pass_and_their_spread_is_measured(pilots):
     assert [one.seed for one in trained] == [7, 8, 9]
     assert {one.stopped_by for one in trained} == {()}
     assert 0 < spread(trained)["val_loss_sd"] < 0.1
-    # Any metric of the kind may be the primary one, so that seeds are compared in it.
-    assert {"auc", "brier"} <= trained[0].validated.keys()
-    gain = Estimate(value=0.01, low=0.005, high=0.015, standard_error=0.0025, groups=30)
-    for metric in ("log_loss", "auc", "brier"):
-        found = with_seeds(Comparison(reference="prior", metric=metric, gain=gain), trained, "log_loss")
-        assert found.gain.low < gain.low < gain.high < found.gain.high
+    # A pilot makes no artifact, so nothing of it is calibrated.
+    assert all(one.validated == {} for one in trained)
     assert seeds_check("pilot", trained, 7).status == "pass"
     assert len({result.parameters_sha256 for result in pilots.values()}) == 3
+
+
+def test_full_tells_the_metrics_of_its_artifacts_calibrated_answers_to_the_validation_rows(splits, tmp_path):
+    job = toy_jobs.train_job(splits, tmp_path, "full")
+    result = run_stage(job)
+    assert result.artifact is not None
+    assert result.artifact_sha256 is not None
+    rows = pd.read_parquet(job.validation_file)
+    answers = load_artifact(Path(result.artifact), result.artifact_sha256)(rows)
+    # Any metric of the kind may be the primary one, so that seeds are compared in it.
+    for name in ("log_loss", "auc", "brier"):
+        shipped = value(BINARY.metrics[name], *BINARY.checked(rows[job.rows.label].to_numpy(), answers))
+        assert result.artifact_metrics[name] == pytest.approx(shipped, rel=1e-5)
+    assert result.artifact_metrics["log_loss"] != pytest.approx(result.metrics["val_loss"], rel=1e-5)
+    trained = seed_results("full", {7: result, 8: result}, "auc")
+    assert [one.validated for one in trained] == [result.artifact_metrics] * 2
 
 
 def test_seeds_where_another_one_would_be_stopped_warn_and_name_it(pilots):

@@ -33,8 +33,8 @@ def run_time(
     """The stages' seconds. `rows` are all of training, `start_seconds` what this process took until rows were read.
 
     Each of a stage's trainings has a worker of its own, and scores the validation rows at its end. Smoke and pilot fit
-    references on them and on their own rows beside, full calibrates on about as many rows and exports. Left out, as
-    small: metrics, permutations, the calibration's fit.
+    references on them and on their own rows beside, full calibrates on about as many rows, exports, and
+    scores the validation rows as its artifact does. Left out, as small: metrics, permutations, the calibration's fit.
     """
     import pyarrow.parquet
 
@@ -62,8 +62,8 @@ def run_time(
         evaluate_seconds=_evaluations(job, updates) * judged * _evaluate_seconds(job, sample),
         # Each training waits for its last one's write, too.
         checkpoint_seconds=checkpoints * blocked + workers * written,
-        # Each scores as many of its own rows, too, and full those of the calibration split.
-        finish_seconds=judged * (2 * workers + trainings["full"]) * score_seconds
+        # Each scores as many of its own rows, too, and full those of the calibration split and its artifact's answers.
+        finish_seconds=judged * 2 * (workers + trainings["full"]) * score_seconds
         + sum(
             trainings[stage] * ((judged + math.ceil(fraction * len(rows))) * linear_seconds + other_seconds)
             for stage, fraction in (("smoke", job.stages.smoke), ("pilot", job.stages.pilot))
