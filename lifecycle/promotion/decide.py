@@ -149,8 +149,9 @@ def _champion(evidence: PromotionEvidence) -> Iterator[Finding]:
     told = f"{gain_in_words(comparison.gain, evidence.metric)}, against champion {name}"
     if not comparison.gain.has_width:
         yield Finding("shadow", f"Not compared with the champion: {told}; {NO_SPREAD}.")
-    elif comparison.gain.high < needed:
-        yield Finding("reject", f"Worse than the champion: {told}; {rule}.")
+    elif comparison.by_rows.high < needed:
+        # What the seeds leave open is whether the recipe is better; the model at hand is worse by its rows.
+        yield Finding("reject", f"Worse than the champion: {_by_rows(comparison)}, against champion {name}; {rule}.")
     elif comparison.gain.low <= needed:
         means = "the interval includes 0, so the difference may be chance"
         if evidence.purpose == "refresh":
@@ -159,6 +160,10 @@ def _champion(evidence: PromotionEvidence) -> Iterator[Finding]:
         yield Finding("shadow", reason, lacking(*rows_and_room(comparison, comparison.gain.value - needed)))
     else:
         yield Finding("promote", f"Good enough to replace the champion: {told}; {rule}.")
+
+
+def _by_rows(comparison: Comparison) -> str:
+    return gain_in_words(comparison.by_rows, comparison.metric)
 
 
 def _not_scored(champion: str, error: str) -> str:
@@ -182,8 +187,8 @@ def _prior(evidence: PromotionEvidence) -> Iterator[Finding]:
     told = gain_in_words(gain, evidence.metric)
     if not gain.has_width:
         yield Finding("shadow", f"Not compared with the simplest baseline, the {title}: {told}; {NO_SPREAD}.")
-    elif gain.high < 0:
-        yield Finding("reject", f"Worse than the simplest baseline, the {title}: {told}.")
+    elif measured.by_rows.high < 0:
+        yield Finding("reject", f"Worse than the simplest baseline, the {title}: {_by_rows(measured)}.")
     elif gain.low <= 0:
         reason = f"Not shown to be better than the simplest baseline, the {title}: {told}."
         yield Finding("shadow", reason, lacking(*rows_and_room(measured, gain.value)))
@@ -200,8 +205,9 @@ def _linear(evidence: PromotionEvidence) -> Iterator[Finding]:
     told, margin = gain_in_words(gain, evidence.metric), f"{evidence.margin:g}"
     if not gain.has_width:
         yield Finding("shadow", f"Not compared with {title}: {told}; {NO_SPREAD}.")
-    elif gain.high < -evidence.margin:
-        yield Finding("reject", f"Worse than {title} by more than the margin of {margin}: {told}.")
+    elif measured.by_rows.high < -evidence.margin:
+        reason = f"Worse than {title} by more than the margin of {margin}: {_by_rows(measured)}."
+        yield Finding("reject", reason)
     elif gain.low < -evidence.margin:
         reason = f"May be worse than {title} by more than the margin of {margin}: {told}."
         yield Finding("shadow", reason, lacking(*rows_and_room(measured, gain.value + evidence.margin)))

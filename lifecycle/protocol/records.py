@@ -625,6 +625,11 @@ class Comparison(Frozen):
     gain: Estimate
     seeds: SeedSpread | None = None
 
+    @property
+    def by_rows(self) -> Estimate:
+        """The gain of the model at hand, by the chance of the benchmark's rows alone."""
+        return self.gain if self.seeds is None else self.seeds.by_rows
+
 
 class Compared(Frozen):
     """One metric of two models over some rows, `part` of them or all; `gain` is the first's over the second.

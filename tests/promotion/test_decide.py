@@ -562,14 +562,14 @@ def test_a_gain_of_an_interval_without_width_shows_nothing(where, purpose, value
     assert found.headline in ("", "not measurably better than logistic regression")
 
 
-def spread_of(sd: float | None, by_rows=(0.001, 0.01)) -> Comparison:
-    """A gain over the champion of which the rows alone show that it is above 0, with the spread of three seeds."""
+def spread_of(sd: float | None, by_rows=(0.001, 0.01), reference: str = "champion") -> Comparison:
+    """A gain of which the rows alone show that it is above 0, with the spread of three seeds."""
     losses = (0.4, 0.4 + sd, 0.4 - sd) if sd is not None else (0.4, None, 0.4)
     trained = [
         SeedResult(seed=place, val_loss=0.4, resumed_from_step=0, validated={} if loss is None else {"log_loss": loss})
         for place, loss in enumerate(losses)
     ]
-    return with_seeds(gain("champion", *by_rows), trained)
+    return with_seeds(gain(reference, *by_rows), trained)
 
 
 def test_a_spread_of_seeds_that_is_larger_than_the_gain_is_shadow_and_a_small_one_is_not():
@@ -583,6 +583,17 @@ def test_a_spread_of_seeds_that_is_larger_than_the_gain_is_shadow_and_a_small_on
     assert "with the spread between 3 seeds, sd 0.0200; without it" in found.reasons[0]
     # What the seeds leave open, no number of groups shows.
     assert "not more rows" in found.held_back_by[0]
+
+
+@pytest.mark.parametrize("reference", ["prior", "linear", "champion"])
+def test_a_spread_of_seeds_takes_away_no_rejection(reference):
+    worse = spread_of(0.2, (-0.062, -0.038), reference)
+    assert worse.gain.low < 0 < worse.gain.high
+    baselines = [worse if name == reference else gain(name, 0.01, 0.03) for name in ("prior", "linear")]
+    champion = worse if reference == "champion" else gain("champion", 0.001, 0.01)
+    found = decide(evidence(baselines=tuple(baselines), champion=(0.001, 0.01), champion_comparison=champion))
+    assert found.decision == "reject"
+    assert "log loss gain -0.0500 [-0.0620, -0.0380], 30 groups" in found.reasons[0]
 
 
 def test_a_spread_of_seeds_that_is_not_known_is_shadow_and_says_why():
