@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Literal
 from trainworthy.lifecycle.errors import EvaluationError
 from trainworthy.lifecycle.protocol.records import Estimate
 from trainworthy.lifecycle.sampling import evenly_spread
-from trainworthy.lifecycle.tasks.interval import mean_estimate, without_spread
+from trainworthy.lifecycle.tasks.interval import group_codes, mean_estimate
 from trainworthy.lifecycle.tasks.kind import Kind
+from trainworthy.lifecycle.tasks.metric import share_estimate
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 Measure = Literal["flip_rate", "mean_absolute_change"]
 # Answers differ by so much of their scale by rounding alone, where other rows are in the batch.
 ROUNDING = 1e-6
+UNMOVED = "no answer moves in any row"
 
 
 def sampled(groups: pd.Series, most: int) -> np.ndarray:
@@ -109,10 +111,15 @@ class Asked:
     def moved(self, statistics: np.ndarray) -> Estimate | None:
         """The share of rows whose decision is another one, or the mean absolute change of the number."""
         if measure_of(self.kind) == "flip_rate":
-            return self.share((self._decided(statistics) != self._plain_decided).any(axis=1))
+            flipped = (self._decided(statistics) != self._plain_decided).any(axis=1)
+            return self.share(flipped, unmoved=self.unmoved(statistics))
         if measure_of(self.kind) is None:
             return None
         return self.mean(abs(self.numbers(statistics)["answer"] - self.plain_numbers["answer"]))
+
+    def unmoved(self, statistics: np.ndarray) -> bool:
+        """Whether all rows have the answer that they have as they are, but for rounding: the change is not read."""
+        return bool((abs(statistics - self.plain) <= ROUNDING * self.kind.answer_scale(self.plain)).all())
 
     def numbers(self, statistics: np.ndarray) -> dict[str, np.ndarray]:
         return numbers_of(self.kind, self.labels, statistics)
@@ -124,15 +131,16 @@ class Asked:
     def mean(self, values: np.ndarray) -> Estimate:
         return mean_estimate(values, self.groups, self.checked_weights)
 
-    def share(self, so: np.ndarray) -> Estimate:
-        """The share of rows `(N,)` that are so, with what so many groups allow where all are alike."""
-        found = self.mean(so.astype("float64"))
-        counted = so if self.weights is None else so[self.weights > 0]
-        if counted.all() or not counted.any():
-            # Weights leave some rounding where all rows are alike.
-            exact = found.model_copy(update={"value": float(counted[0]), "standard_error": 0.0})
-            found = without_spread(exact, 1.0, found.groups)
-        return found.model_copy(update={"low": max(found.low, 0.0), "high": min(found.high, 1.0)})
+    def share(self, so: np.ndarray, *, unmoved: bool) -> Estimate:
+        """The share of rows `(N,)` that are so, by what few rows tell of it (few_rows.py).
+
+        0 for certain where answers are unmoved: no row can be so.
+        """
+        events = so.astype("float64")
+        found = self.mean(events)
+        if unmoved:
+            return Estimate(value=0.0, low=0.0, high=0.0, standard_error=0.0, groups=found.groups, method=UNMOVED)
+        return share_estimate(found, events, group_codes(self.groups, len(events)), self.checked_weights)
 
     @cached_property
     def checked_weights(self) -> np.ndarray | None:

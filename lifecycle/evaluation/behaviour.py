@@ -68,15 +68,13 @@ def _direction(asked: Asked, test: BehaviourSpec, column: InputColumn, training:
     if len(values) < 2:
         fix = "remove the test, or train on rows with other values"
         raise EvaluationError("training rows have no two values", value=column.name, fix=fix)
-    answers = np.stack([_of_claim(asked.numbers(found), test) for found in _asked_at(asked, column, values)])
+    asked_at = [asked.again(constant(asked.rows[column.name], value)) for value in values]
+    answers = np.stack([_of_claim(asked.numbers(found), test) for found in asked_at])
     rising = -answers if test.direction == "falls" else answers
     back = (np.maximum.accumulate(rising, axis=0) - rising).max(axis=0)
     rounding = ROUNDING * float(np.max(asked.kind.answer_scale(asked.plain)))
-    return asked.share(np.asarray(back > max(test.tolerance, rounding)))
-
-
-def _asked_at(asked: Asked, column: InputColumn, values: list) -> list[np.ndarray]:
-    return [asked.again(constant(asked.rows[column.name], value)) for value in values]
+    failed = np.asarray(back > max(test.tolerance, rounding))
+    return asked.share(failed, unmoved=all(map(asked.unmoved, asked_at)))
 
 
 def _of_claim(numbers: dict[str, np.ndarray], test: BehaviourSpec) -> np.ndarray:

@@ -24,7 +24,7 @@ def behaviour_findings(results: Iterable[BehaviourResult], declared: Iterable[Be
 
 
 def _finding(result: BehaviourResult, estimate: Estimate) -> Finding:
-    """An interval of width 0 at a limit that it keeps is that of a model that does not read the input."""
+    """Of width 0 are a share where no answer moves and a number that moves alike in all rows: both are judged."""
     limit = result.declared.at_most
     told = (
         f"{result.declared.title}; {behaviour_measure(result.measure)} {interval_in_words(estimate)}, "

@@ -29,6 +29,10 @@ def healthy(some):
     return planted.sigmoid(2 * some["x1"])
 
 
+def reads_and_never_flips(some):
+    return planted.sigmoid(some["x1"] * (2 + (some["shop"] == "n")))
+
+
 def bent(some):
     """Rises up to 1 and falls behind it."""
     return planted.sigmoid(2 * np.minimum(some["x1"], 1.0) - 3 * np.maximum(some["x1"] - 1.0, 0))
@@ -68,12 +72,35 @@ def allowed(model, test, **changed) -> str:
         (slightly_bent, RISES | {"tolerance": 0.06}, "promote"),
         (healthy, FALLS | {"tolerance": 0.1}, "reject"),
         # 0.02 is more than 200 groups without an event show, 0.01 less.
-        (healthy, SWAPPED | {"at_most": 0.02}, "promote"),
-        (healthy, SWAPPED | {"at_most": 0.01}, "shadow"),
+        (reads_and_never_flips, SWAPPED | {"at_most": 0.02}, "promote"),
+        (reads_and_never_flips, SWAPPED | {"at_most": 0.01}, "shadow"),
+        # What is not read needs no groups.
+        (healthy, SWAPPED | {"at_most": 0.0001}, "promote"),
+        (lambda some: planted.sigmoid(some["x2"]), RISES | {"at_most": 0.0001}, "promote"),
+        (healthy, RISES | {"at_most": 0.0001}, "shadow"),
     ],
 )
 def test_planted_model_is_judged_by_what_it_does(model, test, allows):
     assert allowed(model, test) == allows
+
+
+def test_few_rows_that_flip_have_the_exact_interval_and_days_that_flip_as_a_whole_a_wide_one():
+    """By the t by group 20 rows of one day would have -0.002 to 0.007."""
+
+    def flipping(rows):
+        def model(some):
+            own = some["shop"] == FRAME["shop"]
+            answer = np.where(some["x1"] > 0, 0.8, 0.2) + 0.01 * own
+            return np.where(~own & np.isin(np.arange(len(some)), rows), 1 - answer, answer)
+
+        return known(result(model, SWAPPED).estimate)
+
+    spread, one_day = flipping(np.arange(0, 8_000, 400)), flipping(np.flatnonzero(FRAME["day"] == 0)[:20])
+    assert spread.value == pytest.approx(0.0025)
+    assert 0.001 < spread.low < spread.high < 0.004
+    assert (spread.method[:15], one_day.method[:15]) == ("Clopper–Pearson", "Clopper–Pearson")
+    assert 0 < one_day.low < spread.low
+    assert one_day.high > 2 * spread.high
 
 
 def test_share_that_fails_is_that_of_rows():
@@ -85,8 +112,9 @@ def test_share_that_fails_is_that_of_rows():
 
 def test_noise_of_rounding_is_no_direction():
     rng = np.random.default_rng(0)
-    found = result(lambda some: healthy(some) * 0 + 0.5 + 1e-9 * rng.normal(size=len(some)), RISES)
-    assert known(found.estimate).value == 0
+    for test in (RISES, SWAPPED):
+        found = known(result(lambda some: healthy(some) * 0 + 0.5 + 1e-9 * rng.normal(size=len(some)), test).estimate)
+        assert (found.value, found.high, found.method) == (0, 0, "no answer moves in any row")
 
 
 def test_numbers_are_held_to_their_mean_absolute_change():

@@ -100,8 +100,10 @@ def test_flip_rates_are_the_share_of_rows_whose_decision_changes():
     swapped, unknown = known(of(result, "shop", "swapped").moved), known(of(result, "shop", "unknown").moved)
     assert swapped.low < expected < swapped.high
     assert unknown.value == pytest.approx((frame["shop"] == "n").mean())
-    # What no row does has the interval that 30 groups without an event allow (Clopper and Pearson), not width 0.
-    still = known(of(result, "x1", "jitter").moved)
+    unread = known(of(result, "x1", "jitter").moved)
+    assert (unread.value, unread.low, unread.high) == (0.0, 0.0, 0.0)
+    # What is read and flips no row has the interval that 30 groups without an event allow (Clopper and Pearson).
+    still = known(of(found(lambda some: np.where(some["shop"] == "n", 0.9, 0.8)), "shop", "swapped").moved)
     assert (still.value, still.low) == (0.0, 0.0)
     assert still.high == pytest.approx(1 - 0.025 ** (1 / 30))
 
