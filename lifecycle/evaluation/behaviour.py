@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 from trainworthy.lifecycle.errors import EvaluationError
 from trainworthy.lifecycle.evaluation.asked_again import ROUNDING, Asked, measure_of, sampled
-from trainworthy.lifecycle.evaluation.changed_inputs import constant, grid, seed_of, unasked
-from trainworthy.lifecycle.evaluation.changes import changed
+from trainworthy.lifecycle.evaluation.changed_inputs import altered, constant, grid
 from trainworthy.lifecycle.protocol.jobs import ChangedInputsJob, InputColumn
 from trainworthy.lifecycle.protocol.records import BehaviourResult, Estimate
 from trainworthy.lifecycle.spec.use_case import BehaviourSpec
@@ -50,11 +49,7 @@ def _result(asked: Asked, test: BehaviourSpec, column: InputColumn | None, train
 def _invariance(asked: Asked, test: BehaviourSpec, column: InputColumn, training: pd.Series) -> Estimate:
     change = test.invariant_to
     assert change is not None
-    if reason := unasked(column, change, training):
-        raise EvaluationError(reason, value=column.name, fix="remove the test, or train on rows with other values")
-    found = asked.moved(
-        asked.again(changed(asked.rows[column.name], change, column, training, seed_of(change, column.name)))
-    )
+    found = asked.moved(asked.again(altered(asked, column, change, training)))
     if found is None:
         raise EvaluationError("answers have no decision and no number", fix="remove the test")
     return found

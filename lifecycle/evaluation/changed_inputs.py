@@ -159,18 +159,28 @@ def perturbations(asked: Asked, column: InputColumn, training: pd.Series) -> Ite
 def _perturbation(asked: Asked, column: InputColumn, change: Change, training: pd.Series) -> Perturbation:
     """Not asked of the model where the contract refuses all of it, or where there is nothing else to take."""
     told = Perturbation(column=column.name, change=change, refused=0.0)
-    if reason := unasked(column, change, training):
-        return told.model_copy(update={"reason": reason})
-    values = changed(asked.rows[column.name], change, column, training, seed_of(change, column.name))
-    told = told.model_copy(update={"refused": refused_share(values, column, change)})
-    if told.refused == 1:
-        return told.model_copy(update={"reason": "the contract refuses it"})
     try:
+        values = altered(asked, column, change, training)
+        told = told.model_copy(update={"refused": refused_share(values, column, change)})
+        if told.refused == 1:
+            return told.model_copy(update={"reason": "the contract refuses it"})
         found = asked.again(values)
         figures = {"moved": asked.moved(found), "loss": asked.mean(asked.loss_rises(found))}
     except EvaluationError as error:
         return told.model_copy(update={"reason": error.problem})
     return told.model_copy(update=figures)
+
+
+def altered(asked: Asked, column: InputColumn, change: Change, training: pd.Series) -> pd.Series:
+    """The feature's values with the change. Raises EvaluationError where it cannot be made."""
+    if reason := unasked(column, change, training):
+        raise EvaluationError(reason, value=column.name, fix="train on rows with other values")
+    try:
+        return changed(asked.rows[column.name], change, column, training, seed_of(change, column.name))
+    # What a type does not hold is told by the error's type alone: its words may hold values.
+    except (TypeError, ValueError, ArithmeticError) as error:
+        fix = "store the column in a type that holds such values"
+        raise EvaluationError(f"the change cannot be made ({type(error).__name__})", fix=fix) from error
 
 
 def unasked(column: InputColumn, change: Change, training: pd.Series) -> str:

@@ -149,7 +149,12 @@ def _typed(numbers: pd.Series, values: pd.Series, column: InputColumn) -> pd.Ser
     own = values.dtype
     if not isinstance(own, np.dtype) or own.kind not in "iuf":
         return numbers
-    return numbers.astype(own) if own.kind == "f" or np.abs(numbers).max() < np.iinfo(own.name).max else numbers
+    return numbers.astype(own) if own.kind == "f" or _holds(np.iinfo(own.name), numbers) else numbers
+
+
+def _holds(limits: np.iinfo, numbers: pd.Series) -> bool:
+    # The float above the greatest integer of 64 bits is one that they do not hold.
+    return bool(limits.min <= numbers.min() and numbers.max() < limits.max + 1.0)
 
 
 _CHANGES: Mapping[Change, Callable[[pd.Series, InputColumn, pd.Series, np.random.Generator], pd.Series]] = {

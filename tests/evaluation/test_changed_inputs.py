@@ -9,6 +9,7 @@ from sklearn.inspection import partial_dependence, permutation_importance
 
 from trainworthy.lifecycle.evaluation import changed_inputs as module
 from trainworthy.lifecycle.evaluation.asked_again import sampled
+from trainworthy.lifecycle.evaluation.behaviour import behaviour_results
 from trainworthy.lifecycle.evaluation.changed_inputs import MOST_ANSWERS, changed_inputs, grid, planned
 from trainworthy.lifecycle.protocol.jobs import InputColumn
 from trainworthy.lifecycle.protocol.records import ChangedInputs, Perturbation
@@ -327,3 +328,25 @@ def test_loss_that_overflows_is_told_and_stops_nothing():
         )
     assert "finite" in of(result, "x1", "thousandfold").reason
     assert of(result, "x2", "thousandfold").reason == ""
+
+
+def test_unsigned_column_is_asked_and_a_change_that_cannot_be_made_is_told(monkeypatch):
+    column = InputColumn(name="n", logical_type="integer")
+    count = np.random.default_rng(0).integers(0, 100, 2_400).astype("uint8")
+    frame, seen = planted.rows().assign(n=count), SEEN.assign(n=count)
+    asked = planted.asked(lambda some: planted.sigmoid(some["n"] - 50.0), frame)
+
+    def jitter() -> Perturbation:
+        return of(changed_inputs(asked, seen, planted.job(columns=(column,)), lambda _: None), "n", "jitter")
+
+    assert known(jitter().moved).value > 0
+
+    def lossy(*_):
+        raise TypeError("Cannot losslessly cast 17")
+
+    monkeypatch.setattr(module, "changed", lossy)
+    told = jitter()
+    assert (told.moved, told.reason) == (None, "the change cannot be made (TypeError)")
+    test = {"column": "n", "invariant_to": "jitter", "at_most": 0.1}
+    (result,) = behaviour_results(asked, seen, planted.job(test, columns=(column,)))
+    assert (result.estimate, result.told) == (None, "the change cannot be made (TypeError)")

@@ -116,3 +116,18 @@ def test_numbers_of_any_dtype_are_moved_and_scaled(dtype):
     assert changed(values, "thousandfold", NUMBER, values, 0).tolist() == [1000, 5000, 9000] * 20
     assert changed(values, "jitter", NUMBER, values, 0).notna().all()
     assert changed(values, "missing", NUMBER, values, 0).isna().all()
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"])
+def test_whole_numbers_at_both_ends_of_their_type_are_moved_beyond_it(dtype):
+    limits = np.iinfo(dtype)
+    values = pd.Series([limits.min, limits.max] * 20, name="x", dtype=dtype)
+    found = changed(values, "jitter", WHOLE, pd.Series(np.arange(0, 1_000)), 0)
+    beyond = changed(values, "thousandfold", WHOLE, values, 0)
+    assert (found.notna().all(), found.dtype) == (True, "float64")
+    assert beyond.tolist() == [float(limits.min) * 1000, float(limits.max) * 1000] * 20
+    inside = pd.Series([limits.max // 2] * 20, name="x", dtype=dtype)
+    assert changed(inside, "jitter", WHOLE, pd.Series([1, 2]), 0).dtype == dtype
+    assert (
+        changed(pd.Series([limits.max // 1000 + 1], dtype=dtype), "thousandfold", WHOLE, values, 0).dtype == "float64"
+    )
