@@ -49,7 +49,8 @@ def _result(asked: Asked, test: BehaviourSpec, column: InputColumn | None, train
 def _invariance(asked: Asked, test: BehaviourSpec, column: InputColumn, training: pd.Series) -> Estimate:
     change = test.invariant_to
     assert change is not None
-    found = asked.moved(asked.again(altered(asked, column, change, training)))
+    values, _ = altered(asked, column, change, training)
+    found = asked.moved(asked.again(values))
     if found is None:
         raise EvaluationError("answers have no decision and no number", fix="remove the test")
     return found

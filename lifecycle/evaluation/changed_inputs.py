@@ -17,6 +17,7 @@ from trainworthy.lifecycle.evaluation.asked_again import Asked, measure_of, samp
 from trainworthy.lifecycle.evaluation.changes import (
     MOST_LEVELS,
     NUMBERS,
+    altered_share,
     changed,
     changes_of,
     exchange,
@@ -160,8 +161,8 @@ def _perturbation(asked: Asked, column: InputColumn, change: Change, training: p
     """Not asked of the model where the contract refuses all of it, or where there is nothing else to take."""
     told = Perturbation(column=column.name, change=change, refused=0.0)
     try:
-        values = altered(asked, column, change, training)
-        told = told.model_copy(update={"refused": refused_share(values, column, change)})
+        values, share = altered(asked, column, change, training)
+        told = told.model_copy(update={"refused": refused_share(values, column, change), "altered": share})
         if told.refused == 1:
             return told.model_copy(update={"reason": "the contract refuses it"})
         found = asked.again(values)
@@ -171,16 +172,25 @@ def _perturbation(asked: Asked, column: InputColumn, change: Change, training: p
     return told.model_copy(update=figures)
 
 
-def altered(asked: Asked, column: InputColumn, change: Change, training: pd.Series) -> pd.Series:
-    """The feature's values with the change. Raises EvaluationError where it cannot be made."""
+def altered(asked: Asked, column: InputColumn, change: Change, training: pd.Series) -> tuple[pd.Series, float]:
+    """The feature's values with the change, and the share of rows that have another one.
+
+    Raises EvaluationError where the change cannot be made, or leaves every value as it is.
+    """
     if reason := unasked(column, change, training):
         raise EvaluationError(reason, value=column.name, fix="train on rows with other values")
+    values = asked.rows[column.name]
     try:
-        return changed(asked.rows[column.name], change, column, training, seed_of(change, column.name))
+        found = changed(values, change, column, training, seed_of(change, column.name))
+        share = altered_share(values, found)
     # What a type does not hold is told by the error's type alone: its words may hold values.
     except (TypeError, ValueError, ArithmeticError) as error:
         fix = "store the column in a type that holds such values"
         raise EvaluationError(f"the change cannot be made ({type(error).__name__})", fix=fix) from error
+    if not share:
+        fix = "remove the test, or fill the column in the benchmark's rows"
+        raise EvaluationError("the change leaves all values as they are", value=column.name, fix=fix)
+    return found, share
 
 
 def unasked(column: InputColumn, change: Change, training: pd.Series) -> str:

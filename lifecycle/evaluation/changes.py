@@ -42,6 +42,15 @@ def changed(values: pd.Series, change: Change, column: InputColumn, training: pd
     return _CHANGES[change](values, column, training, np.random.default_rng(seed))
 
 
+def altered_share(values: pd.Series, found: pd.Series) -> float:
+    """The share of the values `(N,)` that a change made others; null is the same as null."""
+    missing, other = values.isna().to_numpy(), found.isna().to_numpy()
+    differ, both = missing != other, ~(missing | other)
+    # As objects: categories of two columns, and numbers of two types, are compared by their values.
+    differ[both] = values[both].astype(object).to_numpy() != found[both].astype(object).to_numpy()
+    return float(differ.mean())
+
+
 def refused_share(values: pd.Series, column: InputColumn, change: Change) -> float:
     """The share of values that the contract refuses."""
     if change == "unknown":
@@ -80,10 +89,21 @@ _BEYOND: Mapping[str, Callable[[pd.Series, float], pd.Series]] = {
 
 
 def _jitter(values: pd.Series, column: InputColumn, training: pd.Series, rng: np.random.Generator) -> pd.Series:
-    """Within the contract's limits, which no value that is only a little off leaves."""
+    """Within the contract's limits, which no value that is only a little off leaves; at one, back from it."""
     low, high = column.limits.get("minimum"), column.limits.get("maximum")
-    moved = _numbers(values) + JITTER * spread(training) * rng.standard_normal(len(values))
-    return _typed(moved.clip(low, high), values, column)
+    numbers, steps = _numbers(values), JITTER * spread(training) * rng.standard_normal(len(values))
+    if column.logical_type == "integer":
+        steps = _whole(steps, rng)
+    moved = numbers + steps
+    return _typed(moved.where(moved == moved.clip(low, high), numbers - steps).clip(low, high), values, column)
+
+
+def _whole(steps: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Steps `(N,)` of whole numbers: by 1 at least, or a column of little spread never moved."""
+    import numpy as np
+
+    signs = np.where(rng.random(len(steps)) < 0.5, -1.0, 1.0)
+    return signs * np.maximum(1.0, np.abs(steps).round())
 
 
 def spread(training: pd.Series) -> float:

@@ -887,13 +887,15 @@ class Perturbation(Frozen):
     """What is answered if one feature is changed in all rows.
 
     `moved` is as ChangedInputs.measure says, `loss` by how much the mean loss rises. `refused` is the share of rows
-    that the contract refuses with the changed value. Both figures are None where the change was not asked, or not
-    answered; `reason` says why.
+    that the contract refuses with the changed value, `altered` the share that has another value than before, None in
+    records of before it was counted. Both figures are None where the change was not asked, or not answered; `reason`
+    says why.
     """
 
     column: str
     change: Change
     refused: float
+    altered: float | None = None
     moved: Estimate | None = None
     loss: Estimate | None = None
     reason: str = ""

@@ -8,6 +8,7 @@ from pydantic import ValidationError
 
 from trainworthy.lifecycle.evaluation.behaviour import behaviour_results
 from trainworthy.lifecycle.promotion.behaviour_rules import behaviour_findings
+from trainworthy.lifecycle.protocol.jobs import InputColumn
 from trainworthy.lifecycle.protocol.records import BehaviourResult
 from trainworthy.lifecycle.spec.use_case import BehaviourSpec
 from trainworthy.lifecycle.tasks.multilabel import Multilabel
@@ -174,6 +175,35 @@ def test_training_rows_of_one_value_measure_no_test():
     found = behaviour_results(planted.asked(healthy, FRAME), one, planted.job(RISES, SWAPPED))
     assert [item.estimate for item in found] == [None, None]
     assert [item.told for item in found] == ["training rows have no two values", "training rows have no other value"]
+
+
+@pytest.mark.parametrize("change", ["missing", "jitter", "swapped"])
+def test_change_that_leaves_all_values_as_they_are_measures_no_test(change):
+    """A column that is null in all rows of the benchmark is not moved, nor made null."""
+    numbers = {"kind": Regression(), "labels": FRAME["x1"].to_numpy()}
+    asked = planted.asked(lambda some: 1000 * some["x2"].fillna(0), FRAME.assign(x2=np.nan), **numbers)
+    test = {"column": "x2", "invariant_to": change, "at_most": 0.01}
+    (found,) = behaviour_results(asked, SEEN, planted.job(test))
+    (finding,) = behaviour_findings([found], [found.declared])
+    if change == "swapped":
+        # Each null becomes another row's number.
+        assert (finding.allows, found.told) == ("reject", "")
+    else:
+        assert (finding.allows, found.told) == ("shadow", "the change leaves all values as they are")
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint8", "Int64"])
+def test_jitter_moves_a_whole_number_of_little_spread(dtype):
+    """A tenth of its spread rounds to 0, and a model of that number alone was called invariant."""
+    few = lambda frame: frame.assign(n=np.random.default_rng(0).integers(0, 2, len(frame))).astype({"n": dtype})
+    asked = planted.asked(lambda some: np.where(some["n"].astype("float64") > 0, 0.9, 0.1), few(FRAME))
+    columns = (InputColumn(name="n", logical_type="integer"),)
+    test = {"column": "n", "invariant_to": "jitter", "at_most": 0.05}
+    (found,) = behaviour_results(asked, few(SEEN), planted.job(test, columns=columns))
+    (finding,) = behaviour_findings([found], [found.declared])
+    assert finding.allows == "reject"
+    # By 1 up or down: every other row comes to the other side.
+    assert known(found.estimate).value == pytest.approx(0.5, abs=0.03)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from trainworthy.lifecycle.evaluation.changes import changed, changes_of, exchange, exchanged, refused_share, spread
+from trainworthy.lifecycle.evaluation.changes import (
+    altered_share,
+    changed,
+    changes_of,
+    exchange,
+    exchanged,
+    refused_share,
+    spread,
+)
 from trainworthy.lifecycle.protocol.jobs import InputColumn
 
 NUMBER = InputColumn(name="x", logical_type="number")
@@ -45,6 +53,39 @@ def test_whole_numbers_stay_whole_and_within_the_contracts_limits():
     assert changed(values, "thousandfold", WHOLE, values, 0).tolist() == (values * 1000).tolist()
     # What the type cannot hold becomes a float, not another number.
     assert changed(pd.Series([2**60]), "thousandfold", WHOLE, values, 0)[0] == pytest.approx(2**60 * 1000.0)
+
+
+@pytest.mark.parametrize("top", [1, 2, 3, 9])
+def test_whole_numbers_of_little_spread_move_by_one_both_ways(top):
+    values = pd.Series(np.random.default_rng(0).integers(0, top + 1, 4_000), name="x")
+    steps = changed(values, "jitter", WHOLE.model_copy(update={"limits": {}}), values, 0) - values
+    assert set(steps) == {-1, 1}
+    assert steps.mean() == pytest.approx(0, abs=0.06)
+    # At a limit of the contract they go back from it.
+    bounded = WHOLE.model_copy(update={"limits": {"minimum": 0.0, "maximum": float(top)}})
+    found = changed(values, "jitter", bounded, values, 0)
+    assert (found.min(), found.max()) == (0, top)
+    assert set(found - values) == {-1, 1}
+    only = WHOLE.model_copy(update={"limits": {"minimum": 0.0, "maximum": 0.0}})
+    assert set(changed(0 * values, "jitter", only, values, 0)) == {0}
+
+
+@pytest.mark.parametrize(
+    ("values", "found", "share"),
+    [
+        (pd.Series([1, 2]), pd.Series([1.0, 2.0]), 0.0),
+        (pd.Series([1, 2]), pd.Series([1, 3], dtype="Int64"), 0.5),
+        (pd.Series([1.0, None]), pd.Series([None, None], dtype=object), 0.5),
+        (pd.Series([None, None], dtype=object), pd.Series([np.nan, np.nan]), 0.0),
+        (pd.Series([1, None], dtype="Int64"), pd.Series([1.0, np.nan]), 0.0),
+        (pd.Series(["a", "b"], dtype="category"), pd.Series(["a", "c"], dtype="category"), 0.5),
+        (pd.Series(["a", "b"], dtype="category"), pd.Series(["a", "b"], dtype="str"), 0.0),
+        (pd.Series([True, None], dtype=object), pd.Series([False, True]), 1.0),
+        (pd.Series(pd.to_datetime(["2020-01-01"])), pd.Series([pd.NaT]), 1.0),
+    ],
+)
+def test_share_of_values_that_are_others_is_by_value_whatever_the_types(values, found, share):
+    assert altered_share(values, found) == share
 
 
 def test_swapped_values_are_other_ones_as_frequent_as_among_the_others_of_the_training_rows():
