@@ -99,7 +99,7 @@ def _behaviour(job: PredictJob, score: Scorer, rows: pd.DataFrame, thresholds: M
         rows=rows,
         labels=labels_of(job.rows, rows),
         groups=rows[job.rows.group],
-        weights=None if job.weight is None else rows[job.weight].to_numpy(dtype="float64"),
+        weights=None if job.weight is None else rows[job.weight].to_numpy(dtype="float64", na_value=math.nan),
         answer=lambda some: score.statistics(some, job.rows),
         threshold=thresholds.get("candidate"),
     )

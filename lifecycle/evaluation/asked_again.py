@@ -87,6 +87,16 @@ class Asked:
             self, rows=self.rows.iloc[rows], labels=self.labels[rows], groups=self.groups.iloc[rows], weights=weights
         )
 
+    def sample(self, most: int) -> Asked:
+        """At most so many of the rows that count: those of weight 0 are in no figure, and make no group.
+
+        All count where the weights are none, which is told where they are used.
+        """
+        import numpy as np
+
+        counted = self if self._weights_problem or self.weights is None else self.part(np.flatnonzero(self.weights > 0))
+        return counted.part(sampled(counted.groups, most))
+
     @cached_property
     def plain(self) -> np.ndarray:
         """Statistics of the rows as they are."""
@@ -142,16 +152,23 @@ class Asked:
             return Estimate(value=0.0, low=0.0, high=0.0, standard_error=0.0, groups=found.groups, method=UNMOVED)
         return share_estimate(found, events, group_codes(self.groups, len(events)), self.checked_weights)
 
-    @cached_property
+    @property
     def checked_weights(self) -> np.ndarray | None:
         """The weights. Raises EvaluationError where they are none."""
+        if self._weights_problem:
+            fix = "fill the column benchmark.weight with numbers from 0 on"
+            raise EvaluationError(self._weights_problem, fix=fix)
+        return self.weights
+
+    @cached_property
+    def _weights_problem(self) -> str:
+        """What is wrong with the weights; empty where nothing is."""
         import numpy as np
 
         weights = self.weights
-        if weights is not None and not (np.isfinite(weights).all() and weights.min() >= 0 and weights.max() > 0):
-            fix = "fill the column benchmark.weight with numbers from 0 on"
-            raise EvaluationError("the rows' weights are no finite numbers from 0 on, or only zeros", fix=fix)
-        return weights
+        if weights is None or (np.isfinite(weights).all() and weights.min() >= 0 and weights.max() > 0):
+            return ""
+        return "the rows' weights are no finite numbers from 0 on, or only zeros"
 
     def _checked(self, statistics: np.ndarray) -> np.ndarray:
         return self.kind.checked_statistics(self.labels, statistics)[1]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trainworthy.lifecycle.errors import EvaluationError
-from trainworthy.lifecycle.evaluation.asked_again import ROUNDING, Asked, measure_of, sampled
+from trainworthy.lifecycle.evaluation.asked_again import ROUNDING, Asked, measure_of
 from trainworthy.lifecycle.evaluation.changed_inputs import altered, constant, grid
 from trainworthy.lifecycle.protocol.jobs import ChangedInputsJob, InputColumn
 from trainworthy.lifecycle.protocol.records import BehaviourResult, Estimate
@@ -30,7 +30,7 @@ def behaviour_results(asked: Asked, training: pd.DataFrame, job: ChangedInputsJo
     if not job.tests:
         return ()
     columns = {one.name: one for one in job.columns}
-    some = asked.part(sampled(asked.groups, MOST_ROWS))
+    some = asked.sample(MOST_ROWS)
     return tuple(_result(some, test, columns.get(test.column), training) for test in job.tests)
 
 

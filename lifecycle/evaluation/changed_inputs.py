@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trainworthy.lifecycle.errors import EvaluationError
-from trainworthy.lifecycle.evaluation.asked_again import Asked, measure_of, sampled
+from trainworthy.lifecycle.evaluation.asked_again import Asked, measure_of
 from trainworthy.lifecycle.evaluation.changes import (
     MOST_LEVELS,
     NUMBERS,
@@ -68,7 +68,7 @@ def changed_inputs(asked: Asked, training: pd.DataFrame, job: ChangedInputsJob, 
     plan = planned(len(job.columns))
     columns, beyond = job.columns[: plan.features], job.columns[plan.features :]
     try:
-        some = asked.part(sampled(asked.groups, plan.rows))
+        some = asked.sample(plan.rows)
         # Where rows have no interval at all, none of the features has one.
         some.mean(some.loss_rises(some.plain))
         importance, failed = _importances(some, columns, told)

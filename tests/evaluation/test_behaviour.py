@@ -177,6 +177,16 @@ def test_training_rows_of_one_value_measure_no_test():
     assert [item.told for item in found] == ["training rows have no two values", "training rows have no other value"]
 
 
+def test_rows_of_weight_0_are_no_groups_and_bad_weights_are_told():
+    few, enough = (np.where(FRAME["day"] < days, 1.0, 0.0) for days in (7, 9))
+    assert "at least 8 groups" in result(healthy, SWAPPED, weights=few).told
+    found = result(healthy, SWAPPED, weights=enough)
+    assert (known(found.estimate).groups, found.rows) == (9, (FRAME["day"] < 9).sum())
+    for bad in (0 * few, -few, few * np.nan):
+        told = result(healthy, SWAPPED, weights=bad)
+        assert (told.estimate, told.told[:21]) == (None, "the rows' weights are")
+
+
 @pytest.mark.parametrize("change", ["missing", "jitter", "swapped"])
 def test_change_that_leaves_all_values_as_they_are_measures_no_test(change):
     """A column that is null in all rows of the benchmark is not moved, nor made null."""

@@ -310,6 +310,13 @@ def test_weights_count_rows_and_bad_ones_are_told():
     # All rows that count are of shop n, and all of them flip.
     assert known(only.moved).value == 1.0
     assert known(only.moved).low == pytest.approx(0.025 ** (1 / 30))
+    # As if the rows of weight 0 were not there.
+    rows_of_n = frame[heavy > 0]
+    alone = found(lambda some: np.where(some["shop"] == "n", 0.9, 0.1), frame=rows_of_n)
+    assert known(of(alone, "shop", "swapped").moved).value == 1.0
+    assert found(weights=heavy).rows == alone.rows == len(rows_of_n)
+    days = np.where(frame["day"] < 7, 1.0, 0.0)
+    assert "at least 8 groups" in found(weights=days).reason
     by_rows = found(weights=np.ones(len(frame)))
     assert [one.model_dump() for one in by_rows.importance] == [one.model_dump() for one in found().importance]
     for bad in (np.full(len(frame), np.nan), -heavy, 0 * heavy):
