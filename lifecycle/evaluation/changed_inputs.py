@@ -159,12 +159,13 @@ def perturbations(asked: Asked, column: InputColumn, training: pd.Series) -> Ite
 
 def _perturbation(asked: Asked, column: InputColumn, change: Change, training: pd.Series) -> Perturbation:
     """Not asked of the model where the contract refuses all of it, or where there is nothing else to take."""
-    told = Perturbation(column=column.name, change=change, refused=0.0)
+    told = Perturbation(column=column.name, change=change, refused=0.0, asked=False)
     try:
         values, share = altered(asked, column, change, training)
         told = told.model_copy(update={"refused": refused_share(values, column, change), "altered": share})
         if told.refused == 1:
             return told.model_copy(update={"reason": "the contract refuses it"})
+        told = told.model_copy(update={"asked": True})
         found = asked.again(values)
         figures = {"moved": asked.moved(found), "loss": asked.mean(asked.loss_rises(found))}
     except EvaluationError as error:

@@ -888,13 +888,14 @@ class Perturbation(Frozen):
 
     `moved` is as ChangedInputs.measure says, `loss` by how much the mean loss rises. `refused` is the share of rows
     that the contract refuses with the changed value, `altered` the share that has another value than before, None in
-    records of before it was counted. Both figures are None where the change was not asked, or not answered; `reason`
-    says why.
+    records of before it was counted. Both figures are None where the model was not `asked`, since the change cannot be
+    made or the contract refuses it, and where it has no answer; `reason` says why.
     """
 
     column: str
     change: Change
     refused: float
+    asked: bool = True
     altered: float | None = None
     moved: Estimate | None = None
     loss: Estimate | None = None

@@ -79,7 +79,7 @@ def unanswered_rows(found: ChangedInputs) -> list[tuple[str, ...]]:
     return [
         (one.column, CHANGES[one.change], one.reason)
         for one in found.perturbations
-        if one.moved is None and one.loss is None and one.refused < 1
+        if one.asked and one.moved is None and one.loss is None and one.refused < 1
     ]
 
 

@@ -13,6 +13,7 @@ from trainworthy.lifecycle.evaluation.behaviour import behaviour_results
 from trainworthy.lifecycle.evaluation.changed_inputs import MOST_ANSWERS, changed_inputs, grid, planned
 from trainworthy.lifecycle.protocol.jobs import InputColumn
 from trainworthy.lifecycle.protocol.records import ChangedInputs, Perturbation
+from trainworthy.lifecycle.report.changed_inputs import unanswered_rows
 from trainworthy.lifecycle.tasks.language_model import LanguageModel
 from trainworthy.lifecycle.tasks.multiclass import Multiclass
 from trainworthy.lifecycle.tasks.multilabel import Multilabel
@@ -357,3 +358,34 @@ def test_unsigned_column_is_asked_and_a_change_that_cannot_be_made_is_told(monke
     test = {"column": "n", "invariant_to": "jitter", "at_most": 0.1}
     (result,) = behaviour_results(asked, seen, planted.job(test, columns=(column,)))
     assert (result.estimate, result.told) == (None, "the change cannot be made (TypeError)")
+
+
+def test_change_that_was_never_asked_is_none_that_the_model_has_no_answer_to():
+    """One shop in training rows, and one column that is null in every row asked."""
+
+    def fragile(some: pd.DataFrame) -> np.ndarray:
+        if (some["shop"] == "a value that no row has").any():
+            raise KeyError
+        return of_x1(some)
+
+    asked = planted.asked(fragile, planted.rows().assign(x2=np.nan))
+    bounded = planted.COLUMNS[0].model_copy(update={"nullable": False})
+    job = planted.job(columns=(bounded, *planted.COLUMNS[1:]))
+    result = changed_inputs(asked, SEEN.assign(shop="n"), job, lambda _: None)
+    told = {
+        (one.column, one.change): (one.asked, one.altered, one.reason) for one in result.perturbations if one.reason
+    }
+    unmoved = "the change leaves all values as they are"
+    assert told == {
+        ("x1", "missing"): (False, 1.0, "the contract refuses it"),
+        ("x2", "jitter"): (False, None, unmoved),
+        ("x2", "thousandfold"): (False, None, unmoved),
+        ("x2", "thousandth"): (False, None, unmoved),
+        ("x2", "missing"): (False, None, unmoved),
+        ("shop", "swapped"): (False, None, "training rows have no other value"),
+        ("shop", "unknown"): (True, 1.0, "model.py raised KeyError"),
+    }
+    assert of(result, "x1", "jitter").altered == 1.0
+    assert [one[:2] for one in unanswered_rows(result)] == [("shop", "a value that no row has")]
+    # Records of before it was told have none that says so.
+    assert Perturbation(column="x1", change="jitter", refused=0.0).asked

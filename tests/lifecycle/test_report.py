@@ -846,6 +846,7 @@ def changed_inputs_told() -> tuple[ChangedInputs, tuple[BehaviourResult, ...]]:
             Perturbation(column="wind", change="thousandfold", refused=0.25, moved=rise, loss=rise),
             Perturbation(column="wind", change="missing", refused=1.0, reason="the contract refuses it"),
             Perturbation(column="$shop", change="unknown", refused=0.0, reason="model.py raised KeyError"),
+            Perturbation(column="$shop", change="swapped", refused=0.0, asked=False, reason="no other value"),
         ),
     )  # fmt: skip
     declared = BehaviourSpec(column="wind", direction="rises", at_most=0.05)
@@ -864,8 +865,8 @@ def test_report_tells_what_is_answered_if_inputs_change() -> None:
     assert "not measured: training rows have no two values" in page
     table = page[page.index("One feature changed in all rows") :].partition("</table>")[0]
     # What does most harm first, and what was not asked last.
-    assert re.findall(r"<td>(moved by|a thousand times|missing|a value)", table) == [
-        "a thousand times", "moved by", "missing", "a value",
+    assert re.findall(r"<td>(moved by|a thousand times|missing|a value|swapped)", table) == [
+        "a thousand times", "moved by", "missing", "a value", "swapped",
     ]  # fmt: skip
     assert "25.0 % of rows" in table
     assert "Share of decisions that flip" in table
