@@ -128,6 +128,15 @@ def test_numbers_are_held_to_their_mean_absolute_change():
     assert allowed(lambda some: some["x1"], test, **numbers) == "promote"
 
 
+@pytest.mark.parametrize(("moves", "allows"), [(5.0, "reject"), (4.0, "promote"), (3.0, "promote"), (0.0, "promote")])
+def test_number_that_moves_alike_in_all_rows_is_judged_with_its_width_of_0(moves, allows):
+    numbers = {"kind": Regression(), "labels": FRAME["x1"].to_numpy()}
+    test = {"column": "x2", "invariant_to": "missing", "at_most": 4}
+    model = lambda some: np.where(some["x2"].isna(), moves, 0.0)
+    assert known(result(model, test, **numbers).estimate).has_width is False
+    assert allowed(model, test, **numbers) == allows
+
+
 def test_direction_of_one_of_several_claims():
     several = {"kind": Multilabel(("sky", "sea")), "labels": np.stack([FRAME["x1"] > 0, FRAME["x2"] > 0], 1) * 1.0}
     model = lambda some: planted.sigmoid(some[["x1", "x2"]].to_numpy() * [1, 1])
