@@ -50,8 +50,8 @@ MOST_FEATURES = 500
 # Features that are perturbed, the most important first, as many as there are by which losses are told; and the changes
 # that a column has at most.
 MOST_PERTURBED, MOST_CHANGES = 20, 5
-# Features with a curve, and what is answered that has one: what a page shows.
-MOST_CURVES, MOST_CLAIMS = 8, 3
+# Features with curves, and how many curves one has, each of another claim: what a page shows.
+MOST_CURVES, MOST_CURVES_OF_ONE = 8, 3
 # Numbers are asked at so many values between the outer fortieths of the training rows: models fail at the ends.
 POINTS, ENDS = 9, (1 / 40, 39 / 40)
 
@@ -205,7 +205,7 @@ def unasked(column: InputColumn, change: Change, training: pd.Series) -> str:
 
 def _dependences(asked: Asked, ranked: Iterable[InputColumn], training: pd.DataFrame) -> Iterator[Dependence]:
     """Curves of the most important features whose values may be told, of the first things that are answered."""
-    claims = list(asked.plain_numbers)[:MOST_CLAIMS]
+    claims = list(asked.plain_numbers)[:MOST_CURVES_OF_ONE]
     told = [
         column for column in ranked if not column.sensitive and column.logical_type in (*NUMBERS, "string", "boolean")
     ]
