@@ -56,7 +56,9 @@ def _kind_problems(place: str, test: BehaviourSpec, kind: Kind) -> Iterator[Prob
     if share and test.at_most >= 1:
         fix = "write a share of rows below 1, such as 0.02"
         yield Problem(f"{place}.at_most", "is no limit of a share of rows", fix, test.at_most)
-    claims = claims_of(kind) if test.direction is not None else ()
+    # Nothing is there to choose of one number a row; asking for its name would load numpy in every command.
+    one_number = test.claim is None and not kind.answer_shape
+    claims = () if test.direction is None or one_number else claims_of(kind)
     if test.claim is not None and test.claim not in claims:
         yield Problem(f"{place}.claim", "is nothing that is answered", did_you_mean(test.claim, claims), test.claim)
     elif test.direction is not None and test.claim is None and len(claims) > 1:

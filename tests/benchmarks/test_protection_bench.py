@@ -71,7 +71,7 @@ def test_plugin_takes_one_protection_away_and_only_its_test_fails(tmp_path):
         "    assert [finding.allows for finding in rule(evidence)] == ['shadow']\n"
     )
     command = [sys.executable, "-m", "pytest", "-p", "benchmarks.protection_plugin", "-p", "no:cacheprovider"]
-    off = os.environ | {OFF: "trainworthy.lifecycle.promotion.decide._linear:shadow"}
+    off = os.environ | {OFF: "trainworthy.lifecycle.promotion.decide._linear:shadow#2"}
     of_its_own = ["--rootdir", str(tmp_path), "-c", os.devnull, str(tests)]
     done = subprocess.run([*command, *of_its_own], cwd=ROOT, env=off, capture_output=True, text=True, check=False)
     assert "1 failed, 1 passed" in done.stdout, done.stdout + done.stderr
