@@ -33,7 +33,9 @@ def part_metrics(
         if part.declared.column is not None:
             continue
         rows = weighed(predictions[part.mask])
-        reason = kind.shortage(rows["label"], rows["group"], least_rows) if len(rows) else "no row of the benchmark"
+        # What decides is measured from few rows on, and told where it was.
+        least = FEWEST_ROWS if part.declared.decides else least_rows
+        reason = kind.shortage(rows["label"], rows["group"], least) if len(rows) else "no row of the benchmark"
         if reason:
             small.append({"slice": part.name, "rows": len(rows), "reason": reason})
         else:

@@ -179,12 +179,12 @@ def deployment_control(
 
 
 def _control(name: str, passed: str, *findings: Finding) -> Control:
-    """The worst finding decides; the reason holds all that are as bad."""
-    for status in ("fail", "insufficient"):
-        reasons = [reason for found, reason in findings if found == status]
-        if reasons:
-            return Control(name=name, status=status, reason=f"{'; '.join(reasons)}.")
-    return Control(name=name, status="pass", reason=passed)
+    """The worst finding decides; the reason holds all that are not a pass, the worst first."""
+    by_status = {status: [why for found, why in findings if found == status] for status in ("fail", "insufficient")}
+    reasons = by_status["fail"] + by_status["insufficient"]
+    if not reasons:
+        return Control(name=name, status="pass", reason=passed)
+    return Control(name=name, status="fail" if by_status["fail"] else "insufficient", reason=f"{'; '.join(reasons)}.")
 
 
 def _equal(what: str, declared: str | None, found: str | None) -> Finding:

@@ -97,7 +97,10 @@ def _champion_in_words(result: SliceResult, primary: str) -> tuple[str, Lacking 
         return f"No worse than the champion on a slice: {told}.", None
     if not gain.has_width:
         return f"Not compared with the champion on a slice: {told}; {NO_SPREAD}{_warns(result)}.", None
-    told = f"Not shown to be as good as the champion on a slice: {told}; {_detects(result, gain)}{_warns(result)}."
+    if gain.high < 0:
+        told = f"Worse than the champion on a slice, and not shown to be so within its margin: {told}{_warns(result)}."
+    else:
+        told = f"Not shown to be as good as the champion on a slice: {told}; {_detects(result, gain)}{_warns(result)}."
     return told, lacking(gain, gain.value + margin)
 
 

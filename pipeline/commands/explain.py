@@ -28,6 +28,9 @@ BESIDE = {
     "benchmark_window": "no model saw rows of the benchmark while it was made: docs/how-to/evaluation.md",
     "prediction_drift": "the answers to the benchmark are distributed as before it: docs/how-to/evaluation.md",
     "blind_spots": "rows on which the candidate loses more than need be: docs/how-to/evaluation.md#blind-spots",
+    "behaviour": "declared tests of answers if an input changes: docs/how-to/evaluation.md#what-has-to-hold",
+    "fairness": "how far rates lie apart between values of a column: docs/how-to/evaluation.md#fairness",
+    "deployment": "loads in a fresh process, answers the same, quick and small enough: docs/how-to/evaluation.md",
     "looks": "how many models were measured on the same rows: docs/how-to/evaluation.md#the-suite",
     "own": "the functions check_<something> of model.py: docs/how-to/preflight.md",
 }

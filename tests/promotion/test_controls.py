@@ -239,6 +239,15 @@ def test_deployment_beside_the_champion_goes_by_the_whole_interval(serving, stat
     assert ("Beside the champion" in found.reason) == (status == "pass" and bool(serving))
 
 
+def test_control_that_failed_names_what_is_open_as_well():
+    _, values = GOOD["deployment"]
+    larger = beside("size", low=1.5, ratio=1.5, high=1.5, rounds=0)
+    found = controls.deployment_control(**{**values, "serving": (beside(high=1.3), larger)})
+    assert found.status == "fail"
+    assert found.reason.startswith("size 1.5 times the champion's")
+    assert "; latency of one row 1.15 times the champion's (1.1 to 1.3)" in found.reason
+
+
 def test_only_times_that_keep_no_limit_are_measured_again():
     figures = (
         beside(),

@@ -537,6 +537,19 @@ def test_a_slice_decides_as_declared(measured, shows, then):
     assert any("slice" in reason for reason in found.reasons)
 
 
+@pytest.mark.parametrize(
+    ("over", "told"),
+    [
+        ((-0.05, -0.01), "Worse than the champion on a slice, and not shown to be so within its margin: "),
+        ((-0.05, 0.01), "Not shown to be as good as the champion on a slice: "),
+    ],
+)
+def test_a_slice_that_is_worse_for_certain_is_told_as_worse(over, told):
+    found = decide(evidence(champion=(0.001, 0.01), slices=sliced(margin=0.02, over=over)))
+    assert found.decision == "shadow"
+    assert found.reasons[0].startswith(told)
+
+
 def test_a_margin_to_the_champion_asks_nothing_of_a_first_model():
     assert decide(evidence(slices=sliced(margin=0.02))).decision == "promote"
 
