@@ -24,15 +24,14 @@ def behaviour_findings(results: Iterable[BehaviourResult], declared: Iterable[Be
 
 
 def _finding(result: BehaviourResult, estimate: Estimate) -> Finding:
-    """Of width 0 are a share where no answer moves and a number that moves alike in all rows: both are judged."""
     limit = result.declared.at_most
     told = (
         f"{result.declared.title}; {behaviour_measure(result.measure)} {interval_in_words(estimate)}, "
         f"at most {limit:g}, {count(result.rows)} rows"
     )
-    if estimate.low > limit:
+    if result.standing == "broken":
         return Finding("reject", f"Test of behaviour failed: {told}.")
-    if estimate.high > limit:
+    if result.standing == "not_shown":
         lacks = lacking(estimate, limit - estimate.value)
         return Finding("shadow", f"Test of behaviour not safely kept: {told}.", lacks)
     return Finding("promote", f"Test of behaviour kept: {told}.")

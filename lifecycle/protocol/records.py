@@ -11,6 +11,7 @@ In JSON the two are one flat object.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Literal, Self, TypeVar
 
@@ -932,6 +933,15 @@ class BehaviourResult(Frozen):
     rows: int = 0
     estimate: Estimate | None = None
     told: str = ""
+
+    @property
+    def standing(self) -> Standing:
+        """How the whole interval stands to the limit, also one of width 0: nothing moves then, or all moves alike."""
+        if self.estimate is None or not math.isfinite(self.estimate.low + self.estimate.high):
+            return "not_shown"
+        if self.estimate.low > self.declared.at_most:
+            return "broken"
+        return "not_shown" if self.estimate.high > self.declared.at_most else "kept"
 
 
 class Behaviour(Frozen):

@@ -88,10 +88,11 @@ def _refused(one: Perturbation) -> str:
 
 
 def behaviour_rows(results: Sequence[BehaviourResult]) -> list[tuple[str, ...]]:
-    """Test, what is measured, measured, limit, rows."""
+    """Test, how it stands, what is measured, measured, limit, rows."""
+    stands = {"kept": "kept", "not_shown": "not shown", "broken": "failed"}
     return [
         (
-            one.declared.title, behaviour_measure(one.measure),
+            one.declared.title, stands[one.standing], behaviour_measure(one.measure),
             estimate(one.estimate) if one.estimate else f"not measured: {one.told}", f"{one.declared.at_most:g}",
             count(one.rows),
         )

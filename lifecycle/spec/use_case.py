@@ -242,8 +242,9 @@ class BehaviourSpec(Frozen):
     def title(self) -> str:
         """The test in words."""
         if self.invariant_to is not None:
-            return f"{self.column} {self.invariant_to}: unchanged"
-        return f"{self.column} rises: {self.claim or 'the answer'} {self.direction}"
+            how = "moved a little" if self.invariant_to == "jitter" else self.invariant_to
+            return f"unchanged when {self.column} is {how}"
+        return f"{self.claim or 'the answer'} {self.direction} as {self.column} rises"
 
     @model_validator(mode="after")
     def _one(self) -> BehaviourSpec:

@@ -92,7 +92,7 @@ def test_same_test_twice_is_refused():
     values = yaml.safe_load((TOY / "use_case.yaml").read_text())
     test = {"column": "x1", "direction": "rises", "at_most": 0.1}
     values["benchmark"]["behaviour"] = [test, test | {"at_most": 0.2}]
-    with pytest.raises(ValueError, match="declared twice: x1 rises: the answer rises"):
+    with pytest.raises(ValueError, match="declared twice: the answer rises as x1 rises"):
         UseCaseSpec.model_validate(values)
 
 

@@ -80,7 +80,7 @@ def test_train_first_run_tells_what_the_model_answers_if_its_inputs_change(train
     (test,) = evaluation.behaviour
     assert known(test.estimate).high < test.declared.at_most
     reasons = trained.toy.verdict(trained.done.run_id).reasons
-    assert [reason for reason in reasons if reason.startswith("Test of behaviour kept: x1 rises: the answer rises;")]
+    assert [reason for reason in reasons if reason.startswith("Test of behaviour kept: the answer rises as x1 rises;")]
 
 
 def test_train_first_run_says_of_every_step_what_was_decided_and_why(shown):

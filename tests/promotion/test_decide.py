@@ -726,7 +726,9 @@ def test_declared_behaviour_decides_as_it_was_measured():
     assert judged(measured(0.04, 0.06)).decision == "shadow"
     rejected = judged(measured(0.06, 0.08))
     assert rejected.decision == "reject"
-    assert rejected.reasons[0].startswith("Test of behaviour failed: shop swapped: unchanged; share of decisions")
+    assert rejected.reasons[0].startswith(
+        "Test of behaviour failed: unchanged when shop is swapped; share of decisions"
+    )
     assert judged().decision == "shadow"
     # Without a declared test nothing is asked.
     assert decide(evidence(behaviour=(measured(0.06, 0.08),))).decision == "promote"
