@@ -20,7 +20,7 @@ from trainworthy.lifecycle.promotion.finding import Window
 from trainworthy.lifecycle.protocol.jobs import Rows
 from trainworthy.lifecycle.protocol.records import ChangedLimit, EvaluationReport, Snapshot, Suite
 from trainworthy.lifecycle.provenance import last_change
-from trainworthy.lifecycle.sampling import evenly_spread
+from trainworthy.lifecycle.sampling import ROWS_OF_QUANTILES, evenly_spread
 from trainworthy.lifecycle.spec.split import Windows
 from trainworthy.lifecycle.use_case import UseCase
 from trainworthy.resources.workspace import Workspace
@@ -28,8 +28,6 @@ from trainworthy.resources.workspace import Workspace
 if TYPE_CHECKING:
     import pandas as pd
 
-# A quantile of so many rows is known to 0.3 % of them.
-_ROWS_OF_CUTS = 100_000
 # Groups of other types sort by their names, and not in time.
 _TIMES = ("date", "timestamp")
 
@@ -52,7 +50,7 @@ def told_values(run: StepRun, snapshot: Snapshot, rows: Rows) -> tuple[pd.DataFr
     """The benchmark's told_features, and where numbers among them are cut, by some of the training rows."""
     names = told_features(rows)
     files = SplitFiles(run.workspace.state.absolute(snapshot.splits["benchmark"].file.path).parent)
-    some = evenly_spread(snapshot.splits["training"].rows, _ROWS_OF_CUTS)
+    some = evenly_spread(snapshot.splits["training"].rows, ROWS_OF_QUANTILES)
     return files.read("benchmark", names), training_cuts(files.read("training", names, some))
 
 

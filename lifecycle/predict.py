@@ -26,7 +26,7 @@ from trainworthy.lifecycle.protocol.jobs import PredictJob, Rows, VerifyJob
 from trainworthy.lifecycle.protocol.latency import Latency
 from trainworthy.lifecycle.protocol.records import Behaviour, StoredFile
 from trainworthy.lifecycle.protocol.results import PredictResult, VerifyResult
-from trainworthy.lifecycle.sampling import evenly_spread
+from trainworthy.lifecycle.sampling import ROWS_OF_QUANTILES, evenly_spread
 from trainworthy.lifecycle.task import load_module, load_task
 from trainworthy.lifecycle.tasks.kind import Kind, as_columns, parts_of
 from trainworthy.lifecycle.tasks.labels import kind_of_rows, labels_of, truth_of
@@ -37,9 +37,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from trainworthy.lifecycle.tasks.kind import Predictor
-
-# A quantile of so many rows is known to 0.3 % of them.
-ROWS_OF_TRAINING = 100_000
 
 
 def run_predict(job: PredictJob) -> PredictResult:
@@ -93,7 +90,7 @@ def _behaviour(job: PredictJob, score: Scorer, rows: pd.DataFrame, thresholds: M
         return Behaviour()
     assert job.training_file is not None
     training = read_rows(job.training_file, job.rows)
-    training = training.iloc[evenly_spread(len(training), ROWS_OF_TRAINING)]
+    training = training.iloc[evenly_spread(len(training), ROWS_OF_QUANTILES)]
     asked = Asked(
         kind=score.kind,
         rows=rows,

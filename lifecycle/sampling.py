@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import numpy as np
 
+# A quantile of so many rows is known to 0.3 % of them.
+ROWS_OF_QUANTILES = 100_000
+
 
 def evenly_spaced(count: int, most: int) -> np.ndarray:
     """At most `most` numbers of `count` rows, int64 and ascending, the first and the last among them; all if no more.

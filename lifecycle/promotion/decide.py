@@ -13,7 +13,7 @@ changed limits     (tells only)
 guardrail          whole interval beyond bound     unfavourable end beyond bound   promote
 limit of fairness  a pair surely beyond it         a pair's high > it, or a value  promote
                                                    or pair not measured
-test of behaviour  whole interval beyond limit     high > limit, or not measured  promote
+test of behaviour  whole interval beyond limit     high > limit, or not measured   promote
 slice's bound      whole interval beyond bound     (its on_underpowered)           promote
 slice's champion   high < -its margin              (its on_underpowered)           promote
 gain over prior    high < 0                        low <= 0                        promote

@@ -38,7 +38,7 @@ def in_words(found: ChangedInputs) -> tuple[str, ...]:
 
 
 def _asked(found: ChangedInputs) -> tuple[str, ...]:
-    unused = [one.column for one in found.importance if one.loss.low <= 0]
+    unused = [one.column for one in found.importance if not one.loss.shows_gain]
     return (
         f"{count(found.rows)} rows of {count(found.groups)} groups were answered again with one feature changed at a "
         f"time. Importance is the rise of the mean {metric_name(found.loss)} when a feature's values are exchanged "

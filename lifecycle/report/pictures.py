@@ -142,12 +142,9 @@ def comparison_chart(comparisons: Sequence[Comparison], named: Words) -> bytes:
     axes = figure.subplots()
     if not comparisons:
         return _nothing(figure, axes, "No comparison was made.")
-    axes.axvline(0, color=INK, linewidth=1)
-    for place, item in enumerate(reversed(comparisons)):
-        clear = item.gain.shows_gain or item.gain.shows_loss
-        _interval(axes, place, item.gain.value, item.gain.low, item.gain.high, filled=clear)
-    titles = [f"{named.reference(item.reference)} · {metric_name(item.metric)}" for item in reversed(comparisons)]
-    _names(axes, [_short(title) for title in titles])
+    _beside_zero(
+        axes, [(f"{named.reference(item.reference)} · {metric_name(item.metric)}", item.gain) for item in comparisons]
+    )
     axes.set_xlabel("gain of the candidate: left of zero worse, right better")
     return _png(figure, grid="x")
 
@@ -165,11 +162,7 @@ def importance_chart(report: EvaluationReport) -> bytes:
     axes = figure.subplots()
     if not found:
         return _nothing(figure, axes, "No importance was measured.")
-    axes.axvline(0, color=INK, linewidth=1)
-    for place, item in enumerate(reversed(found)):
-        clear = item.loss.low > 0 or item.loss.high < 0
-        _interval(axes, place, item.loss.value, item.loss.low, item.loss.high, filled=clear)
-    _names(axes, [_short(item.column) for item in reversed(found)])
+    _beside_zero(axes, [(item.column, item.loss) for item in found])
     axes.set_xlabel("rise of the mean loss when the feature's values are exchanged")
     return _png(figure, grid="x")
 
@@ -277,6 +270,14 @@ def _expected(axes: Axes, stages: Sequence[StageReport]) -> list[int]:
     axes.plot([full, full], [expected.low, expected.high], label="expected by the pilot", zorder=1, **bar)
     axes.legend(frameon=False, fontsize=8)
     return [] if any(stage.kind == "full" for stage in stages) else [full]
+
+
+def _beside_zero(axes: Axes, named: Sequence[tuple[str, Estimate]]) -> None:
+    """Intervals below each other, the first on top; a hollow mark for one that holds 0."""
+    axes.axvline(0, color=INK, linewidth=1)
+    for place, (_, one) in enumerate(reversed(named)):
+        _interval(axes, place, one.value, one.low, one.high, filled=one.shows_gain or one.shows_loss)
+    _names(axes, [_short(name) for name, _ in reversed(named)])
 
 
 def _interval(

@@ -27,7 +27,7 @@ from trainworthy.lifecycle.report import (
     outcome,
     scaling,
     sections,
-    told_of_candidate,
+    told_of_models,
 )
 from trainworthy.lifecycle.report.outcome import Records
 
@@ -88,7 +88,7 @@ def render(
             scaling=scaling,
             alarm_rows=alarms.alarm_rows(outcome.stages_of(records)),
             sections=sections,
-            told_of_candidate=told_of_candidate,
+            told_of_models=told_of_models,
             format=formatting,
             reading=outcome.reading,
             said=outcome.said(records),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -402,17 +403,13 @@ class BenchmarkSpec(Frozen):
 
     @model_validator(mode="after")
     def _slices(self) -> BenchmarkSpec:
-        titles = [one.title for one in self.slices]
-        twice = sorted({title for title in titles if titles.count(title) > 1})
-        if twice:
+        if twice := _twice([one.title for one in self.slices]):
             raise ValueError(f"two slices are called {', '.join(twice)}: give each a name of its own")
         return self
 
     @model_validator(mode="after")
     def _behaviour(self) -> BenchmarkSpec:
-        titles = [one.title for one in self.behaviour]
-        twice = sorted({title for title in titles if titles.count(title) > 1})
-        if twice:
+        if twice := _twice([one.title for one in self.behaviour]):
             raise ValueError(f"a test of behaviour is declared twice: {'; '.join(twice)}")
         return self
 
@@ -460,6 +457,10 @@ class ValidationSpec(Frozen):
         default="auto",
         description="auto: the fastest, which is fused. great_expectations: the reference. spark: it, on Spark.",
     )
+
+
+def _twice(titles: Sequence[str]) -> list[str]:
+    return sorted({title for title in titles if titles.count(title) > 1})
 
 
 class PromotionSpec(Frozen):

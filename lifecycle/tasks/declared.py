@@ -50,8 +50,10 @@ def _turned_bounds(values: Mapping[str, Any], kind: Kind) -> Iterator[Problem]:
         if metric not in higher:
             continue
         right, wrong = ("at_least", "at_most") if higher[metric] else ("at_most", "at_least")
-        if section.get(wrong) is not None:
-            told = f"{metric} is better when it is {'higher' if higher[metric] else 'lower'}, so {wrong} bounds no loss"
+        # Where both are given, the spec says that one is too many.
+        if section.get(wrong) is not None and section.get(right) is None:
+            better = "higher" if higher[metric] else "lower"
+            told = f"{metric} is better when it is {better}, so {wrong} keeps no bad model out"
             yield Problem(f"use_case.yaml: benchmark.{place}", told, f"say {right}", section[wrong])
 
 

@@ -26,7 +26,7 @@ BESIDE = {
     "predictions": "every row of the benchmark is answered once, validly, by every model: docs/how-to/evaluation.md",
     "groups": "groups and labels suffice for intervals, and which slices are too small: docs/how-to/evaluation.md",
     "benchmark_window": "no model saw rows of the benchmark while it was made: docs/how-to/evaluation.md",
-    "prediction_drift": "the answers to the benchmark are distributed as before it: docs/how-to/evaluation.md",
+    "prediction_drift": "the answers to the benchmark are distributed as before it: docs/how-to/drift.md",
     "blind_spots": "rows on which the candidate loses more than need be: docs/how-to/evaluation.md#blind-spots",
     "behaviour": "declared tests of answers if an input changes: docs/how-to/evaluation.md#what-has-to-hold",
     "fairness": "how far rates lie apart between values of a column: docs/how-to/evaluation.md#fairness",

@@ -193,7 +193,11 @@ def test_primary_metric_is_one_of_the_kind_that_ranks_models(folder, task, metri
     [
         ({"guardrails": [{"metric": "log_loss", "at_least": 0.5}]}, "guardrails.0", "better when it is lower"),
         ({"guardrails": [{"metric": "auc", "at_most": 0.5}]}, "guardrails.0", "better when it is higher"),
-        ({"guardrails": [], "slices": [{"column": "hour", "at_least": 0.5}]}, "slices.0", "at_least bounds no loss"),
+        (
+            {"guardrails": [], "slices": [{"column": "hour", "at_least": 0.5}]},
+            "slices.0",
+            "keeps no bad model out",
+        ),
         (
             {
                 "decision": {"costs": {"false_positive": 1, "false_negative": 5}},

@@ -42,10 +42,10 @@ def validate(job: TrainJob, prepared: Prepared, state: TrainState, device: str) 
     """
     kind, rows = kind_of_rows(job.rows), read_rows(job.validation_file, job.rows)
     labels, answers = kind.checked(rows[job.rows.label].to_numpy(), _answers(job, prepared, state, rows, device))
-    prior, statistics = kind.prior(labels_of(job.rows, prepared.rows)), kind.statistics(labels, answers)
+    prior = kind.prior(labels_of(job.rows, prepared.rows))
     metrics = {
         "val_loss": float(kind.row_loss(labels, answers).mean()),
-        f"val_{kind.score}": value(kind.metrics[kind.score], labels, statistics),
+        f"val_{kind.score}": value(kind.metrics[kind.score], labels, kind.statistics(labels, answers)),
         "val_loss_of_prior": float(kind.row_loss(labels, constant_answers(prior, len(labels))).mean()),
     }
     asking = _asking(job, prepared, rows, labels, answers)

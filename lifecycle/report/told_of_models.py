@@ -22,8 +22,9 @@ from trainworthy.lifecycle.wording import count, metric_name, words
 
 # What a reader takes in at once; the record holds all.
 MOST_PARTS = 15
-Told = TypeVar("Told", Calibration, Disparity)
 MOST_WORST = 10
+
+Told = TypeVar("Told", Calibration, Disparity)
 
 
 def _told(value: Estimate | None, *, sign: bool = False) -> str:
