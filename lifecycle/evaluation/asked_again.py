@@ -149,7 +149,9 @@ class Asked:
         events = so.astype("float64")
         found = self.mean(events)
         if unmoved:
-            return Estimate(value=0.0, low=0.0, high=0.0, standard_error=0.0, groups=found.groups, method=UNMOVED)
+            return Estimate(
+                value=0.0, low=0.0, high=0.0, standard_error=0.0, groups=found.groups, method="unmoved", made=UNMOVED
+            )
         return share_estimate(found, events, group_codes(self.groups, len(events)), self.checked_weights)
 
     @property

@@ -51,7 +51,8 @@ def _widened(gain: Estimate, sd: float, seeds: int) -> Estimate:
             "low": gain.value - low,
             "high": gain.value + high,
             "standard_error": math.hypot(gain.standard_error, sd),
-            "method": f"{gain.method}; {_told(gain, sd, seeds)}",
+            "method": "with_seeds",
+            "made": f"{gain.made or 't by group'}; {_told(gain, sd, seeds)}",
         }
     )
 

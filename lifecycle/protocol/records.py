@@ -465,14 +465,16 @@ class TrainingFigures(Frozen):
 
 # A width that is smaller, relative to the value, is what rounding leaves of none.
 ROUNDING = 1e-9
-# How an interval is made unless its estimate says otherwise (tasks/interval.py).
-BY_GROUP = "t by group"
+# How an interval is made: by t over groups (tasks/interval.py), from effective rows (few_rows.py: exact of a share,
+# score of a difference), from groups without a difference, with the spread of seeds, or not at all where nothing moves.
+Method = Literal["t_by_group", "exact", "score", "all_alike", "with_seeds", "unmoved"]
+BY_GROUP: Method = "t_by_group"
 
 
 class Estimate(Frozen):
     """A value with its 95 % interval; whole groups (for example days) are the units of resampling.
 
-    `method` says in words how the interval was made.
+    `method` is how the interval was made, `made` says so in words where it is not the usual way.
     """
 
     value: float
@@ -480,7 +482,8 @@ class Estimate(Frozen):
     high: float
     standard_error: float
     groups: int
-    method: str = BY_GROUP
+    method: Method = BY_GROUP
+    made: str = ""
 
     @property
     def has_width(self) -> bool:
@@ -490,7 +493,7 @@ class Estimate(Frozen):
     @property
     def method_told(self) -> str:
         """The method in brackets, to stand behind the interval; empty for the usual one."""
-        return "" if self.method == BY_GROUP else f" ({self.method})"
+        return f" ({self.made})" if self.made else ""
 
     @property
     def shows_gain(self) -> bool:

@@ -130,7 +130,7 @@ def _with_method(value: Estimate, sign: bool = False) -> Markup:
     shown = formatting.estimate(value, sign)
     if not value.method_told:
         return Markup("{}").format(shown)
-    return Markup('{}<br><span class="soft small wraps">{}</span>').format(shown, value.method)
+    return Markup('{}<br><span class="soft small wraps">{}</span>').format(shown, value.made)
 
 
 def _code(text: str) -> Markup:

@@ -57,7 +57,9 @@ def share_of_few(found: Estimate, hits: np.ndarray, sizes: np.ndarray, rows: int
         return found
     low = float(betaincinv(share * effective, (1 - share) * effective + 1, _TAIL))
     high = float(betaincinv(share * effective + 1, (1 - share) * effective, 1 - _TAIL))
-    return found.model_copy(update={"low": low, "high": high, "method": _told("Clopper–Pearson", effective, rows)})
+    return found.model_copy(
+        update={"low": low, "high": high, "method": "exact", "made": _told("Clopper–Pearson", effective, rows)}
+    )
 
 
 def difference_of_few(
@@ -81,7 +83,13 @@ def difference_of_few(
         return found
     low, high = tango(more * effective, less * effective, effective)
     return found.model_copy(
-        update={"value": gain, "low": low, "high": high, "method": _told("Tango's score interval", effective, rows)}
+        update={
+            "value": gain,
+            "low": low,
+            "high": high,
+            "method": "score",
+            "made": _told("Tango's score interval", effective, rows),
+        }
     )
 
 

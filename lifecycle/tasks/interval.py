@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 # With fewer, one unusual group decides the interval: t(0.975, 7) is already 2.4.
 MINIMUM_GROUPS = 8
 _CONFIDENCE_QUANTILE = 0.975
-# How the method of an estimate of such groups ends.
-_ALL_ALIKE = "groups that are all alike"
 # A bound so near that it needs this many times the groups is not a matter of more rows.
 _MOST_TIMES_THE_GROUPS = 50
 
@@ -75,7 +73,8 @@ def without_spread(estimate: Estimate, span: float, groups: int) -> Estimate:
         update={
             "low": estimate.value - reach,
             "high": estimate.value + reach,
-            "method": f"Clopper–Pearson, {groups} {_ALL_ALIKE}",
+            "method": "all_alike",
+            "made": f"Clopper–Pearson, {groups} groups that are all alike",
         }
     )
 
@@ -120,7 +119,7 @@ def groups_to_show(estimate: Estimate, spare: float) -> int | None:
 
 def _times_the_groups(estimate: Estimate, excess: float) -> float:
     """How many times the groups make the interval's reach the `excess`-th part of what it is."""
-    if _ALL_ALIKE not in estimate.method:
+    if estimate.method != "all_alike":
         # An interval narrows with the square root of the number of groups.
         return excess**2
     # without_spread for another number of groups: of a share of the span.

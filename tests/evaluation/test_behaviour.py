@@ -99,7 +99,7 @@ def test_few_rows_that_flip_have_the_exact_interval_and_days_that_flip_as_a_whol
     spread, one_day = flipping(np.arange(0, 8_000, 400)), flipping(np.flatnonzero(FRAME["day"] == 0)[:20])
     assert spread.value == pytest.approx(0.0025)
     assert 0.001 < spread.low < spread.high < 0.004
-    assert (spread.method[:15], one_day.method[:15]) == ("Clopper–Pearson", "Clopper–Pearson")
+    assert (spread.method, one_day.method) == ("exact", "exact")
     assert 0 < one_day.low < spread.low
     assert one_day.high > 2 * spread.high
 
@@ -115,7 +115,7 @@ def test_noise_of_rounding_is_no_direction():
     rng = np.random.default_rng(0)
     for test in (RISES, SWAPPED):
         found = known(result(lambda some: healthy(some) * 0 + 0.5 + 1e-9 * rng.normal(size=len(some)), test).estimate)
-        assert (found.value, found.high, found.method) == (0, 0, "no answer moves in any row")
+        assert (found.value, found.high, found.method) == (0, 0, "unmoved")
 
 
 def test_numbers_are_held_to_their_mean_absolute_change():

@@ -45,7 +45,7 @@ def test_the_spread_of_seeds_is_told_apart_from_that_of_the_rows():
     assert found.gain.value == plain.gain.value
     assert found.gain.low < plain.gain.low < plain.gain.high < found.gain.high
     told = "with the spread between 3 seeds, sd 0.0100; without it [+0.0060, +0.0140]"
-    assert found.gain.method == f"t by group; {told}"
+    assert (found.gain.method, found.gain.made) == ("with_seeds", f"t by group; {told}")
 
 
 def test_equal_seeds_leave_the_interval_where_it_was():

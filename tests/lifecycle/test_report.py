@@ -799,7 +799,7 @@ def test_report_says_how_an_interval_was_made_where_it_is_not_the_usual_one():
     exact, usual = "Clopper–Pearson, 37 effective of 80 rows", "t by group"
     report = example.evaluation()
     others = tuple(
-        one.model_copy(update={"estimate": one.estimate.model_copy(update={"method": exact})})
+        one.model_copy(update={"estimate": one.estimate.model_copy(update={"method": "exact", "made": exact})})
         if one.model == "candidate" and one.slice is None
         else one
         for one in report.metrics

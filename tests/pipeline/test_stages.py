@@ -51,6 +51,6 @@ def test_full_with_three_seeds_has_their_spread_in_every_interval_of_a_gain(toy,
         assert one.gain.value == rows.value
         if rows.has_width:
             assert one.gain.low < rows.low < rows.high < one.gain.high
-            assert "the spread between 3 seeds" in one.gain.method
+            assert "the spread between 3 seeds" in one.gain.made
     told = (toy.var / "reports" / "toy" / f"{done.run_id}.html").read_text()
     assert "with the spread between 3 seeds" in told

@@ -616,7 +616,9 @@ def test_a_spread_of_seeds_that_is_not_known_is_shadow_and_says_why():
 
 
 def test_the_method_of_an_interval_is_told_where_it_is_not_the_usual_one():
-    exact = estimate(0.001, 0.01).model_copy(update={"method": "Tango's score interval, 37 effective of 80 rows"})
+    exact = estimate(0.001, 0.01).model_copy(
+        update={"method": "score", "made": "Tango's score interval, 37 effective of 80 rows"}
+    )
     comparison = Comparison(reference="champion", metric="log_loss", gain=exact)
     found = decide(evidence(champion=(0.001, 0.01), champion_comparison=comparison))
     assert any("(Tango's score interval, 37 effective of 80 rows)" in reason for reason in found.reasons)

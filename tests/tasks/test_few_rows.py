@@ -35,7 +35,8 @@ def test_share_of_rows_that_are_groups_of_their_own_has_clopper_and_pearsons_int
     assert found.value == pytest.approx(of_sklearn(labels, decided))
     oracle = binomtest(round(found.value * counted), counted).proportion_ci(method="exact")
     assert (found.low, found.high) == pytest.approx((oracle.low, oracle.high), abs=1e-9)
-    assert found.method == f"Clopper–Pearson, {counted} effective of {counted} rows"
+    assert found.method == "exact"
+    assert found.made == f"Clopper–Pearson, {counted} effective of {counted} rows"
 
 
 def test_share_of_groups_whose_rows_are_copies_has_the_interval_of_the_groups():
@@ -45,7 +46,7 @@ def test_share_of_groups_whose_rows_are_copies_has_the_interval_of_the_groups():
     # 30 rows ten times over tell as much as 30, but for the quantile of t by which Korn and Graubard count rows.
     assert copied.low <= alone.low + 0.01
     assert copied.high >= alone.high - 0.01
-    assert "of 300 rows" in copied.method
+    assert "of 300 rows" in copied.made
 
 
 def test_share_of_many_rows_keeps_the_t_by_group_bit_for_bit():
@@ -135,7 +136,8 @@ def test_gain_in_decisions_of_which_none_differ_is_not_certain():
     found = gain(classes.metrics["accuracy"], labels.astype(int), mine, sharper, groups)
     assert (found.value, found.standard_error) == (0.0, 0.0)
     assert (found.low, found.high) == pytest.approx(tango(0, 0, 10))
-    assert found.method == "Tango's score interval, 10 effective of 80 rows"
+    assert found.method == "score"
+    assert found.made == "Tango's score interval, 10 effective of 80 rows"
 
 
 def test_gain_without_spread_of_a_bounded_loss_is_not_certain_and_of_an_unbounded_one_has_no_width():
