@@ -24,19 +24,9 @@ from trainworthy.lifecycle.evaluation.model_figures import model_figures
 from trainworthy.lifecycle.evaluation.seed_spread import with_seeds
 from trainworthy.lifecycle.evaluation.slice_results import with_gains
 from trainworthy.lifecycle.identity import sha256_json
+from trainworthy.lifecycle.protocol.figures import CHAMPION, BlindSpot, Comparison, ModelFigures, SliceResult
 from trainworthy.lifecycle.protocol.jobs import PredictJob
-from trainworthy.lifecycle.protocol.records import (
-    CHAMPION,
-    BlindSpot,
-    Comparison,
-    DatasetVersion,
-    EvaluationReport,
-    ModelFigures,
-    SliceResult,
-    Snapshot,
-    StageReport,
-    StoredFile,
-)
+from trainworthy.lifecycle.protocol.records import DatasetVersion, EvaluationReport, Snapshot, StageReport, StoredFile
 from trainworthy.lifecycle.protocol.results import PredictResult
 from trainworthy.lifecycle.tasks.kind import Kind
 from trainworthy.resources.launcher import Launcher

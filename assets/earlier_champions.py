@@ -15,7 +15,8 @@ from trainworthy.lifecycle.errors import ChampionError, TrainworthyError
 from trainworthy.lifecycle.evaluation.comparison import measured_by, row_weights, weighed
 from trainworthy.lifecycle.promotion import log
 from trainworthy.lifecycle.promotion.log import LogEntry
-from trainworthy.lifecycle.protocol.records import CANDIDATE, EarlierChampion, Estimate, EvaluationReport
+from trainworthy.lifecycle.protocol.figures import CANDIDATE, Estimate
+from trainworthy.lifecycle.protocol.records import EarlierChampion, EvaluationReport
 from trainworthy.lifecycle.tasks.metric import estimate
 from trainworthy.resources.launcher import Launcher
 from trainworthy.resources.mlflow import RegisteredModel

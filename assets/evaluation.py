@@ -22,10 +22,10 @@ from trainworthy.lifecycle.evaluation.prediction_drift import prediction_drift_c
 from trainworthy.lifecycle.evaluation.seed_spread import with_seeds
 from trainworthy.lifecycle.evaluation.suite import look, looks_check
 from trainworthy.lifecycle.identity import sha256_file
+from trainworthy.lifecycle.protocol.figures import BenchmarkFigures
 from trainworthy.lifecycle.protocol.jobs import PredictJob
 from trainworthy.lifecycle.protocol.records import (
     BenchmarkAnswers,
-    BenchmarkFigures,
     EvaluationBody,
     EvaluationReport,
     Record,

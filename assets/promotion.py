@@ -66,7 +66,7 @@ from trainworthy.lifecycle.protocol.records import (
 )
 from trainworthy.lifecycle.protocol.serving import ServingFigure, to_measure_again
 from trainworthy.lifecycle.provenance import changed_files, committed_text, git_state, installed_version
-from trainworthy.lifecycle.spec.use_case import BenchmarkSpec
+from trainworthy.lifecycle.spec.benchmark import BenchmarkSpec
 from trainworthy.lifecycle.storage.records import record_sha256
 from trainworthy.lifecycle.tasks import words_of
 from trainworthy.lifecycle.use_case import UseCase

@@ -34,8 +34,8 @@ from trainworthy.lifecycle.evaluation.slice_parts import slice_parts
 from trainworthy.lifecycle.evaluation.slice_results import with_gains
 from trainworthy.lifecycle.evaluation.slices import slice_column
 from trainworthy.lifecycle.protocol.checks import CheckResult
-from trainworthy.lifecycle.protocol.records import CHAMPION
-from trainworthy.lifecycle.spec.use_case import BenchmarkSpec
+from trainworthy.lifecycle.protocol.figures import CHAMPION
+from trainworthy.lifecycle.spec.benchmark import BenchmarkSpec
 from trainworthy.lifecycle.tasks.binary import BINARY
 from trainworthy.lifecycle.use_case import UseCase, load_use_case
 from trainworthy.resources.settings import PRODUCT

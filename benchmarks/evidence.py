@@ -33,7 +33,7 @@ from benchmarks.result import arguments, begin, finish
 from trainworthy.lifecycle.contract.read import load_contract
 from trainworthy.lifecycle.errors import EvaluationError
 from trainworthy.lifecycle.evaluation.calibration import debiased_error, intercept, slope
-from trainworthy.lifecycle.protocol.records import Estimate
+from trainworthy.lifecycle.protocol.figures import Estimate
 from trainworthy.lifecycle.spec.task import Target
 from trainworthy.lifecycle.tasks import kind_of
 from trainworthy.lifecycle.tasks.metric import estimate, group_sums, ratio, sums_without_each

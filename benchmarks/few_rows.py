@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from trainworthy.lifecycle.protocol.records import Estimate
+from trainworthy.lifecycle.protocol.figures import Estimate
 from trainworthy.lifecycle.tasks.few_rows import difference_of_few, share_interval
 from trainworthy.lifecycle.tasks.interval import jackknife_estimate, mean_estimate, without_spread
 

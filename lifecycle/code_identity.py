@@ -47,7 +47,7 @@ from trainworthy.lifecycle.protocol.jobs import (
     VerifyJob,
 )
 from trainworthy.lifecycle.protocol.records import STAGES, Step
-from trainworthy.lifecycle.spec.use_case import SLICE_FILES
+from trainworthy.lifecycle.spec.benchmark import SLICE_FILES
 
 PRODUCT = Path(__file__).resolve().parent.parent
 OURS = "trainworthy"

@@ -18,9 +18,10 @@ from trainworthy.lifecycle.evaluation.behaviour_declared import behaviour_proble
 from trainworthy.lifecycle.evaluation.decision import decision_metrics
 from trainworthy.lifecycle.evaluation.predicate import parse as parse_predicate
 from trainworthy.lifecycle.files.versions import published_version
+from trainworthy.lifecycle.spec.benchmark import BenchmarkSpec
 from trainworthy.lifecycle.spec.split import HashSplit, StratifiedSplit
 from trainworthy.lifecycle.spec.task import KIND_OF_LABEL, LABEL_TYPES, target_of
-from trainworthy.lifecycle.spec.use_case import BenchmarkSpec, UseCaseSpec
+from trainworthy.lifecycle.spec.use_case import UseCaseSpec
 from trainworthy.lifecycle.tasks import kind_of
 from trainworthy.lifecycle.use_case import UseCase
 

@@ -22,9 +22,10 @@ from trainworthy.lifecycle.golden import answer_golden, read_golden
 from trainworthy.lifecycle.identity import sha256_file
 from trainworthy.lifecycle.latency import CALLS, measure_latency
 from trainworthy.lifecycle.progress import say
+from trainworthy.lifecycle.protocol.figures import Behaviour
 from trainworthy.lifecycle.protocol.jobs import PredictJob, Rows, VerifyJob
 from trainworthy.lifecycle.protocol.latency import Latency
-from trainworthy.lifecycle.protocol.records import Behaviour, StoredFile
+from trainworthy.lifecycle.protocol.records import StoredFile
 from trainworthy.lifecycle.protocol.results import PredictResult, VerifyResult
 from trainworthy.lifecycle.sampling import ROWS_OF_QUANTILES, evenly_spread
 from trainworthy.lifecycle.task import load_module, load_task

@@ -18,8 +18,9 @@ from pydantic import ValidationError
 from trainworthy.lifecycle import training_script
 from trainworthy.lifecycle.errors import DatasetError, Problem, UseCaseError, did_you_mean
 from trainworthy.lifecycle.spec.frozen import Frozen
+from trainworthy.lifecycle.spec.names import NAME_PATTERN
 from trainworthy.lifecycle.spec.task import target_of
-from trainworthy.lifecycle.spec.use_case import NAME_PATTERN, SCRIPT_PATTERN, DatasetSpec, UseCaseSpec
+from trainworthy.lifecycle.spec.use_case import SCRIPT_PATTERN, DatasetSpec, UseCaseSpec
 from trainworthy.lifecycle.spec_problems import spec_problem
 from trainworthy.lifecycle.task import REQUIRED_FUNCTIONS
 from trainworthy.lifecycle.tasks import kind_of

@@ -21,11 +21,12 @@ from trainworthy.lifecycle.evaluation.slice_parts import columns_of_parts, slice
 from trainworthy.lifecycle.evaluation.suite import same_rows
 from trainworthy.lifecycle.identity import sha256_file
 from trainworthy.lifecycle.promotion import log
-from trainworthy.lifecycle.protocol.records import CANDIDATE, CHAMPION, EvaluationReport, Snapshot, StageReport, Verdict
+from trainworthy.lifecycle.protocol.figures import CANDIDATE, CHAMPION
+from trainworthy.lifecycle.protocol.records import EvaluationReport, Snapshot, StageReport, Verdict
 from trainworthy.lifecycle.report.compare import TwoModels, compare_text, render_compare
 from trainworthy.lifecycle.report.formatting import usd
+from trainworthy.lifecycle.spec.benchmark import BenchmarkSpec
 from trainworthy.lifecycle.spec.task import target_of
-from trainworthy.lifecycle.spec.use_case import BenchmarkSpec
 from trainworthy.lifecycle.storage.records import FileRecordStore
 from trainworthy.lifecycle.storage.state import StateFolder, write_atomic
 from trainworthy.lifecycle.tasks import kind_of

@@ -11,8 +11,9 @@ import yaml
 
 from trainworthy.lifecycle.contract.draft import inline
 from trainworthy.lifecycle.errors import RecordError, SettingsError
-from trainworthy.lifecycle.protocol.records import BlindSpot, EvaluationReport
-from trainworthy.lifecycle.spec.use_case import BenchmarkSpec
+from trainworthy.lifecycle.protocol.figures import BlindSpot
+from trainworthy.lifecycle.protocol.records import EvaluationReport
+from trainworthy.lifecycle.spec.benchmark import BenchmarkSpec
 from trainworthy.lifecycle.storage.records import FileRecordStore
 from trainworthy.lifecycle.storage.state import StateFolder, write_atomic
 from trainworthy.pipeline.show import find_use_case

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 from trainworthy.lifecycle.errors import EvaluationError
-from trainworthy.lifecycle.protocol.records import Estimate
+from trainworthy.lifecycle.protocol.figures import Estimate
 from trainworthy.lifecycle.sampling import evenly_spread
 from trainworthy.lifecycle.tasks.interval import group_codes, mean_estimate
 from trainworthy.lifecycle.tasks.kind import Kind

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from trainworthy.lifecycle.errors import EvaluationError
 from trainworthy.lifecycle.evaluation.asked_again import ROUNDING, Asked, measure_of
 from trainworthy.lifecycle.evaluation.changed_inputs import altered, constant, grid
+from trainworthy.lifecycle.protocol.figures import BehaviourResult, Estimate
 from trainworthy.lifecycle.protocol.jobs import ChangedInputsJob, InputColumn
-from trainworthy.lifecycle.protocol.records import BehaviourResult, Estimate
-from trainworthy.lifecycle.spec.use_case import BehaviourSpec
+from trainworthy.lifecycle.spec.benchmark import BehaviourSpec
 
 if TYPE_CHECKING:
     import numpy as np

@@ -25,7 +25,7 @@ from trainworthy.lifecycle.evaluation.slice_search import (
     inside,
     telling_pairs,
 )
-from trainworthy.lifecycle.protocol.records import BlindSpot, Estimate
+from trainworthy.lifecycle.protocol.figures import BlindSpot, Estimate
 from trainworthy.lifecycle.tasks.interval import MINIMUM_GROUPS, joined_codes
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trainworthy.lifecycle.errors import EvaluationError
-from trainworthy.lifecycle.protocol.records import Calibration, CalibrationBand, Estimate
+from trainworthy.lifecycle.protocol.figures import Calibration, CalibrationBand, Estimate
 from trainworthy.lifecycle.tasks.interval import group_codes, jackknife_estimate, mean_estimate
 from trainworthy.lifecycle.tasks.kind import MOST_CLAIMS
 from trainworthy.lifecycle.tasks.metric import ratio, share_estimate, sums_without_each

@@ -24,8 +24,7 @@ from trainworthy.lifecycle.evaluation.changes import (
     exchanged,
     refused_share,
 )
-from trainworthy.lifecycle.protocol.jobs import ChangedInputsJob, InputColumn
-from trainworthy.lifecycle.protocol.records import (
+from trainworthy.lifecycle.protocol.figures import (
     Change,
     ChangedInputs,
     Dependence,
@@ -33,6 +32,7 @@ from trainworthy.lifecycle.protocol.records import (
     Importance,
     Perturbation,
 )
+from trainworthy.lifecycle.protocol.jobs import ChangedInputsJob, InputColumn
 from trainworthy.lifecycle.tasks.interval import mean_estimate
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from trainworthy.lifecycle.protocol.figures import Change
 from trainworthy.lifecycle.protocol.jobs import InputColumn
-from trainworthy.lifecycle.protocol.records import Change
 
 if TYPE_CHECKING:
     import numpy as np

@@ -10,8 +10,8 @@ from trainworthy.lifecycle.evaluation.comparison import measured_by, row_weights
 from trainworthy.lifecycle.evaluation.decision import reported_of_decisions
 from trainworthy.lifecycle.evaluation.slices import slice_codes, slice_column
 from trainworthy.lifecycle.protocol.checks import FEWEST_ROWS
-from trainworthy.lifecycle.protocol.records import CANDIDATE, CHAMPION, Compared
-from trainworthy.lifecycle.spec.use_case import BenchmarkSpec
+from trainworthy.lifecycle.protocol.figures import CANDIDATE, CHAMPION, Compared
+from trainworthy.lifecycle.spec.benchmark import BenchmarkSpec
 from trainworthy.lifecycle.tasks.kind import Kind
 from trainworthy.lifecycle.tasks.metric import estimate, gain
 

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from trainworthy.lifecycle.evaluation.decision import decision_column, decision_metrics
-from trainworthy.lifecycle.protocol.records import Comparison, Estimate, Snapshot
-from trainworthy.lifecycle.spec.use_case import BenchmarkSpec
+from trainworthy.lifecycle.protocol.figures import Comparison, Estimate
+from trainworthy.lifecycle.protocol.records import Snapshot
+from trainworthy.lifecycle.spec.benchmark import BenchmarkSpec
 from trainworthy.lifecycle.tasks.kind import Kind, from_columns
 from trainworthy.lifecycle.tasks.metric import TaskMetric, gain
 from trainworthy.lifecycle.tasks.own import own_metric, stored_figures

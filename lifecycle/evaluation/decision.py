@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from trainworthy.lifecycle.identity import canonical_json
-from trainworthy.lifecycle.spec.use_case import BenchmarkSpec, CostsSpec, DecisionSpec
+from trainworthy.lifecycle.spec.benchmark import BenchmarkSpec, CostsSpec, DecisionSpec
 from trainworthy.lifecycle.tasks.metric import DECISION_COST, TaskMetric
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from trainworthy.lifecycle.evaluation.slice_parts import SlicePart
 from trainworthy.lifecycle.evaluation.slice_results import measured_slices
 from trainworthy.lifecycle.evaluation.slices import SliceResults, slice_column
 from trainworthy.lifecycle.protocol.checks import CheckResult, stopping
-from trainworthy.lifecycle.protocol.records import (
+from trainworthy.lifecycle.protocol.figures import (
     CANDIDATE,
     CHAMPION,
     BenchmarkFigures,
@@ -25,7 +25,7 @@ from trainworthy.lifecycle.protocol.records import (
     Metric,
     ReliabilityBin,
 )
-from trainworthy.lifecycle.spec.use_case import BenchmarkSpec
+from trainworthy.lifecycle.spec.benchmark import BenchmarkSpec
 from trainworthy.lifecycle.tasks.interval import MINIMUM_GROUPS
 from trainworthy.lifecycle.tasks.kind import Kind, from_columns, statistic_columns
 from trainworthy.lifecycle.tasks.own import figure_columns

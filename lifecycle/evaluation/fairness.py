@@ -19,8 +19,8 @@ from trainworthy.lifecycle.errors import EvaluationError
 from trainworthy.lifecycle.evaluation.comparison import row_weights
 from trainworthy.lifecycle.evaluation.decision import decision_column
 from trainworthy.lifecycle.evaluation.slices import MOST_NAMED, slice_codes, slice_column
-from trainworthy.lifecycle.protocol.records import Disparity, Estimate, PairDifference, RateOfValue
-from trainworthy.lifecycle.spec.use_case import FairnessSpec
+from trainworthy.lifecycle.protocol.figures import Disparity, Estimate, PairDifference, RateOfValue
+from trainworthy.lifecycle.spec.benchmark import FairnessSpec
 from trainworthy.lifecycle.tasks.few_rows import share_interval
 from trainworthy.lifecycle.tasks.interval import jackknife_estimate, mean_estimate, without_spread
 from trainworthy.lifecycle.tasks.kind import MOST_CLAIMS, Claim, Kind, from_columns
@@ -249,7 +249,7 @@ def _means(sums: _Sums, values: Sequence[int]) -> tuple[np.ndarray, np.ndarray, 
 def _of_pairs(
     sums: _Sums, falling: Sequence[int], names: Sequence[str], *, bounded: bool
 ) -> tuple[PairDifference | None, PairDifference | None]:
-    """Of all pairs of values, by `falling` rate, the widest and the surest one (protocol/records.py: Disparity)."""
+    """Of all pairs of values, by `falling` rate, the widest and the surest one (protocol/figures.py: Disparity)."""
     found = [
         PairDifference(highest=names[falling[high]], lowest=names[falling[low]], difference=difference)
         for high, low, difference in _pair_differences(*_means(sums, falling), span=1.0 if bounded else inf)

@@ -10,7 +10,7 @@ from trainworthy.lifecycle.contract.model import Column, Contract
 from trainworthy.lifecycle.contract.rule import NO_ROW, Rule, never_null
 from trainworthy.lifecycle.evaluation.changes import NUMBERS, UNKNOWN
 from trainworthy.lifecycle.protocol.jobs import ChangedInputsJob, InputColumn
-from trainworthy.lifecycle.spec.use_case import BehaviourSpec
+from trainworthy.lifecycle.spec.benchmark import BehaviourSpec
 
 _LIMITS = ("minimum", "maximum", "exclusive_minimum", "exclusive_maximum")
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from trainworthy.lifecycle.errors import EvaluationError
 from trainworthy.lifecycle.identity import sha256_file
-from trainworthy.lifecycle.protocol.records import CANDIDATE, CHAMPION
+from trainworthy.lifecycle.protocol.figures import CANDIDATE, CHAMPION
 from trainworthy.lifecycle.storage.state import write_atomic
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from trainworthy.lifecycle.evaluation.residuals import residuals
 from trainworthy.lifecycle.evaluation.slice_parts import SlicePart
 from trainworthy.lifecycle.evaluation.slice_results import part_metrics
 from trainworthy.lifecycle.evaluation.slices import SliceResults, slice_metrics
-from trainworthy.lifecycle.protocol.records import Metric, ModelFigures
-from trainworthy.lifecycle.spec.use_case import BenchmarkSpec
+from trainworthy.lifecycle.protocol.figures import Metric, ModelFigures
+from trainworthy.lifecycle.spec.benchmark import BenchmarkSpec
 from trainworthy.lifecycle.tasks.kind import Kind, from_columns
 from trainworthy.lifecycle.tasks.metric import estimate
 

@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from trainworthy.lifecycle.evaluation.comparison import row_weights
-from trainworthy.lifecycle.protocol.records import (
+from trainworthy.lifecycle.protocol.figures import (
     Autocorrelation,
     Estimate,
     GroupLoss,

@@ -14,7 +14,8 @@ import math
 import statistics
 from collections.abc import Sequence
 
-from trainworthy.lifecycle.protocol.records import Comparison, Estimate, SeedResult, SeedSpread
+from trainworthy.lifecycle.protocol.figures import Comparison, Estimate, SeedSpread
+from trainworthy.lifecycle.protocol.records import SeedResult
 from trainworthy.lifecycle.wording import decimals_of, metric_name
 
 _QUANTILE = 0.975

@@ -14,7 +14,7 @@ from trainworthy.lifecycle.errors import EvaluationError, did_you_mean
 from trainworthy.lifecycle.evaluation.predicate import parse as parse_predicate
 from trainworthy.lifecycle.evaluation.slices import slice_codes, slice_column
 from trainworthy.lifecycle.protocol.checks import FEWEST_ROWS
-from trainworthy.lifecycle.spec.use_case import BenchmarkSpec, SliceSpec
+from trainworthy.lifecycle.spec.benchmark import BenchmarkSpec, SliceSpec
 
 if TYPE_CHECKING:
     import numpy as np

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from trainworthy.lifecycle.errors import EvaluationError
 from trainworthy.lifecycle.evaluation.comparison import row_weights
 from trainworthy.lifecycle.protocol.checks import FEWEST_ROWS
-from trainworthy.lifecycle.protocol.records import Metric
+from trainworthy.lifecycle.protocol.figures import Metric
 from trainworthy.lifecycle.tasks.kind import Kind, from_columns
 from trainworthy.lifecycle.tasks.metric import estimate
 

@@ -26,7 +26,7 @@ from trainworthy.lifecycle.files.tree import is_file_name
 from trainworthy.lifecycle.protocol.records import Backfill
 from trainworthy.lifecycle.provenance import without_credentials
 from trainworthy.lifecycle.spec.frozen import Frozen
-from trainworthy.lifecycle.spec.use_case import Name
+from trainworthy.lifecycle.spec.names import Name
 
 # Parameters end in a stage's shell command, so text is kept to harmless characters.
 Text = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.:+/-]+$")]

@@ -10,7 +10,8 @@ from typing import Literal
 from trainworthy.lifecycle.gates.curve_parts import curve_parts
 from trainworthy.lifecycle.gates.stage_words import fix_of
 from trainworthy.lifecycle.protocol.checks import CheckResult
-from trainworthy.lifecycle.protocol.records import CurvePoint, Estimate
+from trainworthy.lifecycle.protocol.figures import Estimate
+from trainworthy.lifecycle.protocol.records import CurvePoint
 from trainworthy.lifecycle.protocol.results import LINEAR, Arm, Progress, References
 from trainworthy.lifecycle.wording import figures
 

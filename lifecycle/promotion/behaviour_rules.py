@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 
 from trainworthy.lifecycle.promotion.evidence import usable
 from trainworthy.lifecycle.promotion.finding import Finding, interval_in_words, lacking
-from trainworthy.lifecycle.protocol.records import BehaviourResult, Estimate
-from trainworthy.lifecycle.spec.use_case import BehaviourSpec
+from trainworthy.lifecycle.protocol.figures import BehaviourResult, Estimate
+from trainworthy.lifecycle.spec.benchmark import BehaviourSpec
 from trainworthy.lifecycle.wording import behaviour_measure, count
 
 

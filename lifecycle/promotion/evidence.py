@@ -11,20 +11,19 @@ from pydantic import Field, model_validator
 from trainworthy.lifecycle.evaluation.calibration import CALIBRATION_ERROR
 from trainworthy.lifecycle.promotion.finding import Window
 from trainworthy.lifecycle.promotion.history import RolledBack
-from trainworthy.lifecycle.protocol.records import (
+from trainworthy.lifecycle.protocol.figures import (
     BehaviourResult,
     Calibration,
-    ChangedLimit,
     Comparison,
-    Control,
     Disparity,
     Estimate,
     Metric,
     SliceResult,
 )
+from trainworthy.lifecycle.protocol.records import ChangedLimit, Control
 from trainworthy.lifecycle.protocol.words import Words
+from trainworthy.lifecycle.spec.benchmark import BehaviourSpec, Guardrail
 from trainworthy.lifecycle.spec.frozen import Frozen
-from trainworthy.lifecycle.spec.use_case import BehaviourSpec, Guardrail
 
 CONTROLS = ("dataset", "benchmark", "cost", "reproducibility", "deployment")
 

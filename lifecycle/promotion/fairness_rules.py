@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from trainworthy.lifecycle.evaluation.fairness import sure_of
 from trainworthy.lifecycle.promotion.evidence import usable
 from trainworthy.lifecycle.promotion.finding import Finding, interval_in_words, lacking
-from trainworthy.lifecycle.protocol.records import Disparity, PairDifference
+from trainworthy.lifecycle.protocol.figures import Disparity, PairDifference
 from trainworthy.lifecycle.wording import metric_name
 
 

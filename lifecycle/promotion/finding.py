@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import date
 from typing import Literal, NamedTuple
 
-from trainworthy.lifecycle.protocol.records import Estimate
-from trainworthy.lifecycle.spec.use_case import Guardrail, SliceSpec
+from trainworthy.lifecycle.protocol.figures import Estimate
+from trainworthy.lifecycle.spec.benchmark import Guardrail, SliceSpec
 from trainworthy.lifecycle.tasks.interval import groups_to_show
 from trainworthy.lifecycle.wording import count, decimals_of, metric_name
 

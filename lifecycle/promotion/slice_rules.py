@@ -16,7 +16,7 @@ from trainworthy.lifecycle.promotion.finding import (
     lacking_of,
     room,
 )
-from trainworthy.lifecycle.protocol.records import Estimate, SliceResult, Standing
+from trainworthy.lifecycle.protocol.figures import Estimate, SliceResult, Standing
 from trainworthy.lifecycle.wording import count, decimals_of, metric_name
 
 UNDERPOWERED: dict[str, Outcome] = {"block": "reject", "shadow": "shadow", "warn": "promote"}

@@ -11,12 +11,12 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from trainworthy.lifecycle.protocol.records import Part
+from trainworthy.lifecycle.spec.benchmark import BehaviourSpec, DecisionSpec
 from trainworthy.lifecycle.spec.frozen import Frozen
 from trainworthy.lifecycle.spec.preflight import PreflightSpec
 from trainworthy.lifecycle.spec.split import SplitSpec
 from trainworthy.lifecycle.spec.task import Target
 from trainworthy.lifecycle.spec.training import StagesSpec, TrainingSpec
-from trainworthy.lifecycle.spec.use_case import BehaviourSpec, DecisionSpec
 
 # Mean seconds between two interruptions of a machine, one's own among them: restarts, updates, a closed lid, memory
 # that another process took. Servers stop far less often; too short a time costs only checkpoints, and these are capped.

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from trainworthy.lifecycle.protocol.figures import Behaviour, Estimate
 from trainworthy.lifecycle.protocol.forecasts import GpuFit, MemoryForecast, RunTime, StepTime
 from trainworthy.lifecycle.protocol.jobs import CheckpointRef
 from trainworthy.lifecycle.protocol.latency import Latency
@@ -13,9 +14,7 @@ from trainworthy.lifecycle.protocol.leak import Leak
 from trainworthy.lifecycle.protocol.records import (
     Alarm,
     Attempt,
-    Behaviour,
     Diagnosis,
-    Estimate,
     Forecast,
     StageSeconds,
     StoredFile,

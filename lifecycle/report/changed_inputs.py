@@ -5,14 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from trainworthy.lifecycle.protocol.records import (
-    BehaviourResult,
-    ChangedInputs,
-    Dependence,
-    EvaluationReport,
-    Importance,
-    Perturbation,
-)
+from trainworthy.lifecycle.protocol.figures import BehaviourResult, ChangedInputs, Dependence, Importance, Perturbation
+from trainworthy.lifecycle.protocol.records import EvaluationReport
 from trainworthy.lifecycle.report.formatting import estimate, share
 from trainworthy.lifecycle.wording import behaviour_measure, count, metric_name
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trainworthy.lifecycle.protocol.records import Compared, Comparison
+from trainworthy.lifecycle.protocol.figures import Compared, Comparison
 from trainworthy.lifecycle.protocol.words import Words
 from trainworthy.lifecycle.report import pictures
 from trainworthy.lifecycle.report.figures import Figure, figure_of

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from trainworthy.lifecycle.protocol.records import EvaluationReport, SliceResult, Verdict
+from trainworthy.lifecycle.protocol.figures import SliceResult
+from trainworthy.lifecycle.protocol.records import EvaluationReport, Verdict
 from trainworthy.lifecycle.report.formatting import number
 from trainworthy.lifecycle.report.outcome import Records, found
 from trainworthy.lifecycle.wording import count, metric_name

@@ -7,13 +7,8 @@ import struct
 from dataclasses import dataclass
 
 from trainworthy.lifecycle.gates.learning_rate import suggested_range
-from trainworthy.lifecycle.protocol.records import (
-    ChangedInputs,
-    Comparison,
-    EvaluationReport,
-    ModelFigures,
-    StageReport,
-)
+from trainworthy.lifecycle.protocol.figures import ChangedInputs, Comparison, ModelFigures
+from trainworthy.lifecycle.protocol.records import EvaluationReport, StageReport
 from trainworthy.lifecycle.protocol.words import Words
 from trainworthy.lifecycle.report import changed_inputs, pictures, sections
 from trainworthy.lifecycle.report.alarms import told_marks

@@ -7,17 +7,8 @@ from typing import NamedTuple
 
 from trainworthy.lifecycle.gates.preflight import trials_of
 from trainworthy.lifecycle.protocol.checks import CheckResult
-from trainworthy.lifecycle.protocol.records import (
-    CANDIDATE,
-    Comparison,
-    DatasetVersion,
-    Estimate,
-    EvaluationReport,
-    Metric,
-    Snapshot,
-    Step,
-    Verdict,
-)
+from trainworthy.lifecycle.protocol.figures import CANDIDATE, Comparison, Estimate, Metric
+from trainworthy.lifecycle.protocol.records import DatasetVersion, EvaluationReport, Snapshot, Step, Verdict
 from trainworthy.lifecycle.protocol.words import Words
 from trainworthy.lifecycle.report.formatting import (
     HASH_PREFIX,

@@ -9,7 +9,8 @@ import math
 import re
 from typing import Any
 
-from trainworthy.lifecycle.protocol.records import Estimate, Forecast
+from trainworthy.lifecycle.protocol.figures import Estimate
+from trainworthy.lifecycle.protocol.records import Forecast
 from trainworthy.lifecycle.wording import count, decimals_of, figures, words
 
 MINUS = "\N{MINUS SIGN}"

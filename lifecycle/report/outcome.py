@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from typing import Literal, TypeVar
 
 from trainworthy.lifecycle.protocol.checks import CheckResult, stopping
+from trainworthy.lifecycle.protocol.figures import Comparison, ModelFigures
 from trainworthy.lifecycle.protocol.records import (
     STAGES,
     STEPS,
-    Comparison,
     Cost,
     EvaluationReport,
-    ModelFigures,
     PreflightReport,
     Record,
     StageReport,

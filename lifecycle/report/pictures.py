@@ -11,15 +11,8 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from trainworthy.lifecycle.protocol.records import (
-    CANDIDATE,
-    Comparison,
-    Estimate,
-    EvaluationReport,
-    Metric,
-    ModelFigures,
-    StageReport,
-)
+from trainworthy.lifecycle.protocol.figures import CANDIDATE, Comparison, Estimate, Metric, ModelFigures
+from trainworthy.lifecycle.protocol.records import EvaluationReport, StageReport
 from trainworthy.lifecycle.protocol.words import Words
 from trainworthy.lifecycle.report import changed_inputs
 from trainworthy.lifecycle.report.training_curve import training_curve

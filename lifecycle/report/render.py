@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainworthy.lifecycle import wording
-from trainworthy.lifecycle.protocol.records import DatasetVersion, Estimate, EvaluationReport, Snapshot, Step, Verdict
+from trainworthy.lifecycle.protocol.figures import Estimate
+from trainworthy.lifecycle.protocol.records import DatasetVersion, EvaluationReport, Snapshot, Step, Verdict
 from trainworthy.lifecycle.report import (
     alarms,
     battery,

@@ -8,16 +8,11 @@ from typing import Any, Literal
 
 from trainworthy.lifecycle.cost.forecast_error import Reckoning, reckonings
 from trainworthy.lifecycle.protocol.checks import CheckResult, Status
+from trainworthy.lifecycle.protocol.figures import CANDIDATE, CHAMPION, Comparison, Estimate, Metric, ModelFigures
 from trainworthy.lifecycle.protocol.records import (
-    CANDIDATE,
-    CHAMPION,
     STAGES,
     STEPS,
-    Comparison,
-    Estimate,
     EvaluationReport,
-    Metric,
-    ModelFigures,
     PreflightReport,
     Record,
     Split,

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
-from trainworthy.lifecycle.protocol.records import (
+from trainworthy.lifecycle.protocol.figures import (
     BlindSpot,
     Calibration,
     Disparity,
     Estimate,
-    EvaluationReport,
     LossPart,
     ModelFigures,
     Residuals,
-    Verdict,
 )
+from trainworthy.lifecycle.protocol.records import EvaluationReport, Verdict
 from trainworthy.lifecycle.report.formatting import estimate, number, with_method
 from trainworthy.lifecycle.report.outcome import Records, found
 from trainworthy.lifecycle.wording import count, metric_name, words

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from trainworthy.lifecycle.artifact import artifact_kind
 from trainworthy.lifecycle.progress import say
+from trainworthy.lifecycle.protocol.figures import CANDIDATE, CHAMPION
 from trainworthy.lifecycle.protocol.jobs import ServedArtifact, ServingJob
-from trainworthy.lifecycle.protocol.records import CANDIDATE, CHAMPION
 from trainworthy.lifecycle.protocol.results import ServingResult
 from trainworthy.lifecycle.protocol.serving import Quantity, ServingFigure
 from trainworthy.lifecycle.serving.process import Served, ServingError, serving

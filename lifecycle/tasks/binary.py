@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
-    from trainworthy.lifecycle.protocol.records import ReliabilityBin
+    from trainworthy.lifecycle.protocol.figures import ReliabilityBin
     from trainworthy.lifecycle.spec.training import TrainingSpec
     from trainworthy.lifecycle.tasks.kind import Predictor
 

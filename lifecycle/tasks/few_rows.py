@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from trainworthy.lifecycle.protocol.records import BY_GROUP, Estimate
+from trainworthy.lifecycle.protocol.figures import BY_GROUP, Estimate
 from trainworthy.lifecycle.tasks.interval import without_spread
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from trainworthy.lifecycle.errors import EvaluationError
-from trainworthy.lifecycle.protocol.records import Comparison, Estimate
+from trainworthy.lifecycle.protocol.figures import Comparison, Estimate
 
 if TYPE_CHECKING:
     import numpy as np

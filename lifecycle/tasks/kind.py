@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
-    from trainworthy.lifecycle.protocol.records import ReliabilityBin
+    from trainworthy.lifecycle.protocol.figures import ReliabilityBin
     from trainworthy.lifecycle.spec.training import TrainingSpec
 
     # Rows with the feature columns → answers (N, *answer_shape).

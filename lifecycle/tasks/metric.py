@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from trainworthy.lifecycle.protocol.records import ROUNDING, Estimate
+from trainworthy.lifecycle.protocol.figures import ROUNDING, Estimate
 from trainworthy.lifecycle.tasks.few_rows import difference_of_few, share_interval
 from trainworthy.lifecycle.tasks.interval import group_codes, jackknife_estimate, mean_estimate, without_spread
 

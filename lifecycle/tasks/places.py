@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from trainworthy.lifecycle.errors import EvaluationError
-from trainworthy.lifecycle.protocol.records import ReliabilityBin
+from trainworthy.lifecycle.protocol.figures import ReliabilityBin
 from trainworthy.lifecycle.tasks.kind import Kind, Usual, same_length
 from trainworthy.lifecycle.tasks.metric import TaskMetric, group_sums, ratio
 from trainworthy.lifecycle.tasks.probabilities import logarithms

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from trainworthy.lifecycle.errors import EvaluationError
-from trainworthy.lifecycle.protocol.records import ReliabilityBin
+from trainworthy.lifecycle.protocol.figures import ReliabilityBin
 from trainworthy.lifecycle.tasks.kind import vector
 from trainworthy.lifecycle.tasks.metric import ratio
 

@@ -13,7 +13,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from trainworthy.lifecycle.errors import EvaluationError
-from trainworthy.lifecycle.protocol.records import ReliabilityBin
+from trainworthy.lifecycle.protocol.figures import ReliabilityBin
 from trainworthy.lifecycle.protocol.words import Words
 from trainworthy.lifecycle.tasks.interval import MINIMUM_GROUPS, joined_codes
 from trainworthy.lifecycle.tasks.kind import COPY_OF_NUMBERS, Event, FewNumbers, few_groups, same_length, vector

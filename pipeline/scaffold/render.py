@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from trainworthy.lifecycle.contract.draft import inline
-from trainworthy.lifecycle.spec.use_case import NAME_PATTERN
+from trainworthy.lifecycle.spec.names import NAME_PATTERN
 
 FOLDER = Path(__file__).parent / "templates"
 

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from trainworthy.lifecycle.errors import Problem
 from trainworthy.lifecycle.files.versions import read_versions
+from trainworthy.lifecycle.spec.names import NAME_PATTERN
 from trainworthy.lifecycle.spec.task import KindName
-from trainworthy.lifecycle.spec.use_case import NAME_PATTERN, OWNER_PATTERN
+from trainworthy.lifecycle.spec.use_case import OWNER_PATTERN
 from trainworthy.pipeline.scaffold.folder import TEXTS
 from trainworthy.resources.settings import Settings
 

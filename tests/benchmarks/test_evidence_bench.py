@@ -5,7 +5,7 @@ import pytest
 
 from benchmarks.evidence import Scored, Sums, _share, held, iid_interval, in_a_row, interval, mean_of, of_days
 from benchmarks.few_rows import _held, few_rows
-from trainworthy.lifecycle.protocol.records import Estimate
+from trainworthy.lifecycle.protocol.figures import Estimate
 from trainworthy.lifecycle.tasks.binary import BINARY
 from trainworthy.lifecycle.tasks.interval import mean_estimate
 from trainworthy.lifecycle.tasks.metric import estimate, group_sums

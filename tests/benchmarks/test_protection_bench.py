@@ -62,7 +62,7 @@ def test_plugin_takes_one_protection_away_and_only_its_test_fails(tmp_path):
         "import pytest\n"
         "from trainworthy.lifecycle.promotion.decide import _linear, _prior\n"
         "from trainworthy.lifecycle.promotion.evidence import PromotionEvidence\n"
-        "from trainworthy.lifecycle.protocol.records import Comparison, Estimate\n\n"
+        "from trainworthy.lifecycle.protocol.figures import Comparison, Estimate\n\n"
         "@pytest.mark.parametrize(('name', 'rule'), [('linear', _linear), ('prior', _prior)])\n"
         "def test_gain(name, rule):\n"
         "    gain = Estimate(value=0.0, low=-0.1, high=0.1, standard_error=0.05, groups=30)\n"

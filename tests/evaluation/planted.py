@@ -9,7 +9,7 @@ from scipy.special import expit as sigmoid
 
 from trainworthy.lifecycle.evaluation.asked_again import Asked
 from trainworthy.lifecycle.protocol.jobs import ChangedInputsJob, InputColumn
-from trainworthy.lifecycle.spec.use_case import BehaviourSpec
+from trainworthy.lifecycle.spec.benchmark import BehaviourSpec
 from trainworthy.lifecycle.tasks.binary import BINARY
 
 COLUMNS = (

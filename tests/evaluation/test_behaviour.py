@@ -8,9 +8,9 @@ from pydantic import ValidationError
 
 from trainworthy.lifecycle.evaluation.behaviour import behaviour_results
 from trainworthy.lifecycle.promotion.behaviour_rules import behaviour_findings
+from trainworthy.lifecycle.protocol.figures import BehaviourResult
 from trainworthy.lifecycle.protocol.jobs import InputColumn
-from trainworthy.lifecycle.protocol.records import BehaviourResult
-from trainworthy.lifecycle.spec.use_case import BehaviourSpec
+from trainworthy.lifecycle.spec.benchmark import BehaviourSpec
 from trainworthy.lifecycle.tasks.multilabel import Multilabel
 from trainworthy.lifecycle.tasks.regression import Regression
 

@@ -11,7 +11,8 @@ from trainworthy.lifecycle.contract.read import load_contract
 from trainworthy.lifecycle.contract.rule import NO_ROW, NOT_EVERY_ROW, make_rule
 from trainworthy.lifecycle.declarations import agreement_problems
 from trainworthy.lifecycle.evaluation.input_columns import changed_inputs_job, input_column
-from trainworthy.lifecycle.spec.use_case import BehaviourSpec, UseCaseSpec
+from trainworthy.lifecycle.spec.benchmark import BehaviourSpec
+from trainworthy.lifecycle.spec.use_case import UseCaseSpec
 from trainworthy.lifecycle.tasks.declared import kind_problems
 from trainworthy.lifecycle.use_case import UseCase, load_use_case
 

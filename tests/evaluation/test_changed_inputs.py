@@ -11,8 +11,8 @@ from trainworthy.lifecycle.evaluation import changed_inputs as module
 from trainworthy.lifecycle.evaluation.asked_again import sampled
 from trainworthy.lifecycle.evaluation.behaviour import behaviour_results
 from trainworthy.lifecycle.evaluation.changed_inputs import MOST_ANSWERS, changed_inputs, grid, planned
+from trainworthy.lifecycle.protocol.figures import ChangedInputs, Perturbation
 from trainworthy.lifecycle.protocol.jobs import InputColumn
-from trainworthy.lifecycle.protocol.records import ChangedInputs, Perturbation
 from trainworthy.lifecycle.report.changed_inputs import unanswered_rows
 from trainworthy.lifecycle.tasks.language_model import LanguageModel
 from trainworthy.lifecycle.tasks.multiclass import Multiclass

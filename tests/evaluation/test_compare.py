@@ -7,7 +7,7 @@ import pytest
 from trainworthy.lifecycle.evaluation.compare import compared
 from trainworthy.lifecycle.evaluation.kept_answers import model_of, renamed_models
 from trainworthy.lifecycle.report.compare import TwoModels, compare_text, render_compare, stands
-from trainworthy.lifecycle.spec.use_case import BenchmarkSpec
+from trainworthy.lifecycle.spec.benchmark import BenchmarkSpec
 from trainworthy.lifecycle.tasks.binary import BINARY
 
 SPEC = BenchmarkSpec.model_validate(

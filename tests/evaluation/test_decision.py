@@ -17,7 +17,7 @@ from trainworthy.lifecycle.evaluation.decision import (
 )
 from trainworthy.lifecycle.evaluation.evaluate import evaluate
 from trainworthy.lifecycle.protocol.checks import CheckResult
-from trainworthy.lifecycle.spec.use_case import BenchmarkSpec, DecisionSpec
+from trainworthy.lifecycle.spec.benchmark import BenchmarkSpec, DecisionSpec
 from trainworthy.lifecycle.tasks.binary import BINARY
 from trainworthy.lifecycle.tasks.kind import as_columns
 from trainworthy.lifecycle.tasks.metric import estimate

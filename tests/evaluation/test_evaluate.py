@@ -9,8 +9,8 @@ from trainworthy.lifecycle.evaluation.predicate import parse
 from trainworthy.lifecycle.evaluation.slice_levels import training_cuts
 from trainworthy.lifecycle.identity import canonical_json
 from trainworthy.lifecycle.protocol.checks import CheckResult, stopping
+from trainworthy.lifecycle.spec.benchmark import BenchmarkSpec, FairnessSpec, SliceSpec
 from trainworthy.lifecycle.spec.task import Target
-from trainworthy.lifecycle.spec.use_case import BenchmarkSpec, FairnessSpec, SliceSpec
 from trainworthy.lifecycle.tasks import kind_of
 from trainworthy.lifecycle.tasks.binary import BINARY
 from trainworthy.lifecycle.tasks.kind import as_columns

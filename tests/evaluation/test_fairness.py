@@ -16,8 +16,8 @@ from known import known
 
 from trainworthy.lifecycle.evaluation.fairness import equalized_odds, fairness, sure_of
 from trainworthy.lifecycle.evaluation.slices import coded
-from trainworthy.lifecycle.protocol.records import Disparity, Estimate
-from trainworthy.lifecycle.spec.use_case import FairnessSpec
+from trainworthy.lifecycle.protocol.figures import Disparity, Estimate
+from trainworthy.lifecycle.spec.benchmark import FairnessSpec
 from trainworthy.lifecycle.tasks.binary import BINARY
 from trainworthy.lifecycle.tasks.kind import as_columns
 from trainworthy.lifecycle.tasks.multiclass import Multiclass

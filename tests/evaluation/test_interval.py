@@ -5,7 +5,7 @@ from scipy.stats import norm
 from scipy.stats import t as student
 
 from trainworthy.lifecycle.errors import EvaluationError
-from trainworthy.lifecycle.protocol.records import Estimate
+from trainworthy.lifecycle.protocol.figures import Estimate
 from trainworthy.lifecycle.tasks import probabilities as metrics
 from trainworthy.lifecycle.tasks.binary import BINARY
 from trainworthy.lifecycle.tasks.interval import groups_to_show, jackknife_estimate, mean_estimate, without_spread

@@ -6,8 +6,8 @@ from test_evaluate import BINARY, SPEC, WINDOW, predictions
 
 from trainworthy.lifecycle.evaluation.evaluate import evaluate
 from trainworthy.lifecycle.evaluation.model_figures import model_figures
-from trainworthy.lifecycle.protocol.records import BenchmarkFigures, ModelFigures
-from trainworthy.lifecycle.spec.use_case import FairnessSpec
+from trainworthy.lifecycle.protocol.figures import BenchmarkFigures, ModelFigures
+from trainworthy.lifecycle.spec.benchmark import FairnessSpec
 
 FAIR = SPEC.model_copy(update={"fairness": FairnessSpec(columns=("carrier",))})
 

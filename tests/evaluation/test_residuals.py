@@ -4,7 +4,7 @@ import pytest
 from known import known
 
 from trainworthy.lifecycle.evaluation.residuals import autocorrelation, residuals
-from trainworthy.lifecycle.protocol.records import LossAxis, Residuals
+from trainworthy.lifecycle.protocol.figures import LossAxis, Residuals
 from trainworthy.lifecycle.tasks.binary import BINARY
 from trainworthy.lifecycle.tasks.interval import mean_estimate
 from trainworthy.lifecycle.tasks.multiclass import Multiclass

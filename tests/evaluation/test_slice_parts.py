@@ -9,7 +9,7 @@ import pytest
 
 from trainworthy.lifecycle.errors import EvaluationError
 from trainworthy.lifecycle.evaluation.slice_parts import columns_of_parts, slice_parts
-from trainworthy.lifecycle.spec.use_case import BenchmarkSpec
+from trainworthy.lifecycle.spec.benchmark import BenchmarkSpec
 
 ROWS = pd.DataFrame(
     {

@@ -8,8 +8,8 @@ import pytest
 
 from trainworthy.lifecycle.evaluation.slice_parts import slice_parts
 from trainworthy.lifecycle.evaluation.slice_results import measured_slices, with_gains
-from trainworthy.lifecycle.protocol.records import Estimate
-from trainworthy.lifecycle.spec.use_case import BenchmarkSpec
+from trainworthy.lifecycle.protocol.figures import Estimate
+from trainworthy.lifecycle.spec.benchmark import BenchmarkSpec
 from trainworthy.lifecycle.tasks.binary import BINARY
 from trainworthy.lifecycle.tasks.interval import mean_estimate, without_spread
 from trainworthy.lifecycle.tasks.metric import TaskMetric, estimate, gain

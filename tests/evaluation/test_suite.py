@@ -9,7 +9,7 @@ import pytest
 from trainworthy.lifecycle.errors import EvaluationError, RecordError
 from trainworthy.lifecycle.evaluation.kept_answers import keep_answers, kept_answers, side_by_side
 from trainworthy.lifecycle.evaluation.suite import changed_limits, look, looks_check, suite_of
-from trainworthy.lifecycle.spec.use_case import BenchmarkSpec
+from trainworthy.lifecycle.spec.benchmark import BenchmarkSpec
 
 PLAIN = {
     "primary": {"metric": "log_loss", "margin": 0.01},

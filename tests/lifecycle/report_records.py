@@ -9,22 +9,19 @@ from typing import Any
 from trainworthy.lifecycle.promotion.decide import decide
 from trainworthy.lifecycle.promotion.evidence import CONTROLS, PromotionEvidence
 from trainworthy.lifecycle.protocol.checks import CheckResult
+from trainworthy.lifecycle.protocol.figures import Comparison, Estimate, Metric, ReliabilityBin
 from trainworthy.lifecycle.protocol.records import (
     PARENTS,
     STEPS,
-    Comparison,
     Control,
     Cost,
     CurvePoint,
     DatasetVersion,
-    Estimate,
     EvaluationReport,
     Forecast,
-    Metric,
     PreflightReport,
     Provenance,
     Record,
-    ReliabilityBin,
     SeedResult,
     Snapshot,
     Split,

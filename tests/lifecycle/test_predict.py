@@ -14,9 +14,9 @@ from trainworthy.lifecycle.evaluation.input_columns import changed_inputs_job
 from trainworthy.lifecycle.evaluation.prediction_drift import prediction_drift_check
 from trainworthy.lifecycle.predict import run_predict
 from trainworthy.lifecycle.protocol.checks import CheckResult
-from trainworthy.lifecycle.protocol.records import Behaviour
+from trainworthy.lifecycle.protocol.figures import Behaviour
 from trainworthy.lifecycle.protocol.results import TrainResult
-from trainworthy.lifecycle.spec.use_case import BehaviourSpec
+from trainworthy.lifecycle.spec.benchmark import BehaviourSpec
 from trainworthy.lifecycle.tasks.binary import BINARY
 from trainworthy.lifecycle.tasks.metric import estimate
 from trainworthy.lifecycle.tasks.platt import fit_platt

@@ -16,34 +16,28 @@ from known import known
 from PIL import Image
 
 from trainworthy.lifecycle.protocol.checks import CheckResult
-from trainworthy.lifecycle.protocol.records import (
-    STEPS,
-    Attempt,
+from trainworthy.lifecycle.protocol.figures import (
     Autocorrelation,
     BehaviourResult,
     BlindSpot,
     Calibration,
     ChangedInputs,
-    Cost,
     Dependence,
     DependencePoint,
     Disparity,
     Estimate,
-    EvaluationReport,
     Importance,
     LossAxis,
     LossPart,
     Metric,
     Perturbation,
     RateOfValue,
-    Record,
     Residuals,
     SliceResult,
     Standing,
-    Step,
-    StoppedStep,
     WorstRow,
 )
+from trainworthy.lifecycle.protocol.records import STEPS, Attempt, Cost, EvaluationReport, Record, Step, StoppedStep
 from trainworthy.lifecycle.protocol.serving import ServingFigure
 from trainworthy.lifecycle.protocol.words import Words
 from trainworthy.lifecycle.report import (
@@ -57,7 +51,7 @@ from trainworthy.lifecycle.report import (
     sections,
     told_of_models,
 )
-from trainworthy.lifecycle.spec.use_case import BehaviourSpec, SliceSpec
+from trainworthy.lifecycle.spec.benchmark import BehaviourSpec, SliceSpec
 
 LINKS = {"Dagster run": "http://localhost:3000/runs/1", "Commit": "https://example.org/c/1"}
 VOID = {"meta", "link", "br", "img"}

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from trainworthy.lifecycle.errors import RecordError, SettingsError
-from trainworthy.lifecycle.protocol.records import BlindSpot, Estimate
+from trainworthy.lifecycle.protocol.figures import BlindSpot, Estimate
 from trainworthy.pipeline import freeze as frozen
 from trainworthy.pipeline.freeze import freeze, with_slice
 

@@ -14,21 +14,19 @@ from trainworthy.lifecycle.promotion.decide import Decision, check_first_model, 
 from trainworthy.lifecycle.promotion.evidence import CONTROLS, PromotionEvidence, guardrail_results
 from trainworthy.lifecycle.promotion.finding import Window
 from trainworthy.lifecycle.promotion.history import RolledBack
-from trainworthy.lifecycle.protocol.records import (
+from trainworthy.lifecycle.protocol.figures import (
     BehaviourResult,
     Calibration,
-    ChangedLimit,
     Comparison,
-    Control,
     Disparity,
     Estimate,
     Metric,
     PairDifference,
     RateOfValue,
-    SeedResult,
     SliceResult,
 )
-from trainworthy.lifecycle.spec.use_case import BehaviourSpec, Guardrail, SliceSpec
+from trainworthy.lifecycle.protocol.records import ChangedLimit, Control, SeedResult
+from trainworthy.lifecycle.spec.benchmark import BehaviourSpec, Guardrail, SliceSpec
 from trainworthy.lifecycle.tasks.binary import BINARY
 from trainworthy.lifecycle.tasks.interval import without_spread
 from trainworthy.lifecycle.tasks.multiclass import Multiclass

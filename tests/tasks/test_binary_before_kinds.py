@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from trainworthy.lifecycle.evaluation.comparison import paired_gain
-from trainworthy.lifecycle.protocol.records import BY_GROUP
+from trainworthy.lifecycle.protocol.figures import BY_GROUP
 from trainworthy.lifecycle.tasks.binary import BINARY
 from trainworthy.lifecycle.tasks.metric import estimate
 

@@ -6,7 +6,7 @@ from scipy.optimize import minimize_scalar
 from scipy.stats import binomtest, chi2
 from sklearn.metrics import accuracy_score, precision_score, recall_score
 
-from trainworthy.lifecycle.protocol.records import BY_GROUP, Estimate
+from trainworthy.lifecycle.protocol.figures import BY_GROUP, Estimate
 from trainworthy.lifecycle.spec.task import Target
 from trainworthy.lifecycle.tasks import kind_of
 from trainworthy.lifecycle.tasks.binary import BINARY

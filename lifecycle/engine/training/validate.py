@@ -25,8 +25,8 @@ from trainworthy.lifecycle.engine.training.watching.progressive import undisturb
 from trainworthy.lifecycle.gates.references_check import ENOUGH_UPDATES
 from trainworthy.lifecycle.leakage.unreviewed import measure_unreviewed
 from trainworthy.lifecycle.plan import stage_rows
+from trainworthy.lifecycle.protocol.figures import Estimate
 from trainworthy.lifecycle.protocol.jobs import TrainJob
-from trainworthy.lifecycle.protocol.records import Estimate
 from trainworthy.lifecycle.protocol.results import References, UnreviewedInputs
 from trainworthy.lifecycle.scoring import as_array, chunk_rows, predict_rows
 from trainworthy.lifecycle.task import Task

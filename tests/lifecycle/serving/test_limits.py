@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from trainworthy.lifecycle.data.rows import read_rows
 from trainworthy.lifecycle.evaluation.suite import changed_limits, suite_of
-from trainworthy.lifecycle.spec.use_case import BenchmarkSpec
+from trainworthy.lifecycle.spec.benchmark import BenchmarkSpec
 
 
 def benchmark(**limits: object) -> BenchmarkSpec:

@@ -8,7 +8,8 @@ from toy_jobs import SPEC, TOY
 
 from trainworthy.lifecycle.contract.model import Contract
 from trainworthy.lifecycle.declarations import agreement_problems
-from trainworthy.lifecycle.spec.use_case import FairnessSpec, UseCaseSpec
+from trainworthy.lifecycle.spec.benchmark import FairnessSpec
+from trainworthy.lifecycle.spec.use_case import UseCaseSpec
 from trainworthy.lifecycle.use_case import UseCase
 
 

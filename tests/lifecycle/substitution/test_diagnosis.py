@@ -22,8 +22,9 @@ from trainworthy.lifecycle.gates.diagnosis import (
     trainings_within,
 )
 from trainworthy.lifecycle.protocol.checks import CheckResult
+from trainworthy.lifecycle.protocol.figures import Estimate
 from trainworthy.lifecycle.protocol.jobs import DiagnoseJob
-from trainworthy.lifecycle.protocol.records import Diagnosis, Estimate, Exchange
+from trainworthy.lifecycle.protocol.records import Diagnosis, Exchange
 from trainworthy.lifecycle.spec.task import Target
 from trainworthy.lifecycle.tasks import kind_of
 

@@ -20,7 +20,8 @@ from trainworthy.lifecycle.gates.stage import (
 )
 from trainworthy.lifecycle.gates.stage_words import fix_of
 from trainworthy.lifecycle.protocol.checks import CheckResult
-from trainworthy.lifecycle.protocol.records import Alarm, CurvePoint, Estimate
+from trainworthy.lifecycle.protocol.figures import Estimate
+from trainworthy.lifecycle.protocol.records import Alarm, CurvePoint
 from trainworthy.lifecycle.protocol.results import Arm, Progress, References, TrainResult
 from trainworthy.lifecycle.tasks.binary import BINARY
 from trainworthy.lifecycle.tasks.regression import Regression

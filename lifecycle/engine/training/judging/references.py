@@ -29,8 +29,8 @@ from threadpoolctl import threadpool_limits
 
 from trainworthy.lifecycle.engine.training.judging.rise import Judge, Scored, constant_answers, halves
 from trainworthy.lifecycle.plan import stage_rows
+from trainworthy.lifecycle.protocol.figures import Estimate
 from trainworthy.lifecycle.protocol.jobs import Rows
-from trainworthy.lifecycle.protocol.records import Estimate
 from trainworthy.lifecycle.protocol.results import LINEAR, Arm, Inputs, References
 from trainworthy.lifecycle.tasks import Kind
 from trainworthy.lifecycle.tasks.baselines import fit_baselines

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainworthy.lifecycle.protocol.records import Estimate
+from trainworthy.lifecycle.protocol.figures import Estimate
 from trainworthy.lifecycle.tasks import Kind
 from trainworthy.lifecycle.tasks.interval import MINIMUM_GROUPS, mean_estimate
 
