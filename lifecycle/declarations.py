@@ -8,7 +8,7 @@ import csv
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trainworthy.lifecycle.contract.model import Column, Contract
 from trainworthy.lifecycle.contract.read import load_contract
@@ -96,14 +96,19 @@ def _cost_problems(benchmark: BenchmarkSpec, classes: Collection[str]) -> Iterat
 
 
 def _slice_problems(use_case: UseCase, contract: Contract) -> Iterator[Problem]:
-    """Conditions that cannot be read, name no column or a sensitive one, or compare what cannot be compared; files of
-    rows that are missing or could name none.
+    """Conditions that cannot be read, name no column or a sensitive one, compare what cannot be compared or ask for a
+    value that no row may have; files of rows that are missing or could name none.
     """
     columns = {column.name: column for column in contract.columns}
+    allowed = {
+        rule.columns[0]: tuple(rule.parameters["values"])
+        for rule in contract.rules
+        if rule.kind == "allowed" and rule.stops_at_one_row
+    }
     for number, one in enumerate(use_case.spec.benchmark.slices):
         place = f"use_case.yaml: benchmark.slices.{number}"
         if one.where is not None:
-            yield from _condition_problems(f"{place}.where", one.where, columns)
+            yield from _condition_problems(f"{place}.where", one.where, columns, allowed)
         if one.rows is not None and not contract.primary_key:
             fix = "mark the columns that name a row with primaryKey: true in contract.yaml, or use where"
             yield Problem(f"{place}.rows", "a file of rows needs a primary key, and there is none", fix, one.rows)
@@ -129,7 +134,10 @@ def _header_problems(place: str, path: Path, key: Iterable[str]) -> Iterator[Pro
         yield Problem(place, f"its first line lacks the primary key's {', '.join(missing)}", fix, ",".join(header))
 
 
-def _condition_problems(place: str, where: str, columns: Mapping[str, Column]) -> Iterator[Problem]:
+def _condition_problems(
+    place: str, where: str, columns: Mapping[str, Column], allowed: Mapping[str, tuple[Any, ...]]
+) -> Iterator[Problem]:
+    """`allowed` are the values that the contract lets a row have, by column."""
     try:
         predicate = parse_predicate(where)
     except EvaluationError as error:
@@ -147,6 +155,11 @@ def _condition_problems(place: str, where: str, columns: Mapping[str, Column]) -
             predicate.mask(_one_row([columns[name] for name in predicate.columns]))
         except EvaluationError as error:
             yield Problem(place, error.problem, error.fix, error.value)
+    for name, value in predicate.equals:
+        known = allowed.get(name, ())
+        if isinstance(value, str) and known and value not in known:
+            problem = f"compares {name} with a value that contract.yaml lets no row have"
+            yield Problem(place, problem, did_you_mean(value, list(map(str, known))), value)
 
 
 def _one_row(columns: Iterable[Column]) -> pd.DataFrame:

@@ -23,6 +23,7 @@ from trainworthy.lifecycle.identity import sha256_file
 from trainworthy.lifecycle.promotion import log
 from trainworthy.lifecycle.protocol.figures import CANDIDATE, CHAMPION
 from trainworthy.lifecycle.protocol.records import EvaluationReport, Snapshot, StageReport, Verdict
+from trainworthy.lifecycle.protocol.serving import UNITS
 from trainworthy.lifecycle.report.compare import TwoModels, compare_text, render_compare
 from trainworthy.lifecycle.report.formatting import usd
 from trainworthy.lifecycle.spec.benchmark import BenchmarkSpec
@@ -37,7 +38,7 @@ from trainworthy.pipeline.show import find_use_case, verdict_log
 from trainworthy.resources.settings import read_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     import numpy as np
     import pandas as pd
@@ -102,23 +103,39 @@ def two_models(use_case: UseCase, first: str, second: str) -> TwoModels:
         second=theirs.version,
         measured_on=f"benchmark {on.evaluation.benchmark}: {count(len(table))} rows, "
         f"{count(int(table['group'].nunique()))} groups",
-        facts=tuple(zip(_FACTS, _facts(mine), _facts(theirs), strict=True)),
+        facts=(*zip(_FACTS, _facts(mine), _facts(theirs), strict=True), *_served(mine, theirs)),
         metrics=tuple(item for item in found if not item.part),
         parts=tuple(item for item in found if item.part),
     )
 
 
-_FACTS = ("verdict", "judged (UTC)", "ms to answer a row", "parameters", "cost of the model")
+_FACTS = ("verdict", "judged (UTC)", "parameters", "cost of the model")
 
 
 def _facts(model: JudgedModel) -> tuple[str, ...]:
     return (
         model.verdict.decision,
         model.verdict.provenance.created_at[:16].replace("T", " "),
-        f"{model.evaluation.latency_ms:.3g}",
         count(model.full.parameters),
         usd(model.verdict.model_cost.usd),
     )
+
+
+def _served(mine: JudgedModel, theirs: JudgedModel) -> Iterator[tuple[str, str, str]]:
+    """What both take to be served: measured in turns where they met, else each at its own time."""
+    for on, other in ((mine, theirs), (theirs, mine)):
+        if on.verdict.compared_with == other.version and on.verdict.serving:
+            for one in on.verdict.serving:
+                own, met = (_figure(one.candidate), _figure(one.champion))
+                told = (own, met) if on is mine else (met, own)
+                yield (f"{one.title} in {UNITS[one.quantity]}, in turns", *told)
+            return
+    each = [f"{model.evaluation.latency_ms:.3g}" for model in (mine, theirs)]
+    yield ("ms to answer a row, not at one time", each[0], each[1])
+
+
+def _figure(value: float | None) -> str:
+    return "not measured" if value is None else f"{value:.3g}"
 
 
 def _version(wanted: str, entries: tuple[log.LogEntry, ...], use_case: UseCase) -> str:

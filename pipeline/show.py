@@ -70,7 +70,6 @@ def verdict_text(verdict: Verdict) -> str:
     from trainworthy.pipeline.doctor.ports import start_command
 
     state = StateFolder(read_settings().var)
-    reasons = "\n".join(f"  - {reason}" for reason in verdict.reasons)
     spent = sum(cost.usd for cost in verdict.step_costs.values()) + verdict.cost.usd
     wall = sum(cost.wall_seconds for cost in verdict.step_costs.values()) + verdict.cost.wall_seconds
     report = state.folder("reports", verdict.use_case, f"{verdict.provenance.run_id}.html")
@@ -84,7 +83,7 @@ def verdict_text(verdict: Verdict) -> str:
     return (
         f"\n{verdict.use_case}: {decided} (model version {verdict.model_version}), {judged}\n"
         f"{since}"
-        f"{reasons}\n\n"
+        f"{_why(verdict)}\n\n"
         f"champion    {live}\n"
         f"cost        this run: {spent:.4f} USD, {seconds(wall)}; "
         f"with reused steps: {verdict.model_cost.usd + verdict.cost.usd:.4f} USD\n"
@@ -93,6 +92,18 @@ def verdict_text(verdict: Verdict) -> str:
         f"Dagster UI  {start_command('ui')}, then {dagster_url()}/runs/{run_id}\n"
         f"MLflow UI   {start_command('mlflow-ui')}, then {mlflow_url()}\n"
     )
+
+
+def _why(verdict: Verdict) -> str:
+    """What held the model back, with what it lacks, apart from the other reasons; of a promotion all its reasons."""
+    held, others = verdict.held_back_by, verdict.reasons[len(verdict.held_back_by) :]
+    if not held:
+        return _listed(verdict.reasons)
+    return f"held back by\n{_listed(held)}" + (f"\nnot held back by\n{_listed(others)}" if others else "")
+
+
+def _listed(sentences: Sequence[str]) -> str:
+    return "\n".join(f"  - {sentence}" for sentence in sentences)
 
 
 def _answers(verdict: Verdict, state: StateFolder) -> str:

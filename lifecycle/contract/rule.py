@@ -62,6 +62,11 @@ class Rule(Frozen):
     parameters: dict[str, Any]
     severity: Severity = "error"
 
+    @property
+    def stops_at_one_row(self) -> bool:
+        """Whether a single row that breaks it stops the snapshot."""
+        return self.severity == "error" and self.parameters.get("bound") == NO_ROW
+
 
 def make_rule(
     identifier: str, kind: Kind, columns: tuple[str, ...], severity: Severity = "error", **parameters: Any
@@ -110,5 +115,4 @@ def within(bound: Mapping[str, Any], count: int, rows: int) -> bool:
 
 def never_null(rules: Iterable[Rule]) -> frozenset[str]:
     """Columns in which no row may be null: one that is stops the snapshot."""
-    stopping = (rule for rule in rules if rule.kind == "nulls" and rule.severity == "error")
-    return frozenset(name for rule in stopping if rule.parameters["bound"] == NO_ROW for name in rule.columns)
+    return frozenset(name for rule in rules if rule.kind == "nulls" and rule.stops_at_one_row for name in rule.columns)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from trainworthy.lifecycle.contract.model import Column, Contract
-from trainworthy.lifecycle.contract.rule import NO_ROW, Rule, never_null
+from trainworthy.lifecycle.contract.rule import Rule, never_null
 from trainworthy.lifecycle.evaluation.changes import NUMBERS, UNKNOWN
 from trainworthy.lifecycle.protocol.jobs import ChangedInputsJob, InputColumn
 from trainworthy.lifecycle.spec.benchmark import BehaviourSpec
@@ -41,7 +41,7 @@ def _left_out(columns: Iterable[Column], label: str) -> Iterator[str]:
 
 def input_column(column: Column, rules: Iterable[Rule]) -> InputColumn:
     """By rules that stop a run at a single row; what others let through is not refused."""
-    own = [rule for rule in rules if rule.columns == (column.name,) and _stops_each(rule)]
+    own = [rule for rule in rules if rule.columns == (column.name,) and rule.stops_at_one_row]
     return InputColumn(
         name=column.name,
         logical_type=column.logical_type,
@@ -51,10 +51,6 @@ def input_column(column: Column, rules: Iterable[Rule]) -> InputColumn:
         closed=any(map(_refuses_unknown, own)),
         sensitive=column.sensitive,
     )
-
-
-def _stops_each(rule: Rule) -> bool:
-    return rule.severity == "error" and rule.parameters.get("bound") == NO_ROW
 
 
 def _limits(rules: Iterable[Rule]) -> dict[str, float]:

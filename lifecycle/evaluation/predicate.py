@@ -54,6 +54,11 @@ class Predicate:
     columns: tuple[str, ...]
     _tree: _Node = field(repr=False, compare=False)
 
+    @property
+    def equals(self) -> tuple[tuple[str, Literal], ...]:
+        """The columns that it asks to be, or not to be, of a value, each with the value."""
+        return tuple(self._tree.equals())
+
     def mask(self, rows: pd.DataFrame) -> np.ndarray:
         """Which of the rows are in the slice, bool `(N,)`.
 
@@ -117,6 +122,10 @@ class _Node:
     def sides(self, rows: _Rows) -> tuple[np.ndarray, np.ndarray]:
         raise NotImplementedError
 
+    def equals(self) -> Iterator[tuple[str, Literal]]:
+        """Columns with the values that they are asked to be, or not to be."""
+        yield from ()
+
 
 @dataclass(frozen=True)
 class _Joined(_Node):
@@ -133,6 +142,10 @@ class _Joined(_Node):
                 true, false = true | more_true, false & more_false
         return true, false
 
+    def equals(self) -> Iterator[tuple[str, Literal]]:
+        for part in self.parts:
+            yield from part.equals()
+
 
 @dataclass(frozen=True)
 class _Not(_Node):
@@ -141,6 +154,9 @@ class _Not(_Node):
     def sides(self, rows: _Rows) -> tuple[np.ndarray, np.ndarray]:
         true, false = self.part.sides(rows)
         return false, true
+
+    def equals(self) -> Iterator[tuple[str, Literal]]:
+        return self.part.equals()
 
 
 @dataclass(frozen=True)
@@ -187,6 +203,9 @@ class _OneOf(_Node):
             found = np.logical_or.reduce([held.values == value for value in wanted])
         return held.known & found, held.known & ~found
 
+    def equals(self) -> Iterator[tuple[str, Literal]]:
+        return ((self.column, value) for value in self.values)
+
 
 @dataclass(frozen=True)
 class _Compared(_Node):
@@ -203,6 +222,10 @@ class _Compared(_Node):
         if held.kind == "empty":
             return held.known, held.known
         return _compared(held.known, held, self.compare, wanted)
+
+    def equals(self) -> Iterator[tuple[str, Literal]]:
+        if self.sign in ("==", "!="):
+            yield self.column, self.value
 
 
 @dataclass(frozen=True)

@@ -79,15 +79,13 @@ def with_gains(
     benchmark: BenchmarkSpec,
     kind: Kind,
 ) -> tuple[SliceResult, ...]:
-    """The same results with the gain over the champion where a margin to it is declared.
+    """The same results with the gain over the champion.
 
     Both tables of answers have the benchmark's rows in its order; each has its model's answers as `candidate`.
     """
     deciding = [part for part in parts if part.declared.decides]
     return tuple(
-        _with_gain(result, candidate[part.mask], champion[part.mask], benchmark, kind)
-        if result.declared.champion_margin is not None and not result.told
-        else result
+        _with_gain(result, candidate[part.mask], champion[part.mask], benchmark, kind) if not result.told else result
         for result, part in zip(results, deciding, strict=True)
     )
 
@@ -98,5 +96,6 @@ def _with_gain(
     try:
         found = comparison(benchmark, kind, ("candidate", mine), ("candidate", theirs), "champion")
     except EvaluationError as error:
-        return result.model_copy(update={"told": error.problem})
+        # Where no margin to the champion is declared, its gain is only told.
+        return result if result.declared.champion_margin is None else result.model_copy(update={"told": error.problem})
     return result.model_copy(update={"gain": found.gain})

@@ -6,6 +6,7 @@ insufficient if nothing is wrong but something was not measured; only then does 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
@@ -82,14 +83,21 @@ def cost_control(*, spent_usd: float, budget_usd: float, forecast: Forecast | No
     `spent_usd` is all that the model cost, `actual_usd` the part that the forecast was about. A cost above
     the forecast's high passes and is told: the budget is what was agreed, and budget_check has held it by now.
     """
-    told = f"${spent_usd:.4f} of ${budget_usd:.4f} spent"
+    told = f"{_dollars(spent_usd, budget_usd)} of {_dollars(budget_usd, spent_usd)} spent"
     if forecast is None:
         return _control("cost", "", ("insufficient", f"{told}, and nothing was forecast: run preflight"))
+    actual, most = _dollars(actual_usd, forecast.high), _dollars(forecast.high, actual_usd)
     if actual_usd > forecast.high:
-        told += f", ${actual_usd:.4f} where the forecast said at most ${forecast.high:.4f}: the forecast was too low"
+        told += f", {actual} where the forecast said at most {most}: the forecast was too low"
     else:
-        told += f", ${actual_usd:.4f} within the forecast of at most ${forecast.high:.4f}"
+        told += f", {actual} within the forecast of at most {most}"
     return _control("cost", f"{told}.")
+
+
+def _dollars(amount: float, beside: float) -> str:
+    """An amount with as many decimals as tell it from the one beside it, four at least."""
+    apart = abs(amount - beside)
+    return f"${amount:.{min(max(4, 1 - math.floor(math.log10(apart))), 9) if apart else 4}f}"
 
 
 def budget_check(spent_usd: float, budget_usd: float) -> CheckResult:

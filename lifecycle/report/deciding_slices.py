@@ -58,5 +58,5 @@ def rule(item: SliceResult, primary: str) -> str:
 
 def detects(item: SliceResult) -> str:
     """The smallest difference that the slice's rows would show in four of five benchmarks like this one."""
-    measured = item.gain or item.estimate
+    measured = item.estimate if item.declared.champion_margin is None else item.gain or item.estimate
     return number(measured.detectable, 3) if measured else ""

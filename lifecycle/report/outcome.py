@@ -227,15 +227,23 @@ def _not_judged(records: Records) -> Outcome:
 
 
 def _changes(records: Records, verdict: Verdict) -> tuple[str, ...]:
-    """What held the model back; for a promotion, its narrowest evidence."""
+    """What more rows would show of what held the model back; for a promotion, its narrowest evidence."""
     if verdict.decision == "promote":
         comparisons, named = all_comparisons(records), said(records)
         clear = [item for item in comparisons if reading(item) == "better"]
         narrow = [_narrowest(min(clear, key=lambda item: item.gain.low), named)] if clear else []
         open_ones = [item for item in comparisons if reading(item) == "no difference shown"]
         return tuple(narrow + [_more_groups(item, named) for item in open_ones])
-    # A verdict from before this field has only its reasons, the one that decided first.
-    return tuple(dict.fromkeys(verdict.held_back_by or verdict.reasons[:1]))
+    # A verdict from before held_back_by has only its reasons, the one that decided first.
+    lacking = map(_lacks, verdict.reasons, verdict.held_back_by) if verdict.held_back_by else verdict.reasons[:1]
+    return tuple(dict.fromkeys(filter(None, lacking)))
+
+
+def _lacks(reason: str, held_back_by: str) -> str:
+    """What would change a reason, after what it is about; empty where the reason itself says all there is."""
+    whole = reason.removesuffix(".")
+    lacking = held_back_by.removeprefix(whole).lstrip("; ")
+    return "" if lacking in ("", ".") else f"{whole.partition(':')[0]}: {lacking}"
 
 
 def _narrowest(item: Comparison, named: Words) -> str:

@@ -115,6 +115,12 @@ def direction(metric: str) -> str:
     return {True: "higher is better", False: "lower is better", None: ""}[is_better_higher(metric)]
 
 
+def note_of_metric(metric: str, report: EvaluationReport) -> str:
+    """Its direction; of a calibration error also that bounds are held against the debiased one, where there is one."""
+    debiased = metric == "calibration_error" and any(one.error for one in report.calibration)
+    return direction(metric) + ("; chance adds to it: a bound is held against the debiased error" if debiased else "")
+
+
 def slices_shown(report: EvaluationReport) -> tuple[Metric, ...]:
     """Slices of the candidate by the metric that slices are told by, worst first."""
     return worst_first(slice_metrics(report))[:MAX_ROWS]

@@ -42,11 +42,14 @@ def calibration_rows(report: EvaluationReport, champion: ModelFigures | None = N
 
 
 def fairness_rows(report: EvaluationReport, champion: ModelFigures | None = None) -> list[tuple[str, ...]]:
-    """Model, column, claim, rate, lowest and highest value, difference, ratio, and what was left out."""
+    """Model, column, claim, rate, lowest and highest value, difference, its limit, ratio, and what was left out."""
+    fairness = (report.suite.declared.get("fairness") if report.suite else None) or {}
+    limits = {rate: f"{limit:g}" for rate, limit in fairness.get("at_most_difference", {}).items()}
     return [
         (
             one.model, one.column, one.claim or "all rows", metric_name(one.rate), _of_value(one, one.lowest),
-            _of_value(one, one.highest), _told(one.difference), _told(one.ratio) if one.ratio else "", _left_out(one),
+            _of_value(one, one.highest), _told(one.difference), limits.get(one.rate, "none"),
+            _told(one.ratio) if one.ratio else "", _left_out(one),
         )
         for one in _by_turns(report.fairness, champion.fairness if champion else ())
     ]  # fmt: skip

@@ -8,10 +8,10 @@ import yaml
 
 from trainworthy.lifecycle.contract.model import Column, Contract, Label
 from trainworthy.lifecycle.contract.read import load_contract
-from trainworthy.lifecycle.contract.rule import NO_ROW, NOT_EVERY_ROW, make_rule
+from trainworthy.lifecycle.contract.rule import NO_ROW, NOT_EVERY_ROW, Rule, make_rule
 from trainworthy.lifecycle.declarations import agreement_problems
 from trainworthy.lifecycle.evaluation.input_columns import changed_inputs_job, input_column
-from trainworthy.lifecycle.spec.benchmark import BehaviourSpec
+from trainworthy.lifecycle.spec.benchmark import BehaviourSpec, BenchmarkSpec
 from trainworthy.lifecycle.spec.use_case import UseCaseSpec
 from trainworthy.lifecycle.tasks.declared import kind_problems
 from trainworthy.lifecycle.use_case import UseCase, load_use_case
@@ -38,6 +38,26 @@ def test_tests_that_can_be_asked_are_agreed_on():
     )
     assert told(*asked) == []
     assert told({"column": "x1", "invariant_to": "missing"}, contract=NULLABLE) == []
+
+
+def test_condition_on_a_value_that_no_row_may_have_is_told_with_the_nearest():
+    known = make_rule("shops", "allowed", ("shop",), values=["north", "south"], bound=NO_ROW)
+    some = make_rule("shops", "allowed", ("shop",), values=["north", "south"], bound=NOT_EVERY_ROW)
+    where = 'x1 > 0 and not (shop == "nroth" or shop in ["south", "east"])'
+    spec = load_use_case(TOY).spec
+    benchmark = BenchmarkSpec.model_validate(spec.benchmark.model_dump(mode="json") | {"slices": [{"where": where}]})
+    use_case = UseCase(spec=spec.model_copy(update={"benchmark": benchmark}), folder=TOY)
+
+    def found(*rules: Rule) -> list[str]:
+        return [str(one) for one in agreement_problems(use_case, CONTRACT.model_copy(update={"rules": rules}))]
+
+    wrong, other = found(known)
+    assert wrong.startswith(
+        "use_case.yaml: benchmark.slices.0.where: compares shop with a value that contract.yaml lets"
+    )
+    assert ("north" in wrong, "nroth" in wrong, "east" in other) == (True, True, True)
+    # Of values that are only rare, or of none that are listed, nothing is known.
+    assert (found(some), found()) == ([], [])
 
 
 @pytest.mark.parametrize(

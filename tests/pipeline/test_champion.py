@@ -1,5 +1,6 @@
 """What a run declares about the champion, what is compared with it, and which verdict moves the alias."""
 
+import re
 import shutil
 
 import pandas as pd
@@ -189,11 +190,17 @@ def test_champion_against_an_equal_model_stays_unless_the_purpose_is_refresh(toy
     shown = toy.call("-m", "trainworthy.pipeline.cli", "compare", "toy", "2", "1", "--page", str(page))
     assert "log loss" in shown.out
     assert "warm" in shown.out
+    # As the verdict between these two measured it, not as each was measured at its own time.
+    served = next(one for one in verdict.serving if one.quantity == "size")
+    assert re.search(rf"size in MB, in turns +{served.candidate:.3g} +{served.champion:.3g}\n", shown.out)
     assert "Version 2 against version 1" in page.read_text()
     # The other way round every gain has the other sign.
     back = toy.call("-m", "trainworthy.pipeline.cli", "compare", "toy", "1", "2")
     told = f"{gain.value:+.4f}".translate(str.maketrans("+-", "-+"))
     assert told.lstrip("-+") in back.out
+    assert re.search(rf"size in MB, in turns +{served.champion:.3g} +{served.candidate:.3g}\n", back.out)
+    said = toy.call("-m", "trainworthy.pipeline.cli", "verdict", "toy").out
+    assert ("held back by" in said) == (verdict.decision != "promote")
     never = toy.call("-m", "trainworthy.pipeline.cli", "compare", "toy", "7")
     assert (never.code, "this version was never judged" in never.out) == (1, True)
     # Judged by another rule on the same rows: the champion's answers are there.

@@ -152,6 +152,8 @@ def test_cost_control_above_the_forecast_but_within_the_budget_passes_and_tells(
     found = controls.cost_control(**{**COST, "actual_usd": 0.35})
     assert found.status == "pass"
     assert found.reason.endswith(", $0.3500 where the forecast said at most $0.3000: the forecast was too low.")
+    near = controls.cost_control(**{**COST, "actual_usd": 0.30004})
+    assert near.reason.endswith(", $0.300040 where the forecast said at most $0.300000: the forecast was too low.")
 
 
 @pytest.mark.parametrize(("spent", "stops"), [(0.9, False), (1.0, False), (1.01, True), (math.nan, True)])
