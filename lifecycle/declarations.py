@@ -41,6 +41,7 @@ def agreement_problems(use_case: UseCase, contract: Contract) -> list[Problem]:
             if one.column is not None
         },
         **({} if spec.benchmark.weight is None else {"benchmark.weight": spec.benchmark.weight}),
+        **{f"benchmark.decision.costs.{key}": name for key, name in spec.benchmark.cost_columns.items()},
         **{f"benchmark.fairness.columns.{number}": name for number, name in enumerate(_protected(spec))},
         **{f"benchmark.behaviour.{number}.column": one.column for number, one in enumerate(spec.benchmark.behaviour)},
     }
@@ -54,6 +55,7 @@ def agreement_problems(use_case: UseCase, contract: Contract) -> list[Problem]:
         fix = f"write target: {contract.label.name}, or rename the label in contract.yaml"
         problems.append(Problem("use_case.yaml: target", "is not the contract's label", fix, spec.target))
     problems += [*_task_problems(spec, contract), *_weight_problems(spec, contract)]
+    problems += _cost_column_problems(spec.benchmark, contract)
     problems += [*_slice_problems(use_case, contract), *_fairness_problems(spec, contract)]
     problems += behaviour_problems(spec, contract)
     if not contract.feature_columns:
@@ -93,6 +95,25 @@ def _cost_problems(benchmark: BenchmarkSpec, classes: Collection[str]) -> Iterat
         if name not in classes:
             place, fix = "use_case.yaml: benchmark.decision.cost_matrix", did_you_mean(name, classes)
             yield Problem(place, "names a class that the label has not", fix, name)
+
+
+def _cost_column_problems(benchmark: BenchmarkSpec, contract: Contract) -> Iterator[Problem]:
+    """Columns of rows' own costs that hold no numbers, may not be stored row by row, or are the label itself."""
+    columns, label = {column.name: column for column in contract.columns}, contract.label
+    for key, name in benchmark.cost_columns.items():
+        place, column = f"use_case.yaml: benchmark.decision.costs.{key}", columns.get(name)
+        if column is None:
+            continue
+        if column.logical_type not in ("integer", "number"):
+            fix = "name a column of integers or numbers, or give a number for all rows"
+            yield Problem(place, "is no column of numbers", fix, name)
+        if column.sensitive:
+            fix = "name a column that is not sensitive: costs are stored row by row"
+            yield Problem(place, "is a sensitive column", fix, name)
+        # Of an event by greaterThan the number may well be the cost: how late it was.
+        if name == label.name or (name == label.column and label.greater_than is None):
+            fix = "name the column of what a wrong decision costs, or give a number for all rows"
+            yield Problem(place, "is the label, which says of a row what it is and not what it costs", fix, name)
 
 
 def _slice_problems(use_case: UseCase, contract: Contract) -> Iterator[Problem]:

@@ -17,6 +17,7 @@ from trainworthy.lifecycle.evaluation.asked_again import Asked
 from trainworthy.lifecycle.evaluation.behaviour import behaviour_results
 from trainworthy.lifecycle.evaluation.changed_inputs import changed_inputs
 from trainworthy.lifecycle.evaluation.decision import decision_column, fixed_threshold, threshold_for
+from trainworthy.lifecycle.evaluation.row_costs import COST_COLUMN, cost_problems, refuse_costs, row_costs
 from trainworthy.lifecycle.evaluation.slices import coded, coded_groups, slice_column
 from trainworthy.lifecycle.golden import answer_golden, read_golden
 from trainworthy.lifecycle.identity import sha256_file
@@ -41,20 +42,23 @@ if TYPE_CHECKING:
 
 
 def run_predict(job: PredictJob) -> PredictResult:
-    """Score job.rows_file and write predictions.parquet. Raises CheckpointError, DatasetError."""
+    """Score job.rows_file and write predictions.parquet. Raises CheckpointError, DatasetError, EvaluationError."""
     import pandas as pd
 
     score, kind = load_artifact(Path(job.artifact), job.artifact_sha256), artifact_kind(Path(job.artifact))
     weight = () if job.weight is None else (job.weight,)
-    rows = read_rows(job.rows_file, job.rows, extra=tuple(dict.fromkeys((*job.columns, *weight, *job.metric_columns))))
+    extra = (*job.columns, *weight, *job.metric_columns, *_cost_columns(job))
+    rows = read_rows(job.rows_file, job.rows, extra=tuple(dict.fromkeys(extra)))
     if job.limit is not None:
         rows = rows.head(job.limit)
+    costs = _costs(job, rows)
     baselines = _baselines(job, rows)
     columns = {
         "row": range(len(rows)),
         "group": _told_groups(rows[job.rows.group], job).to_numpy(),
         "label": rows[job.rows.label].to_numpy(),
         **({} if job.weight is None else {"weight": rows[job.weight].to_numpy(dtype="float64", na_value=math.nan)}),
+        **({} if costs is None else {COST_COLUMN: costs.scored}),
         **as_columns(kind, "candidate", score.statistics(rows, job.rows)),
         **{slice_column(name): _told(rows, name, job).to_numpy() for name in job.columns},
     }
@@ -63,7 +67,7 @@ def run_predict(job: PredictJob) -> PredictResult:
         columns |= as_columns(kind, name, found)
     if job.metrics:
         columns |= _own_metrics(job, score, rows, baselines)
-    thresholds = _thresholds(job, score, baselines)
+    thresholds = _thresholds(job, score, baselines, costs)
     columns |= {
         decision_column(model): (columns[model] >= threshold).astype("float64")
         for model, threshold in thresholds.items()
@@ -107,16 +111,57 @@ def _behaviour(job: PredictJob, score: Scorer, rows: pd.DataFrame, thresholds: M
     )
 
 
-def _thresholds(job: PredictJob, score: Scorer, baselines: Mapping[str, _Fitted]) -> dict[str, float]:
+@dataclass(frozen=True)
+class _Costs:
+    """What rows cost if they are decided wrongly, `(N,)`: those that are scored, and the calibration rows.
+
+    The calibration rows' labels and costs are None where no threshold is chosen by them.
+    """
+
+    scored: np.ndarray
+    labels: np.ndarray | None = None
+    calibration: np.ndarray | None = None
+
+
+def _cost_columns(job: PredictJob) -> tuple[str, ...]:
+    return () if job.decision is None else tuple(dict.fromkeys(job.decision.cost_columns.values()))
+
+
+def _costs(job: PredictJob, rows: pd.DataFrame) -> _Costs | None:
+    """The rows' own costs; None where they have none. Raises EvaluationError with all that is wrong with them."""
+    extra = _cost_columns(job)
+    if not extra:
+        return None
+    assert job.decision is not None
+    assert job.decision.costs is not None
+    declared, labels = job.decision.costs, labels_of(job.rows, rows)
+    found = _Costs(row_costs(declared, labels, rows))
+    problems = {"benchmark": cost_problems(declared, labels, found.scored, chosen_on=False)}
+    if job.threshold is None or job.baselines:
+        assert job.calibration_file is not None
+        calibration = read_rows(job.calibration_file, job.rows, extra)
+        labels = labels_of(job.rows, calibration)
+        costs = row_costs(declared, labels, calibration)
+        found = _Costs(found.scored, labels, costs)
+        problems["calibration"] = cost_problems(declared, labels, costs, chosen_on=True)
+    refuse_costs(problems)
+    return found
+
+
+def _thresholds(
+    job: PredictJob, score: Scorer, baselines: Mapping[str, _Fitted], costs: _Costs | None
+) -> dict[str, float]:
     """From which answer on each model decides for 1: its own from before, or by its answers to calibration rows."""
     decision = job.decision
     if decision is None or not decision.by_threshold:
         return {}
+    labels, cost = (None, None) if costs is None else (costs.labels, costs.calibration)
     fixed = fixed_threshold(decision) if job.threshold is None else job.threshold
     if fixed is None:
         assert job.calibration_file is not None
-        fixed = threshold_for(decision, score.statistics(read_rows(job.calibration_file, job.rows), job.rows))
-    others = {name: threshold_for(decision, baseline.calibration) for name, baseline in baselines.items()}
+        answers = score.statistics(read_rows(job.calibration_file, job.rows), job.rows)
+        fixed = threshold_for(decision, answers, labels, cost)
+    others = {name: threshold_for(decision, one.calibration, labels, cost) for name, one in baselines.items()}
     return {"candidate": fixed, **others}
 
 

@@ -6,11 +6,12 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from trainworthy.lifecycle.evaluation.decision import decision_column, decision_metrics
+from trainworthy.lifecycle.evaluation.row_costs import cost_figures, cost_metric, costs_of
 from trainworthy.lifecycle.protocol.figures import Comparison, Estimate
 from trainworthy.lifecycle.protocol.records import Snapshot
 from trainworthy.lifecycle.spec.benchmark import BenchmarkSpec
 from trainworthy.lifecycle.tasks.kind import Kind, from_columns
-from trainworthy.lifecycle.tasks.metric import TaskMetric, gain
+from trainworthy.lifecycle.tasks.metric import DECISION_COST, TaskMetric, gain
 from trainworthy.lifecycle.tasks.own import own_metric, stored_figures
 
 if TYPE_CHECKING:
@@ -35,11 +36,17 @@ def paired_gain(
 def measured_by(
     benchmark: BenchmarkSpec, kind: Kind, name: str, model: str, table: pd.DataFrame
 ) -> tuple[TaskMetric, np.ndarray]:
-    """A metric of the kind or of the use case's own, and what it is computed of: a model's answers, or own figures."""
+    """A metric of the kind or of the use case's own, and what it is computed of: a model's answers, or own figures.
+
+    Raises EvaluationError where rows have costs of their own, and the table was made without them.
+    """
     of_decisions = decision_metrics(benchmark, kind)
     metric = {**of_decisions, **kind.metrics}.get(name)
     if metric is not None and metric.decides and decision_column(model) in table.columns:
-        return metric, table[decision_column(model)].to_numpy(dtype="float64")
+        decided = table[decision_column(model)].to_numpy(dtype="float64")
+        if name == DECISION_COST and benchmark.cost_columns:
+            return cost_metric(costs_of(table)), cost_figures(table, decided)
+        return metric, decided
     if name in benchmark.metrics:
         figures = stored_figures(name, model, table)
         return own_metric(name, benchmark.metrics[name].better, figures.shape[1]), figures

@@ -2,7 +2,8 @@
 
 A threshold is declared, follows from what mistakes cost, or is where so many rows of the calibration split lie above.
 Answers are calibrated probabilities, so a row is worth acting on as soon as its expected cost of waiting exceeds that
-of acting: from false_positive / (false_positive + false_negative) on (Elkan 2001).
+of acting: from false_positive / (false_positive + false_negative) on (Elkan 2001). Where rows have costs of their own
+(row_costs.py), the threshold is the one that costs least on the calibration split.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from trainworthy.lifecycle.evaluation.row_costs import cheapest_threshold, cost_metric
 from trainworthy.lifecycle.identity import canonical_json
 from trainworthy.lifecycle.spec.benchmark import BenchmarkSpec, CostsSpec, DecisionSpec
 from trainworthy.lifecycle.tasks.metric import DECISION_COST, TaskMetric
@@ -31,22 +33,34 @@ def decision_column(model: str) -> str:
 
 def fixed_threshold(decision: DecisionSpec) -> float | None:
     """The threshold that is the same for every model; None where each one's answers decide it."""
-    if decision.costs is not None:
-        return decision.costs.false_positive / (decision.costs.false_positive + decision.costs.false_negative)
-    return decision.threshold
+    numbers = None if decision.costs is None else _numbers(decision.costs)
+    return decision.threshold if numbers is None else numbers[0] / (numbers[0] + numbers[1])
 
 
-def threshold_for(decision: DecisionSpec, calibration: np.ndarray) -> float:
-    """The threshold, by a model's answers to the calibration rows, `(N,)`, where a capacity is declared.
+def _numbers(costs: CostsSpec) -> tuple[float, float] | None:
+    """Costs of a false positive and of a false negative where all rows have the same; None where one is a column."""
+    positive, negative = costs.false_positive, costs.false_negative
+    return None if isinstance(positive, str) or isinstance(negative, str) else (positive, negative)
 
-    The smallest answer from which on no more rows lie than the capacity allows; above all answers where even the
-    greatest one is given too often.
+
+def threshold_for(
+    decision: DecisionSpec, calibration: np.ndarray, labels: np.ndarray | None = None, costs: np.ndarray | None = None
+) -> float:
+    """The threshold, by a model's answers to the calibration rows, `(N,)`, where it is not the same for every model.
+
+    Where rows have costs of their own, the cheapest one for these rows' labels and row_costs, `(N,)` each. Where a
+    capacity is declared, the smallest answer from which on no more rows lie than it allows; above all answers where
+    even the greatest one is given too often.
     """
     import numpy as np
 
     fixed = fixed_threshold(decision)
     if fixed is not None:
         return fixed
+    if decision.cost_columns:
+        assert labels is not None
+        assert costs is not None
+        return cheapest_threshold(calibration, labels, costs)
     assert decision.capacity is not None
     values, counts = np.unique(calibration, return_counts=True)
     above = counts[::-1].cumsum()[::-1]
@@ -59,7 +73,10 @@ def decision_metrics(benchmark: BenchmarkSpec, kind: Kind) -> Mapping[str, TaskM
     decision = benchmark.decision
     if decision is not None and decision.cost_matrix is not None:
         return {DECISION_COST: _cost_of_classes(decision.cost_matrix, kind.answer_names)}
-    return {} if decision is None or decision.costs is None else {DECISION_COST: _cost(decision.costs)}
+    if decision is None or decision.costs is None:
+        return {}
+    numbers = _numbers(decision.costs)
+    return {DECISION_COST: cost_metric() if numbers is None else _cost(*numbers)}
 
 
 def reported_of_decisions(benchmark: BenchmarkSpec, kind: Kind) -> tuple[str, ...]:
@@ -68,16 +85,16 @@ def reported_of_decisions(benchmark: BenchmarkSpec, kind: Kind) -> tuple[str, ..
     return (*(REPORTED if decision is not None and decision.by_threshold else ()), *decision_metrics(benchmark, kind))
 
 
-def _cost(costs: CostsSpec) -> TaskMetric:
+def _cost(false_positive: float, false_negative: float) -> TaskMetric:
     """Mean cost of a row's decision, in the declared unit."""
 
     def rows(labels: np.ndarray, decided: np.ndarray) -> np.ndarray:
         import numpy as np
 
         acted = decided >= 0.5
-        return np.where(labels == 1, costs.false_negative * ~acted, costs.false_positive * acted)
+        return np.where(labels == 1, false_negative * ~acted, false_positive * acted)
 
-    most = max(costs.false_positive, costs.false_negative)
+    most = max(false_positive, false_negative)
     return TaskMetric(DECISION_COST, False, rows=rows, low=0.0, high=most, decides=True)
 
 

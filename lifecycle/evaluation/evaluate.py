@@ -13,6 +13,7 @@ from trainworthy.lifecycle.evaluation.benchmark_spots import benchmark_spots, bl
 from trainworthy.lifecycle.evaluation.comparison import comparison, row_weights, weighed
 from trainworthy.lifecycle.evaluation.decision import decision_column
 from trainworthy.lifecycle.evaluation.model_figures import all_slices, overall_metrics, told_of_model
+from trainworthy.lifecycle.evaluation.row_costs import COST_COLUMN, cost_problems, costs_of
 from trainworthy.lifecycle.evaluation.slice_parts import SlicePart
 from trainworthy.lifecycle.evaluation.slice_results import measured_slices
 from trainworthy.lifecycle.evaluation.slices import SliceResults, slice_column
@@ -59,7 +60,8 @@ def evaluate(
 
     `predictions` has the columns row (unique), group, label, the statistics (tasks/kind.py) of candidate,
     of the spec's baselines, of champion if there is one, weight if the rows have one, figures of own metrics
-    (tasks/own.py), decision_column of each where decisions are declared, and slice_column of its slices;
+    (tasks/own.py), decision_column of each where decisions are declared, COST_COLUMN where rows have costs of their own
+    (row_costs.py), and slice_column of its slices;
     `benchmark_rows` is how many rows the benchmark has. `window` is the check benchmark_window (disjoint.py), `parts`
     are the slices that decide or have a rule (slice_parts.py). `features` are those of the same rows that may be told,
     `ordered` says whether groups follow each other in time, `cuts` where training rows cut numbers
@@ -143,10 +145,12 @@ def _predictions_check(
     own = [figure_columns(name, model, 1)[0] for model in models for name in spec.metrics]
     by_threshold = spec.decision is not None and spec.decision.by_threshold
     decided = [decision_column(model) for model in models] if by_threshold else []
-    wanted = ["row", "group", "label", *weight, *answers, *own, *decided, *map(slice_column, spec.kept_columns)]
+    costs = [COST_COLUMN] if spec.cost_columns else []
+    wanted = ["row", "group", "label", *weight, *costs, *answers, *own, *decided]
+    wanted += map(slice_column, spec.kept_columns)
     problems = [f"the column {name} is missing" for name in wanted if name not in predictions.columns]
     if not problems:
-        problems = _row_problems(predictions, models, kind, benchmark_rows)
+        problems = _row_problems(predictions, models, spec, kind, benchmark_rows)
     return CheckResult(
         name="predictions",
         status="fail" if problems else "pass",
@@ -158,7 +162,9 @@ def _predictions_check(
     )
 
 
-def _row_problems(predictions: pd.DataFrame, models: list[str], kind: Kind, benchmark_rows: int) -> list[str]:
+def _row_problems(
+    predictions: pd.DataFrame, models: list[str], spec: BenchmarkSpec, kind: Kind, benchmark_rows: int
+) -> list[str]:
     import numpy as np
 
     problems = []
@@ -175,6 +181,9 @@ def _row_problems(predictions: pd.DataFrame, models: list[str], kind: Kind, benc
         labels = kind.checked_labels(predictions["label"])
     except EvaluationError as error:
         return [*problems, error.problem]
+    if spec.decision is not None and spec.decision.costs is not None and spec.cost_columns:
+        found = cost_problems(spec.decision.costs, labels, costs_of(predictions), chosen_on=False)
+        problems += [f"benchmark.decision.{one}" for one in found]
     for model in models:
         try:
             kind.checked_statistics(labels, from_columns(kind, model, predictions))

@@ -8,9 +8,11 @@ from typing import Annotated, Any, Literal
 from pydantic import (
     BeforeValidator,
     ConfigDict,
+    Discriminator,
     Field,
     SerializerFunctionWrapHandler,
     StringConstraints,
+    Tag,
     model_serializer,
     model_validator,
 )
@@ -222,11 +224,45 @@ class OwnMetric(Frozen):
     better: Literal["more", "less"] = Field(description="Which way is better.")
 
 
-class CostsSpec(Frozen):
-    """What a wrong decision costs, in any unit; right ones cost nothing."""
+def _form_of_cost(value: Any) -> str:
+    """A text that is a number is that number, as pydantic and YAML (1e3) have it; every other text names a column."""
+    if not isinstance(value, str):
+        return "number"
+    try:
+        float(value)
+    except ValueError:
+        return "column"
+    return "number"
 
-    false_positive: float = Field(gt=0, allow_inf_nan=False, description="Acting on a row of label 0.")
-    false_negative: float = Field(gt=0, allow_inf_nan=False, description="Not acting on a row of label 1.")
+
+# Above 0, or the name of a column of numbers from 0 on.
+Cost = Annotated[
+    Annotated[float, Field(gt=0, allow_inf_nan=False), Tag("number")]
+    | Annotated[str, StringConstraints(min_length=1), Tag("column")],
+    Discriminator(_form_of_cost),
+]
+
+
+class CostsSpec(Frozen):
+    """What a wrong decision costs, in any unit; right ones cost nothing.
+
+    A cost is a number above 0, the same for all rows, or the name of a column of the contract that has each row's, a
+    number from 0 on. Of a row's two costs only that of its label counts, so the other one may be missing.
+    """
+
+    false_positive: Cost = Field(
+        description="Acting on a row of label 0: a number above 0, or a column whose numbers from 0 on are the rows' "
+        "own costs."
+    )
+    false_negative: Cost = Field(
+        description="Not acting on a row of label 1: a number above 0, or a column whose numbers from 0 on are the "
+        "rows' own costs, such as the amount that is lost."
+    )
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """Columns that hold rows' own costs, by the key that names them; empty where both costs are numbers."""
+        return {key: cost for key, cost in self if isinstance(cost, str)}
 
 
 class DecisionSpec(Frozen):
@@ -255,6 +291,11 @@ class DecisionSpec(Frozen):
         if any(costs.get(name) for name, costs in (self.cost_matrix or {}).items()):
             raise ValueError("answering the true class costs nothing: leave it out of its own row")
         return self
+
+    @property
+    def cost_columns(self) -> dict[str, str]:
+        """Columns that hold rows' own costs, by the key of costs that names them."""
+        return {} if self.costs is None else self.costs.columns
 
     @property
     def by_threshold(self) -> bool:
@@ -348,6 +389,11 @@ class BenchmarkSpec(Frozen):
     def slice_columns(self) -> tuple[str, ...]:
         """Columns whose values are slices."""
         return tuple(dict.fromkeys(one.column for one in self.slices if one.column is not None))
+
+    @property
+    def cost_columns(self) -> dict[str, str]:
+        """Columns that hold rows' own costs of wrong decisions, by the key of decision.costs that names them."""
+        return {} if self.decision is None else self.decision.cost_columns
 
     @property
     def kept_columns(self) -> tuple[str, ...]:

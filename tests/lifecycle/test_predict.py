@@ -8,7 +8,8 @@ from known import known
 
 from trainworthy.lifecycle.contract.read import load_contract
 from trainworthy.lifecycle.engine.train import run_stage
-from trainworthy.lifecycle.errors import UseCaseError
+from trainworthy.lifecycle.errors import EvaluationError, UseCaseError
+from trainworthy.lifecycle.evaluation.decision import decision_column
 from trainworthy.lifecycle.evaluation.evaluate import evaluate
 from trainworthy.lifecycle.evaluation.input_columns import changed_inputs_job
 from trainworthy.lifecycle.evaluation.prediction_drift import prediction_drift_check
@@ -16,7 +17,7 @@ from trainworthy.lifecycle.predict import run_predict
 from trainworthy.lifecycle.protocol.checks import CheckResult
 from trainworthy.lifecycle.protocol.figures import Behaviour
 from trainworthy.lifecycle.protocol.results import TrainResult
-from trainworthy.lifecycle.spec.benchmark import BehaviourSpec
+from trainworthy.lifecycle.spec.benchmark import BehaviourSpec, DecisionSpec
 from trainworthy.lifecycle.tasks.binary import BINARY
 from trainworthy.lifecycle.tasks.metric import estimate
 from trainworthy.lifecycle.tasks.platt import fit_platt
@@ -224,3 +225,62 @@ def test_artifact_is_asked_again_with_changed_inputs_and_what_is_declared(splits
     # It is asked of the same rows and by the same draws each time.
     assert run_predict(job).behaviour == found
     assert run_predict(job.model_copy(update={"changed_inputs": None})).behaviour == Behaviour()
+
+
+# A missed row costs its score, which only rows of label 1 have above 0.
+BY_SCORE = DecisionSpec.model_validate({"costs": {"false_positive": 0.3, "false_negative": "score"}})
+
+
+def cost_job(trained: TrainResult, splits: Path, out: Path, **fields):
+    return toy_jobs.predict_job(
+        trained.artifact or "", trained.artifact_sha256 or "", splits / "benchmark.parquet", out,
+        calibration_file=str(splits / "calibration.parquet"), decision=BY_SCORE, **fields,
+    )  # fmt: skip
+
+
+def test_rows_own_costs_choose_each_models_threshold_and_lie_beside_the_answers(trained, splits, tmp_path):
+    training = str(splits / "training.parquet")
+    result = run_predict(cost_job(trained, splits, tmp_path, baselines=("prior", "linear"), training_file=training))
+    table, rows = pd.read_parquet(result.predictions.path), pd.read_parquet(splits / "benchmark.parquet")
+    assert table["cost:row"].tolist() == np.where(rows["positive"] == 1, rows["score"], 0.3).tolist()
+    calibration = pd.read_parquet(splits / "calibration.parquet")
+    on_calibration = predictions(trained, splits, tmp_path, "calibration", baselines=("prior", "linear"))
+    costs, labels = np.where(calibration["positive"] == 1, calibration["score"], 0.3), calibration["positive"] == 1
+    for model, threshold in result.thresholds.items():
+        answers = on_calibration[model].to_numpy()
+
+        def total(at: float, answers=answers) -> float:
+            return float(costs[(answers >= at) != labels].sum())
+
+        assert total(threshold) == pytest.approx(min(total(at) for at in (*answers, 2.0)), abs=1e-9)
+        assert (table[decision_column(model)] == (table[model] >= threshold)).all()
+    assert set(result.thresholds) == {"candidate", "prior", "linear"}
+    capacity = cost_job(trained, splits, tmp_path).model_copy(update={"decision": DecisionSpec(capacity=0.2)})
+    acted = on_calibration["candidate"] >= run_predict(capacity).thresholds["candidate"]
+    assert 0.15 < acted.mean() <= 0.2
+    # The threshold that a model was registered with is not chosen again.
+    frozen = cost_job(trained, splits, tmp_path, threshold=0.25).model_copy(update={"calibration_file": None})
+    assert run_predict(frozen).thresholds == {"candidate": 0.25}
+
+
+def test_costs_that_no_decision_can_be_told_by_are_told_for_both_splits_at_once(trained, splits, tmp_path):
+    def with_score(value: float, label: int):
+        return lambda rows: rows.assign(score=rows["score"].where(rows["positive"] != label, value))
+
+    planted = toy_jobs.copy_splits(
+        splits, tmp_path / "planted", calibration=with_score(0.0, 1), benchmark=with_score(np.nan, 1)
+    )
+    with pytest.raises(EvaluationError, match=r"benchmark\.decision\.costs") as caught:
+        run_predict(cost_job(trained, planted, tmp_path))
+    positives = {
+        name: int(pd.read_parquet(splits / f"{name}.parquet")["positive"].sum())
+        for name in ("benchmark", "calibration")
+    }
+    assert caught.value.value == (
+        f"benchmark rows: costs.false_negative (score): of {positives['benchmark']} rows of label 1 "
+        f"{positives['benchmark']} missing; "
+        f"calibration rows: costs.false_negative (score): all {positives['calibration']} rows of label 1 cost 0"
+    )
+    # What a row of the other label would cost is never asked.
+    healthy = toy_jobs.copy_splits(splits, tmp_path / "healthy", benchmark=with_score(np.nan, 0))
+    assert run_predict(cost_job(trained, healthy, tmp_path)).rows > 0

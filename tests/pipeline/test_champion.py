@@ -120,7 +120,8 @@ def test_champion_against_an_equal_model_stays_unless_the_purpose_is_refresh(toy
         "{rows: slices/some.csv, name: none_of_them, at_most: 5, on_underpowered: warn}",
     ]
     toy.edit("use_case.yaml", "slices: [shop]", f"slices: [shop, {', '.join(declared)}]", commit=False)
-    toy.edit("use_case.yaml", "  latency_ms: 50", "  decision: {capacity: 0.2}\n  latency_ms: 50", commit=False)
+    costs = "  decision: {costs: {false_positive: 3, false_negative: score}}\n"
+    toy.edit("use_case.yaml", "  latency_ms: 50", f"{costs}  latency_ms: 50", commit=False)
     toy.edit("use_case.yaml", "seed: 7", "seed: 8")
     with receiving() as receiver:
         second = toy.run(TRAINWORTHY_WEBHOOK=receiver.url)
@@ -145,6 +146,14 @@ def test_champion_against_an_equal_model_stays_unless_the_purpose_is_refresh(toy
     changes = {change.key: change for change in verdict.changed_limits}
     assert changes["slices[warm]"].before == "null"
     assert changes["decision"].by.startswith("use_case.yaml: commit ")
+    # What a missed row costs is the row's, so one column is of both models.
+    assert {"cost:row", "decision:champion"} <= set(answers.columns)
+    spent = {one.model: one.estimate.value for one in evaluation.metrics if one.metric == "decision_cost"}
+    assert spent["candidate"] == pytest.approx(
+        answers["cost:row"].where(answers["decision:candidate"] != answers["label"], 0.0).mean()
+    )
+    (theirs,) = [one for one in verdict.champion_figures.metrics if one.metric == "decision_cost"]
+    assert 0 < theirs.estimate.value < spent["prior"]
     assert ((answers["candidate"] >= evaluation.thresholds["candidate"]) == answers["decision:candidate"]).all()
     # The first model was judged without a decision: its own answers to the calibration rows give its threshold.
     assert 0 < answers["decision:champion"].mean() < 0.5
