@@ -21,7 +21,8 @@ _MOST_DRAWN = 25
 class TwoModels:
     """Two versions of a use case's model on the same rows; `facts` are rows of what else differs: name and both values.
 
-    `metrics` are over all rows, `parts` the primary metric over parts of them.
+    `metrics` are over all rows, `parts` the primary metric over parts of them. `costs` says what decisions cost, where
+    that is declared.
     """
 
     use_case: str
@@ -31,6 +32,7 @@ class TwoModels:
     facts: tuple[tuple[str, str, str], ...]
     metrics: tuple[Compared, ...]
     parts: tuple[Compared, ...]
+    costs: str = ""
 
 
 def stands(item: Compared) -> str:
@@ -48,6 +50,8 @@ def compare_text(models: TwoModels) -> str:
         blocks.append(_table(("", *names), models.facts))
     titles = ("metric", *names, "gain, above 0 is better", "")
     blocks.append(_table(titles, [(metric_name(item.metric), *_cells(item)) for item in models.metrics]))
+    if models.costs:
+        blocks.append(models.costs)
     if models.parts:
         titles = (metric_name(models.parts[0].metric), "rows", *names, "gain, above 0 is better", "")
         lines = [(item.part, count(item.rows), *_cells(item)) for item in worst_gain_first(models.parts)]

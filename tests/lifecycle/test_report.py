@@ -37,7 +37,16 @@ from trainworthy.lifecycle.protocol.figures import (
     Standing,
     WorstRow,
 )
-from trainworthy.lifecycle.protocol.records import STEPS, Attempt, Cost, EvaluationReport, Record, Step, StoppedStep
+from trainworthy.lifecycle.protocol.records import (
+    STEPS,
+    Attempt,
+    Cost,
+    EvaluationReport,
+    Record,
+    Step,
+    StoppedStep,
+    Suite,
+)
 from trainworthy.lifecycle.protocol.serving import ServingFigure
 from trainworthy.lifecycle.protocol.words import Words
 from trainworthy.lifecycle.report import (
@@ -878,3 +887,21 @@ def test_report_tells_what_is_answered_if_inputs_change() -> None:
     page = render.render({**records, "evaluation": nothing}, LINKS)
     assert "Not measured: no feature has values." in page
     assert "Permutation importance" not in page
+
+
+def test_what_decisions_cost_is_told_with_its_column_and_the_threshold():
+    records = example.judged()
+    report = records["evaluation"]
+    assert isinstance(report, EvaluationReport)
+    suite = Suite(
+        name="flights", version=1, rows="", label="", code="", files={}, sha256="",
+        declared={"decision": {"costs": {"false_positive": 5.0, "false_negative": "a<b>mount"}}},
+    )  # fmt: skip
+    told = report.model_copy(update={"suite": suite, "thresholds": {"candidate": 0.0663, "linear": 0.2}})
+    page = render.render({**records, "evaluation": told}, LINKS)
+    assert "a<b>mount" not in page
+    assert (
+        "Decision cost is a row's mean: acting on a row of label 0 costs 5, not acting on a row of label 1 costs what "
+        "its column a<b>mount says. The candidate acts from 0.0663 on."
+    ) in Page(page).text
+    assert "Decision cost is" not in Page(render.render(records, LINKS)).text

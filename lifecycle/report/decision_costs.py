@@ -1,0 +1,35 @@
+"""What a wrong decision was declared to cost, in words, for beside the figures that are of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from trainworthy.lifecycle.protocol.figures import CANDIDATE
+from trainworthy.lifecycle.protocol.records import EvaluationReport
+from trainworthy.lifecycle.report.formatting import figure, plain
+
+# By the key of benchmark.decision.costs.
+_DECIDED = {
+    "false_positive": "acting on a row of label 0",
+    "false_negative": "not acting on a row of label 1",
+}
+
+
+def costs_told(declared: Mapping[str, Any]) -> str:
+    """What the costs of a suite's `declared` section benchmark are, and of which columns; empty without such costs."""
+    costs = (declared.get("decision") or {}).get("costs") or {}
+    told = [f"{decided} costs {_cost(costs[key])}" for key, decided in _DECIDED.items() if key in costs]
+    return f"Decision cost is a row's mean: {', '.join(told)}." if told else ""
+
+
+def costs_of_report(report: EvaluationReport) -> str:
+    """The same of an evaluation, with the threshold that the candidate decides by; empty without such costs."""
+    told = costs_told(report.suite.declared) if report.suite is not None else ""
+    if not told or CANDIDATE not in report.thresholds:
+        return told
+    return f"{told} The candidate acts from {figure(report.thresholds[CANDIDATE])} on."
+
+
+def _cost(cost: Any) -> str:
+    return f"what its column {cost} says" if isinstance(cost, str) else plain(cost)
