@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from trainworthy.assets.champion import verdict_log
@@ -34,17 +34,23 @@ def earlier_champions(run: StepRun, launcher: Launcher, judged: RegisteredModel)
     if not declared:
         return ()
     models = {model.version: model for model in run.tracking.versions(judged.name)}
-    entries = _promotions(log.read(verdict_log(run)), judged.version)
-    newest = list(entries)[: 1 + declared]
+    newest = list(_promotions(log.read(verdict_log(run)), judged, models))[: 1 + declared]
     return tuple(_told(run, launcher, entry, models.get(entry.model_version)) for entry in newest)
 
 
-def _promotions(entries: tuple[LogEntry, ...], judged: str) -> Iterator[LogEntry]:
-    """Each other version's last promotion, newest first."""
-    seen = {judged}
+def _promotions(
+    entries: tuple[LogEntry, ...], judged: RegisteredModel, models: Mapping[str, RegisteredModel]
+) -> Iterator[LogEntry]:
+    """Each other artifact's last promotion, newest first: under another decision it answers the same."""
+
+    def artifact(version: str) -> str:
+        return models[version].tags.get("artifact_sha256", version) if version in models else version
+
+    seen = {judged.version, judged.tags.get("artifact_sha256", judged.version)}
     for entry in reversed(entries):
-        if entry.action == "promote" and entry.model_version not in seen:
-            seen.add(entry.model_version)
+        known = artifact(entry.model_version)
+        if entry.action == "promote" and not {entry.model_version, known} & seen:
+            seen.add(known)
             yield entry
 
 

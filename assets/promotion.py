@@ -33,7 +33,7 @@ from trainworthy.assets.step_run import StepResources, StepRun
 from trainworthy.assets.stopped import StoppedError
 from trainworthy.assets.suite import benchmark_window, limits_changed
 from trainworthy.lifecycle.errors import ChampionError, DatasetError, TrainworthyError
-from trainworthy.lifecycle.evaluation.decision import threshold_tags
+from trainworthy.lifecycle.evaluation.operating_point import operating_point, same_point, sha256_of
 from trainworthy.lifecycle.files.content import content_hash
 from trainworthy.lifecycle.files.versions import parse_versions, published_version
 from trainworthy.lifecycle.promotion import log
@@ -47,7 +47,7 @@ from trainworthy.lifecycle.promotion.controls import (
 )
 from trainworthy.lifecycle.promotion.decide import LEAVE_FIRST_MODEL, decide
 from trainworthy.lifecycle.promotion.evidence import PromotionEvidence, guardrail_results
-from trainworthy.lifecycle.promotion.history import RolledBack, rolled_back
+from trainworthy.lifecycle.promotion.history import RolledBack, predecessor, rolled_back
 from trainworthy.lifecycle.promotion.reuse import still_answers
 from trainworthy.lifecycle.promotion.trained_by_script import inexact_resume
 from trainworthy.lifecycle.protocol.checks import CheckResult
@@ -129,13 +129,13 @@ def judge(run: StepRun) -> Outcome[VerdictBody]:
         )
     model = run.tracking.register(
         run.tracked(), name, run.workspace.state.absolute(evaluation.artifact), evaluation.artifact_sha256,
-        tags=benchmark_tags(run) | threshold_tags(run.use_case.spec.benchmark, evaluation.thresholds),
-        contract=judged_contract(run),
+        tags=benchmark_tags(run), contract=judged_contract(run),
+        point=operating_point(run.use_case.spec.benchmark, evaluation.thresholds),
     )  # fmt: skip
-    if champion is not None and champion.version == model.version:
-        # A model is never compared with itself, but with what it replaced when it was promoted.
+    if champion is not None and _same_artifact(champion, model):
+        # A model is never compared with itself, under whichever decision, but with what it replaced when promoted.
         compared, first_model = _replaced(run, champion)
-    evidence = _evidence(run, first_model, model, compared)
+    evidence, decides = _evidence(run, first_model, model, compared), model.decides
     decision = decide(evidence.promotion)
     newest = log.read(log_path)
     body = VerdictBody(
@@ -154,13 +154,14 @@ def judge(run: StepRun) -> Outcome[VerdictBody]:
         earlier_champions=earlier_champions(run, run.launcher, model),
         model_name=name,
         model_version=model.version,
+        decides=decides,
         champion=champion.version if champion else None,
         compared_with=compared.version if compared else None,
         first_model=first_model,
         evaluation_identity=evaluation.identity,
         evidence=evidence.told,
         measure_again=evidence.measure_again,
-        binds=binds(run),
+        binds=binds(run) | ({} if decides is None else {"decision": sha256_of(decides)}),
         step_costs=step_costs(run),
         model_cost=model_cost(run),
         previous_verdict_sha256=newest[-1].verdict_sha256 if newest else None,
@@ -173,7 +174,9 @@ def judge(run: StepRun) -> Outcome[VerdictBody]:
             verdict_sha256=record_sha256(record), previous_verdict_sha256=record.previous_verdict_sha256,
         )  # fmt: skip
         if record.decision == "promote":
-            run.tracking.set_champion(name, model.version, compared.version if compared else None)
+            # Not what it was compared with: the champion before may be the same artifact under another decision.
+            before = predecessor(log.read(log_path))
+            run.tracking.set_champion(name, model.version, before.model_version if before else None)
 
     checks = tuple(_control_check(control) for control in decision.controls)
     return Outcome(checks=checks, body=body, seeds=(full.seed,), after=after)
@@ -316,7 +319,8 @@ def verdict_stands(run: StepRun, record: Record) -> bool:
         return False
     dirty = git_state(run.use_case.folder)[1]
     version = champion.version if champion else None
-    return still_answers(record, run.identity, dirty, version, run.declared.first_model)
+    of_champion = champion is not None and champion.tags.get("artifact_sha256") == record.binds["model"]
+    return still_answers(record, run.identity, dirty, version, run.declared.first_model, of_champion=of_champion)
 
 
 def _replaced(run: StepRun, champion: RegisteredModel) -> tuple[RegisteredModel | None, bool]:
@@ -337,11 +341,26 @@ def _replaced(run: StepRun, champion: RegisteredModel) -> tuple[RegisteredModel 
     return replaced, verdict.first_model
 
 
+def _same_artifact(one: RegisteredModel, other: RegisteredModel) -> bool:
+    """True if both versions have the same files; what they decide may differ."""
+    return one.tags.get("artifact_sha256") == other.tags.get("artifact_sha256")
+
+
 def _rolled_back(run: StepRun, model: RegisteredModel) -> RolledBack | None:
-    """The rollback that took these bytes off; a version whose files were lost is registered under another number."""
-    entries, sha256 = log.read(verdict_log(run)), model.tags.get("artifact_sha256")
-    equal = (known for known in run.tracking.versions(model.name) if known.tags.get("artifact_sha256") == sha256)
-    return next(filter(None, (rolled_back(entries, known.version) for known in equal)), None)
+    """The rollback that took this model off; a version whose files were lost is registered under another number.
+
+    One from an artifact's decision to another decision of it is about the decision alone.
+    """
+    entries = log.read(verdict_log(run))
+    versions = {known.version: known for known in run.tracking.versions(model.name)}
+    for known in versions.values():
+        found = rolled_back(entries, known.version) if _same_artifact(known, model) else None
+        if found is None:
+            continue
+        to = versions.get(found.to_version)
+        if to is None or not _same_artifact(to, known) or same_point(known.tags, model.tags):
+            return found
+    return None
 
 
 def _control_check(control: Control) -> CheckResult:

@@ -1,6 +1,7 @@
 """rollback: back to the champion before, once it has loaded and answered in a fresh process. No asset is made."""
 
 import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,7 @@ from trainworthy.assets.announce import announce_rollback
 from trainworthy.assets.champion import champion_of, judged_alone, verdict_log
 from trainworthy.assets.stopped import StoppedError
 from trainworthy.lifecycle.errors import ChampionError, TrainworthyError
+from trainworthy.lifecycle.identity import sha256_file
 from trainworthy.lifecycle.progress import never_silent
 from trainworthy.lifecycle.promotion import log
 from trainworthy.lifecycle.promotion.controls import ANSWER_TOLERANCE
@@ -127,14 +129,17 @@ def roll_back(run: Rollback) -> dict[str, Any]:
 def verify(run: Rollback, target: LogEntry, model: RegisteredModel) -> VerifyResult:
     """The version's registered files, which its verdict bound, load in a fresh process and answer as on record.
 
-    Raises WorkerError if they do not load or have no golden requests, ChampionError for other answers.
+    Raises WorkerError if they do not load or have no golden requests, ChampionError for other
+    answers or another decision.
     """
+    bound = _bound(run, target)
+    _refuse_other_decision(model, bound.get("decision"))
     job = VerifyJob(
         use_case_folder=str(model.artifact / "code"),
         out=str(run.workspace.state.folder("rollback", run.use_case.name, run.context.run_id)),
         device="cpu",
         artifact=str(model.artifact),
-        artifact_sha256=_bound(run, target),
+        artifact_sha256=bound["model"],
     )
     verified = run.launcher.run(run.context, job)
     assert isinstance(verified, VerifyResult)
@@ -153,11 +158,20 @@ def _registered(run: Rollback, target: LogEntry) -> RegisteredModel:
     return model
 
 
-def _bound(run: Rollback, target: LogEntry) -> str:
-    """sha256 of the artifact that the version's verdict was about."""
+def _bound(run: Rollback, target: LogEntry) -> Mapping[str, str]:
+    """sha256 of what the version's verdict was about."""
     verdict = run.workspace.records.get(run.use_case.name, "promotion", target.verdict_sha256)
     assert isinstance(verdict, Verdict)
-    return verdict.binds["model"]
+    return verdict.binds
+
+
+def _refuse_other_decision(model: RegisteredModel, bound: str | None) -> None:
+    """Raises ChampionError unless the version decides by what its verdict was about; None is by nothing."""
+    found = sha256_file(model.decision_file) if model.decision_file.is_file() else None
+    if found != bound:
+        problem = f"version {model.version} does not decide by what its verdict was about"
+        fix = f"restore {model.decision_file} from a backup"
+        raise ChampionError(problem, value={"verdict": bound, "registered": found}, fix=fix)
 
 
 def _shown(

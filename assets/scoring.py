@@ -6,7 +6,7 @@ from trainworthy.assets.step_run import StepRun
 from trainworthy.assets.training import job_base
 from trainworthy.lifecycle.errors import WorkerError
 from trainworthy.lifecycle.evaluation.comparison import metric_columns
-from trainworthy.lifecycle.evaluation.decision import frozen_threshold
+from trainworthy.lifecycle.evaluation.operating_point import frozen_threshold
 from trainworthy.lifecycle.failure import EXIT_BAD_INPUT, EXIT_INTERNAL
 from trainworthy.lifecycle.protocol.jobs import PredictJob
 from trainworthy.lifecycle.protocol.records import Snapshot

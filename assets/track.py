@@ -21,7 +21,6 @@ from trainworthy.assets.mirror import stage_folder
 from trainworthy.assets.step_run import BENCHMARK_STEPS, EXPERIMENT, StepRun
 from trainworthy.assets.stopped import StoppedError
 from trainworthy.lifecycle.errors import TrainworthyError
-from trainworthy.lifecycle.evaluation.decision import threshold_tags
 from trainworthy.lifecycle.promotion import log
 from trainworthy.lifecycle.protocol.records import (
     STEPS,
@@ -151,10 +150,8 @@ def describe_version(run: StepRun, tracked: TrackedRun, verdict: Verdict) -> Non
     told = f"**{verdict.decision}** on {run.dataset}: {figures_told}"
     tags = {"verdict": verdict.decision, "dataset": run.dataset}
     tags |= {f"benchmark/{name}": f"{value:.6g}" for name, value in named.items()}
-    if verdict.decision == "promote":
-        # Also of a version that was registered before a decision was declared. Services go by it.
-        tags |= threshold_tags(run.use_case.spec.benchmark, evaluation.thresholds)
-    description = f"{told}\n\n{in_words.markdown_list(in_words.reasons(verdict))}"
+    decides = f"\n\nServed, it decides: {verdict.decides.told}." if verdict.decides is not None else ""
+    description = f"{told}{decides}\n\n{in_words.markdown_list(in_words.reasons(verdict))}"
     run.tracking.describe(tracked, verdict.model_name, verdict.model_version, Judged(description, tags, metrics))
 
 

@@ -16,6 +16,7 @@ from trainworthy.lifecycle.cost.prices import Prices
 from trainworthy.lifecycle.errors import EvaluationError, Problem, TrainworthyError, UseCaseError, did_you_mean
 from trainworthy.lifecycle.evaluation.behaviour_declared import behaviour_problems
 from trainworthy.lifecycle.evaluation.decision import decision_metrics
+from trainworthy.lifecycle.evaluation.operating_point import DECISION
 from trainworthy.lifecycle.evaluation.predicate import parse as parse_predicate
 from trainworthy.lifecycle.files.versions import published_version
 from trainworthy.lifecycle.spec.benchmark import BenchmarkSpec
@@ -95,6 +96,10 @@ def _cost_problems(benchmark: BenchmarkSpec, classes: Collection[str]) -> Iterat
         if name not in classes:
             place, fix = "use_case.yaml: benchmark.decision.cost_matrix", did_you_mean(name, classes)
             yield Problem(place, "names a class that the label has not", fix, name)
+    if matrix and DECISION in classes:
+        fix = f"give the class another name, or leave cost_matrix out: then the column {DECISION} is its probability"
+        told = f"a served model gives what it decides as the column {DECISION}, which is a class's name as well"
+        yield Problem("use_case.yaml: benchmark.decision.cost_matrix", told, fix, DECISION)
 
 
 def _cost_column_problems(benchmark: BenchmarkSpec, contract: Contract) -> Iterator[Problem]:

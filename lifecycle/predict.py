@@ -16,7 +16,7 @@ from trainworthy.lifecycle.errors import CheckpointError
 from trainworthy.lifecycle.evaluation.asked_again import Asked
 from trainworthy.lifecycle.evaluation.behaviour import behaviour_results
 from trainworthy.lifecycle.evaluation.changed_inputs import changed_inputs
-from trainworthy.lifecycle.evaluation.decision import decision_column, fixed_threshold, threshold_for
+from trainworthy.lifecycle.evaluation.decision import acts, decision_column, fixed_threshold, threshold_for
 from trainworthy.lifecycle.evaluation.row_costs import COST_COLUMN, cost_problems, refuse_costs, row_costs
 from trainworthy.lifecycle.evaluation.slices import coded, coded_groups, slice_column
 from trainworthy.lifecycle.golden import answer_golden, read_golden
@@ -69,7 +69,7 @@ def run_predict(job: PredictJob) -> PredictResult:
         columns |= _own_metrics(job, score, rows, baselines)
     thresholds = _thresholds(job, score, baselines, costs)
     columns |= {
-        decision_column(model): (columns[model] >= threshold).astype("float64")
+        decision_column(model): acts(columns[model], threshold).astype("float64")
         for model, threshold in thresholds.items()
     }
     table = pd.DataFrame(columns)

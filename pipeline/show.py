@@ -85,6 +85,7 @@ def verdict_text(verdict: Verdict) -> str:
         f"{since}"
         f"{_why(verdict)}\n\n"
         f"champion    {live}\n"
+        f"{_decides(verdict)}"
         f"cost        this run: {spent:.4f} USD, {seconds(wall)}; "
         f"with reused steps: {verdict.model_cost.usd + verdict.cost.usd:.4f} USD\n"
         f"{_answers(verdict, state)}"
@@ -104,6 +105,12 @@ def _why(verdict: Verdict) -> str:
 
 def _listed(sentences: Sequence[str]) -> str:
     return "\n".join(f"  - {sentence}" for sentence in sentences)
+
+
+def _decides(verdict: Verdict) -> str:
+    """What the registered model decides where it is served; nothing of one that gives answers alone."""
+    of = f"; the artifact is that of version {verdict.champion}" if verdict.of_champion else ""
+    return f"served      it decides: {verdict.decides.told}{of}\n" if verdict.decides is not None else ""
 
 
 def _answers(verdict: Verdict, state: StateFolder) -> str:

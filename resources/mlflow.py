@@ -28,7 +28,15 @@ from urllib.request import urlopen
 import dagster as dg
 
 from trainworthy.lifecycle.errors import ChampionError, SettingsError
+from trainworthy.lifecycle.evaluation.operating_point import (
+    FILE,
+    content_of,
+    point_tags,
+    read_point,
+    registered_with,
+)
 from trainworthy.lifecycle.identity import sha256_json
+from trainworthy.lifecycle.protocol.operating_point import OperatingPoint
 from trainworthy.lifecycle.protocol.records import CurvePoint
 from trainworthy.lifecycle.provenance import without_credentials
 from trainworthy.lifecycle.storage.metrics_file import MetricsLine
@@ -108,6 +116,16 @@ class RegisteredModel:
         if not folder.is_dir():
             raise self._gone()
         return folder
+
+    @property
+    def decision_file(self) -> Path:
+        """Where the file of its operating point lies, if it has one. Raises ChampionError if its files are gone."""
+        return self.artifact.parent / FILE
+
+    @property
+    def decides(self) -> OperatingPoint | None:
+        """The operating point that is frozen in it; None if it gives answers alone. Raises ChampionError."""
+        return read_point(self.decision_file)
 
     def _downloaded(self) -> Path:
         from mlflow.artifacts import download_artifacts
@@ -326,23 +344,25 @@ class Tracking(dg.ConfigurableResource):
 
     def register(
         self, run: TrackedRun, name: str, artifact: Path, artifact_sha256: str, tags: Mapping[str, str],
-        contract: Contract | None = None,
+        contract: Contract | None = None, point: OperatingPoint | None = None,
     ) -> RegisteredModel:  # fmt: skip
         """Register the artifact as a new version without alias, or return the version that holds it already.
 
+        The same artifact with another operating point is another version: what is registered is never rewritten.
         Its files lie with a logged model, MLflow's entity for them, whose signature is made from the contract.
         """
         for model in self.versions(name):
-            if model.tags.get("artifact_sha256") == artifact_sha256 and _has_files(model):
+            equal = model.tags.get("artifact_sha256") == artifact_sha256 and registered_with(model.tags, point)
+            if equal and _has_files(model, point):
                 return model
         from mlflow.exceptions import MlflowException
 
         with contextlib.suppress(MlflowException):  # It exists already.
             self.client.create_registered_model(name)
-        all_tags = {"artifact_sha256": artifact_sha256, **tags}
+        all_tags = {"artifact_sha256": artifact_sha256, **tags, **point_tags(point)}
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "model"
-            save_pyfunc(path, artifact, contract)
+            save_pyfunc(path, artifact, contract, point)
             model_id, source = self._log_model(run, name, path, all_tags)
         all_tags[LOGGED_MODEL] = model_id
         version = self.client.create_model_version(name, source, run_id=run.run_id, tags=all_tags, model_id=model_id)
@@ -462,11 +482,15 @@ def _model(version: Any) -> RegisteredModel:
     return RegisteredModel(version.name, str(version.version), version.source, dict(version.tags))
 
 
-def _has_files(model: RegisteredModel) -> bool:
+def _has_files(model: RegisteredModel, point: OperatingPoint | None) -> bool:
+    """True if the artifact is there, and the file of the operating point is the one that was registered, if any was."""
     try:
-        return model.artifact.is_dir()
+        file = model.decision_file
     except ChampionError:
         return False
+    if not file.is_file():
+        return "decision_sha256" not in model.tags
+    return point is not None and file.read_bytes() == content_of(point)
 
 
 def _create(database: Path) -> None:

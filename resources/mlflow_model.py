@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Any
 from trainworthy.lifecycle.artifact import artifact_kind
 from trainworthy.lifecycle.contract.model import Column, Contract
 from trainworthy.lifecycle.contract.rule import never_null
+from trainworthy.lifecycle.evaluation.operating_point import DECISION, FILE, PROBABILITY, content_of
 from trainworthy.lifecycle.golden import file_columns, read_golden
 from trainworthy.lifecycle.identity import DECIDING_PACKAGES
+from trainworthy.lifecycle.protocol.operating_point import OperatingPoint
 from trainworthy.resources.settings import IMPORTED_FROM, PRODUCT
 
 if TYPE_CHECKING:
@@ -35,10 +37,13 @@ TYPES = {
 MOST_EXAMPLE = 200_000
 
 
-def save_pyfunc(path: Path, artifact: Path, contract: Contract | None = None) -> None:
+def save_pyfunc(
+    path: Path, artifact: Path, contract: Contract | None = None, point: OperatingPoint | None = None
+) -> None:
     """The MLflow form: models from code (no pickle), the artifact's folder, and lifecycle as its loader.
 
-    Without a contract it has no signature and no example.
+    Without a contract it has no signature and no example. With an operating point, a file beside the artifact, the
+    model decides.
     """
     from importlib import metadata
 
@@ -46,18 +51,22 @@ def save_pyfunc(path: Path, artifact: Path, contract: Contract | None = None) ->
 
     needed = (*DECIDING_PACKAGES, *(("pillow",) if file_columns(artifact) else ()), "mlflow")
     with tempfile.TemporaryDirectory() as folder:
+        artifacts = {"artifact": str(artifact)}
+        if point is not None:
+            (Path(folder) / FILE).write_bytes(content_of(point))
+            artifacts["decision"] = str(Path(folder) / FILE)
         mlflow.pyfunc.save_model(
             str(path),
             python_model=str(PRODUCT / "resources" / "served_model.py"),
-            artifacts={"artifact": str(artifact)},
+            artifacts=artifacts,
             code_paths=[str(_loader(Path(folder)))],
             pip_requirements=[f"{name}=={metadata.version(name).split('+')[0]}" for name in needed],
-            signature=None if contract is None else signature_of(artifact, contract),  # pyright: ignore[reportArgumentType]
+            signature=None if contract is None else signature_of(artifact, contract, point),  # pyright: ignore[reportArgumentType]
             input_example=None if contract is None else example_of(artifact),  # pyright: ignore[reportArgumentType]
         )
 
 
-def signature_of(artifact: Path, contract: Contract) -> ModelSignature | None:
+def signature_of(artifact: Path, contract: Contract, point: OperatingPoint | None = None) -> ModelSignature | None:
     """What a request has to hold: the artifact's features with the contract's types. None of an unknown feature."""
     from mlflow.models import ModelSignature
     from mlflow.types import Schema
@@ -67,7 +76,7 @@ def signature_of(artifact: Path, contract: Contract) -> ModelSignature | None:
     if not columns.keys() >= set(features):
         return None
     inputs = Schema([_spec(columns[name], required=name in required) for name in features])
-    return ModelSignature(inputs=inputs, outputs=_outputs(artifact))
+    return ModelSignature(inputs=inputs, outputs=_outputs(artifact, point))
 
 
 def _spec(column: Column, *, required: bool) -> Any:
@@ -81,14 +90,17 @@ def _spec(column: Column, *, required: bool) -> Any:
     return ColSpec("double" if wide else TYPES[column.logical_type], column.name, required=required)
 
 
-def _outputs(artifact: Path) -> Schema | None:
-    """A number a row, or one for each name of the kind's answers; None of pictures."""
+def _outputs(artifact: Path, point: OperatingPoint | None) -> Schema | None:
+    """A number a row, or one for each name of the kind's answers, and what is decided; None of pictures."""
     from mlflow.types import ColSpec, Schema
 
     kind = artifact_kind(artifact)
     if len(kind.answer_shape) > 1:
         return None
-    return Schema([ColSpec("double", name) if name else ColSpec("double") for name in kind.answer_names])
+    if point is not None and point.decision.by_threshold:
+        return Schema([ColSpec("double", PROBABILITY), ColSpec("long", DECISION)])
+    answers = [ColSpec("double", name) if name else ColSpec("double") for name in kind.answer_names]
+    return Schema([*answers, *([] if point is None else [ColSpec("string", DECISION)])])
 
 
 def example_of(artifact: Path) -> pd.DataFrame | None:

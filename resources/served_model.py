@@ -13,6 +13,8 @@ from mlflow.pyfunc.model import PythonModel
 if TYPE_CHECKING:
     import pandas as pd
 
+    from trainworthy.lifecycle.protocol.operating_point import OperatingPoint
+
 # Names the folder whose files a request may name by path; without it a request holds the content of its files.
 SERVED_FILES = "TRAINWORTHY_SERVED_FILES"
 
@@ -44,20 +46,28 @@ with warnings.catch_warnings(record=True):
         DataFrame with the rows' index and a column each: a class, or a quantile such as `0.9`. Of masks the columns are
         `mask`, places of classes pixel by pixel, and `probability`.
 
+        Where a decision is frozen with the model, it decides as well: `probability` and `decision`, 1 or 0, or beside
+        the classes' columns `decision`, the class that is answered.
+
         What a request lacks, and what the model cannot answer, is told in words; `align` brings columns into the form
         that the model was trained with.
 
         A column of files holds `data:` URIs, and paths below the folder that TRAINWORTHY_SERVED_FILES names.
         """
 
+        _point: OperatingPoint | None = None
+
         def load_context(self, context: Any) -> None:
             from trainworthy.lifecycle.artifact import artifact_kind, artifact_sha256, load_artifact
+            from trainworthy.lifecycle.evaluation.operating_point import read_point
             from trainworthy.lifecycle.golden import file_columns, read_golden
 
             folder = Path(context.artifacts["artifact"])
             self._score = load_artifact(folder, artifact_sha256(folder))
             self._kind, self._files = artifact_kind(folder), file_columns(folder)
             self._golden = read_golden(folder, self._kind)
+            if "decision" in context.artifacts:
+                self._point = read_point(Path(context.artifacts["decision"]))
 
         # Without type hints: MLflow would take them for a schema.
         def predict(self, context, model_input, params=None):  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -65,6 +75,7 @@ with warnings.catch_warnings(record=True):
             from mlflow.exceptions import MlflowException
 
             from trainworthy.lifecycle.errors import TrainworthyError
+            from trainworthy.lifecycle.evaluation.operating_point import served as served_answers
             from trainworthy.lifecycle.files.values import of_strangers
 
             served = os.environ.get(SERVED_FILES)
@@ -76,9 +87,9 @@ with warnings.catch_warnings(record=True):
             except TrainworthyError as error:
                 # Of any other error MLflow's server answers with a stack trace.
                 raise MlflowException.invalid_parameter_value(str(error)) from error
-            if answers.ndim == 1:
+            if answers.ndim == 1 and self._point is None:
                 return answers
-            return pd.DataFrame(self._kind.served(answers), index=model_input.index)
+            return pd.DataFrame(served_answers(self._kind, answers, self._point), index=model_input.index)
 
 
 set_model(ServedModel())

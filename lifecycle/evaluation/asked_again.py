@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 from trainworthy.lifecycle.errors import EvaluationError
+from trainworthy.lifecycle.evaluation.decision import acts
 from trainworthy.lifecycle.protocol.figures import Estimate
 from trainworthy.lifecycle.sampling import evenly_spread
 from trainworthy.lifecycle.tasks.interval import group_codes, mean_estimate
@@ -193,6 +194,6 @@ class Asked:
         import numpy as np
 
         if self.threshold is not None:
-            return (statistics >= self.threshold)[:, None]
+            return acts(statistics, self.threshold)[:, None]
         claims = self.kind.claims(self.labels, statistics)
         return np.stack([one.decided for one in claims if one.decided is not None], axis=1)

@@ -8,12 +8,10 @@ of acting: from false_positive / (false_positive + false_negative) on (Elkan 200
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from trainworthy.lifecycle.evaluation.row_costs import cheapest_threshold, cost_metric
-from trainworthy.lifecycle.identity import canonical_json
 from trainworthy.lifecycle.spec.benchmark import BenchmarkSpec, CostsSpec, DecisionSpec
 from trainworthy.lifecycle.tasks.metric import DECISION_COST, TaskMetric
 
@@ -68,6 +66,23 @@ def threshold_for(
     return float(allowed[0]) if len(allowed) else float(np.nextafter(values[-1], 2.0))
 
 
+def acts(answers: np.ndarray, threshold: float) -> np.ndarray:
+    """Whether each answer counts as 1. Evaluated or served, a row is decided here."""
+    return answers >= threshold
+
+
+def cheapest(answers: np.ndarray, costs: np.ndarray) -> np.ndarray:
+    """The place of the class that is cheapest to answer by each row's probabilities, `(N, classes)`; see cost_table."""
+    return (answers @ costs).argmin(axis=1)
+
+
+def cost_table(matrix: Mapping[str, Mapping[str, float]], classes: Sequence[str]) -> np.ndarray:
+    """What each answer costs by the true class, `(true, answered)`; 1 for a mistake that is not declared."""
+    import numpy as np
+
+    return np.array([[matrix.get(true, {}).get(said, float(true != said)) for said in classes] for true in classes])
+
+
 def decision_metrics(benchmark: BenchmarkSpec, kind: Kind) -> Mapping[str, TaskMetric]:
     """Metrics that there are for what is declared of decisions, beside the kind's own."""
     decision = benchmark.decision
@@ -100,27 +115,9 @@ def _cost(false_positive: float, false_negative: float) -> TaskMetric:
 
 def _cost_of_classes(matrix: Mapping[str, Mapping[str, float]], classes: Sequence[str]) -> TaskMetric:
     """Mean cost of the class that is cheapest to answer by a row's probabilities (Elkan 2001)."""
-    import numpy as np
-
-    costs = np.array([[matrix.get(true, {}).get(said, float(true != said)) for said in classes] for true in classes])
+    costs = cost_table(matrix, classes)
 
     def rows(labels: np.ndarray, answers: np.ndarray) -> np.ndarray:
-        return costs[labels, (answers @ costs).argmin(axis=1)]
+        return costs[labels, cheapest(answers, costs)]
 
     return TaskMetric(DECISION_COST, False, rows=rows, low=0.0, high=float(costs.max()))
-
-
-def threshold_tags(benchmark: BenchmarkSpec, thresholds: Mapping[str, float]) -> dict[str, str]:
-    """What the registry keeps of a model's operating point; empty without one."""
-    if benchmark.decision is None or "candidate" not in thresholds:
-        return {}
-    declared = canonical_json(benchmark.decision.model_dump(mode="json")).decode()
-    return {"decision": declared, "threshold": json.dumps(thresholds["candidate"])}
-
-
-def frozen_threshold(benchmark: BenchmarkSpec, tags: Mapping[str, str]) -> float | None:
-    """The operating point that a registered model was judged with; None if another decision was declared then."""
-    if benchmark.decision is None:
-        return None
-    declared = canonical_json(benchmark.decision.model_dump(mode="json")).decode()
-    return float(json.loads(tags["threshold"])) if tags.get("decision") == declared else None

@@ -14,9 +14,10 @@ from trainworthy.lifecycle.spec.frozen import Frozen
 
 
 class RolledBack(Frozen):
-    """A version that a rollback took off, when (ISO 8601) and in whose words why."""
+    """A version that a rollback took off in favour of another, when (ISO 8601) and in whose words why."""
 
     model_version: str
+    to_version: str
     at: str
     reason: str
 
@@ -75,7 +76,9 @@ def rolled_back(entries: Sequence[LogEntry], model_version: str) -> RolledBack |
         if entry.action not in ("promote", "rollback"):
             continue
         if entry.action == "rollback" and live == model_version:
-            found = RolledBack(model_version=model_version, at=entry.written_at, reason=entry.reason)
+            found = RolledBack(
+                model_version=model_version, to_version=entry.model_version, at=entry.written_at, reason=entry.reason
+            )
         live = entry.model_version
         if live == model_version:
             found = None

@@ -8,14 +8,21 @@ from trainworthy.lifecycle.protocol.records import Verdict
 
 
 def still_answers(
-    verdict: Verdict, identity: str, git_dirty: bool | None, champion_version: str | None, first_model: bool
+    verdict: Verdict,
+    identity: str,
+    git_dirty: bool | None,
+    champion_version: str | None,
+    first_model: bool,
+    *,
+    of_champion: bool = False,
 ) -> bool:
     """True if the verdict was asked the same and nothing that it depends on has changed.
 
     `identity` covers evaluation, rules and limits. A promoted model must still be the champion; a
     model that was held back is judged again once the tree is clean (or dirty), the champion another, or
     first_model declared otherwise. One that was held back by a measurement of time is never the answer: the next may
-    fall on a machine with less to do. For the champion itself that declaration says nothing.
+    fall on a machine with less to do. For the champion itself that declaration says nothing, nor for its artifact under
+    another decision (`of_champion`).
     """
     if verdict.identity != identity:
         return False
@@ -24,7 +31,7 @@ def still_answers(
     if verdict.measure_again:
         return False
     asked = (verdict.provenance.git_dirty, verdict.champion)
-    declared = first_model == verdict.first_model or verdict.model_version == champion_version
+    declared = first_model == verdict.first_model or of_champion or verdict.model_version == champion_version
     return declared and asked == (git_dirty, champion_version)
 
 

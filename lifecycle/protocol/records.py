@@ -26,6 +26,7 @@ from trainworthy.lifecycle.protocol.figures import (
     ModelFigures,
     SliceResult,
 )
+from trainworthy.lifecycle.protocol.operating_point import OperatingPoint
 from trainworthy.lifecycle.protocol.serving import ServingFigure
 from trainworthy.lifecycle.spec.frozen import Frozen
 from trainworthy.lifecycle.spec.training import Action
@@ -643,7 +644,8 @@ class VerdictBody(Body):
     `headline` stands beside the decision where that alone would say too much; empty where it would not.
     `held_back_by` are the reasons that allow less than promote, each with what it lacks, `measure_again` what of it the
     same command measures anew: it hangs on the clock.
-    `binds` holds the sha256 of model files, dataset, split, suite, contract, code and environment;
+    `decides` is the operating point that is frozen in the registered model; None where it gives answers alone.
+    `binds` holds the sha256 of model files, decision, dataset, split, suite, contract, code and environment;
     `step_costs` what each step of this run cost (0 where a step was reused), `model_cost` what the
     model cost in all.
     """
@@ -663,6 +665,7 @@ class VerdictBody(Body):
     earlier_champions: tuple[EarlierChampion, ...] = ()
     model_name: str
     model_version: str
+    decides: OperatingPoint | None = None
     champion: str | None
     compared_with: str | None = None
     first_model: bool
@@ -673,6 +676,12 @@ class VerdictBody(Body):
     step_costs: dict[str, Cost]
     model_cost: Cost
     previous_verdict_sha256: str | None
+
+    @property
+    def of_champion(self) -> bool:
+        """True if the artifact is the champion's under another decision, and so met what the champion replaced."""
+        met = self.compared_with is not None or self.first_model
+        return met and self.champion not in (None, self.model_version, self.compared_with)
 
 
 class Verdict(VerdictBody, Record):

@@ -10,10 +10,8 @@ from trainworthy.lifecycle.evaluation.comparison import comparison
 from trainworthy.lifecycle.evaluation.decision import (
     decision_column,
     decision_metrics,
-    frozen_threshold,
     reported_of_decisions,
     threshold_for,
-    threshold_tags,
 )
 from trainworthy.lifecycle.evaluation.evaluate import evaluate
 from trainworthy.lifecycle.protocol.checks import CheckResult
@@ -121,17 +119,6 @@ def test_a_table_without_decisions_is_incomplete():
     frame = answers(0.2).drop(columns=decision_column("linear"))
     body = evaluate(frame, spec, BINARY, benchmark_rows=len(frame), window=WINDOW)
     assert {check.name: check.status for check in body.checks}["predictions"] == "fail"
-
-
-def test_the_registry_keeps_the_operating_point_for_the_decision_that_it_was_chosen_by():
-    spec = benchmark("recall", capacity=0.1)
-    tags = threshold_tags(spec, {"candidate": 0.123456789012345678, "linear": 0.5})
-    assert frozen_threshold(spec, tags) == 0.123456789012345678
-    assert frozen_threshold(benchmark("recall", capacity=0.2), tags) is None
-    assert frozen_threshold(spec, {}) is None
-    plain = BenchmarkSpec.model_validate({**spec.model_dump(), "decision": None})
-    assert threshold_tags(plain, {}) == {}
-    assert frozen_threshold(plain, tags) is None
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import re
 import shutil
 
+import numpy as np
 import pandas as pd
 import pytest
 from toy_project import FIRST
@@ -220,6 +221,66 @@ def test_champion_against_an_equal_model_stays_unless_the_purpose_is_refresh(toy
             assert str(tracking.client.get_model_version_by_alias("toy", "rollback").version) == "1"
     with toy.tracking() as tracking:
         assert [model.version for model in tracking.versions("toy")] == ["2", "1"]
+
+
+@pytest.mark.slow
+def test_champion_that_is_given_a_decision_or_another_is_a_version_of_its_own_that_decides_as_it_was_evaluated(toy):
+    """Version 1 decides nothing, 2 by a capacity, 3 by costs: one artifact, and nothing is trained."""
+    import mlflow.pyfunc
+
+    def declared(old: str, new: str):
+        toy.edit("use_case.yaml", old, new)
+        done = toy.run()
+        assert done.code == 0, done.out
+        return done.run_id, toy.verdict(done.run_id)
+
+    def decided(version: str) -> pd.DataFrame:
+        """What the registered version says of the benchmark's rows."""
+        with toy.tracking() as tracking:
+            model = tracking.version("toy", version)
+            rows = pd.read_parquet(next((toy.var / "snapshots" / "toy").glob("*/benchmark.parquet")))
+            return mlflow.pyfunc.load_model(model.source).predict(rows[["shop", "x1", "x2"]])
+
+    capacity, costs = "decision: {capacity: 0.2}", "decision: {costs: {false_positive: 1, false_negative: 4}}"
+    first_run, second = declared("  latency_ms: 50", f"  {capacity}\n  latency_ms: 50")
+    assert (second.decision, second.model_version, second.champion) == ("promote", "2", "1")
+    # Never compared with itself: it meets what version 1 met.
+    assert (second.compared_with, second.first_model, second.of_champion) == (None, True, True)
+    second_run, third = declared(capacity, costs)
+    assert (third.decision, third.model_version, third.champion) == ("promote", "3", "2")
+    assert second.binds["model"] == third.binds["model"]
+    assert second.binds["decision"] != third.binds["decision"]
+    assert len(list((toy.var / "training" / "toy").iterdir())) == 1
+    assert toy.champion() == "3"
+    with toy.tracking() as tracking:
+        assert str(tracking.client.get_model_version_by_alias("toy", "rollback").version) == "2"
+        models = {model.version: model for model in tracking.versions("toy")}
+    assert isinstance(decided("1"), np.ndarray)
+    for run_id, verdict in ((first_run, second), (second_run, third)):
+        evaluation, found = toy.record(run_id, "evaluation"), decided(verdict.model_version)
+        table = pd.read_parquet(toy.var / evaluation.predictions.path)
+        assert found["decision"].tolist() == table["decision:candidate"].tolist()
+        assert verdict.decides.threshold == evaluation.thresholds["candidate"]
+        assert models[verdict.model_version].tags["threshold"] == repr(verdict.decides.threshold)
+    assert 0 < found["decision"].mean() < 1
+    # Of the earlier champions none is told twice: all are one artifact, that which is judged.
+    assert (second.earlier_champions, third.earlier_champions) == ((), ())
+    told = toy.call("-m", "trainworthy.pipeline.cli", "verdict", "toy").out
+    assert "served      it decides: 1 from an answer of 0.2 on; the artifact is that of version 2" in told
+
+    rolled_back = toy.run("rollback_toy")
+    assert rolled_back.code == 0, rolled_back.out
+    assert toy.champion() == "2"
+    again = toy.run()
+    assert (toy.verdict(again.run_id).decision, toy.verdict(again.run_id).model_version) == ("reject", "3")
+    # What was taken off is one decision of the artifact, and not the other.
+    run_id, fourth = declared(costs, capacity)
+    assert (fourth.decision, fourth.model_version, toy.champion()) == ("promote", "2", "2")
+    models["1"].artifact.parent.joinpath("decision.json").write_bytes(models["3"].decision_file.read_bytes())
+    refused = toy.run("rollback_toy")
+    assert refused.code == 1
+    assert "version 1 does not decide by what its verdict was about" in refused.out
+    assert toy.champion() == "2"
 
 
 @pytest.mark.slow

@@ -35,7 +35,7 @@ from trainworthy.lifecycle.tasks.regression import Regression
 MARGIN = 0.005
 RANK = {"reject": 0, "shadow": 1, "promote": 2}
 NAN, INF = math.nan, math.inf
-OFF = RolledBack(model_version="4", at="2026-11-21T13:51:00+00:00", reason="answers were late")
+OFF = RolledBack(model_version="4", to_version="3", at="2026-11-21T13:51:00+00:00", reason="answers were late")
 
 
 def estimate(low: float, high: float) -> Estimate:

@@ -42,6 +42,13 @@ def test_verdict_of_another_identity_or_another_state_of_the_tree_is_asked_anew(
     assert not still_answers(verdict("shadow", "3", "2"), "equal", True, "2", False)
 
 
+def test_verdict_on_the_champion_s_artifact_under_another_decision_asks_nothing_of_a_first_model():
+    known = verdict("shadow", "2", "1", first_model=True)
+    assert not still_answers(known, "equal", False, "1", False)
+    assert still_answers(known, "equal", False, "1", False, of_champion=True)
+    assert not still_answers(known, "equal", False, "3", False, of_champion=True)
+
+
 def judged(decision: str, version: str, run_id: str) -> Verdict:
     origin = SimpleNamespace(created_at="2026-11-21T10:00:00+00:00", run_id=run_id)
     return cast(Verdict, SimpleNamespace(decision=decision, model_version=version, provenance=origin))

@@ -13,7 +13,9 @@ import pytest
 
 from trainworthy.assets.metadata import figure_key
 from trainworthy.lifecycle.errors import ChampionError, SettingsError
+from trainworthy.lifecycle.protocol.operating_point import OperatingPoint
 from trainworthy.lifecycle.protocol.records import CurvePoint
+from trainworthy.lifecycle.spec.benchmark import DecisionSpec
 from trainworthy.lifecycle.storage.metrics_file import MetricsLine
 from trainworthy.resources.mlflow import DataInput, Judged, Tracking, figures_of_point, refuse_silent
 
@@ -44,11 +46,11 @@ def used(monkeypatch, folder):
     return folder
 
 
-def register(tracking, run, folder, sha256):
+def register(tracking, run, folder, sha256, point=None):
     artifact = folder / "artifact"
     artifact.mkdir(parents=True, exist_ok=True)
     (artifact / "model.txt").write_text(sha256)
-    return tracking.register(run, "toy", artifact, sha256, tags={"trained_until": "2024-01-31"})
+    return tracking.register(run, "toy", artifact, sha256, tags={"trained_until": "2024-01-31"}, point=point)
 
 
 def test_mlflow_run_of_a_dagster_run_is_made_once_and_names_it(state):
@@ -130,6 +132,34 @@ def test_mlflow_equal_artifact_is_registered_once(state):
     assert register(tracking, run, state / "again", "a" * 64).version == "1"
     assert register(tracking, run, state / "other", "b" * 64).version == "2"
     assert [model.version for model in tracking.versions("toy")] == ["2", "1"]
+
+
+def test_mlflow_equal_artifact_with_another_decision_is_another_version_and_none_is_rewritten(state):
+    tracking = Tracking()
+    run = tracking.run("toy", "5a555555-0000", {})
+    points = [OperatingPoint(decision=DecisionSpec(capacity=0.1), threshold=at) for at in (0.3, 0.4)]
+    for _ in range(2):
+        found = [register(tracking, run, state / "again", "a" * 64, point) for point in (None, *points)]
+        assert [model.version for model in found] == ["1", "2", "3"]
+        assert [model.decides for model in found] == [None, *points]
+        assert [model.tags.get("threshold") for model in found] == [None, "0.3", "0.4"]
+    # One whose file was changed or lost is not what its tags say.
+    found[1].decision_file.write_bytes(found[2].decision_file.read_bytes())
+    found[2].decision_file.unlink()
+    again = [register(tracking, run, state / "again", "a" * 64, point).version for point in points]
+    assert again == ["4", "5"]
+
+
+def test_mlflow_version_from_before_decisions_were_frozen_is_found_again_and_gives_answers_alone(state):
+    tracking = Tracking()
+    run = tracking.run("toy", "5b555555-0000", {})
+    point = OperatingPoint(decision=DecisionSpec(capacity=0.1), threshold=0.3)
+    declared = DecisionSpec(capacity=0.1).model_dump_json()
+    for name, value in (("decision", declared), ("threshold", "0.3")):
+        tracking.client.set_model_version_tag("toy", "1", name, value)
+    found = register(tracking, run, state / "again", "a" * 64, point)
+    assert (found.version, found.decides) == ("1", None)
+    assert register(tracking, run, state / "again", "a" * 64).version == "2"
 
 
 def test_mlflow_model_never_registered_has_no_champion_and_no_versions(state):

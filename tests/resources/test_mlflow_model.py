@@ -11,6 +11,8 @@ from mlflow.exceptions import MlflowException
 from mlflow.models.utils import _enforce_schema
 
 from trainworthy.lifecycle.contract.read import load_contract
+from trainworthy.lifecycle.protocol.operating_point import OperatingPoint
+from trainworthy.lifecycle.spec.benchmark import DecisionSpec
 from trainworthy.lifecycle.spec.task import Target
 from trainworthy.resources import mlflow_model
 from trainworthy.resources.mlflow_model import example_of, signature_of
@@ -120,6 +122,28 @@ def test_signature_names_the_answers(artifact, contract, target, names):
     signature = signature_of(artifact, contract)
     assert signature is not None
     assert [column.name for column in signature.outputs] == names
+
+
+@pytest.mark.parametrize(
+    ("target", "point", "types"),
+    [
+        (
+            Target(kind="binary"),
+            OperatingPoint(decision=DecisionSpec(threshold=0.3), threshold=0.3),
+            {"probability": "double", "decision": "long"},
+        ),
+        (
+            Target(kind="multiclass", classes=("a", "b")),
+            OperatingPoint(decision=DecisionSpec(cost_matrix={"a": {"b": 5}})),
+            {"a": "double", "b": "double", "decision": "string"},
+        ),
+    ],
+)
+def test_signature_names_what_is_decided(artifact, contract, target, point, types):
+    (artifact / "target.json").write_text(target.model_dump_json())
+    signature = signature_of(artifact, contract, point)
+    assert signature is not None
+    assert {column.name: column.type.name for column in signature.outputs} == types
 
 
 @pytest.mark.parametrize("size", [3, mlflow_model.MOST_EXAMPLE + 1])

@@ -13,6 +13,8 @@ import torch
 from mlflow.exceptions import MlflowException
 
 from trainworthy.lifecycle.artifact import artifact_kind, load_artifact, write_artifact
+from trainworthy.lifecycle.protocol.operating_point import OperatingPoint
+from trainworthy.lifecycle.spec.benchmark import DecisionSpec
 from trainworthy.lifecycle.spec.task import Target
 from trainworthy.lifecycle.task import load_task
 from trainworthy.lifecycle.tasks import kind_of
@@ -119,6 +121,44 @@ def test_served_model_answers_as_its_artifact_with_a_named_column_for_each_class
     else:
         assert list(found.columns) == list(kind.answer_names)
         assert list(found.index) == list(rows.index)
+
+
+POINTS = {
+    "binary": OperatingPoint(decision=DecisionSpec(capacity=0.5), threshold=0.5),
+    "multiclass": OperatingPoint(decision=DecisionSpec(cost_matrix={"lost": {"on time": 10, "late": 10}})),
+}
+
+
+@pytest.mark.parametrize("served", list(POINTS), indirect=True)
+def test_served_model_decides_by_the_point_that_is_frozen_with_it_and_its_artifact_stays_the_same(served, tmp_path):
+    import mlflow.pyfunc
+
+    from trainworthy.lifecycle.artifact import artifact_sha256
+    from trainworthy.lifecycle.evaluation.operating_point import read_point
+
+    folder, rows = served
+    kind, sha256 = artifact_kind(folder / "artifact"), artifact_sha256(folder / "artifact")
+    evaluated = load_artifact(folder / "artifact", sha256)(rows)
+    point = POINTS[kind.name]
+    if point.threshold is not None:
+        # One of the rows lies on the threshold, and so counts as 1.
+        point = point.model_copy(update={"threshold": float(np.median(evaluated))})
+    save_pyfunc(tmp_path / "served", folder / "artifact", point=point)
+    assert artifact_sha256(tmp_path / "served" / "artifacts" / "artifact") == sha256
+    assert read_point(tmp_path / "served" / "artifacts" / "decision.json") == point
+    found = mlflow.pyfunc.load_model(str(tmp_path / "served")).predict(rows)
+    assert list(found.index) == list(rows.index)
+    if kind.name == "binary":
+        assert list(found) == ["probability", "decision"]
+        np.testing.assert_array_equal(found["probability"], evaluated)
+        assert found["decision"].tolist() == (evaluated >= point.threshold).astype(int).tolist()
+        assert found["decision"].sum() == 3
+        return
+    assert list(found) == ["on time", "late", "lost", "decision"]
+    np.testing.assert_array_equal(found.drop(columns="decision"), evaluated)
+    costs = np.array([[0, 1, 1], [1, 0, 1], [10, 10, 0]])
+    assert found["decision"].tolist() == [kind.answer_names[place] for place in (evaluated @ costs).argmin(axis=1)]
+    assert "lost" in set(found["decision"])
 
 
 @pytest.mark.slow

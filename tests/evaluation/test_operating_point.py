@@ -1,0 +1,129 @@
+"""The operating point as it is frozen with a registered model, and as the registry's tags tell it."""
+
+import json
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from trainworthy.lifecycle.errors import ChampionError
+from trainworthy.lifecycle.evaluation.decision import decision_metrics
+from trainworthy.lifecycle.evaluation.operating_point import (
+    MOST_TAG,
+    content_of,
+    frozen_threshold,
+    operating_point,
+    point_tags,
+    read_point,
+    registered_with,
+    same_point,
+    served,
+)
+from trainworthy.lifecycle.protocol.operating_point import OperatingPoint
+from trainworthy.lifecycle.spec.benchmark import BenchmarkSpec, DecisionSpec
+from trainworthy.lifecycle.tasks.binary import BINARY
+from trainworthy.lifecycle.tasks.multiclass import Multiclass
+
+CHOSEN = 0.123456789012345678
+
+
+def benchmark(decision: dict | None) -> BenchmarkSpec:
+    return BenchmarkSpec.model_validate(
+        {
+            "primary": {"metric": "log_loss", "margin": 0.01}, "baselines": ["prior", "linear"], "decision": decision,
+            "latency_ms": 1, "size_mb": 1,
+        }
+    )  # fmt: skip
+
+
+def point(**decision) -> OperatingPoint:
+    found = operating_point(benchmark(decision), {"candidate": CHOSEN, "linear": 0.5})
+    assert found is not None
+    return found
+
+
+def before(spec: BenchmarkSpec, threshold: float) -> dict[str, str]:
+    """The tags of a version that was registered before the operating point was a file."""
+    assert spec.decision is not None
+    return {"decision": json.dumps(spec.decision.model_dump(mode="json")), "threshold": json.dumps(threshold)}
+
+
+def test_point_comes_back_from_its_file_to_the_last_bit(tmp_path):
+    for one in (point(capacity=0.1), point(cost_matrix={"late": {"early": 10}})):
+        (tmp_path / "decision.json").write_bytes(content_of(one))
+        assert read_point(tmp_path / "decision.json") == one
+    assert read_point(tmp_path / "none.json") is None
+    assert operating_point(benchmark(None), {}) is None
+
+
+@pytest.mark.parametrize("content", ["", "{}", '{"decision": {"capacity": 0.1}}', '{"decision": {"threshold": 0.1'])
+def test_file_that_holds_no_operating_point_is_one_error_with_the_fix(tmp_path, content):
+    (tmp_path / "decision.json").write_text(content)
+    with pytest.raises(ChampionError, match="cannot be read") as caught:
+        read_point(tmp_path / "decision.json")
+    assert "restore" in caught.value.fix
+
+
+@pytest.mark.parametrize("threshold", [None, float("nan"), float("inf")])
+def test_point_without_a_threshold_that_its_decision_needs_is_refused(threshold):
+    with pytest.raises(ValidationError):
+        OperatingPoint(decision=DecisionSpec(capacity=0.1), threshold=threshold)
+
+
+def test_version_is_told_by_its_tags_from_one_of_another_decision_or_threshold():
+    mine, other = point(capacity=0.1), point(capacity=0.2)
+    moved = mine.model_copy(update={"threshold": CHOSEN + 1e-9})
+    for one in (mine, None):
+        tags = point_tags(one)
+        assert [registered_with(tags, asked) for asked in (mine, moved, other, None)] == [
+            asked == one for asked in (mine, moved, other, None)
+        ]
+    assert same_point(point_tags(mine), point_tags(mine))
+    assert not same_point(point_tags(mine), point_tags(moved))
+    assert not same_point(point_tags(mine), {})
+
+
+def test_version_from_before_the_file_is_found_by_the_tags_that_it_has():
+    spec = benchmark({"capacity": 0.1})
+    tags = before(spec, CHOSEN)
+    assert registered_with(tags, point(capacity=0.1))
+    assert same_point(tags, point_tags(point(capacity=0.1)))
+    assert not registered_with(tags, None)
+    assert not registered_with(tags | {"threshold": "0.5"}, point(capacity=0.1))
+    assert not registered_with(tags | {"decision": "of another form"}, point(capacity=0.1))
+    assert frozen_threshold(spec, tags) == CHOSEN
+    assert frozen_threshold(spec, point_tags(point(capacity=0.1))) == CHOSEN
+    assert frozen_threshold(benchmark({"capacity": 0.2}), tags) is None
+    assert frozen_threshold(spec, {}) is None
+    assert frozen_threshold(benchmark(None), tags) is None
+    costs = {"cost_matrix": {"late": {"early": 10}}}
+    assert frozen_threshold(benchmark(costs), point_tags(point(**costs))) is None
+
+
+def test_table_of_costs_that_is_too_long_for_a_tag_is_found_by_its_hash():
+    matrix = {f"class {one}": {f"class {two}": 7.0 for two in range(20) if two != one} for one in range(20)}
+    tags = point_tags(point(cost_matrix=matrix))
+    assert max(map(len, tags.values())) <= MOST_TAG
+    assert registered_with(tags, point(cost_matrix=matrix))
+    matrix["class 0"]["class 1"] = 8.0
+    assert not registered_with(tags, point(cost_matrix=matrix))
+
+
+def test_served_decision_is_the_one_whose_cost_is_measured():
+    found = served(BINARY, np.array([0.1, CHOSEN, np.nextafter(CHOSEN, 0), 0.9]), point(capacity=0.1))
+    assert list(found) == ["probability", "decision"]
+    assert found["decision"].tolist() == [0, 1, 0, 1]
+    kind = Multiclass(("early", "late", "on time"))
+    costs = {"late": {"early": 10, "on time": 4}}
+    answers = np.random.default_rng(0).dirichlet(np.ones(3), 500)
+    decided = served(kind, answers, point(cost_matrix=costs))["decision"]
+    rows = decision_metrics(benchmark({"cost_matrix": costs}), kind)["decision_cost"].rows
+    assert rows is not None
+    table = {
+        true: {said: costs.get(true, {}).get(said, float(true != said)) for said in kind.classes}
+        for true in kind.classes
+    }
+    for place, true in enumerate(kind.classes):
+        assert rows(np.full(500, place), answers).tolist() == [table[true][said] for said in decided]
+    assert set(decided) == set(kind.classes)
+    assert decided != [kind.classes[place] for place in answers.argmax(axis=1)]
