@@ -91,6 +91,20 @@ def test_rollback_to_a_model_that_answers_otherwise_is_refused_and_changes_nothi
     assert (len(entries(run)), run.tracking.live) == (2, "2")
 
 
+def test_rollback_to_a_version_that_decides_otherwise_than_its_verdict_bound_is_refused_and_changes_nothing(run):
+    file, bound = run.tracking.models[1].decision_file, "a" * 64
+    file.write_bytes(b"{}")
+    for binds in ({"model": "a" * 64}, {"model": "a" * 64, "decision": bound}):
+        run.workspace.records.get = lambda *_, binds=binds: Verdict.model_construct(binds=binds)
+        with pytest.raises(ChampionError, match="does not decide by what its verdict was about"):
+            roll_back(run)
+    file.unlink()
+    with pytest.raises(ChampionError, match="does not decide by what its verdict was about") as caught:
+        roll_back(run)
+    assert caught.value.value == {"verdict": bound, "registered": None}
+    assert (len(entries(run)), run.tracking.live, run.jobs) == (2, "2", [])
+
+
 def test_rollback_to_a_version_that_is_gone_from_the_registry_is_refused_and_changes_nothing(run):
     del run.tracking.models[1]
     with pytest.raises(ChampionError, match="gone from the registry"):

@@ -1,11 +1,15 @@
 """The operating point as it is frozen with a registered model, and as the registry's tags tell it."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 from pydantic import ValidationError
 
+from trainworthy.lifecycle.contract.model import Label
+from trainworthy.lifecycle.contract.read import load_contract
+from trainworthy.lifecycle.declarations import agreement_problems
 from trainworthy.lifecycle.errors import ChampionError
 from trainworthy.lifecycle.evaluation.decision import decision_metrics
 from trainworthy.lifecycle.evaluation.operating_point import (
@@ -23,7 +27,9 @@ from trainworthy.lifecycle.protocol.operating_point import OperatingPoint
 from trainworthy.lifecycle.spec.benchmark import BenchmarkSpec, DecisionSpec
 from trainworthy.lifecycle.tasks.binary import BINARY
 from trainworthy.lifecycle.tasks.multiclass import Multiclass
+from trainworthy.lifecycle.use_case import UseCase, load_use_case
 
+TOY = Path(__file__).parents[2] / "tests" / "toy" / "use_cases" / "toy"
 CHOSEN = 0.123456789012345678
 
 
@@ -127,3 +133,20 @@ def test_served_decision_is_the_one_whose_cost_is_measured():
         assert rows(np.full(500, place), answers).tolist() == [table[true][said] for said in decided]
     assert set(decided) == set(kind.classes)
     assert decided != [kind.classes[place] for place in answers.argmax(axis=1)]
+
+
+@pytest.mark.parametrize(("decision", "problems"), [({"cost_matrix": {"late": {"decision": 5}}}, 1), (None, 0)])
+def test_class_that_has_the_name_of_the_served_decision_is_refused_where_classes_are_decided(decision, problems):
+    contract = load_contract(TOY / "contract.yaml")
+    label = Label(name="positive", version=1, column="score", type="class", classes=("late", "decision"))
+    spec, declared = load_use_case(TOY).spec, benchmark(decision).decision
+    values = spec.model_copy(
+        update={
+            "task": spec.task.model_copy(update={"kind": "multiclass"}),
+            "benchmark": spec.benchmark.model_copy(update={"decision": declared, "behaviour": ()}),
+        }
+    )
+    use_case = UseCase(spec=values, folder=TOY)
+    found = [str(one) for one in agreement_problems(use_case, contract.model_copy(update={"label": label}))]
+    assert len(found) == problems, found
+    assert all("as the column decision, which is a class's name as well" in one for one in found)

@@ -37,6 +37,7 @@ from trainworthy.lifecycle.protocol.figures import (
     Standing,
     WorstRow,
 )
+from trainworthy.lifecycle.protocol.operating_point import OperatingPoint
 from trainworthy.lifecycle.protocol.records import (
     STEPS,
     Attempt,
@@ -60,7 +61,7 @@ from trainworthy.lifecycle.report import (
     sections,
     told_of_models,
 )
-from trainworthy.lifecycle.spec.benchmark import BehaviourSpec, SliceSpec
+from trainworthy.lifecycle.spec.benchmark import BehaviourSpec, DecisionSpec, SliceSpec
 
 LINKS = {"Dagster run": "http://localhost:3000/runs/1", "Commit": "https://example.org/c/1"}
 VOID = {"meta", "link", "br", "img"}
@@ -828,6 +829,17 @@ def test_report_shows_what_the_model_takes_beside_the_champion_with_each_limit()
     assert "Size 2 MB 1 MB 2 no limit" in text
     assert "Memory not measured not measured the champion <could> not be served 1.5: not shown" in text
     assert "measured in turns" not in Page(render.render(example.judged("shadow"), {})).text
+
+
+def test_report_says_what_a_served_model_decides_and_that_it_is_the_champion_under_another_decision() -> None:
+    costs = DecisionSpec.model_validate({"costs": {"false_positive": 1, "false_negative": 4}})
+    point = OperatingPoint(decision=costs, threshold=0.2)
+    text = Page(render.render(example.judged("promote", decides=point, champion="3"), {})).text
+    assert "Version 4 decides where it is served: it gives 1 from an answer of 0.2 on." in text
+    assert "Version 4 is the champion, version 3, under another decision" in text
+    plain = Page(render.render(example.judged("promote"), {})).text
+    assert "decides where it is served" not in plain
+    assert "under another decision" not in plain
 
 
 def changed_inputs_told() -> tuple[ChangedInputs, tuple[BehaviourResult, ...]]:

@@ -274,13 +274,16 @@ def test_champion_that_is_given_a_decision_or_another_is_a_version_of_its_own_th
     again = toy.run()
     assert (toy.verdict(again.run_id).decision, toy.verdict(again.run_id).model_version) == ("reject", "3")
     # What was taken off is one decision of the artifact, and not the other.
-    run_id, fourth = declared(costs, capacity)
+    _, fourth = declared(costs, capacity)
     assert (fourth.decision, fourth.model_version, toy.champion()) == ("promote", "2", "2")
-    models["1"].artifact.parent.joinpath("decision.json").write_bytes(models["3"].decision_file.read_bytes())
+    # Taken away, it is the version that never had one, which goes back to the one that has it as it was bound.
+    _, fifth = declared(f"  {capacity}\n", "")
+    assert (fifth.decision, fifth.model_version, fifth.decides, toy.champion()) == ("promote", "1", None, "1")
+    models["2"].decision_file.write_bytes(models["3"].decision_file.read_bytes())
     refused = toy.run("rollback_toy")
     assert refused.code == 1
-    assert "version 1 does not decide by what its verdict was about" in refused.out
-    assert toy.champion() == "2"
+    assert "version 2 does not decide by what its verdict was about" in refused.out
+    assert toy.champion() == "1"
 
 
 @pytest.mark.slow

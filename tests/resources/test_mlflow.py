@@ -138,11 +138,13 @@ def test_mlflow_equal_artifact_with_another_decision_is_another_version_and_none
     tracking = Tracking()
     run = tracking.run("toy", "5a555555-0000", {})
     points = [OperatingPoint(decision=DecisionSpec(capacity=0.1), threshold=at) for at in (0.3, 0.4)]
-    for _ in range(2):
-        found = [register(tracking, run, state / "again", "a" * 64, point) for point in (None, *points)]
-        assert [model.version for model in found] == ["1", "2", "3"]
-        assert [model.decides for model in found] == [None, *points]
-        assert [model.tags.get("threshold") for model in found] == [None, "0.3", "0.4"]
+    made, found = (
+        [register(tracking, run, state / "again", "a" * 64, point) for point in (None, *points)] for _ in range(2)
+    )
+    assert made == found
+    assert [model.version for model in found] == ["1", "2", "3"]
+    assert [model.decides for model in found] == [None, *points]
+    assert [model.tags.get("threshold") for model in found] == [None, "0.3", "0.4"]
     # One whose file was changed or lost is not what its tags say.
     found[1].decision_file.write_bytes(found[2].decision_file.read_bytes())
     found[2].decision_file.unlink()

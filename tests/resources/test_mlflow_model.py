@@ -143,7 +143,9 @@ def test_signature_names_what_is_decided(artifact, contract, target, point, type
     (artifact / "target.json").write_text(target.model_dump_json())
     signature = signature_of(artifact, contract, point)
     assert signature is not None
-    assert {column.name: column.type.name for column in signature.outputs} == types
+    assert {column.name: str(column.type) for column in signature.outputs} == {
+        name: f"DataType.{kind}" for name, kind in types.items()
+    }
 
 
 @pytest.mark.parametrize("size", [3, mlflow_model.MOST_EXAMPLE + 1])
