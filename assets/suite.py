@@ -10,7 +10,12 @@ from trainworthy.assets.champion import verdict_log
 from trainworthy.assets.contract import judged_contract
 from trainworthy.assets.step_run import StepRun
 from trainworthy.lifecycle.code_identity import ENTRIES, KEPT, WORKER, CodeOnDisk
-from trainworthy.lifecycle.data.files import SplitFiles
+from trainworthy.lifecycle.evaluation.metadata_columns import (
+    FILES_OF_QUANTILES,
+    DescribedRows,
+    described_rows,
+    holds_free_text,
+)
 from trainworthy.lifecycle.evaluation.slice_levels import training_cuts
 from trainworthy.lifecycle.evaluation.slice_parts import SlicePart, columns_of_parts, slice_parts
 from trainworthy.lifecycle.evaluation.suite import changed_limits, suite_of
@@ -18,7 +23,7 @@ from trainworthy.lifecycle.identity import sha256_file
 from trainworthy.lifecycle.promotion import log
 from trainworthy.lifecycle.promotion.finding import Window
 from trainworthy.lifecycle.protocol.jobs import Rows
-from trainworthy.lifecycle.protocol.records import ChangedLimit, EvaluationReport, Snapshot, Suite
+from trainworthy.lifecycle.protocol.records import ChangedLimit, DatasetVersion, EvaluationReport, Snapshot, Suite
 from trainworthy.lifecycle.provenance import last_change
 from trainworthy.lifecycle.sampling import ROWS_OF_QUANTILES, evenly_spread
 from trainworthy.lifecycle.spec.split import Windows
@@ -35,9 +40,8 @@ _TIMES = ("date", "timestamp")
 def benchmark_parts(run: StepRun, predictions: pd.DataFrame) -> tuple[SlicePart, ...]:
     """The slices that are a condition or a file of rows, and those that decide."""
     benchmark, snapshot = run.use_case.spec.benchmark, run.record("snapshot", Snapshot)
-    files = SplitFiles(run.workspace.state.absolute(snapshot.splits["benchmark"].file.path).parent)
     key = judged_contract(run).primary_key
-    rows = files.read("benchmark", columns_of_parts(benchmark, key))
+    rows = _described(run, snapshot).read("benchmark", columns_of_parts(benchmark, key))
     return slice_parts(benchmark, predictions, rows, run.use_case.folder, key)
 
 
@@ -47,11 +51,27 @@ def told_features(rows: Rows) -> tuple[str, ...]:
 
 
 def told_values(run: StepRun, snapshot: Snapshot, rows: Rows) -> tuple[pd.DataFrame, dict[str, tuple[float, ...]]]:
-    """The benchmark's told_features, and where numbers among them are cut, by some of the training rows."""
-    names = told_features(rows)
-    files = SplitFiles(run.workspace.state.absolute(snapshot.splits["benchmark"].file.path).parent)
-    some = evenly_spread(snapshot.splits["training"].rows, ROWS_OF_QUANTILES)
-    return files.read("benchmark", names), training_cuts(files.read("training", names, some))
+    """The benchmark's told_features and the metadata of files and free texts among the features; and where numbers
+    among all these are cut, by some of the training rows.
+    """
+    described, names = _described(run, snapshot), told_features(rows)
+    count = snapshot.splits["training"].rows
+    some, few = evenly_spread(count, ROWS_OF_QUANTILES), evenly_spread(count, FILES_OF_QUANTILES)
+    plain = described.read("training", names, some)
+    metadata = [one for one in described.columns.values() if one.of in rows.features]
+    texts = [one.name for one in metadata if one.file is None and holds_free_text(plain[one.of])]
+    of_files = [one.name for one in metadata if one.file is not None]
+    cuts = training_cuts(plain)
+    for asked, chosen in ((texts, some), (of_files, few)):
+        if asked:
+            cuts |= training_cuts(described.read("training", asked, chosen))
+    return described.read("benchmark", [*names, *texts, *of_files]), cuts
+
+
+def _described(run: StepRun, snapshot: Snapshot) -> DescribedRows:
+    dataset = run.workspace.records.get(run.use_case.name, "dataset", snapshot.parents["dataset"])
+    assert isinstance(dataset, DatasetVersion)
+    return described_rows(run.workspace.state, snapshot, judged_contract(run), dataset)
 
 
 def groups_in_time(run: StepRun) -> bool:

@@ -16,6 +16,7 @@ from trainworthy.lifecycle.cost.prices import Prices
 from trainworthy.lifecycle.errors import EvaluationError, Problem, TrainworthyError, UseCaseError, did_you_mean
 from trainworthy.lifecycle.evaluation.behaviour_declared import behaviour_problems
 from trainworthy.lifecycle.evaluation.decision import decision_metrics
+from trainworthy.lifecycle.evaluation.metadata_columns import metadata_columns, metadata_of
 from trainworthy.lifecycle.evaluation.operating_point import DECISION
 from trainworthy.lifecycle.evaluation.predicate import parse as parse_predicate
 from trainworthy.lifecycle.files.versions import published_version
@@ -125,7 +126,10 @@ def _slice_problems(use_case: UseCase, contract: Contract) -> Iterator[Problem]:
     """Conditions that cannot be read, name no column or a sensitive one, compare what cannot be compared or ask for a
     value that no row may have; files of rows that are missing or could name none.
     """
-    columns = {column.name: column for column in contract.columns}
+    columns = {column.name: column for column in contract.columns} | {
+        name: Column(name=name, logical_type=one.logical_type, role="other")
+        for name, one in metadata_columns(contract).items()
+    }
     allowed = {
         rule.columns[0]: tuple(rule.parameters["values"])
         for rule in contract.rules
@@ -171,7 +175,7 @@ def _condition_problems(
         return
     missing = [name for name in predicate.columns if name not in columns]
     for name in missing:
-        yield Problem(place, "names no column of contract.yaml", did_you_mean(name, list(columns)), name)
+        yield _unknown_column(place, name, columns)
     sensitive = [name for name in predicate.columns if name in columns and columns[name].sensitive]
     if sensitive:
         fix = "name the column alone: its values are then told by number, as benchmark.fairness tells them"
@@ -186,6 +190,20 @@ def _condition_problems(
         if isinstance(value, str) and known and value not in known:
             problem = f"compares {name} with a value that contract.yaml lets no row have"
             yield Problem(place, problem, did_you_mean(value, list(map(str, known))), value)
+
+
+def _unknown_column(place: str, name: str, columns: Mapping[str, Column]) -> Problem:
+    """A name that is neither a column nor metadata of one; what comes before its last dot may be a column's name."""
+    of, dot, _ = name.rpartition(".")
+    if not dot or of not in columns:
+        return Problem(place, "names no column of contract.yaml", did_you_mean(name, list(columns)), name)
+    there = [one.name for one in metadata_of(columns[of])]
+    if there:
+        return Problem(place, f"names metadata that {of} has not", f"known: {', '.join(there)}", name)
+    if columns[of].sensitive:
+        return Problem(place, f"{of} is sensitive, and so is what its values are like", "name another column", name)
+    fix = "name a feature of files or of text"
+    return Problem(place, f"{of} is no feature of files or text, and has no metadata", fix, name)
 
 
 def _one_row(columns: Iterable[Column]) -> pd.DataFrame:

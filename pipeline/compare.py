@@ -13,16 +13,17 @@ from typing import TYPE_CHECKING, cast
 from pydantic import ValidationError
 
 from trainworthy.lifecycle.contract.kept import contract_of
-from trainworthy.lifecycle.data.files import SplitFiles
 from trainworthy.lifecycle.errors import RecordError, SettingsError
 from trainworthy.lifecycle.evaluation.compare import compared
 from trainworthy.lifecycle.evaluation.kept_answers import kept_answers, renamed_models, side_by_side
+from trainworthy.lifecycle.evaluation.metadata_columns import DescribedRows, described_rows
+from trainworthy.lifecycle.evaluation.predicate import parse as parse_predicate
 from trainworthy.lifecycle.evaluation.slice_parts import columns_of_parts, slice_parts
 from trainworthy.lifecycle.evaluation.suite import same_rows
 from trainworthy.lifecycle.identity import sha256_file
 from trainworthy.lifecycle.promotion import log
 from trainworthy.lifecycle.protocol.figures import CANDIDATE, CHAMPION
-from trainworthy.lifecycle.protocol.records import EvaluationReport, Snapshot, StageReport, Verdict
+from trainworthy.lifecycle.protocol.records import DatasetVersion, EvaluationReport, Snapshot, StageReport, Verdict
 from trainworthy.lifecycle.protocol.serving import UNITS
 from trainworthy.lifecycle.report.compare import TwoModels, compare_text, render_compare
 from trainworthy.lifecycle.report.decision_costs import costs_told
@@ -97,7 +98,9 @@ def two_models(use_case: UseCase, first: str, second: str) -> TwoModels:
     if lacking:
         fix = "compare versions of one task; the present one is that of use_case.yaml"
         raise RecordError("the answers that are kept are of another task", value=", ".join(lacking), fix=fix)
-    found = compared(table, benchmark, kind, _masks(state, on, benchmark, table, use_case, contract.primary_key))
+    dataset = store.get(use_case.name, "dataset", on.snapshot.parents["dataset"])
+    described = described_rows(state, on.snapshot, contract, cast("DatasetVersion", dataset))
+    found = compared(table, benchmark, kind, _masks(described, on, benchmark, table, use_case, contract.primary_key))
     return TwoModels(
         use_case=use_case.name,
         first=mine.version,
@@ -197,20 +200,22 @@ def _on(state: StateFolder, on: JudgedModel, other: JudgedModel) -> pd.DataFrame
 
 
 def _masks(
-    state: StateFolder, on: JudgedModel, benchmark: BenchmarkSpec, table: pd.DataFrame, use_case: UseCase,
+    described: DescribedRows, on: JudgedModel, benchmark: BenchmarkSpec, table: pd.DataFrame, use_case: UseCase,
     key: tuple[str, ...],
 ) -> Mapping[str, np.ndarray]:  # fmt: skip
-    """Slices by condition or file, where the benchmark's rows are still there."""
-    path = state.absolute(on.snapshot.splits["benchmark"].file.path)
-    if not path.is_file() or not any(one.column is None for one in benchmark.slices):
+    """Slices by condition or file, where the benchmark's rows, and the files that a condition asks about, are there."""
+    if not described.files.path("benchmark").is_file() or not any(one.column is None for one in benchmark.slices):
         return {}
     assert on.evaluation.suite is not None
     files = on.evaluation.suite.files
     same = [
-        one for one in benchmark.slices if one.rows is None or _unchanged(use_case.folder / one.rows, files, one.rows)
+        one
+        for one in benchmark.slices
+        if (one.rows is None or _unchanged(use_case.folder / one.rows, files, one.rows))
+        and (one.where is None or described.can_tell(parse_predicate(one.where).columns))
     ]
     benchmark = benchmark.model_copy(update={"slices": tuple(same)})
-    rows = SplitFiles(path.parent).read("benchmark", columns_of_parts(benchmark, key))
+    rows = described.read("benchmark", columns_of_parts(benchmark, key))
     parts = slice_parts(benchmark, table, rows, use_case.folder, key)
     return {part.name: part.mask for part in parts if part.declared.column is None}
 

@@ -39,6 +39,12 @@ def test_a_slice_is_added_in_every_form_of_the_file_and_nothing_else_changes(ben
     assert all(comment in after for comment in ("# a comment", "# told apart", "# what decides") if comment in before)
 
 
+def test_a_rule_about_metadata_stays_what_it_is():
+    declared = {"where": "`photo.brightness` <= 0.2", "champion_margin": 0.005}
+    after = yaml.safe_load(with_slice(f"benchmark:\n  {KEYS}\n", declared, 2))
+    assert after["benchmark"]["slices"] == [declared]
+
+
 @pytest.fixture
 def toy(tmp_path, monkeypatch):
     """A use case whose newest evaluation found a confirmed spot and one that was not."""

@@ -138,7 +138,8 @@ def with_pictures(toy: Toy) -> Toy:
     spec["compute"]["loaders"] = 1
     spec["benchmark"] = {
         "primary": {"metric": "log_loss", "margin": 0.05}, "baselines": ["prior", "linear", "gradient_boosting"],
-        "latency_ms": 200, "size_mb": 5,
+        "latency_ms": 200, "size_mb": 5, "slice_rows": 30,
+        "slices": [{"where": "`picture.brightness` > 0.42", "name": "bright", "at_most": 9.0}],
     }  # fmt: skip
     del spec["prediction_time"]
     (toy.folder / "contract.yaml").write_text(yaml.safe_dump(contract, sort_keys=False))
@@ -170,6 +171,11 @@ def test_pictures_are_published_checked_trained_judged_and_served(fresh, tmp_pat
     evaluation = toy.record(done.run_id, "evaluation")
     assert isinstance(evaluation, EvaluationReport)
     assert "picture: its values are files" in known(evaluation.changed_inputs).left_out
+    # What pictures are like is told beside the table's columns, and a condition on it decides.
+    assert any(axis.by.startswith("picture.") for axis in known(evaluation.residuals).axes)
+    (bright,) = evaluation.slices
+    assert bright.name == "bright"
+    assert 0 < bright.rows < evaluation.rows
     predictions = pd.read_parquet(toy.var / evaluation.predictions.path)
     # The thumbnails tell the place as well, so that baselines are no straw men.
     assert (predictions.filter(like="linear").to_numpy().argmax(1) == predictions["label"]).mean() > 0.6
