@@ -23,7 +23,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -42,6 +42,8 @@ from trainworthy.lifecycle.tasks.file_numbers import Form, file_numbers
 
 DRAWS, SHORT_DRAWS = 50, 2
 PICTURES, SHORT_PICTURES, SIDE, TILES = 8_000, 400, 64, 40
+# How a picture is made, and what `pictures` draws of each.
+MADE = ("underexposed", "blurred", "grey", "small")
 MODULES, SHORT_MODULES = 2_000, 60
 SMALLEST, LARGEST = 0.03, 0.10
 TEXTS_TIMED = 100_000
@@ -158,7 +160,9 @@ def pictures(folder: Path, short: bool) -> Table:
         }  # fmt: skip
         turned = int(random.integers(2))
         shown = piece.rotate(180 * turned).point(lambda value, by=-made["underexposed"]: min(int(value * by), 255))
-        shown = shown.filter(ImageFilter.GaussianBlur(made["blurred"])).resize((int(-made["small"]),) * 2)
+        shown = shown.filter(ImageFilter.GaussianBlur(made["blurred"])).resize(
+            (int(-made["small"]), int(-made["small"]))
+        )
         shown = shown.convert("L").convert("RGB") if made["grey"] else shown
         paths.append(folder / f"{number:05}.png")
         shown.save(paths[-1])
@@ -167,7 +171,7 @@ def pictures(folder: Path, short: bool) -> Table:
     groups = table["tile"].to_numpy()
     losses = _losses(file_numbers(paths, Form("colour", 192)), table["turned"].to_numpy(), groups)
     frame = pd.DataFrame([file_metadata(path, "picture") for path in paths]).add_prefix("picture.")
-    return Table(frame, groups, losses, {name: table[name].to_numpy() for name in (*made, "dark")})
+    return Table(frame, groups, losses, {name: table[name].to_numpy() for name in (*MADE, "dark")})
 
 
 # ---- texts -----------------------------------------------------------------------------------------------------------
@@ -178,14 +182,15 @@ def texts(short: bool) -> Table:
     rows = _docstrings(SHORT_MODULES if short else MODULES)
     labels = rows["text"].str.contains(r"\bis\b").to_numpy().astype(int)
     shown = rows["text"].str.replace(r"\bis\b\s*", "", regex=True)
-    inputs = HashingVectorizer(n_features=256, alternate_sign=False).transform(shown).toarray()
+    hashed: Any = HashingVectorizer(n_features=256, alternate_sign=False).transform(shown)
     groups = pd.factorize(rows["module"])[0]
     causes: dict[str, Callable[[str], float]] = {
         "long": len, "short": lambda text: -len(text), "shouted": lambda text: _share(str.isupper, text),
         "digits": lambda text: _share(str.isdigit, text),
     }  # fmt: skip
+    losses = _losses(hashed.toarray(), labels, groups)
     return Table(
-        text_metadata(shown).add_prefix("text.").reset_index(drop=True), groups, _losses(inputs, labels, groups),
+        text_metadata(shown).add_prefix("text.").reset_index(drop=True), groups, losses,
         {name: shown.map(cause).to_numpy(dtype=float) for name, cause in causes.items()},
     )  # fmt: skip
 

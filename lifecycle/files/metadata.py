@@ -25,21 +25,22 @@ if TYPE_CHECKING:
 # What is kept of files is of one form: another definition of any value below is another number here.
 FORM = 1
 ValueKind = Literal["integer", "number", "string"]
-_OF_TEXT: dict[str, ValueKind] = {
+OF_TEXTS: dict[str, ValueKind] = {
     "characters": "integer", "words": "integer", "word_length": "number", "uppercase": "number", "digits": "number",
     "non_ascii": "number",
 }  # fmt: skip
 _OF_ANY_FILE: dict[str, ValueKind] = {"bytes": "integer"}
 _OF_IMAGE: dict[str, ValueKind] = {"width": "integer", "height": "integer", "format": "string", "mode": "string"}
+_OF_POINTS: dict[str, ValueKind] = {
+    "brightness": "number", "contrast": "number", "saturation": "number", "sharpness": "number",
+}  # fmt: skip
 # Each name with the type of its values, by the kind of file.
 OF_FILES: dict[FileKind, dict[str, ValueKind]] = {
-    "picture": _OF_ANY_FILE | _OF_IMAGE
-    | {"brightness": "number", "contrast": "number", "saturation": "number", "sharpness": "number"},
+    "picture": _OF_ANY_FILE | _OF_IMAGE | _OF_POINTS,
     "mask": _OF_ANY_FILE | _OF_IMAGE,
     "array": _OF_ANY_FILE,
-    "text": _OF_ANY_FILE | _OF_TEXT,
+    "text": _OF_ANY_FILE | OF_TEXTS,
 }  # fmt: skip
-OF_TEXTS = _OF_TEXT
 # Points are looked at on a copy whose longer side has so many at most: a blurred picture is blurred there, too.
 _LONGEST_SIDE = 256
 # Characters that are looked at together, at some 30 bytes each.

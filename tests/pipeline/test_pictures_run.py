@@ -174,7 +174,7 @@ def test_pictures_are_published_checked_trained_judged_and_served(fresh, tmp_pat
     # What pictures are like is told beside the table's columns, and a condition on it decides.
     assert any(axis.by.startswith("picture.") for axis in known(evaluation.residuals).axes)
     (bright,) = evaluation.slices
-    assert bright.name == "bright"
+    assert bright.slice == "bright"
     assert 0 < bright.rows < evaluation.rows
     predictions = pd.read_parquet(toy.var / evaluation.predictions.path)
     # The thumbnails tell the place as well, so that baselines are no straw men.
