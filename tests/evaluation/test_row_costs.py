@@ -13,14 +13,10 @@ from trainworthy.lifecycle.declarations import agreement_problems
 from trainworthy.lifecycle.errors import EvaluationError
 from trainworthy.lifecycle.evaluation.compare import compared
 from trainworthy.lifecycle.evaluation.comparison import comparison, measured_by
-from trainworthy.lifecycle.evaluation.decision import (
-    decision_column,
-    frozen_threshold,
-    threshold_for,
-    threshold_tags,
-)
+from trainworthy.lifecycle.evaluation.decision import decision_column, threshold_for
 from trainworthy.lifecycle.evaluation.evaluate import evaluate
 from trainworthy.lifecycle.evaluation.kept_answers import renamed_models, side_by_side
+from trainworthy.lifecycle.evaluation.operating_point import frozen_threshold, operating_point, point_tags
 from trainworthy.lifecycle.evaluation.row_costs import COST_COLUMN, cheapest_threshold, cost_problems, row_costs
 from trainworthy.lifecycle.lineage import declared_sections
 from trainworthy.lifecycle.protocol.checks import CheckResult
@@ -286,7 +282,7 @@ def test_another_column_is_another_identity_and_another_operating_point():
     ways = [{"false_positive": 1, "false_negative": one} for one in (5, 6, "x1", "score")]
     sections = [declared_sections(of_toy(**costs), step) for costs in ways for step in ("evaluation", "promotion")]
     assert all(one != other for at, one in enumerate(sections) for other in sections[at + 1 :])
-    tags = threshold_tags(benchmark(ways[2]), {"candidate": 0.3})
+    tags = point_tags(operating_point(benchmark(ways[2]), {"candidate": 0.3}))
     assert [frozen_threshold(benchmark(costs), tags) for costs in ways] == [None, None, 0.3, None]
 
 
