@@ -10,6 +10,9 @@ from trainworthy.lifecycle.protocol.records import EvaluationReport, Verdict
 from trainworthy.lifecycle.storage.records import FileRecordStore
 from trainworthy.lifecycle.storage.state import StateFolder
 
+# Characters of a page: a training takes as long as all of them are, and pages grow.
+PAGE = 6500
+
 
 @pytest.mark.slow
 def test_folder_of_texts_ends_in_a_verdict_on_a_network_that_has_learned_to_go_on(tmp_path: Path):
@@ -18,7 +21,7 @@ def test_folder_of_texts_ends_in_a_verdict_on_a_network_that_has_learned_to_go_o
     data = tmp_path / "pages"
     data.mkdir()
     for page in sorted((ROOT / "docs" / "how-to").glob("*.md")):
-        (data / f"{page.stem}.txt").write_bytes(page.read_bytes())
+        (data / f"{page.stem}.txt").write_text(page.read_text(encoding="utf-8")[:PAGE], encoding="utf-8")
     toy = Toy(root, tmp_path / "state")
     made = toy.call("-m", "trainworthy.pipeline.cli", "new", "pages", "--data", str(data))
     assert made.code == 0, made.out
