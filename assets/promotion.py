@@ -48,6 +48,7 @@ from trainworthy.lifecycle.promotion.controls import (
 from trainworthy.lifecycle.promotion.decide import LEAVE_FIRST_MODEL, decide
 from trainworthy.lifecycle.promotion.evidence import PromotionEvidence, guardrail_results
 from trainworthy.lifecycle.promotion.history import RolledBack, predecessor, rolled_back
+from trainworthy.lifecycle.promotion.judged import artifacts_of
 from trainworthy.lifecycle.promotion.reuse import still_answers
 from trainworthy.lifecycle.promotion.trained_by_script import inexact_resume
 from trainworthy.lifecycle.protocol.checks import CheckResult
@@ -175,7 +176,8 @@ def judge(run: StepRun) -> Outcome[VerdictBody]:
         )  # fmt: skip
         if record.decision == "promote":
             # Not what it was compared with: the champion before may be the same artifact under another decision.
-            before = predecessor(log.read(log_path))
+            entries = log.read(log_path)
+            before = predecessor(entries, artifacts_of(entries, run.workspace.records))
             run.tracking.set_champion(name, model.version, before.model_version if before else None)
 
     checks = tuple(_control_check(control) for control in decision.controls)

@@ -17,6 +17,7 @@ from trainworthy.lifecycle.progress import never_silent
 from trainworthy.lifecycle.promotion import log
 from trainworthy.lifecycle.promotion.controls import ANSWER_TOLERANCE
 from trainworthy.lifecycle.promotion.history import predecessor, rollback_target
+from trainworthy.lifecycle.promotion.judged import artifacts_of
 from trainworthy.lifecycle.promotion.log import LogEntry
 from trainworthy.lifecycle.protocol.jobs import VerifyJob
 from trainworthy.lifecycle.protocol.records import Verdict
@@ -93,9 +94,10 @@ def roll_back(run: Rollback) -> dict[str, Any]:
     """
     started, name = time.perf_counter(), run.use_case.name
     entries = log.read(verdict_log(run))
-    if log.champion(entries) and predecessor(entries) is None:
+    artifacts = artifacts_of(entries, run.workspace.records)
+    if log.champion(entries) and predecessor(entries, artifacts) is None:
         champion_of(run)  # An alias that a rollback left behind is told before that there is nothing to go back to.
-    target = rollback_target(entries)
+    target = rollback_target(entries, artifacts)
     model = _registered(run, target)
     run.context.log.info(f"asking version {target.model_version}, the champion before, its golden requests")
     with ThreadPoolExecutor(max_workers=1) as threads:
@@ -110,7 +112,7 @@ def roll_back(run: Rollback) -> dict[str, Any]:
         verdict_sha256=target.verdict_sha256, previous_verdict_sha256=entries[-1].verdict_sha256, reason=run.reason,
     )  # fmt: skip
     switched_at = time.perf_counter()
-    left = predecessor((*entries, entry))
+    left = predecessor((*entries, entry), artifacts)
     run.tracking.set_champion(name, target.model_version, left.model_version if left else None)
     ended = time.perf_counter()
     seconds = {"seconds": ended - started, "alias_seconds": ended - switched_at, "load_seconds": verified.load_seconds}

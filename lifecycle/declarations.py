@@ -130,11 +130,11 @@ def _slice_problems(use_case: UseCase, contract: Contract) -> Iterator[Problem]:
         name: Column(name=name, logical_type=one.logical_type, role="other")
         for name, one in metadata_columns(contract).items()
     }
-    allowed = {
-        rule.columns[0]: tuple(rule.parameters["values"])
-        for rule in contract.rules
-        if rule.kind == "allowed" and rule.stops_at_one_row
-    }
+    allowed: dict[str, set[Any]] = {}
+    for rule in contract.rules:
+        if rule.kind == "allowed" and rule.stops_at_one_row:
+            (name,), listed = rule.columns, set(rule.parameters["values"])
+            allowed[name] = allowed.get(name, listed) & listed
     for number, one in enumerate(use_case.spec.benchmark.slices):
         place = f"use_case.yaml: benchmark.slices.{number}"
         if one.where is not None:
@@ -165,7 +165,7 @@ def _header_problems(place: str, path: Path, key: Iterable[str]) -> Iterator[Pro
 
 
 def _condition_problems(
-    place: str, where: str, columns: Mapping[str, Column], allowed: Mapping[str, tuple[Any, ...]]
+    place: str, where: str, columns: Mapping[str, Column], allowed: Mapping[str, set[Any]]
 ) -> Iterator[Problem]:
     """`allowed` are the values that the contract lets a row have, by column."""
     try:
@@ -185,11 +185,11 @@ def _condition_problems(
             predicate.mask(_one_row([columns[name] for name in predicate.columns]))
         except EvaluationError as error:
             yield Problem(place, error.problem, error.fix, error.value)
-    for name, value in predicate.equals:
-        known = allowed.get(name, ())
-        if isinstance(value, str) and known and value not in known:
-            problem = f"compares {name} with a value that contract.yaml lets no row have"
-            yield Problem(place, problem, did_you_mean(value, list(map(str, known))), value)
+    for name, values in predicate.equals:
+        texts, known = [value for value in values if isinstance(value, str)], allowed.get(name)
+        if known is not None and len(texts) == len(values) and not known & set(texts):
+            problem = f"asks for values of {name} that contract.yaml lets no row have"
+            yield Problem(place, problem, did_you_mean(texts[0], sorted(map(str, known))), ", ".join(texts))
 
 
 def _unknown_column(place: str, name: str, columns: Mapping[str, Column]) -> Problem:

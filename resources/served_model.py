@@ -59,6 +59,7 @@ with warnings.catch_warnings(record=True):
 
         def load_context(self, context: Any) -> None:
             from trainworthy.lifecycle.artifact import artifact_kind, artifact_sha256, load_artifact
+            from trainworthy.lifecycle.errors import ChampionError
             from trainworthy.lifecycle.evaluation.operating_point import read_point
             from trainworthy.lifecycle.golden import file_columns, read_golden
 
@@ -68,6 +69,10 @@ with warnings.catch_warnings(record=True):
             self._golden = read_golden(folder, self._kind)
             if "decision" in context.artifacts:
                 self._point = read_point(Path(context.artifacts["decision"]))
+                if self._point is None:
+                    # Else it would answer as a model that was registered without one.
+                    fix = "restore this file as it was registered"
+                    raise ChampionError("the registered decision is gone", value=context.artifacts["decision"], fix=fix)
 
         # Without type hints: MLflow would take them for a schema.
         def predict(self, context, model_input, params=None):  # pyright: ignore[reportIncompatibleMethodOverride]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from trainworthy.lifecycle.errors import EvaluationError
 from trainworthy.lifecycle.evaluation.decision import decision_column, decision_metrics
 from trainworthy.lifecycle.evaluation.row_costs import cost_figures, cost_metric, costs_of
 from trainworthy.lifecycle.protocol.figures import Comparison, Estimate
@@ -38,14 +39,20 @@ def measured_by(
 ) -> tuple[TaskMetric, np.ndarray]:
     """A metric of the kind or of the use case's own, and what it is computed of: a model's answers, or own figures.
 
-    Raises EvaluationError where rows have costs of their own, and the table was made without them.
+    Raises EvaluationError where rows have costs of their own, and the table was made without them or all are 0.
     """
     of_decisions = decision_metrics(benchmark, kind)
     metric = {**of_decisions, **kind.metrics}.get(name)
     if metric is not None and metric.decides and decision_column(model) in table.columns:
         decided = table[decision_column(model)].to_numpy(dtype="float64")
         if name == DECISION_COST and benchmark.cost_columns:
-            return cost_metric(costs_of(table)), cost_figures(table, decided)
+            costs = costs_of(table)
+            if not costs.any():
+                fix = "measure rows together of which some cost something"
+                raise EvaluationError(
+                    "no row of these costs anything if it is decided wrongly", value=len(table), fix=fix
+                )
+            return cost_metric(costs), cost_figures(table, decided)
         return metric, decided
     if name in benchmark.metrics:
         figures = stored_figures(name, model, table)

@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING, Any
 from trainworthy.lifecycle.contract.model import Column, Contract
 from trainworthy.lifecycle.data.file_rows import sha_column
 from trainworthy.lifecycle.data.files import SplitFiles
+from trainworthy.lifecycle.errors import EvaluationError
 from trainworthy.lifecycle.files.kind import FileKind
 from trainworthy.lifecycle.files.metadata import FORM, OF_FILES, OF_TEXTS, ValueKind, file_metadata, text_metadata
 from trainworthy.lifecycle.files.tree import in_threads
 from trainworthy.lifecycle.files.values import with_paths
+from trainworthy.lifecycle.identity import sha256_file
 from trainworthy.lifecycle.protocol.records import DatasetVersion, Snapshot
 from trainworthy.lifecycle.storage.state import StateFolder, write_atomic
 
@@ -114,11 +116,22 @@ class DescribedRows:
         new = rows[hashes.notna() & ~hashes.isin(known.index)].drop_duplicates(sha_column(name))
         if len(new):
             paths = with_paths(new[[name]], [name], self.root)[name].tolist()
-            found = in_threads(partial(file_metadata, kind=kind), paths, f"describing the files of {name}")
+            files = list(zip(paths, new[sha_column(name)].tolist(), strict=True))
+            found = in_threads(partial(_of_file, kind=kind), files, f"describing the files of {name}")
             made = _typed(pd.DataFrame(found, index=pd.Index(new[sha_column(name)], dtype="str")), OF_FILES[kind])
             known = pd.concat([known, made]) if len(known) else made
             _keep(path, known)
         return known.reindex(hashes.astype("str").where(hashes.notna())).set_axis(rows.index)
+
+
+def _of_file(file: tuple[Path, str], kind: FileKind) -> dict[str, Any]:
+    """Metadata of a file with its hash: kept by it, what another file is like would stay for ever."""
+    path, sha256 = file
+    if not path.is_file() or sha256_file(path) != sha256:
+        fix = "restore the file, or materialize the dataset and the snapshot again"
+        told = "a file is not the one that the snapshot was made of"
+        raise EvaluationError(told, value=path.name, fix=fix, code="metadata.file")
+    return file_metadata(path, kind)
 
 
 def described_rows(

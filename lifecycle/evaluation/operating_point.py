@@ -83,9 +83,8 @@ def registered_with(tags: Mapping[str, str], point: OperatingPoint | None) -> bo
 
 def same_point(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
     """Whether two versions with these tags decide alike."""
-    if "decision_sha256" in one and "decision_sha256" in other:
-        return one["decision_sha256"] == other["decision_sha256"]
-    return _tagged(one) == _tagged(other)
+    hashes = [_hash_of(tags) for tags in (one, other)]
+    return hashes[0] == hashes[1]
 
 
 def frozen_threshold(benchmark: BenchmarkSpec, tags: Mapping[str, str]) -> float | None:
@@ -106,6 +105,12 @@ def served(kind: Kind, answers: np.ndarray, point: OperatingPoint | None) -> dic
     names = kind.answer_names
     places = cheapest(answers, cost_table(point.decision.cost_matrix or {}, names))
     return {**kind.served(answers), DECISION: [names[place] for place in places]}
+
+
+def _hash_of(tags: Mapping[str, str]) -> str | None:
+    """Hash of the decision that these tags name, by its text for a version from before it was a file; None for none."""
+    point = _tagged(tags)
+    return tags.get("decision_sha256") or (None if point is None else sha256_of(point))
 
 
 def _tagged(tags: Mapping[str, str]) -> OperatingPoint | None:

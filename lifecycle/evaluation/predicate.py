@@ -55,8 +55,8 @@ class Predicate:
     _tree: _Node = field(repr=False, compare=False)
 
     @property
-    def equals(self) -> tuple[tuple[str, Literal], ...]:
-        """The columns that it asks to be, or not to be, of a value, each with the value."""
+    def equals(self) -> tuple[tuple[str, tuple[Literal, ...]], ...]:
+        """The columns of which it asks for one of some values, each with these."""
         return tuple(self._tree.equals())
 
     def mask(self, rows: pd.DataFrame) -> np.ndarray:
@@ -122,8 +122,8 @@ class _Node:
     def sides(self, rows: _Rows) -> tuple[np.ndarray, np.ndarray]:
         raise NotImplementedError
 
-    def equals(self) -> Iterator[tuple[str, Literal]]:
-        """Columns with the values that they are asked to be, or not to be."""
+    def equals(self) -> Iterator[tuple[str, tuple[Literal, ...]]]:
+        """Columns with the values of which each is asked to be one."""
         yield from ()
 
 
@@ -142,7 +142,7 @@ class _Joined(_Node):
                 true, false = true | more_true, false & more_false
         return true, false
 
-    def equals(self) -> Iterator[tuple[str, Literal]]:
+    def equals(self) -> Iterator[tuple[str, tuple[Literal, ...]]]:
         for part in self.parts:
             yield from part.equals()
 
@@ -154,9 +154,6 @@ class _Not(_Node):
     def sides(self, rows: _Rows) -> tuple[np.ndarray, np.ndarray]:
         true, false = self.part.sides(rows)
         return false, true
-
-    def equals(self) -> Iterator[tuple[str, Literal]]:
-        return self.part.equals()
 
 
 @dataclass(frozen=True)
@@ -203,8 +200,8 @@ class _OneOf(_Node):
             found = np.logical_or.reduce([held.values == value for value in wanted])
         return held.known & found, held.known & ~found
 
-    def equals(self) -> Iterator[tuple[str, Literal]]:
-        return ((self.column, value) for value in self.values)
+    def equals(self) -> Iterator[tuple[str, tuple[Literal, ...]]]:
+        yield self.column, self.values
 
 
 @dataclass(frozen=True)
@@ -223,9 +220,9 @@ class _Compared(_Node):
             return held.known, held.known
         return _compared(held.known, held, self.compare, wanted)
 
-    def equals(self) -> Iterator[tuple[str, Literal]]:
-        if self.sign in ("==", "!="):
-            yield self.column, self.value
+    def equals(self) -> Iterator[tuple[str, tuple[Literal, ...]]]:
+        if self.sign == "==":
+            yield self.column, (self.value,)
 
 
 @dataclass(frozen=True)

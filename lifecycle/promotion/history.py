@@ -6,7 +6,7 @@ Promote 3, rollback: 1 again, since 3 replaced 1. A champion that is judged and 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from trainworthy.lifecycle.errors import ChampionError
 from trainworthy.lifecycle.promotion.log import LogEntry
@@ -48,17 +48,33 @@ def champion_stack(entries: Sequence[LogEntry]) -> tuple[LogEntry, ...]:
     return tuple(stack)
 
 
-def predecessor(entries: Sequence[LogEntry]) -> LogEntry | None:
-    """The promotion before the present champion's, of a version that was not taken off itself; None without one."""
+def predecessor(entries: Sequence[LogEntry], artifacts: Mapping[str, str]) -> LogEntry | None:
+    """The promotion before the present champion's, of a version that was not taken off itself; None without one.
+
+    `artifacts` has the artifact's sha256 by version, as far as known. One that was taken off in favour of another
+    artifact was so under each of its decisions.
+    """
     stack = champion_stack(entries)
     live = stack[-1].model_version if stack else None
+    of_artifacts = [
+        entry.model_copy(update={"model_version": artifacts.get(entry.model_version, entry.model_version)})
+        for entry in entries
+    ]
     before = (entry for entry in reversed(stack) if entry.model_version != live)
-    return next((entry for entry in before if rolled_back(entries, entry.model_version) is None), None)
+    return next(
+        (
+            entry
+            for entry in before
+            if rolled_back(entries, entry.model_version) is None
+            and rolled_back(of_artifacts, artifacts.get(entry.model_version, entry.model_version)) is None
+        ),
+        None,
+    )
 
 
-def rollback_target(entries: Sequence[LogEntry]) -> LogEntry:
-    """The promotion that a rollback goes back to. Raises ChampionError if there is none."""
-    target, stack = predecessor(entries), champion_stack(entries)
+def rollback_target(entries: Sequence[LogEntry], artifacts: Mapping[str, str]) -> LogEntry:
+    """The promotion that a rollback goes back to; `artifacts` as for predecessor. Raises ChampionError without one."""
+    target, stack = predecessor(entries, artifacts), champion_stack(entries)
     if not stack:
         raise ChampionError("there is no champion to roll back", fix="train and promote a model first")
     if target is None:

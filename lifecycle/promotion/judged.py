@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from typing import cast
 
+from trainworthy.lifecycle.errors import RecordError
 from trainworthy.lifecycle.files.versions import published_version, read_versions
 from trainworthy.lifecycle.promotion import log
 from trainworthy.lifecycle.promotion.log import LogEntry
-from trainworthy.lifecycle.protocol.records import DatasetVersion
+from trainworthy.lifecycle.protocol.records import DatasetVersion, Verdict
 from trainworthy.lifecycle.spec.frozen import Frozen
 from trainworthy.lifecycle.spec.use_case import DatasetSpec
 from trainworthy.lifecycle.storage.records import RecordStore
@@ -53,6 +55,17 @@ def judged_dataset(entry: LogEntry, store: RecordStore) -> DatasetSpec:
     verdict = store.get(entry.use_case, "promotion", entry.verdict_sha256)
     dataset = cast(DatasetVersion, store.get(entry.use_case, "dataset", verdict.parents["dataset"]))
     return DatasetSpec(name=dataset.name, version=dataset.revision)
+
+
+def artifacts_of(entries: Sequence[LogEntry], store: RecordStore) -> dict[str, str]:
+    """The sha256 of each version's artifact, by what its verdict binds; a version whose record is gone is left out."""
+    found: dict[str, str] = {}
+    for entry in entries:
+        with suppress(RecordError):
+            bound = cast(Verdict, store.get(entry.use_case, "promotion", entry.verdict_sha256)).binds
+            if "model" in bound:
+                found[entry.model_version] = bound["model"]
+    return found
 
 
 def newest(published: Sequence[str], judged: Collection[str]) -> str | None:

@@ -19,8 +19,10 @@ from trainworthy.lifecycle.errors import ChampionError, TrainworthyError
 from trainworthy.lifecycle.promotion import log
 from trainworthy.lifecycle.promotion.champion import agreed_champion
 from trainworthy.lifecycle.promotion.history import predecessor
+from trainworthy.lifecycle.promotion.judged import artifacts_of
 from trainworthy.lifecycle.protocol.checks import CheckResult, holds
 from trainworthy.lifecycle.provenance import without_credentials
+from trainworthy.lifecycle.storage.records import FileRecordStore
 from trainworthy.lifecycle.storage.state import StateFolder
 from trainworthy.lifecycle.use_case import load_use_case
 from trainworthy.pipeline.doctor.project import in_short, refused
@@ -235,6 +237,6 @@ def _repair_alias(settings: Settings, name: str) -> Iterator[str]:
     entry = log.champion(entries)
     if entry is None or entry.model_version == aliases(settings, [name])[name]:
         return
-    before = predecessor(entries)
+    before = predecessor(entries, artifacts_of(entries, FileRecordStore(StateFolder(settings.var))))
     Tracking().set_champion(name, entry.model_version, before.model_version if before else None)
     yield f"{name}: the alias champion points to version {entry.model_version}, as in the verdict log"

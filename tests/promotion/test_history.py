@@ -1,6 +1,7 @@
 """Who stands as champion after promotions and rollbacks, and which versions were taken off."""
 
 import pytest
+from known import known
 
 from trainworthy.lifecycle.errors import ChampionError
 from trainworthy.lifecycle.promotion.history import champion_stack, predecessor, rollback_target, rolled_back, tenures
@@ -50,9 +51,21 @@ def test_champion_stack_promotions_are_pushed_and_rollbacks_pop(told, versions):
 
 
 def test_predecessor_is_the_promotion_with_its_newest_verdict():
-    found = predecessor(entries("promote 1", "promote 1", "shadow 2", "promote 3"))
+    found = predecessor(entries("promote 1", "promote 1", "shadow 2", "promote 3"), {})
     assert found is not None
     assert (found.model_version, found.verdict_sha256) == ("1", "2")
+
+
+def test_artifact_that_was_taken_off_does_not_come_back_under_another_decision():
+    of = {"1": "A", "2": "B", "3": "A", "4": "C"}
+    off = entries("promote 1", "promote 2", "promote 3", "rollback 2")
+    assert predecessor(off, of) is None
+    # Of two artifacts; from one decision to another of the same one; made champion again since.
+    assert known(predecessor(off, {**of, "1": "D"})).model_version == "1"
+    decision = entries("promote 2", "promote 1", "promote 3", "rollback 1", "promote 4")
+    assert known(predecessor(decision, of)).model_version == "1"
+    again = entries("promote 1", "promote 2", "promote 3", "rollback 2", "promote 3", "promote 4")
+    assert known(predecessor(again, of)).model_version == "3"
 
 
 @pytest.mark.parametrize(
@@ -68,9 +81,9 @@ def test_predecessor_is_the_promotion_with_its_newest_verdict():
     ],
 )
 def test_rollback_target_that_does_not_exist_is_told(told, problem):
-    assert predecessor(entries(*told)) is None
+    assert predecessor(entries(*told), {}) is None
     with pytest.raises(ChampionError, match=problem):
-        rollback_target(entries(*told))
+        rollback_target(entries(*told), {})
 
 
 @pytest.mark.parametrize(
