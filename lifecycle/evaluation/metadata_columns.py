@@ -130,7 +130,7 @@ def _of_file(file: tuple[Path, str], kind: FileKind) -> dict[str, Any]:
     if not path.is_file() or sha256_file(path) != sha256:
         fix = "restore the file, or materialize the dataset and the snapshot again"
         told = "a file is not the one that the snapshot was made of"
-        raise EvaluationError(told, value=path.name, fix=fix, code="metadata.file")
+        raise EvaluationError(told, value=path.name, fix=fix, code="metadata.other_file")
     return file_metadata(path, kind)
 
 

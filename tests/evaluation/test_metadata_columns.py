@@ -109,10 +109,18 @@ def test_a_file_is_decoded_once_whatever_names_it(rows, monkeypatch):
     assert len(seen) == 2 * PICTURES
 
 
-def test_a_file_that_cannot_be_decoded_is_an_error_and_nothing_of_it_is_kept(rows):
-    path = rows.root / "files" / "3.png"
-    path.write_bytes(path.read_bytes()[:40])
-    with refused(EvaluationError, "metadata.file"):
+@pytest.mark.parametrize("decodable", [True, False])
+def test_a_file_that_is_another_one_or_cannot_be_decoded_is_an_error_and_nothing_of_it_is_kept(rows, decodable):
+    path, table = rows.root / "files" / "3.png", pd.read_parquet(rows.root.parent / "benchmark.parquet")
+    before = hashlib.sha256(path.read_bytes()).hexdigest()
+    if decodable:
+        Image.new("RGB", (4, 3)).save(path)
+    else:
+        path.write_bytes(path.read_bytes()[:40])
+        now = hashlib.sha256(path.read_bytes()).hexdigest()
+        table = table.replace({sha_column("photo"): {before: now}})
+        table.to_parquet(rows.root.parent / "benchmark.parquet", index=False)
+    with refused(EvaluationError, "metadata.other_file" if decodable else "metadata.file"):
         rows.read("benchmark", ["photo.brightness"])
     assert not rows.kept.exists()
 

@@ -111,6 +111,10 @@ def test_table_of_costs_that_is_too_long_for_a_tag_is_found_by_its_hash():
     tags = point_tags(point(cost_matrix=matrix))
     assert max(map(len, tags.values())) <= MOST_TAG
     assert registered_with(tags, point(cost_matrix=matrix))
+    # A version without any decision has no readable one either.
+    assert [same_point(tags, tags), same_point(tags, {}), same_point({}, {})] == [True, False, True]
+    old = before(benchmark({"threshold": 0.4}), CHOSEN)
+    assert [same_point(old, point_tags(point(threshold=at))) for at in (0.4, 0.5)] == [True, False]
     matrix["class 0"]["class 1"] = 8.0
     assert not registered_with(tags, point(cost_matrix=matrix))
 

@@ -185,6 +185,11 @@ def test_answers_without_costs_are_incomplete_and_no_figure_is_made_of_them(tabl
         measured_by(benchmark(), BINARY, "decision_cost", "candidate", plain)
 
 
+def test_rows_that_all_cost_nothing_have_no_figure_in_place_of_a_sure_zero(table):
+    with pytest.raises(EvaluationError, match="no row of these costs anything"):
+        measured_by(benchmark(), BINARY, "decision_cost", "candidate", table.assign(**{COST_COLUMN: 0.0}))
+
+
 @pytest.mark.parametrize(
     ("amounts", "told"),
     [

@@ -13,6 +13,7 @@ import torch
 from mlflow.exceptions import MlflowException
 
 from trainworthy.lifecycle.artifact import artifact_kind, load_artifact, write_artifact
+from trainworthy.lifecycle.errors import ChampionError
 from trainworthy.lifecycle.protocol.operating_point import OperatingPoint
 from trainworthy.lifecycle.spec.benchmark import DecisionSpec
 from trainworthy.lifecycle.spec.task import Target
@@ -147,6 +148,9 @@ def test_served_model_decides_by_the_point_that_is_frozen_with_it_and_its_artifa
     assert artifact_sha256(tmp_path / "served" / "artifacts" / "artifact") == sha256
     assert read_point(tmp_path / "served" / "artifacts" / "decision.json") == point
     found = mlflow.pyfunc.load_model(str(tmp_path / "served")).predict(rows)
+    (tmp_path / "served" / "artifacts" / "decision.json").unlink()
+    with pytest.raises(ChampionError, match="the registered decision is gone"):
+        mlflow.pyfunc.load_model(str(tmp_path / "served"))
     assert list(found.index) == list(rows.index)
     if kind.name == "binary":
         assert list(found) == ["probability", "decision"]
