@@ -29,4 +29,5 @@ class OperatingPoint(Frozen):
         """What the model decides, in words."""
         if self.threshold is None:
             return "the class of the least expected cost"
-        return f"1 from an answer of {self.threshold:.4g} on"
+        # Answers are probabilities: a threshold that is chosen above 1 acts on none.
+        return "0 for every row" if self.threshold > 1 else f"1 from an answer of {self.threshold:.4g} on"

@@ -76,6 +76,12 @@ def test_point_without_a_threshold_that_its_decision_needs_is_refused(threshold)
         OperatingPoint(decision=DecisionSpec(capacity=0.1), threshold=threshold)
 
 
+def test_threshold_above_every_probability_is_told_as_acting_on_none():
+    values = {"decision": DecisionSpec(capacity=0.1)}
+    told = [OperatingPoint(threshold=at, **values).told for at in (1.0, float(np.nextafter(1.0, 2.0)))]
+    assert told == ["1 from an answer of 1 on", "0 for every row"]
+
+
 def test_version_is_told_by_its_tags_from_one_of_another_decision_or_threshold():
     mine, other = point(capacity=0.1), point(capacity=0.2)
     moved = mine.model_copy(update={"threshold": CHOSEN + 1e-9})
