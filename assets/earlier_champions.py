@@ -44,9 +44,9 @@ def _promotions(
     """Each other artifact's last promotion, newest first: under another decision it answers the same."""
 
     def artifact(version: str) -> str:
-        return models[version].tags.get("artifact_sha256", version) if version in models else version
+        return models[version].artifact_sha256 if version in models else version
 
-    seen = {judged.version, judged.tags.get("artifact_sha256", judged.version)}
+    seen = {judged.version, judged.artifact_sha256}
     for entry in reversed(entries):
         known = artifact(entry.model_version)
         if entry.action == "promote" and not {entry.model_version, known} & seen:

@@ -49,6 +49,7 @@ def try_out(run: StepRun) -> Outcome[PreflightBody]:
     from trainworthy.lifecycle.gates.host import before_worker, not_started, stops
 
     refuse_candidate(run)
+    refuse_bad_costs(run)
     spec = run.use_case.spec
     host = host_of(run)
     first = before_worker(host)
@@ -62,6 +63,19 @@ def try_out(run: StepRun) -> Outcome[PreflightBody]:
         device=result.device,
         seeds=(spec.training.seed,),
     )
+
+
+def refuse_bad_costs(run: StepRun) -> None:
+    """Raises EvaluationError if rows have no cost that a decision can be told by: no training makes up for it."""
+    from trainworthy.lifecycle.evaluation.row_costs import refuse_split_costs
+
+    decision = run.use_case.spec.benchmark.decision
+    if decision is None or decision.costs is None or not decision.cost_columns:
+        return
+    snapshot, state = run.record("snapshot", Snapshot), run.workspace.state
+    base = job_base(run, snapshot, state.folder("preflight", run.use_case.name, run.run_id))
+    asked = {name: str(state.absolute(snapshot.splits[name].file.path)) for name in ("benchmark", "calibration")}
+    refuse_split_costs(decision.costs, base["rows"], asked, run.use_case.spec.benchmark.weight)
 
 
 def worker_result(run: StepRun, host: Host, first: tuple[Trial, ...]) -> PreflightResult:

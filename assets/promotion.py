@@ -122,7 +122,7 @@ def judge(run: StepRun) -> Outcome[VerdictBody]:
         return Outcome(checks=(within,), body=None)
     champion = compared = champion_of(run)
     first_model = run.declared.first_model
-    if first_model and champion is not None and champion.tags.get("artifact_sha256") != full.artifact_sha256:
+    if first_model and champion is not None and champion.artifact_sha256 != full.artifact_sha256:
         raise ChampionError(
             "first_model is declared, but there is a champion",
             value=f"{name} version {champion.version}",
@@ -133,7 +133,7 @@ def judge(run: StepRun) -> Outcome[VerdictBody]:
         tags=benchmark_tags(run), contract=judged_contract(run),
         point=operating_point(run.use_case.spec.benchmark, evaluation.thresholds),
     )  # fmt: skip
-    if champion is not None and _same_artifact(champion, model):
+    if champion is not None and champion.artifact_sha256 == model.artifact_sha256:
         # A model is never compared with itself, under whichever decision, but with what it replaced when promoted.
         compared, first_model = _replaced(run, champion)
     evidence, decides = _evidence(run, first_model, model, compared), model.decides
@@ -321,7 +321,7 @@ def verdict_stands(run: StepRun, record: Record) -> bool:
         return False
     dirty = git_state(run.use_case.folder)[1]
     version = champion.version if champion else None
-    of_champion = champion is not None and champion.tags.get("artifact_sha256") == record.binds["model"]
+    of_champion = champion is not None and champion.artifact_sha256 == record.binds["model"]
     return still_answers(record, run.identity, dirty, version, run.declared.first_model, of_champion=of_champion)
 
 
@@ -343,11 +343,6 @@ def _replaced(run: StepRun, champion: RegisteredModel) -> tuple[RegisteredModel 
     return replaced, verdict.first_model
 
 
-def _same_artifact(one: RegisteredModel, other: RegisteredModel) -> bool:
-    """True if both versions have the same files; what they decide may differ."""
-    return one.tags.get("artifact_sha256") == other.tags.get("artifact_sha256")
-
-
 def _rolled_back(run: StepRun, model: RegisteredModel) -> RolledBack | None:
     """The rollback that took this model off; a version whose files were lost is registered under another number.
 
@@ -356,11 +351,11 @@ def _rolled_back(run: StepRun, model: RegisteredModel) -> RolledBack | None:
     entries = log.read(verdict_log(run))
     versions = {known.version: known for known in run.tracking.versions(model.name)}
     for known in versions.values():
-        found = rolled_back(entries, known.version) if _same_artifact(known, model) else None
+        found = rolled_back(entries, known.version) if known.artifact_sha256 == model.artifact_sha256 else None
         if found is None:
             continue
         to = versions.get(found.to_version)
-        if to is None or not _same_artifact(to, known) or same_point(known.tags, model.tags):
+        if to is None or to.artifact_sha256 != known.artifact_sha256 or same_point(known.tags, model.tags):
             return found
     return None
 

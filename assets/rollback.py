@@ -106,7 +106,7 @@ def roll_back(run: Rollback) -> dict[str, Any]:
         verified = verify(run, target, model)
     champion = agreed.result()
     assert champion is not None
-    verified_at = time.perf_counter()
+    verified_at, stays = time.perf_counter(), champion.artifact_sha256 == model.artifact_sha256
     entry = log.append(
         verdict_log(run), use_case=name, action="rollback", model_version=target.model_version,
         verdict_sha256=target.verdict_sha256, previous_verdict_sha256=entries[-1].verdict_sha256, reason=run.reason,
@@ -119,8 +119,9 @@ def roll_back(run: Rollback) -> dict[str, Any]:
     shown = _shown(run, champion, target, verified, seconds)
     key = dg.AssetKey([name, "promotion"])
     run.context.log_event(dg.AssetObservation(key, description="rolled back", metadata=shown))
+    artifact = "the artifact stays, and decides by its operating point of then; " if stays else ""
     run.context.log.info(
-        f"the champion is version {target.model_version} again, version {champion.version} is withdrawn: "
+        f"the champion is version {target.model_version} again, version {champion.version} is withdrawn: {artifact}"
         f"{verified.golden.requests} golden requests answered, largest difference {verified.golden.difference:.1e}; "
         f"{ended - started:.1f} s, of which {verified_at - started:.1f} s to find, load and ask it in a fresh process "
         f"and {ended - switched_at:.3f} s to move the alias"

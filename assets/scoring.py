@@ -32,7 +32,7 @@ def benchmark_job(
     return PredictJob(
         **base | {"rows": base["rows"].model_copy(update={"features": features})},
         artifact=str(model.artifact),
-        artifact_sha256=model.tags["artifact_sha256"],
+        artifact_sha256=model.artifact_sha256,
         rows_file=str(state.absolute(snapshot.splits["benchmark"].file.path)),
         limit=limit,
         metrics=tuple(benchmark.metrics) if compared else (),

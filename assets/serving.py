@@ -70,4 +70,4 @@ def _job(run: StepRun, model: RegisteredModel, champion: RegisteredModel) -> Ser
 
 
 def _served(model: RegisteredModel, features: tuple[str, ...]) -> ServedArtifact:
-    return ServedArtifact(path=str(model.artifact), sha256=model.tags["artifact_sha256"], features=features)
+    return ServedArtifact(path=str(model.artifact), sha256=model.artifact_sha256, features=features)

@@ -51,13 +51,13 @@ def run_predict(job: PredictJob) -> PredictResult:
     rows = read_rows(job.rows_file, job.rows, extra=tuple(dict.fromkeys(extra)))
     if job.limit is not None:
         rows = rows.head(job.limit)
-    costs = _costs(job, rows)
+    costs, weights = _costs(job, rows), _weights(job, rows)
     baselines = _baselines(job, rows)
     columns = {
         "row": range(len(rows)),
         "group": _told_groups(rows[job.rows.group], job).to_numpy(),
         "label": rows[job.rows.label].to_numpy(),
-        **({} if job.weight is None else {"weight": rows[job.weight].to_numpy(dtype="float64", na_value=math.nan)}),
+        **({} if weights is None else {"weight": weights}),
         **({} if costs is None else {COST_COLUMN: costs.scored}),
         **as_columns(kind, "candidate", score.statistics(rows, job.rows)),
         **{slice_column(name): _told(rows, name, job).to_numpy() for name in job.columns},
@@ -101,7 +101,7 @@ def _behaviour(job: PredictJob, score: Scorer, rows: pd.DataFrame, thresholds: M
         rows=rows,
         labels=labels_of(job.rows, rows),
         groups=rows[job.rows.group],
-        weights=None if job.weight is None else rows[job.weight].to_numpy(dtype="float64", na_value=math.nan),
+        weights=_weights(job, rows),
         answer=lambda some: score.statistics(some, job.rows),
         threshold=thresholds.get("candidate"),
     )
@@ -109,6 +109,11 @@ def _behaviour(job: PredictJob, score: Scorer, rows: pd.DataFrame, thresholds: M
         changed_inputs=changed_inputs(asked, training, changes, say),
         behaviour=behaviour_results(asked, training, changes),
     )
+
+
+def _weights(job: PredictJob, rows: pd.DataFrame) -> np.ndarray | None:
+    """What weighs the rows, `(N,)`, NaN where that is missing; None where they count alike."""
+    return None if job.weight is None else rows[job.weight].to_numpy(dtype="float64", na_value=math.nan)
 
 
 @dataclass(frozen=True)
@@ -134,9 +139,13 @@ def _costs(job: PredictJob, rows: pd.DataFrame) -> _Costs | None:
         return None
     assert job.decision is not None
     assert job.decision.costs is not None
+    import numpy as np
+
     declared, labels = job.decision.costs, labels_of(job.rows, rows)
-    found = _Costs(row_costs(declared, labels, rows))
-    problems = {"benchmark": cost_problems(declared, labels, found.scored, chosen_on=False)}
+    scored, weights = row_costs(declared, labels, rows), _weights(job, rows)
+    problems = {"benchmark": cost_problems(declared, labels, scored, weights, chosen_on=False)}
+    # What counts nowhere has no cost, so that none is stored that is missing or infinite.
+    found = _Costs(scored if weights is None else np.where(weights > 0, scored, 0.0))
     if job.threshold is None or job.baselines:
         assert job.calibration_file is not None
         calibration = read_rows(job.calibration_file, job.rows, extra)

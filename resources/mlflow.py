@@ -104,6 +104,14 @@ class RegisteredModel:
     tags: Mapping[str, str]
 
     @property
+    def artifact_sha256(self) -> str:
+        """By which versions with the same files are known; what they decide may differ. One without a tag has its own.
+
+        Of versions that were promoted or rolled back to, promotion.judged.artifacts_of tells it without a registry.
+        """
+        return self.tags.get("artifact_sha256") or f"version {self.version}"
+
+    @property
     def local(self) -> Path | None:
         """The folder that `source` names, there or not; None if the files lie on a server."""
         address = urlsplit(self.source)

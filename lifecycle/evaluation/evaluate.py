@@ -182,7 +182,7 @@ def _row_problems(
     except EvaluationError as error:
         return [*problems, error.problem]
     if spec.decision is not None and spec.decision.costs is not None and spec.cost_columns:
-        found = cost_problems(spec.decision.costs, labels, costs_of(predictions), chosen_on=False)
+        found = cost_problems(spec.decision.costs, labels, costs_of(predictions), weights, chosen_on=False)
         problems += [f"benchmark.decision.{one}" for one in found]
     for model in models:
         try:

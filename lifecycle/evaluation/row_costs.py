@@ -11,8 +11,11 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from trainworthy.lifecycle.data.rows import read_rows
 from trainworthy.lifecycle.errors import EvaluationError
+from trainworthy.lifecycle.protocol.jobs import Rows
 from trainworthy.lifecycle.spec.benchmark import CostsSpec
+from trainworthy.lifecycle.tasks.labels import labels_of
 from trainworthy.lifecycle.tasks.metric import DECISION_COST, TaskMetric
 
 if TYPE_CHECKING:
@@ -40,14 +43,19 @@ def row_costs(costs: CostsSpec, labels: np.ndarray, rows: pd.DataFrame) -> np.nd
     return found
 
 
-def cost_problems(costs: CostsSpec, labels: np.ndarray, found: np.ndarray, *, chosen_on: bool) -> list[str]:
+def cost_problems(
+    costs: CostsSpec, labels: np.ndarray, found: np.ndarray, weights: np.ndarray | None = None, *, chosen_on: bool
+) -> list[str]:
     """What keeps rows from being told by what they cost; `found` is what row_costs gave of them.
 
-    Each label needs a cost above 0, or all that is told of it is 0. Rows that a threshold is `chosen_on` need both
-    labels: without one of them everything, or nothing, is acted on.
+    Rows of weight 0 count nowhere, so theirs may be anything. Each label needs a cost above 0, or all that is told of
+    it is 0. Rows that a threshold is `chosen_on` need both labels: without one of them everything, or nothing, is acted
+    on.
     """
     import numpy as np
 
+    if weights is not None:
+        labels, found = labels[weights > 0], found[weights > 0]
     problems = []
     for key, label in LABEL_OF.items():
         of_label = found[labels == label]
@@ -62,6 +70,22 @@ def cost_problems(costs: CostsSpec, labels: np.ndarray, found: np.ndarray, *, ch
         elif not of_label.any():
             problems.append(f"{said}: all {len(of_label)} rows of label {label} cost 0")
     return problems
+
+
+def refuse_split_costs(costs: CostsSpec, rows: Rows, paths: Mapping[str, str], weight: str | None) -> None:
+    """Raises EvaluationError where the splits `benchmark` and `calibration`, at `paths`, have rows without a cost.
+
+    Of each split the label, the costs and the benchmark's weight are read, so that it can be asked before a training.
+    """
+    few, problems = rows.model_copy(update={"features": (), "keys": (), "files": ()}), {}
+    for split, path in paths.items():
+        weighing = weight if split == "benchmark" else None
+        frame = read_rows(path, few, (*costs.columns.values(), *([] if weighing is None else [weighing])))
+        labels = labels_of(rows, frame)
+        weights = None if weighing is None else frame[weighing].to_numpy(dtype="float64", na_value=math.nan)
+        chosen_on = split != "benchmark"
+        problems[split] = cost_problems(costs, labels, row_costs(costs, labels, frame), weights, chosen_on=chosen_on)
+    refuse_costs(problems)
 
 
 def refuse_costs(problems: Mapping[str, list[str]]) -> None:

@@ -28,20 +28,28 @@ def test_last_champions_are_told_newest_first_each_once_and_never_the_judged_mod
             previous_verdict_sha256=before,
         )  # fmt: skip
         before = entry.verdict_sha256
-    told = earlier_champions(run_of(monkeypatch, path, 1), of(), of(name="toy", version="5", tags={}))
+    told = earlier_champions(
+        run_of(monkeypatch, path, 1), of(), of(name="toy", version="5", artifact_sha256="version 5")
+    )
     assert [one.version for one in told] == ["3", "4"]
     # Their versions are gone from the registry, which is said of each and stops nothing.
     assert {one.reason for one in told} == {"it is gone from the registry"}
     assert all(one.now is None for one in told)
-    assert earlier_champions(run_of(monkeypatch, path, 0), of(), of(name="toy", version="5", tags={})) == ()
     assert (
-        earlier_champions(run_of(monkeypatch, tmp_path / "none", 2), of(), of(name="toy", version="1", tags={})) == ()
+        earlier_champions(run_of(monkeypatch, path, 0), of(), of(name="toy", version="5", artifact_sha256="version 5"))
+        == ()
+    )
+    assert (
+        earlier_champions(
+            run_of(monkeypatch, tmp_path / "none", 2), of(), of(name="toy", version="1", artifact_sha256="version 1")
+        )
+        == ()
     )
     # Under another decision an artifact answers the same: 5 and 4 are the judged one, and 3 stands for 1 as well.
     run = run_of(monkeypatch, path, 2)
     artifacts = {"1": "a", "3": "a", "4": "b", "5": "b"}
-    known = [of(version=version, tags={"artifact_sha256": sha256}) for version, sha256 in artifacts.items()]
+    known = [of(version=version, artifact_sha256=sha256) for version, sha256 in artifacts.items()]
     run.tracking.versions = lambda name: known
     monkeypatch.setattr("trainworthy.assets.earlier_champions._now", lambda *_: None)
-    told = earlier_champions(run, of(), of(name="toy", version="6", tags={"artifact_sha256": "b"}))
+    told = earlier_champions(run, of(), of(name="toy", version="6", artifact_sha256="b"))
     assert [one.version for one in told] == ["3"]

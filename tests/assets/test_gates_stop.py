@@ -16,12 +16,14 @@ from trainworthy.assets.stopped import error_check
 from trainworthy.lifecycle import snapshot
 from trainworthy.lifecycle.cost.prices import Sku
 from trainworthy.lifecycle.data.file_rows import FileRows
-from trainworthy.lifecycle.errors import DatasetError
+from trainworthy.lifecycle.errors import DatasetError, EvaluationError
+from trainworthy.lifecycle.evaluation import row_costs
 from trainworthy.lifecycle.gates import host as host_looks
 from trainworthy.lifecycle.protocol.checks import CheckResult
 from trainworthy.lifecycle.protocol.records import Control, Cost, Forecast, StageSeconds
 from trainworthy.lifecycle.protocol.results import TrainResult
 from trainworthy.lifecycle.protocol.trial import Trial
+from trainworthy.lifecycle.spec.benchmark import DecisionSpec
 from trainworthy.lifecycle.tasks.binary import BINARY
 from trainworthy.lifecycle.use_case import load_use_case
 
@@ -114,6 +116,34 @@ def test_preflight_that_cannot_work_does_not_start_its_worker(monkeypatch, statu
         "fail",
         *["insufficient"] * 2,
     )
+
+
+def test_preflight_of_rows_without_a_cost_stops_before_anything_is_looked_at(monkeypatch):
+    def refused(*given):
+        raise EvaluationError("planted", fix="none")
+
+    decision = DecisionSpec.model_validate({"costs": {"false_positive": 1, "false_negative": "score"}})
+    benchmark = TOY.spec.benchmark.model_copy(update={"decision": decision})
+    use_case = SimpleNamespace(name="toy", spec=TOY.spec.model_copy(update={"benchmark": benchmark}))
+    file = SimpleNamespace(path="rows.parquet")
+    splits = dict.fromkeys(("benchmark", "calibration"), SimpleNamespace(file=file))
+    for name, given in {
+        "refuse_candidate": lambda run: None, "host_of": begun, "job_base": lambda *given: {"rows": None},
+    }.items():  # fmt: skip
+        monkeypatch.setattr(preflight, name, given)
+    state = SimpleNamespace(absolute=Path, folder=lambda *parts: Path(*parts))
+    run = SimpleNamespace(
+        use_case=use_case, run_id="a", workspace=SimpleNamespace(state=state),
+        record=lambda step, kind: SimpleNamespace(splits=splits),
+    )  # fmt: skip
+    monkeypatch.setattr(row_costs, "refuse_split_costs", refused)
+    with pytest.raises(EvaluationError, match="planted"):
+        preflight.try_out(run)  # pyright: ignore[reportArgumentType]
+    asked = []
+    monkeypatch.setattr(row_costs, "refuse_split_costs", lambda *given: asked.append(given[2]))
+    with pytest.raises(BegunError):
+        preflight.try_out(run)  # pyright: ignore[reportArgumentType]
+    assert [set(paths) for paths in asked] == [{"benchmark", "calibration"}]
 
 
 def answer() -> TrainResult:

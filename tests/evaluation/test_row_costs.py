@@ -17,9 +17,16 @@ from trainworthy.lifecycle.evaluation.decision import decision_column, threshold
 from trainworthy.lifecycle.evaluation.evaluate import evaluate
 from trainworthy.lifecycle.evaluation.kept_answers import renamed_models, side_by_side
 from trainworthy.lifecycle.evaluation.operating_point import frozen_threshold, operating_point, point_tags
-from trainworthy.lifecycle.evaluation.row_costs import COST_COLUMN, cheapest_threshold, cost_problems, row_costs
+from trainworthy.lifecycle.evaluation.row_costs import (
+    COST_COLUMN,
+    cheapest_threshold,
+    cost_problems,
+    refuse_split_costs,
+    row_costs,
+)
 from trainworthy.lifecycle.lineage import declared_sections
 from trainworthy.lifecycle.protocol.checks import CheckResult
+from trainworthy.lifecycle.protocol.jobs import Rows
 from trainworthy.lifecycle.report.decision_costs import costs_told
 from trainworthy.lifecycle.spec.benchmark import BenchmarkSpec, CostsSpec
 from trainworthy.lifecycle.spec.use_case import UseCaseSpec
@@ -217,6 +224,46 @@ def test_wrong_cost_in_a_table_of_answers_fails_the_check_of_predictions(table, 
     assert check.status == "fail"
     assert "benchmark.decision.costs.false_negative (amount)" in check.evidence
     assert body.metrics == ()
+
+
+def test_cost_that_is_missing_in_a_row_of_weight_0_is_asked_of_nobody(table):
+    planted, missed = table.assign(weight=1.0), table.index[table["label"] == 1][0]
+    planted.loc[missed, [COST_COLUMN, "weight"]] = [np.nan, 0.0]
+    body = evaluate(planted, benchmark(weight="weight"), BINARY, benchmark_rows=len(planted), window=WINDOW)
+    assert {check.name: check.status for check in body.checks}["predictions"] == "pass"
+    without = evaluate(
+        table.drop(index=missed).assign(row=range(len(table) - 1)), benchmark(), BINARY, benchmark_rows=len(table) - 1,
+        window=WINDOW,
+    )  # fmt: skip
+
+    def cost(of):
+        (one,) = [m for m in of.metrics if (m.model, m.metric, m.slice) == ("candidate", "decision_cost", None)]
+        return one.estimate.value, one.estimate.high
+
+    assert cost(body) == pytest.approx(cost(without))
+
+
+def test_costs_of_splits_are_asked_before_anything_is_trained_and_all_is_told_at_once(tmp_path):
+    rows = Rows(features=("gone",), label="label", group="day", keys=("gone",))
+    whole = pd.DataFrame({"label": [0, 1] * 4, "day": range(8), "amount": [np.nan, 3.0] * 4, "weight": 1.0})
+
+    def asked(**frames: pd.DataFrame) -> None:
+        paths = {name: str(tmp_path / f"{name}.parquet") for name in frames}
+        for name, frame in frames.items():
+            frame.to_parquet(paths[name])
+        refuse_split_costs(CostsSpec.model_validate(FRAUD), rows, paths, "weight")
+
+    missing, negative = whole.copy(), whole.copy()
+    missing.loc[1, "amount"], negative.loc[3, "amount"] = np.nan, -2.0
+    asked(benchmark=whole, calibration=whole)
+    asked(benchmark=missing.assign(weight=[1.0, 0.0] + [1.0] * 6), calibration=whole)
+    with pytest.raises(EvaluationError) as told:
+        asked(benchmark=missing, calibration=negative)
+    assert "benchmark rows: costs.false_negative (amount): of 4 rows of label 1 1 missing" in str(told.value)
+    assert "calibration rows: costs.false_negative (amount): of 4 rows of label 1 1 below 0" in str(told.value)
+    # The benchmark's weight weighs no row that a threshold is chosen on.
+    with pytest.raises(EvaluationError, match="calibration rows"):
+        asked(benchmark=whole, calibration=missing.assign(weight=0.0))
 
 
 def test_rows_to_choose_on_need_both_labels():
