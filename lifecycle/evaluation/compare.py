@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from trainworthy.lifecycle.errors import EvaluationError
-from trainworthy.lifecycle.evaluation.comparison import measured_by, row_weights, weighed
+from trainworthy.lifecycle.evaluation.comparison import measured_by, row_weights, shortage_of, weighed
 from trainworthy.lifecycle.evaluation.decision import reported_of_decisions
 from trainworthy.lifecycle.evaluation.slices import slice_codes, slice_column
-from trainworthy.lifecycle.protocol.checks import FEWEST_ROWS
 from trainworthy.lifecycle.protocol.figures import CANDIDATE, CHAMPION, Compared
 from trainworthy.lifecycle.spec.benchmark import BenchmarkSpec
 from trainworthy.lifecycle.tasks.kind import Kind
@@ -54,10 +53,9 @@ def _of_columns(table: pd.DataFrame, benchmark: BenchmarkSpec) -> dict[str, np.n
 def _one(part: str, name: str, rows: pd.DataFrame, benchmark: BenchmarkSpec, kind: Kind) -> Compared:
     table = weighed(rows)
     plain = Compared(part=part, metric=name, rows=len(table), groups=int(table["group"].nunique()))
-    told = kind.shortage(table["label"], table["group"], FEWEST_ROWS) if len(table) else "no rows"
-    if told:
-        return plain.model_copy(update={"told": told})
     try:
+        if told := shortage_of(benchmark, kind, name, table):
+            return plain.model_copy(update={"told": told})
         metric, mine = measured_by(benchmark, kind, name, CANDIDATE, table)
         _, theirs = measured_by(benchmark, kind, name, CHAMPION, table)
         labels, groups, weights = kind.checked_labels(table["label"]), table["group"], row_weights(table)

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 from trainworthy.lifecycle.errors import EvaluationError
 from trainworthy.lifecycle.evaluation.decision import decision_column, decision_metrics
 from trainworthy.lifecycle.evaluation.row_costs import cost_figures, cost_metric, costs_of
-from trainworthy.lifecycle.protocol.figures import Comparison, Estimate
+from trainworthy.lifecycle.protocol.checks import FEWEST_ROWS
+from trainworthy.lifecycle.protocol.figures import CANDIDATE, Comparison, Estimate
 from trainworthy.lifecycle.protocol.records import Snapshot
 from trainworthy.lifecycle.spec.benchmark import BenchmarkSpec
-from trainworthy.lifecycle.tasks.kind import Kind, from_columns
+from trainworthy.lifecycle.tasks.kind import Kind, few_groups, from_columns
 from trainworthy.lifecycle.tasks.metric import DECISION_COST, TaskMetric, gain
 from trainworthy.lifecycle.tasks.own import own_metric, stored_figures
 
@@ -60,6 +61,23 @@ def measured_by(
     # A cost that hangs on a threshold is none of answers alone.
     by_answers = {one: metric for one, metric in of_decisions.items() if not metric.decides} | {**kind.metrics}
     return by_answers[name], kind.checked_statistics(table["label"], from_columns(kind, model, table))[1]
+
+
+def shortage_of(benchmark: BenchmarkSpec, kind: Kind, name: str, table: pd.DataFrame) -> str:
+    """Why these rows, of a table with the candidate's answers, carry no interval of a metric; empty if they do.
+
+    A mean over rows needs groups alone: a log loss is defined where all rows have one label. Other metrics, such as an
+    AUC, need labels that differ.
+    """
+    if not len(table):
+        return "no row of the benchmark"
+    try:
+        metric, _ = measured_by(benchmark, kind, name, CANDIDATE, table)
+    except EvaluationError as error:
+        return error.problem
+    labels, groups = table["label"], table["group"]
+    few = few_groups(labels, groups, FEWEST_ROWS)[0]
+    return few if few or metric.rows is not None else kind.shortage(labels, groups, FEWEST_ROWS)
 
 
 def metric_columns(benchmark: BenchmarkSpec, snapshot: Snapshot) -> tuple[str, ...]:

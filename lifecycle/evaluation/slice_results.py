@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from trainworthy.lifecycle.errors import EvaluationError
-from trainworthy.lifecycle.evaluation.comparison import comparison, measured_by, row_weights, weighed
+from trainworthy.lifecycle.evaluation.comparison import comparison, measured_by, row_weights, shortage_of, weighed
 from trainworthy.lifecycle.evaluation.slice_parts import SlicePart
 from trainworthy.lifecycle.evaluation.slices import SliceResults, metrics_of_slice
 from trainworthy.lifecycle.protocol.checks import FEWEST_ROWS
@@ -52,14 +52,15 @@ def measured_slices(
 
 def _measured(predictions: pd.DataFrame, part: SlicePart, benchmark: BenchmarkSpec, kind: Kind) -> SliceResult:
     table = weighed(predictions[part.mask])
+    asked = benchmark.primary.metric if part.declared.metric is None else part.declared.metric
     result = SliceResult(
         slice=part.name,
         declared=part.declared,
         rows=len(table),
         groups=int(table["group"].nunique()),
-        metric=part.declared.metric or benchmark.primary.metric,
+        metric=asked,
         unmatched=part.unmatched,
-        told=kind.shortage(table["label"], table["group"], FEWEST_ROWS) if len(table) else "no row of the benchmark",
+        told=shortage_of(benchmark, kind, asked, table),
     )
     if result.told or not part.declared.bounded:
         return result

@@ -52,7 +52,7 @@ def test_compared_tells_where_the_gain_comes_from(models):
     assert stands(parts["carrier=A"]) == "better"
     assert parts["carrier=B"].gain.value == 0
     assert stands(parts["carrier=B"]) == "no difference shown"
-    assert (parts["none"].gain, parts["none"].told) == (None, "no rows")
+    assert (parts["none"].gain, parts["none"].told) == (None, "no row of the benchmark")
     whole = {item.metric: item for item in models.metrics}
     assert parts["all of it"].gain == whole["log_loss"].gain
     assert {"log_loss", "auc", "brier"} <= set(whole)

@@ -67,6 +67,24 @@ def test_a_margin_is_held_against_the_paired_gain_over_the_champion():
     assert same.value == 0
 
 
+def test_rows_of_one_label_have_a_mean_loss_and_no_auc():
+    frame, rows = answers()
+    frame.loc[rows["night"], "label"] = 0
+    spec = benchmark(
+        {"where": "night == True", "at_most": 0.9, "champion_margin": 0.02},
+        {"where": "night == True and hour < 99", "metric": "auc", "at_least": 0.5},
+    )
+    parts = slice_parts(spec, frame, rows, Path(), ())
+    worse = frame.assign(candidate=np.where(rows["night"], 0.9, frame["candidate"]))
+    loss, auc = with_gains(measured_slices(worse, parts, spec, BINARY), parts, worse, frame, spec, BINARY)
+    assert loss.told == ""
+    assert loss.estimate is not None
+    assert loss.estimate.value == pytest.approx(-np.log(0.1))
+    assert loss.gain is not None
+    assert loss.gain.high < -0.02
+    assert (auc.estimate, auc.told) == (None, "label 1 occurs in 0 groups, fewer than 2")
+
+
 @pytest.mark.parametrize(
     ("where", "told"), [("hour == 99", "no row"), ("hour < 0", "no row"), ("night == True and hour == 4", "groups")]
 )
