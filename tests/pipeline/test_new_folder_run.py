@@ -38,7 +38,7 @@ def test_folder_of_pictures_ends_in_a_verdict_on_a_network_that_sees_what_thumbn
     committed(root)
     checked = toy.call("-m", "trainworthy.pipeline.cli", "check", "stripes")
     assert checked.code == 0, checked.out
-    done = toy.execute("train_stripes", FIRST)
+    done = toy.run("train_stripes", FIRST)
     assert done.run_id, done.out
     records = FileRecordStore(StateFolder(toy.var))
     verdict, evaluation = (records.of_run("stripes", step, done.run_id) for step in ("promotion", "evaluation"))

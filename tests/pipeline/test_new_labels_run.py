@@ -65,7 +65,7 @@ def test_table_of_several_labels_ends_in_a_verdict_and_its_artifact_answers_in_a
     committed(root)
     checked = toy.call("-m", "trainworthy.pipeline.cli", "check", "songs")
     assert checked.code == 0, checked.out
-    done = toy.execute("train_songs", FIRST)
+    done = toy.run("train_songs", FIRST)
     assert done.run_id, done.out
     records = FileRecordStore(StateFolder(toy.var))
     verdict, evaluation = (records.of_run("songs", step, done.run_id) for step in ("promotion", "evaluation"))

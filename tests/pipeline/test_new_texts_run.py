@@ -26,6 +26,10 @@ def test_folder_of_texts_ends_in_a_verdict_on_a_network_that_has_learned_to_go_o
     made = toy.call("-m", "trainworthy.pipeline.cli", "new", "pages", "--data", str(data))
     assert made.code == 0, made.out
     assert "texts without classes: kind language_model" in made.out
+    # The drafted network; of its eight epochs three are enough to tell that it has learned.
+    drafted = root / "use_cases" / "pages" / "use_case.yaml"
+    assert "  epochs: 8\n" in drafted.read_text()
+    drafted.write_text(drafted.read_text().replace("  epochs: 8\n", "  epochs: 3\n"))
     committed(root)
     checked = toy.call("-m", "trainworthy.pipeline.cli", "check", "pages")
     assert checked.code == 0, checked.out
