@@ -43,10 +43,10 @@ def main() -> None:
     cores = 1 if short else os.cpu_count() or 1
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        alone, usage = judged(folder, "alone")
-        print(f"alone: {alone['verdict']}, {usage.wall_seconds:.0f} s; {hardware()}", flush=True)
+        # A short run asks preflight alone again, which has most of the statuses: it needs a model, and no verdict.
+        alone, usage = judged(folder, "alone", "experiment_toy" if short else "train_toy")
+        print(f"alone: {alone.get('verdict', 'no verdict')}, {usage.wall_seconds:.0f} s; {hardware()}", flush=True)
         with busy(cores):
-            # A short run asks preflight alone again: it has most of the statuses.
             beside, usage = judged(folder, "beside", "preflight_toy" if short else "train_toy")
         print(
             f"beside {cores}: {beside.get('verdict', 'preflight')}, {usage.wall_seconds:.0f} s; {hardware()}",
