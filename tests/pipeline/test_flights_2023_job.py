@@ -42,7 +42,7 @@ def publish(project: Toy, clock: str) -> None:
 
 def test_flights_2023_published_as_labelled_stops_at_the_contract_then_the_right_clock_goes_on(project):
     publish(project, "UTC")
-    refused = project.execute(f"train_{USE_CASE}", {"first_model": True})
+    refused = project.run(f"train_{USE_CASE}", {"first_model": True})
     assert refused.code == 1
     assert "time_hour_is_utc: 110295 of 137299 rows" in refused.out
     assert isinstance(project.records.of_run(USE_CASE, "snapshot", refused.run_id), StoppedStep)
@@ -52,7 +52,7 @@ def test_flights_2023_published_as_labelled_stops_at_the_contract_then_the_right
     # Never committed, so it is taken back; the mended version may take its name.
     git(project.root, "checkout", "--quiet", "data/versions.yaml")
     publish(project, "America/New_York")
-    accepted = project.execute(f"preflight_{USE_CASE}")
+    accepted = project.run(f"preflight_{USE_CASE}")
     assert accepted.code == 0, accepted.out[-4000:]
     snapshot = project.records.of_run(USE_CASE, "snapshot", accepted.run_id)
     assert isinstance(snapshot, Snapshot)

@@ -187,7 +187,7 @@ def test_gate_labels_of_other_rows_never_promote(toy):
 def test_gate_network_that_trains_on_other_rows_than_the_labels_stops_at_pilot(toy):
     # Logistic regression still finds the signal in these rows, so the network should have.
     plant(toy, "pilot", "def loss_fn(outputs, targets):\n", "targets = targets[torch.randperm(len(targets))]")
-    done = toy.execute()
+    done = toy.run()
     told = stops_at(toy, "pilot", "references", done)
     assert "labels that do not belong to their rows" in told
     # What full would have cost, by preflight's forecast.

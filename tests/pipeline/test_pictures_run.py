@@ -160,7 +160,7 @@ def with_pictures(toy: Toy) -> Toy:
 def test_pictures_are_published_checked_trained_judged_and_served(fresh, tmp_path, monkeypatch):
     toy = with_pictures(fresh)
     assert (check := toy.call("-m", "trainworthy.pipeline.cli", "check", "toy")).code == 0, check.out
-    done = toy.execute(intent=FIRST)
+    done = toy.run(intent=FIRST)
     assert done.code == 0, done.out[-6000:]
     snapshot = toy.record(done.run_id, "snapshot")
     assert isinstance(snapshot, Snapshot)
