@@ -67,7 +67,7 @@ from trainworthy.lifecycle.protocol.records import (
 )
 from trainworthy.lifecycle.protocol.serving import ServingFigure, to_measure_again
 from trainworthy.lifecycle.provenance import changed_files, committed_text, git_state, installed_version
-from trainworthy.lifecycle.spec.benchmark import BenchmarkSpec
+from trainworthy.lifecycle.spec.benchmark import BenchmarkSpec, OnUnderpowered
 from trainworthy.lifecycle.storage.records import record_sha256
 from trainworthy.lifecycle.tasks import words_of
 from trainworthy.lifecycle.use_case import UseCase
@@ -266,6 +266,7 @@ def _evidence(run: StepRun, first_model: bool, model: RegisteredModel, champion:
         disparities=evaluation.fairness,
         difference_limits=_difference_limits(spec.benchmark),
         protected_columns=() if spec.benchmark.fairness is None else spec.benchmark.fairness.columns,
+        on_underpowered_difference=_on_underpowered(spec.benchmark),
         behaviour=evaluation.behaviour,
         behaviour_tests=spec.benchmark.behaviour,
         controls=controls,
@@ -287,6 +288,10 @@ def _evidence(run: StepRun, first_model: bool, model: RegisteredModel, champion:
     kept = latency is None or latency.within(spec.benchmark.latency_ms) == "pass"
     again = {*(() if kept else ("latency",)), *to_measure_again(serving)}
     return Evidence(promotion, against, told, serving, measure_again=tuple(sorted(again)))
+
+
+def _on_underpowered(benchmark: BenchmarkSpec) -> OnUnderpowered:
+    return "shadow" if benchmark.fairness is None else benchmark.fairness.on_underpowered
 
 
 def _difference_limits(benchmark: BenchmarkSpec) -> dict[str, float]:

@@ -11,8 +11,7 @@ earlier checks                                     any insufficient
 accepted inputs    (tells only)
 changed limits     (tells only)
 guardrail          whole interval beyond bound     unfavourable end beyond bound   promote
-limit of fairness  a pair surely beyond it         a pair's high > it, or a value  promote
-                                                   or pair not measured
+limit of fairness  a pair surely beyond it         (its on_underpowered)           promote
 test of behaviour  whole interval beyond limit     high > limit, or not measured   promote
 slice's bound      whole interval beyond bound     (its on_underpowered)           promote
 slice's champion   high < -its margin              (its on_underpowered)           promote
@@ -90,7 +89,12 @@ def decide(evidence: PromotionEvidence) -> Decision:
         *_seeds(evidence),
         *_guardrails(evidence.guardrails),
         *slice_findings(slices, evidence.metric),
-        *fairness_findings(evidence.disparities, evidence.difference_limits, evidence.protected_columns),
+        *fairness_findings(
+            evidence.disparities,
+            evidence.difference_limits,
+            evidence.protected_columns,
+            evidence.on_underpowered_difference,
+        ),
         *behaviour_findings(evidence.behaviour, evidence.behaviour_tests),
         *_earlier_checks(evidence.insufficient_checks, evidence.open_questions),
         *_controls(evidence.controls),
@@ -101,7 +105,9 @@ def decide(evidence: PromotionEvidence) -> Decision:
         decision=findings[0].allows,
         reasons=tuple(finding.reason for finding in findings),
         headline=_headline(evidence),
-        held_back_by=tuple(one.told(evidence.window) for one in findings if one.allows != "promote"),
+        held_back_by=tuple(
+            one.told(evidence.window, findings[0].allows) for one in findings if one.allows != "promote"
+        ),
         controls=evidence.controls,
         slices=slices,
     )

@@ -22,7 +22,7 @@ from trainworthy.lifecycle.protocol.figures import (
 )
 from trainworthy.lifecycle.protocol.records import ChangedLimit, Control
 from trainworthy.lifecycle.protocol.words import Words
-from trainworthy.lifecycle.spec.benchmark import BehaviourSpec, Guardrail
+from trainworthy.lifecycle.spec.benchmark import BehaviourSpec, Guardrail, OnUnderpowered
 from trainworthy.lifecycle.spec.frozen import Frozen
 
 CONTROLS = ("dataset", "benchmark", "cost", "reproducibility", "deployment")
@@ -51,7 +51,8 @@ class PromotionEvidence(Frozen):
     gains over the prior; `words` is what their kind of task calls them. `champion` names the registered champion, if
     there is one, and `champion_comparison` is the gain over it, None if it could not be scored, for the reason
     `champion_error`. `slices` are those that decide. `difference_limits` are those of rates between values of
-    `protected_columns`, which `disparities` measure; `behaviour_tests` are declared, and `behaviour` measures them.
+    `protected_columns`, which `disparities` measure, and `on_underpowered_difference` what too few rows allow;
+    `behaviour_tests` are declared, and `behaviour` measures them.
     `margin` is in the metric's unit. `rolled_back` is the rollback that took this very model off, if one did and it was
     not made champion since. `insufficient_checks` are the names of checks of earlier steps that could not be measured,
     `open_questions` sentences of those that wait for a person's answer. `accepted` tells which inputs were accepted
@@ -75,6 +76,7 @@ class PromotionEvidence(Frozen):
     disparities: tuple[Disparity, ...] = ()
     difference_limits: dict[str, float] = Field(default_factory=dict)
     protected_columns: tuple[str, ...] = ()
+    on_underpowered_difference: OnUnderpowered = "shadow"
     behaviour: tuple[BehaviourResult, ...] = ()
     behaviour_tests: tuple[BehaviourSpec, ...] = ()
     controls: tuple[Control, ...]

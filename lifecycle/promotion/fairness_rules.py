@@ -6,15 +6,25 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from trainworthy.lifecycle.evaluation.fairness import sure_of
 from trainworthy.lifecycle.promotion.evidence import usable
-from trainworthy.lifecycle.promotion.finding import Finding, interval_in_words, lacking
+from trainworthy.lifecycle.promotion.finding import (
+    UNDERPOWERED,
+    Finding,
+    Outcome,
+    declared_in_words,
+    interval_in_words,
+    lacking,
+)
 from trainworthy.lifecycle.protocol.figures import Disparity, PairDifference
+from trainworthy.lifecycle.spec.benchmark import OnUnderpowered
 from trainworthy.lifecycle.wording import metric_name
 
 
 def fairness_findings(
-    disparities: Iterable[Disparity], limits: Mapping[str, float], columns: Sequence[str]
-) -> Iterator[Finding]:
+    disparities: Iterable[Disparity], limits: Mapping[str, float], columns: Sequence[str],
+    on_underpowered: OnUnderpowered = "shadow",
+) -> Iterator[Finding]:  # fmt: skip
     """What each limit allows by each protected column: all claims and pairs of values have to keep it, at 95 % each."""
+    allows, declared = UNDERPOWERED[on_underpowered], declared_in_words(on_underpowered)
     measured: dict[tuple[str, str], list[Disparity]] = {}
     for one in disparities:
         measured.setdefault((one.rate, one.column), []).append(one)
@@ -22,11 +32,12 @@ def fairness_findings(
         for column in columns:
             found = measured.get((rate, column), [])
             if not found:
-                yield Finding("shadow", f"The difference of {metric_name(rate)} by {column} was not measured.")
-            yield from (_finding(one, limit) for one in found)
+                yield Finding(allows, f"The difference of {metric_name(rate)} by {column} was not measured{declared}.")
+            yield from (_finding(one, limit, allows, declared) for one in found)
 
 
-def _finding(one: Disparity, limit: float) -> Finding:
+def _finding(one: Disparity, limit: float, allows: Outcome, declared: str) -> Finding:
+    """`allows` and `declared` are what follows from too few rows, and how that is told."""
     named = f"{metric_name(one.rate)} by {one.column} ({one.claim})"
     values = sum(value.rate is not None for value in one.values)
     widest, surest = _pairs(one, values)
@@ -34,13 +45,13 @@ def _finding(one: Disparity, limit: float) -> Finding:
         return Finding("reject", f"Limit of fairness broken: {named} {_told(surest, limit)}{_left_out(one)}.")
     if widest is None or not usable(widest.difference):
         why = one.reason or "no finite figure of each pair of values"
-        return Finding("shadow", f"The difference of {named} was not measured: {why}.")
+        return Finding(allows, f"The difference of {named} was not measured: {why}{declared}.")
     told, difference = f"{named} {_told(widest, limit)}{_left_out(one)}", widest.difference
     if difference.high > limit:
         lacks = lacking(difference, limit - difference.value)
-        return Finding("shadow", f"Limit of fairness not safely kept: {told}.", lacks)
+        return Finding(allows, f"Limit of fairness not safely kept: {told}{declared}.", lacks)
     if _left_out(one):
-        return Finding("shadow", f"Limit of fairness kept by a part of the values only: {told}.")
+        return Finding(allows, f"Limit of fairness kept by a part of the values only: {told}{declared}.")
     return Finding("promote", f"Limit of fairness kept: {told}.")
 
 

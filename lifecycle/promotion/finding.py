@@ -6,12 +6,19 @@ from datetime import date
 from typing import Literal, NamedTuple
 
 from trainworthy.lifecycle.protocol.figures import Estimate
-from trainworthy.lifecycle.spec.benchmark import Guardrail, SliceSpec
+from trainworthy.lifecycle.spec.benchmark import Guardrail, OnUnderpowered, SliceSpec
 from trainworthy.lifecycle.tasks.interval import groups_to_show
 from trainworthy.lifecycle.wording import count, decimals_of, metric_name
 
 Outcome = Literal["promote", "shadow", "reject"]
+UNDERPOWERED: dict[OnUnderpowered, Outcome] = {"block": "reject", "shadow": "shadow", "warn": "promote"}
 NO_SPREAD = "an interval of width 0 shows that the groups are alike, as those without an event are, and no certainty"
+
+
+def declared_in_words(declared: OnUnderpowered) -> str:
+    """What is declared for too few rows, where it is not the default."""
+    told = {"warn": "it only warns", "block": "it rejects"}.get(declared)
+    return f"; {told} (on_underpowered: {declared})" if told else ""
 
 
 class Window(NamedTuple):
@@ -33,8 +40,9 @@ class Lacking(NamedTuple):
         text = f"if the value holds, about {count(self.needed)} groups would show that it suffices"
         if window is None:
             return text
-        days = (window.last - window.first) * (self.needed / self.groups)
-        return f"{text}; at the benchmark's pace they are there by {window.first + days}"
+        last = window.first + (window.last - window.first) * (self.needed / self.groups)
+        days = (last - window.first).days + 1
+        return f"{text}; at its pace a benchmark window of {count(days)} days holds them, from {window.first} to {last}"
 
 
 class Finding(NamedTuple):
@@ -44,9 +52,14 @@ class Finding(NamedTuple):
     reason: str
     lacks: Lacking | None = None
 
-    def told(self, window: Window | None) -> str:
-        """The reason with what it lacks; `window` tells by when more groups are there."""
-        return f"{self.reason.removesuffix('.')}; {self.lacks.told(window)}." if self.lacks else self.reason
+    def told(self, window: Window | None, decision: Outcome) -> str:
+        """The reason with what it lacks, and where it does not make the decision that it held back, what it would.
+
+        `window` tells by when more groups are there.
+        """
+        lacks = [] if self.lacks is None else [self.lacks.told(window)]
+        alone = ["this alone would allow shadow"] if (decision, self.allows) == ("reject", "shadow") else []
+        return "; ".join((self.reason.removesuffix("."), *lacks, *alone)) + "."
 
 
 def room(bound_of: Guardrail | SliceSpec, estimate: Estimate) -> tuple[str, float, float]:

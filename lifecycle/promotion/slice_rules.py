@@ -7,9 +7,11 @@ from collections.abc import Iterable, Iterator
 from trainworthy.lifecycle.promotion.evidence import PromotionEvidence, usable
 from trainworthy.lifecycle.promotion.finding import (
     NO_SPREAD,
+    UNDERPOWERED,
     Finding,
     Lacking,
     Outcome,
+    declared_in_words,
     gain_in_words,
     interval_in_words,
     lacking,
@@ -18,8 +20,6 @@ from trainworthy.lifecycle.promotion.finding import (
 )
 from trainworthy.lifecycle.protocol.figures import Estimate, SliceResult, Standing
 from trainworthy.lifecycle.wording import count, decimals_of, metric_name
-
-UNDERPOWERED: dict[str, Outcome] = {"block": "reject", "shadow": "shadow", "warn": "promote"}
 
 
 def judged_slice(result: SliceResult, evidence: PromotionEvidence) -> SliceResult:
@@ -72,7 +72,10 @@ def _bound_in_words(result: SliceResult) -> tuple[str, Lacking | None]:
     """The finding, and what it lacks."""
     estimate = result.estimate
     if estimate is None or not usable(estimate):
-        return f"Bound not measured on {_where(result)}: {_why(result)}{_warns(result)}.", None
+        return (
+            f"Bound not measured on {_where(result)}: {_why(result)}{_declared(result)}.",
+            None,
+        )
     rule, spare, _ = room(result.declared, estimate)
     told = f"{metric_name(result.metric)} {interval_in_words(estimate)} on {_where(result)}, {rule}"
     if result.bound == "not_shown" and not estimate.has_width:
@@ -80,7 +83,7 @@ def _bound_in_words(result: SliceResult) -> tuple[str, Lacking | None]:
     if result.bound == "not_shown":
         lacks = lacking_of(result.declared, estimate)
         beyond = f"{-spare:.{decimals_of(spare, estimate.standard_error)}f}"
-        told = f"{told}: the unfavourable end lies {beyond} beyond it; {_detects(result, estimate)}{_warns(result)}"
+        told = f"{told}: the unfavourable end lies {beyond} beyond it; {_detects(result, estimate)}{_declared(result)}"
         return f"Bound of a slice not shown to be kept: {told}.", lacks
     return f"Bound of a slice {result.bound}: {told}.", None
 
@@ -89,19 +92,25 @@ def _champion_in_words(result: SliceResult, primary: str) -> tuple[str, Lacking 
     gain, margin = result.gain, result.declared.champion_margin
     assert margin is not None
     if gain is None or not usable(gain):
-        return f"Not compared with the champion on {_where(result)}: {_why(result)}{_warns(result)}.", None
+        return (
+            f"Not compared with the champion on {_where(result)}: {_why(result)}{_declared(result)}.",
+            None,
+        )
     told = f"{gain_in_words(gain, primary)}, on {_where(result)}, margin {margin:g}"
     if result.champion == "broken":
         return f"Worse than the champion on a slice by more than its margin: {told}.", None
     if result.champion == "kept":
         return f"No worse than the champion on a slice: {told}.", None
     if not gain.has_width:
-        return f"Not compared with the champion on a slice: {told}; {NO_SPREAD}{_warns(result)}.", None
+        return (
+            f"Not compared with the champion on a slice: {told}; {NO_SPREAD}{_declared(result)}.",
+            None,
+        )
     if gain.high < 0:
-        told = f"Worse than the champion on a slice, and not shown to be so within its margin: {told}{_warns(result)}."
+        told = f"Worse than the champion on a slice, and not shown to be so within its margin: {told}"
     else:
-        told = f"Not shown to be as good as the champion on a slice: {told}; {_detects(result, gain)}{_warns(result)}."
-    return told, lacking(gain, gain.value + margin)
+        told = f"Not shown to be as good as the champion on a slice: {told}; {_detects(result, gain)}"
+    return f"{told}{_declared(result)}.", lacking(gain, gain.value + margin)
 
 
 def _where(result: SliceResult) -> str:
@@ -112,11 +121,17 @@ def _why(result: SliceResult) -> str:
     return result.told.removesuffix(".") or "evaluate again"
 
 
-def _warns(result: SliceResult) -> str:
-    return "; it only warns (on_underpowered: warn)" if result.declared.on_underpowered == "warn" else ""
+def _declared(result: SliceResult) -> str:
+    """What is declared for a slice that too few rows tell of, where it is not the default."""
+    told = {"warn": "it only warns", "block": "it rejects"}.get(result.declared.on_underpowered)
+    return f"; {told} (on_underpowered: {result.declared.on_underpowered})" if told else ""
 
 
 def _detects(result: SliceResult, estimate: Estimate) -> str:
     size = estimate.detectable
     about = f"{size:.{decimals_of(size, estimate.standard_error)}f}"
     return f"{count(estimate.groups)} groups like these show a difference of about {about} or more"
+
+
+def _declared(result: SliceResult) -> str:
+    return declared_in_words(result.declared.on_underpowered)

@@ -55,6 +55,10 @@ class Guardrail(Frozen):
         return self
 
 
+# What follows where the rows cannot show that something declared is kept.
+OnUnderpowered = Literal["block", "shadow", "warn"]
+
+
 class SliceSpec(Frozen):
     """Rows of the benchmark that are measured by themselves: exactly one of `column`, `where` and `rows` says which.
 
@@ -83,7 +87,7 @@ class SliceSpec(Frozen):
         allow_inf_nan=False,
         description="By how much the primary metric may be worse here than the champion's and count as no worse.",
     )
-    on_underpowered: Literal["block", "shadow", "warn"] = Field(
+    on_underpowered: OnUnderpowered = Field(
         default="shadow",
         description="What follows where the rows cannot show that bound or margin is kept: no promotion and no "
         "shadow, shadow at most, or a warning beside the verdict.",
@@ -152,6 +156,25 @@ class FairnessSpec(Frozen):
         default_factory=dict,
         description="By how much a rate may differ between two values of a column; what is not named decides nothing.",
     )
+    on_underpowered: OnUnderpowered = Field(
+        default="shadow",
+        description="What follows where the rows cannot show that a limit is kept, or a value has too few of them: no "
+        "promotion and no shadow, shadow at most, or a warning beside the verdict.",
+    )
+
+    @model_validator(mode="after")
+    def _decides(self) -> FairnessSpec:
+        if "on_underpowered" in self.model_fields_set and not self.at_most_difference:
+            raise ValueError("on_underpowered has no effect: nothing decides here without at_most_difference")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _short(self, form: SerializerFunctionWrapHandler) -> Any:
+        """Without a default that is younger than suites which were judged by this: they stay equal."""
+        said = form(self)
+        if self.on_underpowered == "shadow":
+            said.pop("on_underpowered", None)
+        return said
 
     @model_validator(mode="after")
     def _columns_once(self) -> FairnessSpec:

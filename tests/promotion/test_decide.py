@@ -309,7 +309,8 @@ def test_decide_says_by_when_a_benchmark_of_days_would_show_it():
     window = Window(date(2013, 11, 1), date(2013, 12, 31))
     (told,) = decide(evidence(baselines=(*others, comparison), window=window)).held_back_by
     assert told.endswith(
-        "about 748 groups would show that it suffices; at the benchmark's pace they are there by 2015-11-06."
+        "about 748 groups would show that it suffices; at its pace a benchmark window of 736 days holds them, from "
+        "2013-11-01 to 2015-11-06."
     )
 
 
@@ -688,6 +689,32 @@ def test_limit_of_fairness_is_kept_by_all_pairs_of_all_values(found, decision):
     assert decide(limited(found)).decision == decision
     # Without a limit it is told and decides nothing.
     assert decide(evidence(disparities=(found,))).decision == "promote"
+
+
+@pytest.mark.parametrize(("declared", "decision"), [("block", "reject"), ("shadow", "shadow"), ("warn", "promote")])
+def test_limit_of_fairness_that_too_few_rows_tell_of_decides_as_declared(declared, decision):
+    small = changed(disparity(), values=(*disparity().values, FEW))
+    unmeasured = changed(disparity(), difference=None, widest=None, surest=None, reason="one value")
+    for found in (small, unmeasured, disparity(widest=(0.05, 0.15))):
+        judged = decide(limited(found).model_copy(update={"on_underpowered_difference": declared}))
+        assert judged.decision == decision
+        (told,) = [reason for reason in judged.reasons if "selection rate by region" in reason]
+        assert ("on_underpowered" in told) == (declared != "shadow")
+    # What is surely beyond is no question of rows, and what is kept is kept.
+    for found, expected in ((disparity(widest=(0.2, 0.3)), "reject"), (disparity(), "promote")):
+        update = {"on_underpowered_difference": declared}
+        assert decide(limited(found).model_copy(update=update)).decision == expected
+
+
+def test_held_back_reasons_of_a_rejection_tell_which_of_them_alone_would_allow_shadow():
+    few = disparity(widest=(0.05, 0.15))
+    broken = guardrails([("at_most", 0.05, 0.2, 0.3)])
+    rejecting, shadowing = decide(limited(few).model_copy(update={"guardrails": broken})).held_back_by
+    assert rejecting.startswith("Guardrail broken")
+    assert "this alone" not in rejecting
+    assert shadowing.endswith("; this alone would allow shadow.")
+    (alone,) = decide(limited(few)).held_back_by
+    assert "this alone" not in alone
 
 
 def test_limit_of_fairness_that_nothing_was_measured_for_is_not_kept():
