@@ -25,6 +25,7 @@ from trainworthy.lifecycle.spec.split import HashSplit, StratifiedSplit
 from trainworthy.lifecycle.spec.task import KIND_OF_LABEL, LABEL_TYPES, target_of
 from trainworthy.lifecycle.spec.use_case import UseCaseSpec
 from trainworthy.lifecycle.tasks import kind_of
+from trainworthy.lifecycle.tasks.declared import range_problems
 from trainworthy.lifecycle.use_case import UseCase
 
 if TYPE_CHECKING:
@@ -78,12 +79,13 @@ def _task_problems(spec: UseCaseSpec, contract: Contract) -> Iterator[Problem]:
         return
     kind_of_label, benchmark = kind_of(target_of(spec.task, label.classes)), spec.benchmark
     yield from _cost_problems(benchmark, kind_of_label.answer_names)
-    metrics = (*kind_of_label.metrics, *benchmark.metrics, *decision_metrics(benchmark, kind_of_label))
+    metrics = {**kind_of_label.metrics, **decision_metrics(benchmark, kind_of_label)}
+    yield from range_problems(benchmark, metrics)
     named = {"primary": benchmark.primary.metric}
     named |= {f"guardrails.{number}": one.metric for number, one in enumerate(benchmark.guardrails)}
     named |= {f"slices.{number}": one.metric for number, one in enumerate(benchmark.slices) if one.metric}
     for place, metric in named.items():
-        if metric not in metrics:
+        if metric not in metrics and metric not in benchmark.metrics:
             fix = did_you_mean(metric, kind_of_label.metrics)
             yield Problem(
                 f"use_case.yaml: benchmark.{place}.metric", "names a class that the label has not", fix, metric

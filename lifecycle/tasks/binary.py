@@ -64,8 +64,8 @@ class Binary(FewNumbers):
     def _metrics(self) -> Mapping[str, TaskMetric]:
         """Losses, ranking, calibration, and what a decision at a probability of 0.5 gets right."""
         found = (
-            TaskMetric("log_loss", False, rows=log_loss),
-            TaskMetric("brier", False, rows=brier),
+            TaskMetric("log_loss", False, rows=log_loss, low=0.0),
+            TaskMetric("brier", False, rows=brier, low=0.0),
             TaskMetric("auc", True, left_out=auc_left_out, low=0.0, high=1.0),
             TaskMetric("average_precision", True, left_out=_average_precision_left_out, low=0.0, high=1.0),
             TaskMetric("calibration_error", False, left_out=_calibration, low=0.0, high=1.0),

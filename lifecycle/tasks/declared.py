@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -9,11 +10,12 @@ from typing import Any
 from pydantic import ValidationError
 
 from trainworthy.lifecycle.errors import Problem, did_you_mean
+from trainworthy.lifecycle.spec.benchmark import BenchmarkSpec
 from trainworthy.lifecycle.spec.task import TaskSpec, target_of
 from trainworthy.lifecycle.spec.use_case import UseCaseSpec
 from trainworthy.lifecycle.tasks import Kind, kind_of
 from trainworthy.lifecycle.tasks.kind import BASELINES
-from trainworthy.lifecycle.tasks.metric import DECISION_COST
+from trainworthy.lifecycle.tasks.metric import DECISION_COST, TaskMetric
 
 _COSTS = "say what wrong decisions cost: benchmark.decision: {costs: {false_positive: 1, false_negative: 5}}"
 
@@ -55,6 +57,40 @@ def _turned_bounds(values: Mapping[str, Any], kind: Kind) -> Iterator[Problem]:
             better = "higher" if higher[metric] else "lower"
             told = f"{metric} is better when it is {better}, so {wrong} keeps no bad model out"
             yield Problem(f"use_case.yaml: benchmark.{place}", told, f"say {right}", section[wrong])
+
+
+def range_problems(benchmark: BenchmarkSpec, metrics: Mapping[str, TaskMetric]) -> Iterator[Problem]:
+    """Bounds that no model breaks or none keeps, since they lie at an end of the metric's range or beyond it."""
+    for section, listed in (("guardrails", benchmark.guardrails), ("slices", benchmark.slices)):
+        for number, one in enumerate(listed):
+            metric = metrics.get(one.metric or benchmark.primary.metric)
+            key, bound = ("at_least", one.at_least) if one.at_least is not None else ("at_most", one.at_most)
+            if metric is None or bound is None:
+                continue
+            near, far = (metric.low, metric.high) if key == "at_least" else (metric.high, metric.low)
+            sign = 1 if key == "at_least" else -1
+            if sign * bound <= sign * near:
+                told = "no model breaks it"
+            elif sign * bound > sign * far:
+                told = "no model keeps it"
+            else:
+                continue
+            place = f"use_case.yaml: benchmark.{section}.{number}.{key}"
+            yield Problem(place, f"{told}: {metric.name} {_range_in_words(metric)}", _bound_fix(metric), bound)
+
+
+def _range_in_words(metric: TaskMetric) -> str:
+    if math.isinf(metric.high):
+        return f"is never below {metric.low:g}"
+    return f"is never above {metric.high:g}" if math.isinf(metric.low) else f"lies in [{metric.low:g}, {metric.high:g}]"
+
+
+def _bound_fix(metric: TaskMetric) -> str:
+    if math.isinf(metric.high):
+        inside = f"above {metric.low:g}"
+    else:
+        inside = f"below {metric.high:g}" if math.isinf(metric.low) else f"between {metric.low:g} and {metric.high:g}"
+    return f"write a bound {inside}, or leave it out"
 
 
 def _higher_is_better(values: Mapping[str, Any], kind: Kind) -> dict[str, bool]:

@@ -80,8 +80,8 @@ class Multiclass(FewNumbers):
         """Losses, shares of right predictions over all rows and over classes, calibration, and figures of one class."""
         count = len(self.classes)
         found = [
-            TaskMetric("log_loss", False, rows=log_loss),
-            TaskMetric("brier", False, rows=brier),
+            TaskMetric("log_loss", False, rows=log_loss, low=0.0),
+            TaskMetric("brier", False, rows=brier, low=0.0),
             TaskMetric("accuracy", True, rows=_right, low=0.0, high=1.0, events=_right),
             _of_counts("balanced_accuracy", count, _balanced_accuracy),
             _of_counts("macro_f1", count, _macro_f1),

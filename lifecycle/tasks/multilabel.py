@@ -83,8 +83,8 @@ class Multilabel(FewNumbers):
     def _metrics(self) -> Mapping[str, TaskMetric]:
         """Losses, decisions and ranking over all labels, calibration, and figures of one label."""
         found = [
-            TaskMetric("log_loss", False, rows=log_loss),
-            TaskMetric("brier", False, rows=brier),
+            TaskMetric("log_loss", False, rows=log_loss, low=0.0),
+            TaskMetric("brier", False, rows=brier, low=0.0),
             TaskMetric("macro_auc", True, left_out=_macro_auc, low=0.0, high=1.0),
             TaskMetric("macro_f1", True, sums=_decided, of_sums=_macro_f1, low=0.0, high=1.0),
             TaskMetric("micro_f1", True, sums=_decided, of_sums=_micro_f1, low=0.0, high=1.0),

@@ -114,14 +114,14 @@ class Regression(FewNumbers):
 
     def _of_quantiles(self) -> list[TaskMetric]:
         levels = self.quantiles
-        found = [TaskMetric("pinball", False, rows=partial(_mean_pinball, levels=levels))]
+        found = [TaskMetric("pinball", False, rows=partial(_mean_pinball, levels=levels), low=0.0)]
         for place, level in enumerate(levels):
             found += [
-                TaskMetric(f"pinball[{level:g}]", False, rows=partial(_pinball_at, place=place, level=level)),
+                TaskMetric(f"pinball[{level:g}]", False, rows=partial(_pinball_at, place=place, level=level), low=0.0),
                 _share(f"coverage[{level:g}]", partial(_below, place=place)),
             ]
         if 0.5 in levels:
-            found.append(TaskMetric("mae", False, rows=partial(_absolute_at, place=levels.index(0.5))))
+            found.append(TaskMetric("mae", False, rows=partial(_absolute_at, place=levels.index(0.5)), low=0.0))
         if len(levels) > 1:
             found += [
                 _share("interval_coverage", _between),
@@ -329,9 +329,9 @@ def _rank(rows: int, level: float) -> int:
 
 def _of_numbers() -> list[TaskMetric]:
     return [
-        TaskMetric("squared_error", False, rows=_squared_error),
+        TaskMetric("squared_error", False, rows=_squared_error, low=0.0),
         TaskMetric("rmse", False, sums=_squares, of_sums=_root_mean, low=0.0),
-        TaskMetric("mae", False, rows=lambda labels, answers: abs(answers - labels)),
+        TaskMetric("mae", False, rows=lambda labels, answers: abs(answers - labels), low=0.0),
         TaskMetric("median_absolute_error", False, left_out=_median_left_out, low=0.0),
         TaskMetric("r2", True, sums=_for_r2, of_sums=_r2, high=1.0),
         TaskMetric("bias", False, sums=_errors, of_sums=_absolute_mean, low=0.0),

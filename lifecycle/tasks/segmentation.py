@@ -110,8 +110,8 @@ class Segmentation(Places):
     def _metrics(self) -> Mapping[str, TaskMetric]:
         """Of statistics `(N, K)`: losses, shares of pixels, overlaps over all classes and of one."""
         found = [
-            TaskMetric("log_loss", False, rows=lambda _, statistics: statistics[:, 0]),
-            TaskMetric("brier", False, rows=lambda _, statistics: statistics[:, 1]),
+            TaskMetric("log_loss", False, rows=lambda _, statistics: statistics[:, 0], low=0.0),
+            TaskMetric("brier", False, rows=lambda _, statistics: statistics[:, 1], low=0.0),
             self._of_counts("pixel_accuracy", _accuracy),
             self._of_counts("mean_iou", _mean_iou),
             self._of_counts("dice", _mean_dice),

@@ -160,3 +160,40 @@ def test_class_that_has_the_name_of_the_served_decision_is_refused_where_classes
     found = [str(one) for one in agreement_problems(use_case, contract.model_copy(update={"label": label}))]
     assert len(found) == problems, found
     assert all("as the column decision, which is a class's name as well" in one for one in found)
+
+
+def bound_problems(**section) -> list[str]:
+    use_case = load_use_case(TOY)
+    spec = use_case.spec.model_dump(mode="json")
+    spec["benchmark"] |= section
+    changed = UseCase(folder=use_case.folder, spec=type(use_case.spec).model_validate(spec))
+    return [str(one) for one in agreement_problems(changed, load_contract(use_case.contract_path))]
+
+
+@pytest.mark.parametrize(
+    ("bound", "told"),
+    [
+        ({"metric": "auc", "at_least": 0}, "no model breaks it: auc lies in [0, 1]"),
+        ({"metric": "accuracy", "at_least": -1}, "no model breaks it: accuracy lies in [0, 1]"),
+        ({"metric": "calibration_error", "at_most": 1}, "no model breaks it: calibration_error lies in [0, 1]"),
+        ({"metric": "log_loss", "at_most": -1}, "no model keeps it: log_loss is never below 0"),
+        ({"metric": "auc", "at_least": 1.2}, "no model keeps it: auc lies in [0, 1]"),
+    ],
+)
+def test_bound_that_nothing_or_everything_breaks_is_refused_with_the_range(bound, told):
+    (guardrail,) = bound_problems(guardrails=[bound])
+    (part,) = bound_problems(slices=[{"column": "shop", **bound}])
+    for found in (guardrail, part):
+        assert told in found
+        assert "write a bound" in found
+
+
+@pytest.mark.parametrize(
+    "bound",
+    [
+        {"metric": "auc", "at_least": 0.01}, {"metric": "auc", "at_least": 1}, {"metric": "log_loss", "at_most": 100},
+        {"metric": "calibration_error", "at_most": 0.1},
+    ],
+)  # fmt: skip
+def test_bound_within_the_range_however_generous_is_taken(bound):
+    assert bound_problems(guardrails=[bound], slices=[{"column": "shop", **bound}]) == []
