@@ -134,7 +134,7 @@ def _slice_problems(use_case: UseCase, contract: Contract) -> Iterator[Problem]:
     }
     allowed: dict[str, set[Any]] = {}
     for rule in contract.rules:
-        if rule.kind == "allowed" and rule.stops_at_one_row:
+        if rule.kind == "allowed" and rule.stops_beyond_few:
             (name,), listed = rule.columns, set(rule.parameters["values"])
             allowed[name] = allowed.get(name, listed) & listed
     for number, one in enumerate(use_case.spec.benchmark.slices):
@@ -169,7 +169,7 @@ def _header_problems(place: str, path: Path, key: Iterable[str]) -> Iterator[Pro
 def _condition_problems(
     place: str, where: str, columns: Mapping[str, Column], allowed: Mapping[str, set[Any]]
 ) -> Iterator[Problem]:
-    """`allowed` are the values that the contract lets a row have, by column."""
+    """`allowed` are the values that the contract lists of a column, of which few rows at most may have others."""
     try:
         predicate = parse_predicate(where)
     except EvaluationError as error:
@@ -190,8 +190,12 @@ def _condition_problems(
     for name, values in predicate.equals:
         texts, known = [value for value in values if isinstance(value, str)], allowed.get(name)
         if known is not None and len(texts) == len(values) and not known & set(texts):
-            problem = f"asks for values of {name} that contract.yaml lets no row have"
-            yield Problem(place, problem, did_you_mean(texts[0], sorted(map(str, known))), ", ".join(texts))
+            problem = f"asks for values of {name} that contract.yaml does not list"
+            fix = f"{did_you_mean(texts[0], sorted(map(str, known)))}; or list it there, if rows may have it"
+            yield Problem(place, problem, fix, ", ".join(texts))
+    for name, asked in predicate.empty_ranges:
+        fix = "turn one of the comparisons, or write or where either will do"
+        yield Problem(place, f"no number of {name} is {asked}, so no row is in it", fix, where)
 
 
 def _unknown_column(place: str, name: str, columns: Mapping[str, Column]) -> Problem:

@@ -23,6 +23,7 @@ from trainworthy.lifecycle.contract.frame import logical_type
 from trainworthy.lifecycle.contract.model import Label, Role
 from trainworthy.lifecycle.contract.profile import null_groups, ordered_pairs, text_pattern
 from trainworthy.lifecycle.contract.quality import ENGINE
+from trainworthy.lifecycle.contract.rule import MOST_EXCEPTIONS
 from trainworthy.lifecycle.files.kind import FileKind
 from trainworthy.lifecycle.spec.frozen import Frozen
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MOST_VALID_VALUES = 30
-NEW_VALUES_PERCENT = 5
+NEW_VALUES_PERCENT = MOST_EXCEPTIONS
 REVIEW = "review"
 _LABELS = ("target", "target_source")
 

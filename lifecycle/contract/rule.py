@@ -21,6 +21,9 @@ LogicalType = Literal["string", "integer", "number", "boolean", "date", "timesta
 NO_ROW = {"operator": "mustBe", "value": 0, "unit": "rows"}
 NOT_EVERY_ROW = {"operator": "mustBeLessThan", "value": 100, "unit": "percent"}
 AT_LEAST_ONE_ROW = {"operator": "mustBeGreaterOrEqualTo", "value": 1, "unit": "rows"}
+# In percent of the rows; as many as a drafted contract lets have a new value.
+MOST_EXCEPTIONS = 5
+_AT_MOST = ("mustBe", "mustBeLessThan", "mustBeLessOrEqualTo")
 
 
 class Rule(Frozen):
@@ -66,6 +69,13 @@ class Rule(Frozen):
     def stops_at_one_row(self) -> bool:
         """Whether a single row that breaks it stops the snapshot."""
         return self.severity == "error" and self.parameters.get("bound") == NO_ROW
+
+    @property
+    def stops_beyond_few(self) -> bool:
+        """Whether so few rows may break it that what breaks it is an exception: at most 5 percent, as in drafts."""
+        bound = self.parameters.get("bound") or {}
+        few = bound.get("unit") == "percent" and bound.get("operator") in _AT_MOST and bound["value"] <= MOST_EXCEPTIONS
+        return self.severity == "error" and (few or bound == NO_ROW)
 
 
 def make_rule(

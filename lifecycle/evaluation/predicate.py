@@ -59,6 +59,11 @@ class Predicate:
         """The columns of which it asks for one of some values, each with these."""
         return tuple(self._tree.equals())
 
+    @property
+    def empty_ranges(self) -> tuple[tuple[str, str], ...]:
+        """The columns of which it asks for a number that there is not, each with what is asked: `> 50 and < 20`."""
+        return tuple(_empty_ranges(self._tree))
+
     def mask(self, rows: pd.DataFrame) -> np.ndarray:
         """Which of the rows are in the slice, bool `(N,)`.
 
@@ -145,6 +150,39 @@ class _Joined(_Node):
     def equals(self) -> Iterator[tuple[str, tuple[Literal, ...]]]:
         for part in self.parts:
             yield from part.equals()
+
+
+def _all_of(node: _Node) -> Iterator[_Node]:
+    """The parts that must all be true, through `and` within `and`."""
+    if isinstance(node, _Joined) and node.every:
+        for part in node.parts:
+            yield from _all_of(part)
+    else:
+        yield node
+
+
+def _empty_ranges(node: _Node) -> Iterator[tuple[str, str]]:
+    together: dict[str, list[_Compared]] = {}
+    for part in _all_of(node):
+        if isinstance(part, _Compared) and kind_of_literal(part.value) == "number":
+            together.setdefault(part.column, []).append(part)
+        elif isinstance(part, _Joined):
+            for one in part.parts:
+                yield from _empty_ranges(one)
+    for column, asked in together.items():
+        if _is_empty(asked):
+            yield column, " and ".join(f"{one.sign} {one.value}" for one in asked)
+
+
+def _is_empty(asked: Sequence[_Compared]) -> bool:
+    """Whether no number keeps all the comparisons: a lower end above an upper one, or beside it where one is open."""
+    lows = [(one.value, one.sign) for one in asked if one.sign in (">", ">=", "==")]
+    highs = [(one.value, one.sign) for one in asked if one.sign in ("<", "<=", "==")]
+    return any(
+        low > high or (low == high and (sign == ">" or other == "<"))  # pyright: ignore[reportOperatorIssue]
+        for low, sign in lows
+        for high, other in highs
+    )
 
 
 @dataclass(frozen=True)

@@ -173,7 +173,7 @@ SCENES = Path(__file__).parents[2] / "use_cases" / "scenes"
 def test_check_refuses_metadata_that_there_is_not(where, told):
     use_case = load_use_case(SCENES)
     spec = use_case.spec.model_dump(mode="json")
-    spec["benchmark"]["slices"] = [{"where": where, "at_most": 1.0}]
+    spec["benchmark"]["slices"] = [{"where": where, "at_least": 0.5}]
     changed = UseCase(spec=type(use_case.spec).model_validate(spec), folder=SCENES)
     problems = [str(problem) for problem in agreement_problems(changed, load_contract(use_case.contract_path))]
     assert len(problems) == (told is not None)
@@ -187,7 +187,7 @@ def test_check_says_of_a_sensitive_column_that_its_metadata_is_sensitive_too(tmp
     picture["customProperties"].append({"property": "sensitive", "value": True})
     (tmp_path / "contract.yaml").write_text(yaml.safe_dump(contract, sort_keys=False))
     spec = use_case.spec.model_dump(mode="json")
-    spec["benchmark"]["slices"] = [{"where": "`picture.width` > 2", "at_most": 1.0}]
+    spec["benchmark"]["slices"] = [{"where": "`picture.width` > 2", "at_least": 0.5}]
     changed = UseCase(spec=type(use_case.spec).model_validate(spec), folder=SCENES)
     (problem,) = agreement_problems(changed, load_contract(tmp_path / "contract.yaml"))
     assert "picture is sensitive, and so is what its values are like" in str(problem)

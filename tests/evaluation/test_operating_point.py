@@ -197,3 +197,45 @@ def test_bound_that_nothing_or_everything_breaks_is_refused_with_the_range(bound
 )  # fmt: skip
 def test_bound_within_the_range_however_generous_is_taken(bound):
     assert bound_problems(guardrails=[bound], slices=[{"column": "shop", **bound}]) == []
+
+
+SOME_MAY = "arguments: {validValues: [north, south, west]}, unit: percent, mustBeLessOrEqualTo: "
+
+
+@pytest.mark.parametrize("bound", ["mustBe: 0", "5", "60", "warning"])
+def test_condition_for_a_value_that_the_contract_does_not_list_is_refused_where_few_rows_may_have_others(
+    tmp_path, bound
+):
+    text = (TOY / "contract.yaml").read_text()
+    listed = "arguments: {validValues: [north, south, west]}, mustBe: 0"
+    assert listed in text
+    written = {"mustBe: 0": listed, "warning": f"{listed}, severity: warning"}.get(bound, SOME_MAY + bound)
+    (tmp_path / "contract.yaml").write_text(text.replace(listed, written))
+    use_case = load_use_case(TOY)
+    for where, refused in (('shop == "Nord"', True), ('shop == "north"', False)):
+        spec = use_case.spec.model_dump(mode="json")
+        spec["benchmark"]["slices"] = [{"where": where, "at_most": 1.0}]
+        changed = UseCase(folder=TOY, spec=type(use_case.spec).model_validate(spec))
+        found = [str(one) for one in agreement_problems(changed, load_contract(tmp_path / "contract.yaml"))]
+        assert len(found) == (refused and bound in ("mustBe: 0", "5")), found
+        assert all("asks for values of shop that contract.yaml does not list" in one for one in found)
+
+
+@pytest.mark.parametrize(
+    ("where", "asked"),
+    [
+        ("x1 > 5 and x1 < 2", "> 5 and < 2"),
+        ("x1 > 2 and (x2 < 9 and x1 <= 2)", "> 2 and <= 2"),
+        ("x1 == 3 and x1 > 3", "== 3 and > 3"),
+        ('shop == "west" or 5 < x1 < 2', "> 5 and < 2"),
+        ("x1 > 2 and x1 < 5", None),
+        ("x1 >= 2 and x1 <= 2", None),
+        ("x1 > 5 or x1 < 2", None),
+        ("x1 > 5 and x2 < 2", None),
+        ("not (x1 > 5 and x1 < 7)", None),
+    ],
+)
+def test_condition_on_a_range_that_holds_no_number_is_refused(where, asked):
+    found = bound_problems(slices=[{"where": where, "at_most": 1.0}])
+    assert len(found) == (asked is not None)
+    assert asked is None or f"no number of x1 is {asked}, so no row is in it" in found[0]
