@@ -85,7 +85,7 @@ def verdict_text(verdict: Verdict) -> str:
         f"{since}"
         f"{_why(verdict)}\n\n"
         f"champion    {live}\n"
-        f"{_decides(verdict)}"
+        f"{_decides(verdict, champion)}"
         f"cost        this run: {spent:.4f} USD, {seconds(wall)}; "
         f"with reused steps: {verdict.model_cost.usd + verdict.cost.usd:.4f} USD\n"
         f"{_answers(verdict, state)}"
@@ -107,10 +107,26 @@ def _listed(sentences: Sequence[str]) -> str:
     return "\n".join(f"  - {sentence}" for sentence in sentences)
 
 
-def _decides(verdict: Verdict) -> str:
-    """What the registered model decides where it is served; nothing of one that gives answers alone."""
+def _decides(verdict: Verdict, champion: LogEntry | None) -> str:
+    """What the champion decides where it is served, and the judged model if it is another; nothing of answers alone."""
+    if champion is not None and champion.model_version == verdict.model_version:
+        return _served("served", "it decides", verdict)
+    told = _served("judged", f"version {verdict.model_version} decides", verdict)
+    if champion is None:
+        return told
+    try:
+        live = FileRecordStore(StateFolder(read_settings().var)).get(
+            verdict.use_case, "promotion", champion.verdict_sha256
+        )
+    except RecordError as error:
+        return f"served      what it decides is not known: {error.problem}\n{told}"
+    assert isinstance(live, Verdict)
+    return _served("served", "it decides", live) + told
+
+
+def _served(title: str, who: str, verdict: Verdict) -> str:
     of = f"; the artifact is that of version {verdict.champion}" if verdict.of_champion else ""
-    return f"served      it decides: {verdict.decides.told}{of}\n" if verdict.decides is not None else ""
+    return f"{title:12}{who}: {verdict.decides.told}{of}\n" if verdict.decides is not None else ""
 
 
 def _answers(verdict: Verdict, state: StateFolder) -> str:
