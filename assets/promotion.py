@@ -52,6 +52,7 @@ from trainworthy.lifecycle.promotion.judged import artifacts_of
 from trainworthy.lifecycle.promotion.reuse import still_answers
 from trainworthy.lifecycle.promotion.trained_by_script import inexact_resume
 from trainworthy.lifecycle.protocol.checks import CheckResult
+from trainworthy.lifecycle.protocol.figures import CANDIDATE
 from trainworthy.lifecycle.protocol.latency import Latency
 from trainworthy.lifecycle.protocol.records import (
     Control,
@@ -259,7 +260,7 @@ def _evidence(run: StepRun, first_model: bool, model: RegisteredModel, champion:
         champion_comparison=against.comparison,
         champion_error=against.error,
         guardrails=guardrail_results(
-            spec.benchmark.guardrails, evaluation.metrics, "candidate", evaluation.calibration
+            spec.benchmark.guardrails, evaluation.metrics, "candidate", evaluation.calibration, _undefined(evaluation)
         ),
         slices=against.slices,
         changed_limits=limits_changed(run),
@@ -292,6 +293,12 @@ def _evidence(run: StepRun, first_model: bool, model: RegisteredModel, champion:
 
 def _on_underpowered(benchmark: BenchmarkSpec) -> OnUnderpowered:
     return "shadow" if benchmark.fairness is None else benchmark.fairness.on_underpowered
+
+
+def _undefined(evaluation: EvaluationReport) -> dict[str, str]:
+    """Why a metric of the candidate has no value, by metric, as the check of groups tells it."""
+    details = [one for check in evaluation.checks if check.name == "groups" for one in check.details]
+    return {str(one["metric"]): str(one["reason"]) for one in details if one.get("model") == CANDIDATE}
 
 
 def _difference_limits(benchmark: BenchmarkSpec) -> dict[str, float]:

@@ -21,9 +21,10 @@ from trainworthy.lifecycle.evaluation.slices import SliceResults, slice_metrics
 from trainworthy.lifecycle.protocol.figures import Metric, ModelFigures
 from trainworthy.lifecycle.spec.benchmark import BenchmarkSpec
 from trainworthy.lifecycle.tasks.kind import Kind, from_columns
-from trainworthy.lifecycle.tasks.metric import estimate
+from trainworthy.lifecycle.tasks.metric import TaskMetric, estimate
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
 
 
@@ -74,10 +75,21 @@ def overall_metrics(
         try:
             value = estimate(metric, labels, figures, table["group"], weights)
         except EvaluationError as error:
-            undefined.append({"model": model, "metric": name, "reason": error.problem})
+            undefined.append({"model": model, "metric": name, "reason": _why(metric, labels, figures) or error.problem})
         else:
             found.append(Metric(model=model, metric=name, estimate=value, rows=len(table)))
     return found, undefined
+
+
+def _why(metric: TaskMetric, labels: np.ndarray, figures: np.ndarray) -> str:
+    """Which rows a share of rows lacks; empty where that is not why it has no value."""
+    import numpy as np
+
+    if metric.events is None or np.isfinite(metric.events(labels, figures)).any():
+        return ""
+    base, _, of = metric.name.partition("[")
+    value = of.removesuffix("]") or "1"
+    return f"no row is decided {value}" if base == "precision" else f"no row that counts for {metric.name}"
 
 
 def all_slices(

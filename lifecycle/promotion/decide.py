@@ -271,7 +271,7 @@ def _guardrails(results: Iterable[GuardrailResult]) -> Iterator[Finding]:
         metric, estimate = metric_name(result.measured), result.estimate
         if estimate is None or not usable(estimate):
             why = f" ({result.reason})" if result.reason else ""
-            yield Finding("reject", f"The guardrail on {metric} was not measured{why}: evaluate again.")
+            yield Finding("reject", f"The guardrail on {metric} was not measured{why}: {result.fix}.")
             continue
         rule, spare, hope = room(result.guardrail, estimate)
         told = f"{metric} {interval_in_words(estimate)}, {rule}"

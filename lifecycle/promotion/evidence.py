@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Literal
 
 from pydantic import Field, model_validator
@@ -31,12 +32,13 @@ CONTROLS = ("dataset", "benchmark", "cost", "reproducibility", "deployment")
 class GuardrailResult(Frozen):
     """A guardrail with what was measured for it; `estimate` is None if nothing was, and `reason` says why if known.
 
-    `measured` is what the estimate is of: the guardrail's metric, or its debiased form.
+    `fix` is what would help then. `measured` is what the estimate is of: the guardrail's metric, or its debiased form.
     """
 
     guardrail: Guardrail
     estimate: Estimate | None
     reason: str = ""
+    fix: str = "evaluate again"
     debiased: bool = False
 
     @property
@@ -94,13 +96,18 @@ class PromotionEvidence(Frozen):
 
 
 def guardrail_results(
-    guardrails: Iterable[Guardrail], metrics: Iterable[Metric], model: str, calibrations: Iterable[Calibration] = ()
+    guardrails: Iterable[Guardrail],
+    metrics: Iterable[Metric],
+    model: str,
+    calibrations: Iterable[Calibration] = (),
+    undefined: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[GuardrailResult, ...]:
     """Each guardrail with the model's estimate over all benchmark rows.
 
     One on the calibration error is judged by that without what chance adds, of the claim that is farthest off: the
     plain one is never 0, and near calibration its interval does not hold the truth (docs/decisions/0063). All claims
     have to keep it, so one whose error was not measured leaves it open. Without claims the plain one stands.
+    `undefined` says by metric why it has no value.
     """
     own = [one for one in calibrations if one.model == model]
     unmeasured = next((one for one in own if one.error is None), None)
@@ -115,11 +122,23 @@ def guardrail_results(
         GuardrailResult(
             guardrail=one,
             estimate=estimates.get(one.metric),
-            reason=reason if one.metric == CALIBRATION_ERROR else "",
+            reason=reason if one.metric == CALIBRATION_ERROR else undefined.get(one.metric, ""),
+            fix=_fix(one, undefined),
             debiased=bool(own) and one.metric == CALIBRATION_ERROR,
         )
         for one in guardrails
     )
+
+
+def _fix(guardrail: Guardrail, undefined: Mapping[str, str]) -> str:
+    """Evaluating again gives the same rows and answers, so it is no help where the metric is not defined of them."""
+    if guardrail.metric not in undefined:
+        return "evaluate again"
+    if guardrail.metric.partition("[")[0] in ("precision", "f1"):
+        decide = "decide from a lower threshold (benchmark.decision), or by a capacity or costs"
+        other = "bound recall or a metric of probabilities in its place"
+        return f"{decide}, {other}" if guardrail.metric in ("precision", "f1") else other
+    return "take more rows of what it counts, or bound another metric"
 
 
 def usable(estimate: Estimate | None) -> bool:

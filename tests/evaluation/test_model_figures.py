@@ -7,7 +7,7 @@ from test_evaluate import BINARY, SPEC, WINDOW, predictions
 from trainworthy.lifecycle.evaluation.evaluate import evaluate
 from trainworthy.lifecycle.evaluation.model_figures import model_figures
 from trainworthy.lifecycle.protocol.figures import BenchmarkFigures, ModelFigures
-from trainworthy.lifecycle.spec.benchmark import FairnessSpec
+from trainworthy.lifecycle.spec.benchmark import FairnessSpec, Guardrail
 
 FAIR = SPEC.model_copy(update={"fairness": FairnessSpec(columns=("carrier",))})
 
@@ -56,3 +56,12 @@ def test_metric_that_the_champion_has_no_value_of_is_named_with_its_reason():
     met = model_figures(frame.assign(label=0), "champion", spec, BINARY, parts=(), features=None, ordered=False)
     assert any(one.startswith("auc: ") for one in met.not_defined)
     assert not any(one.metric == "auc" for one in met.metrics)
+
+
+def test_precision_without_a_row_that_is_decided_1_says_so():
+    frame = predictions()
+    spec = SPEC.model_copy(update={"decision": None, "guardrails": (Guardrail(metric="precision", at_least=0.1),)})
+    for answers, lacking in ((0.01, ["precision: no row is decided 1"]), (frame["candidate"], [])):
+        frame["champion"] = answers
+        met = model_figures(frame, "champion", spec, BINARY, parts=(), features=None, ordered=False)
+        assert [one for one in met.not_defined if one.startswith("precision")] == lacking

@@ -759,3 +759,21 @@ def test_declared_behaviour_decides_as_it_was_measured():
     assert judged().decision == "shadow"
     # Without a declared test nothing is asked.
     assert decide(evidence(behaviour=(measured(0.06, 0.08),))).decision == "promote"
+
+
+@pytest.mark.parametrize(
+    ("undefined", "told"),
+    [
+        (
+            {"precision": "no row is decided 1"},
+            "The guardrail on precision was not measured (no row is decided 1): decide from a lower threshold",
+        ),
+        ({}, "The guardrail on precision was not measured: evaluate again."),
+    ],
+)
+def test_guardrail_whose_metric_has_no_value_says_why_and_what_helps(undefined, told):
+    bound = Guardrail(metric="precision", at_least=0.5)
+    found = decide(evidence(guardrails=guardrail_results([bound], [], "candidate", undefined=undefined)))
+    assert found.decision == "reject"
+    assert found.reasons[0].startswith(told)
+    assert ("evaluate again" in found.reasons[0]) == (not undefined)
