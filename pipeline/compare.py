@@ -107,7 +107,11 @@ def two_models(use_case: UseCase, first: str, second: str) -> TwoModels:
         second=theirs.version,
         measured_on=f"benchmark {on.evaluation.benchmark}: {count(len(table))} rows, "
         f"{count(int(table['group'].nunique()))} groups",
-        facts=(*zip(_FACTS, _facts(mine), _facts(theirs), strict=True), *_served(mine, theirs)),
+        facts=(
+            *zip(_FACTS, _facts(mine), _facts(theirs), strict=True),
+            *_decides(mine, theirs),
+            *_served(mine, theirs),
+        ),
         metrics=tuple(item for item in found if not item.part),
         parts=tuple(item for item in found if item.part),
         costs=costs_told(on.evaluation.suite.declared),
@@ -124,6 +128,14 @@ def _facts(model: JudgedModel) -> tuple[str, ...]:
         count(model.full.parameters),
         usd(model.verdict.model_cost.usd),
     )
+
+
+def _decides(mine: JudgedModel, theirs: JudgedModel) -> Iterator[tuple[str, str, str]]:
+    """Both operating points, where one of the two has one."""
+    points = [model.verdict.decides for model in (mine, theirs)]
+    if any(points):
+        first, second = ("answers alone" if one is None else one.told for one in points)
+        yield "decides", first, second
 
 
 def _served(mine: JudgedModel, theirs: JudgedModel) -> Iterator[tuple[str, str, str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from trainworthy.lifecycle.errors import EvaluationError
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def compared(
     table: pd.DataFrame, benchmark: BenchmarkSpec, kind: Kind, masks: Mapping[str, np.ndarray]
 ) -> tuple[Compared, ...]:
-    """All metrics over all rows, then the primary one over each part.
+    """All metrics over all rows, then over each part the primary one, and the one that its bound is of.
 
     `table` is one of both models' answers (kept_answers.side_by_side), `masks` are parts by name, `(N,)` of booleans;
     the values of slice columns that the table holds are parts as well.
@@ -31,17 +31,34 @@ def compared(
     names = dict.fromkeys((*declared, *reported_of_decisions(benchmark, kind), *kind.reported))
     whole = tuple(_one("", name, table, benchmark, kind) for name in names)
     parts = {**_of_columns(table, benchmark), **masks}
+    bounded = _metrics_of_parts(table, benchmark)
     return whole + tuple(
-        _one(part, benchmark.primary.metric, table[mask], benchmark, kind) for part, mask in parts.items()
+        _one(part, name, table[mask], benchmark, kind)
+        for part, mask in parts.items()
+        for name in dict.fromkeys((benchmark.primary.metric, *bounded.get(part, ())))
     )
 
 
-def _of_columns(table: pd.DataFrame, benchmark: BenchmarkSpec) -> dict[str, np.ndarray]:
-    """Values of the slice columns that have rows enough."""
+def _metrics_of_parts(table: pd.DataFrame, benchmark: BenchmarkSpec) -> dict[str, list[str]]:
+    """The metrics that slices are judged by other than the primary one, by part."""
+    found: dict[str, list[str]] = {}
+    for one in benchmark.slices:
+        if one.metric is None:
+            continue
+        names = [one.title] if one.column is None else _of_columns(table, benchmark, (one.column,))
+        for name in names:
+            found.setdefault(name, []).append(one.metric)
+    return found
+
+
+def _of_columns(
+    table: pd.DataFrame, benchmark: BenchmarkSpec, columns: Sequence[str] | None = None
+) -> dict[str, np.ndarray]:
+    """Values of the slice columns, or of these, that have rows enough."""
     import numpy as np
 
     found: dict[str, np.ndarray] = {}
-    for column in benchmark.slice_columns:
+    for column in benchmark.slice_columns if columns is None else columns:
         if slice_column(column) in table.columns:
             codes, names = slice_codes(table[slice_column(column)].rename(column))
             sizes = np.bincount(codes, minlength=len(names))

@@ -21,8 +21,8 @@ _MOST_DRAWN = 25
 class TwoModels:
     """Two versions of a use case's model on the same rows; `facts` are rows of what else differs: name and both values.
 
-    `metrics` are over all rows, `parts` the primary metric over parts of them. `costs` says what decisions cost, where
-    that is declared.
+    `metrics` are over all rows, `parts` the primary metric over parts of them, and the one that a part is judged by.
+    `costs` says what decisions cost, where that is declared.
     """
 
     use_case: str
@@ -52,10 +52,9 @@ def compare_text(models: TwoModels) -> str:
     blocks.append(_table(titles, [(metric_name(item.metric), *_cells(item)) for item in models.metrics]))
     if models.costs:
         blocks.append(models.costs)
-    if models.parts:
-        titles = (metric_name(models.parts[0].metric), "rows", *names, "gain, above 0 is better", "")
-        lines = [(item.part, count(item.rows), *_cells(item)) for item in worst_gain_first(models.parts)]
-        blocks.append(_table(titles, lines))
+    for metric, parts in by_metric(models.parts).items():
+        titles = (metric_name(metric), "rows", *names, "gain, above 0 is better", "")
+        blocks.append(_table(titles, [(item.part, count(item.rows), *_cells(item)) for item in parts]))
     return "\n\n".join(blocks) + "\n"
 
 
@@ -64,11 +63,17 @@ def worst_gain_first(parts: Sequence[Compared]) -> list[Compared]:
     return sorted(parts, key=lambda item: item.gain.value if item.gain else float("inf"))
 
 
+def by_metric(parts: Sequence[Compared]) -> dict[str, list[Compared]]:
+    """Parts by their metric, the primary one first, each the worst gain first."""
+    metrics = dict.fromkeys(item.metric for item in parts)
+    return {metric: worst_gain_first([item for item in parts if item.metric == metric]) for metric in metrics}
+
+
 def render_compare(models: TwoModels, made_at: str) -> str:
     """The page: self-contained HTML, without scripts."""
     template = environment().get_template("compare.html.j2")
     return template.render(
-        models=models, parts=worst_gain_first(models.parts), figure=_forest(models), made_at=made_at, stands=stands
+        models=models, parts=by_metric(models.parts), figure=_forest(models), made_at=made_at, stands=stands
     )
 
 
@@ -76,7 +81,8 @@ def _forest(models: TwoModels) -> Figure | None:
     """Gains over all rows and parts, those with an interval."""
     primary = models.parts[:1] or models.metrics[:1]
     whole = [item for item in models.metrics if primary and item.metric == primary[0].metric]
-    shown = [item for item in (*whole, *worst_gain_first(models.parts)) if item.gain is not None]
+    of_primary = [item for item in models.parts if item.metric == models.parts[0].metric]
+    shown = [item for item in (*whole, *worst_gain_first(of_primary)) if item.gain is not None]
     if not shown:
         return None
     gains = [

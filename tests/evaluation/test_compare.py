@@ -92,3 +92,20 @@ def test_text_and_page_say_of_which_column_decisions_cost(models):
     assert told in compare_text(of_costs)
     assert told in render_compare(of_costs, "2026-01-01T00:00:00+00:00")
     assert "costs" not in compare_text(models)
+
+
+def test_slice_that_is_judged_by_another_metric_is_told_by_that_as_well(table):
+    slices = [{"column": "carrier", "metric": "auc", "at_least": 0.5}, {"where": "row >= 0", "name": "all of it"}]
+    spec = BenchmarkSpec.model_validate({**SPEC.model_dump(mode="json"), "slices": slices})
+    found = [item for item in compared(table, spec, BINARY, {"all of it": np.ones(3000, bool)}) if item.part]
+    assert [(item.part, item.metric) for item in found] == [
+        ("carrier=B", "log_loss"), ("carrier=B", "auc"), ("carrier=A", "log_loss"), ("carrier=A", "auc"),
+        ("all of it", "log_loss"),
+    ]  # fmt: skip
+    models = TwoModels("toy", "2", "1", "benchmark", (("decides", "1 from 0.2 on", "answers alone"),), (), tuple(found))
+    text, page = compare_text(models), render_compare(models, "2026-11-26T00:00:00+00:00")
+    assert "AUC" in text
+    assert text.count("carrier=A") == 2
+    assert text.count("all of it") == 1
+    assert "AUC over parts of the rows" in page
+    assert "1 from 0.2 on" in text

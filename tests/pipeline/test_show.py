@@ -1,5 +1,6 @@
 """What `trainworthy verdict` says that is served."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from trainworthy.lifecycle.promotion.log import LogEntry
 from trainworthy.lifecycle.protocol.operating_point import OperatingPoint
 from trainworthy.lifecycle.protocol.records import Verdict
 from trainworthy.lifecycle.spec.benchmark import DecisionSpec
-from trainworthy.pipeline import show
+from trainworthy.pipeline import compare, show
 
 
 def judged(version: str, threshold: float) -> Verdict:
@@ -61,3 +62,13 @@ def test_served_is_what_the_champion_decides_and_not_a_version_that_was_withdraw
     monkeypatch.setattr(show, "FileRecordStore", Kept)
     told = show._decides(judged("3", 0.1088), None if champion is None else entry(champion))
     assert [line.partition(";")[0] for line in told.splitlines()] == lines
+
+
+def test_compare_shows_both_operating_points_where_there_are_some():
+    def row(first: Any, second: Any) -> list[tuple[str, str, str]]:
+        mine, theirs = (SimpleNamespace(verdict=SimpleNamespace(decides=one)) for one in (first, second))
+        return list(compare._decides(mine, theirs))  # pyright: ignore[reportArgumentType]
+
+    point = judged("2", 0.25).decides
+    assert row(point, None) == [("decides", "1 from an answer of 0.25 on", "answers alone")]
+    assert row(None, None) == []
