@@ -173,7 +173,7 @@ def _disparity(
         one_value = f"{column} has one value" if len(names) < 2 else f"{len(known)} values of {column} can be measured"
         return body.model_copy(update={"reason": f"{one_value}: a difference needs two"})
     falling = sorted(known, key=lambda at: -known[at])
-    difference, ratio_of, reason = _apart(sums, falling[0], falling[-1])
+    difference, ratio_of, reason = _apart(sums, falling[0], falling[-1], bounded=measured.rate in _RATES)
     widest, surest = _of_pairs(sums, falling, named, bounded=measured.rate in _RATES)
     return body.model_copy(
         update={
@@ -223,8 +223,11 @@ def _of_value(rate_name: Rate, name: str, sums: _Sums, at: int, minimum_rows: in
     return found.model_copy(update={"rate": rate})
 
 
-def _apart(sums: _Sums, high: int, low: int) -> tuple[Estimate | None, Estimate | None, str]:
-    """Difference and ratio of the means of two values by the delete-one-group jackknife, and why one is missing."""
+def _apart(sums: _Sums, high: int, low: int, *, bounded: bool) -> tuple[Estimate | None, Estimate | None, str]:
+    """Difference and ratio of the means of two values by the delete-one-group jackknife, and why one is missing.
+
+    Of shares of rows a difference lies within [-1, 1], and a ratio is not below 0.
+    """
     means, left_out, there = _means(sums, (high, low))
     left_out = left_out[there.any(axis=1)]
     reasons, found = [], []
@@ -233,9 +236,16 @@ def _apart(sums: _Sums, high: int, low: int) -> tuple[Estimate | None, Estimate 
         ("ratio", ratio(means[1], means[0]), ratio(left_out[:, 1], left_out[:, 0])),
     ):
         estimate, reason = _with_width(float(value), without)
+        if estimate is not None and bounded:
+            estimate = _within(estimate, *((-1.0, 1.0) if name == "difference" else (0.0, inf)))
         found.append(estimate)
         reasons += [f"{name}: {reason}"] if reason else []
     return found[0], found[1], "; ".join(reasons)
+
+
+def _within(estimate: Estimate, low: float, high: float) -> Estimate:
+    """The estimate with no end of its interval beyond what there can be."""
+    return estimate.model_copy(update={"low": max(low, estimate.low), "high": min(high, estimate.high)})
 
 
 def _means(sums: _Sums, values: Sequence[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -288,7 +298,7 @@ def _pair_differences(
         if not difference.has_width:
             # Rates that are the same whichever group is left out, as of a class that is never predicted.
             difference = without_spread(difference, span, difference.groups)
-        yield int(high[at]), int(low[at]), difference
+        yield int(high[at]), int(low[at]), _within(difference, -span, span)
 
 
 def sure_of(difference: Estimate, values: int) -> float:

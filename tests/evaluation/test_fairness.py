@@ -281,3 +281,26 @@ def test_a_class_that_has_no_rate_is_kept_where_it_has_a_limit():
 def test_a_protected_column_that_is_named_twice_is_refused():
     with pytest.raises(ValueError, match="columns are named twice: region"):
         FairnessSpec(columns=("region", "age", "region"))
+
+
+def test_differences_of_shares_of_few_rows_stay_within_what_there_can_be():
+    """Two groups hold nearly all rows of a value and answer otherwise: the jackknife alone reaches beyond -1 and 1."""
+    group = np.repeat(np.arange(20), 12)
+    region = np.where(group % 2 == 0, "a", "b")
+    sure = np.where(group < 4, 0.9, 0.1)
+    frame = pd.DataFrame({"group": group, "label": np.arange(240) % 2, "candidate": sure, "slice:region": region})
+    frame.loc[frame["slice:region"].eq("b") & (group != 1), "candidate"] = 0.9
+    frame = pd.concat([frame, *[frame[frame["group"].isin((0, 1, 4))]] * 20], ignore_index=True)
+    found = fairness(frame, by_region(20), "candidate", BINARY)
+    told = [one for one in found if one.rate == "selection_rate"]
+    cut = 0
+    for one in told:
+        assert one.difference is not None
+        assert one.ratio is not None
+        assert -1 <= one.difference.low <= one.difference.value <= one.difference.high <= 1
+        assert 0 <= one.ratio.low <= one.ratio.value <= one.ratio.high
+        reach = 2.2 * one.difference.standard_error
+        cut += one.difference.value + reach > 1 or one.difference.value - reach < -1 or one.ratio.low == 0
+        assert one.widest is not None
+        assert one.widest.difference.high <= 1
+    assert cut
