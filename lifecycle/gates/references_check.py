@@ -13,6 +13,7 @@ from trainworthy.lifecycle.protocol.checks import CheckResult
 from trainworthy.lifecycle.protocol.figures import Estimate
 from trainworthy.lifecycle.protocol.records import CurvePoint
 from trainworthy.lifecycle.protocol.results import LINEAR, Arm, Progress, References
+from trainworthy.lifecycle.protocol.words import Words
 from trainworthy.lifecycle.wording import figures
 
 # Measured on flights, validation months March to December: healthy networks rise by 0.044 to 0.104,
@@ -141,7 +142,7 @@ def _of_updates(found: _Found) -> _Verdict | None:
     references, progress, moved = found.references, found.progress, found.moved
     wild = _wild(references)
     if wild and moved == "fell" and _on_its_way(references, progress):
-        return _Verdict("insufficient", "nearer", _still_far(references, progress))
+        return _Verdict("insufficient", _nearer(references), _still_far(references, progress))
     stayed = moved == "not" and _stayed(references, progress)
     failed: Status = "fail" if found.enough or found.stage != "smoke" else "insufficient"
     if moved == "rose" or (wild and not stayed and (moved == "not" or found.enough)):
@@ -149,6 +150,16 @@ def _of_updates(found: _Found) -> _Verdict | None:
     if moved == "not" and not _knew(references, progress):
         return _Verdict(failed, _in_inputs(found) or "unmoved", _unmoved(references, progress))
     return None
+
+
+def _nearer(references: References) -> str:
+    """The fix of answers that begin far off: only numbers have a mean and a spread to begin at."""
+    words = references.words
+    if not words.unit:
+        return "nearer"
+    if words.constant == Words().constant:
+        return "nearer_event"
+    return "nearer_labels" if words.constant.endswith("each label") else "nearer_classes"
 
 
 def _of_rows(references: References) -> _Verdict | None:

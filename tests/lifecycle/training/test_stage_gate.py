@@ -8,6 +8,7 @@ from trainworthy.lifecycle.engine.train import run_stage
 from trainworthy.lifecycle.engine.training.judging.references import Asking, measure_references
 from trainworthy.lifecycle.engine.training.judging.rise import Judge
 from trainworthy.lifecycle.engine.training.watching.curve import Curve
+from trainworthy.lifecycle.gates import references_check as references_module
 from trainworthy.lifecycle.gates.references_check import references_check
 from trainworthy.lifecycle.gates.stage import (
     CHECKS,
@@ -24,6 +25,8 @@ from trainworthy.lifecycle.protocol.figures import Estimate
 from trainworthy.lifecycle.protocol.records import Alarm, CurvePoint
 from trainworthy.lifecycle.protocol.results import Arm, Progress, References, TrainResult
 from trainworthy.lifecycle.tasks.binary import BINARY
+from trainworthy.lifecycle.tasks.multiclass import Multiclass
+from trainworthy.lifecycle.tasks.multilabel import Multilabel
 from trainworthy.lifecycle.tasks.regression import Regression
 
 
@@ -580,3 +583,20 @@ def test_fix_of_what_is_not_finite_is_told_once(splits, tmp_path):
     result = result.model_copy(update={"alarm": ended, "alarms": (ended,)})
     assert finite_check(result).fix == "clip the inputs"
     assert monitors_check(result).fix == "as the check finite says"
+
+
+@pytest.mark.parametrize(
+    ("kind", "case", "helps"),
+    [
+        (BINARY, "nearer_event", "log-odds of the base rate"),
+        (Multiclass(("a", "b", "c")), "nearer_classes", "logarithms of the classes' shares"),
+        (Multilabel(("a", "b")), "nearer_labels", "log-odds of each label's share"),
+        (Regression(), "nearer", "preprocessing['target']"),
+    ],
+)
+def test_answers_that_begin_far_off_are_told_where_their_kind_begins(kind, case, helps):
+    measured = references(0.0, 0.05, network_loss=0.9).model_copy(update={"words": kind.words})
+    code = references_module._nearer(measured)
+    assert code == case
+    assert helps in fix_of("references", code)
+    assert ("preprocessing" in fix_of("references", code)) == (kind.name == "regression")
