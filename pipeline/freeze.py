@@ -62,7 +62,8 @@ def spots_of(name: str) -> tuple[BlindSpot, ...]:
 def _confirmed(spots: tuple[BlindSpot, ...], number: int) -> BlindSpot:
     if not 1 <= number <= len(spots):
         fix = f"take a number from 1 to {len(spots)}" if spots else "there is nothing to freeze"
-        raise RecordError(f"the newest evaluation found {len(spots)} blind spots", value=number, fix=fix)
+        told = "1 blind spot" if len(spots) == 1 else f"{len(spots)} blind spots"
+        raise RecordError(f"the newest evaluation found {told}", value=number, fix=fix)
     if not spots[number - 1].confirmed:
         fix = "take a confirmed one; to watch this part all the same, write its rule into benchmark.slices"
         told = "this blind spot was not confirmed on other groups"

@@ -83,7 +83,10 @@ def _values(declared: SliceSpec, values: pd.Series, least_rows: int) -> Iterator
         yield SlicePart(names[code], declared, codes == code)
     small = ~large[codes]
     if small.any():
-        yield SlicePart(f"{declared.column}: small values", declared, small)
+        alone = np.unique(codes[small])
+        # Fewer rows are too near to a single one to be named.
+        named = len(alone) == 1 and int(small.sum()) >= FEWEST_ROWS
+        yield SlicePart(names[alone[0]] if named else f"{declared.column}: small values", declared, small)
 
 
 def _named_rows(path: Path, rows: pd.DataFrame, key: Sequence[str]) -> tuple[np.ndarray, int]:

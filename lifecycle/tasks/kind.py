@@ -485,6 +485,13 @@ def same_length(labels: np.ndarray, answers: np.ndarray) -> None:
         )
 
 
+def told_of_spread(classes: int) -> str:
+    """That too few classes, none or one, lie in more than one group."""
+    return (
+        f"{classes or 'none'} of the classes {'lies' if classes == 1 else 'lie'} in more than one group, fewer than 2"
+    )
+
+
 def few_groups(labels: Any, groups: Any, minimum_rows: int) -> tuple[str, np.ndarray]:
     """Why rows and groups are too few for an interval, in words or empty, and the groups' codes `(N,)`."""
     import pandas as pd

@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 from trainworthy.lifecycle.errors import EvaluationError
 from trainworthy.lifecycle.protocol.words import Words
-from trainworthy.lifecycle.tasks.kind import COPY_OF_CLASSES, Claim, Event, FewNumbers, few_groups, same_length, vector
+from trainworthy.lifecycle.tasks.kind import (
+    COPY_OF_CLASSES,
+    Claim,
+    Event,
+    FewNumbers,
+    few_groups,
+    same_length,
+    told_of_spread,
+    vector,
+)
 from trainworthy.lifecycle.tasks.metric import TaskMetric, among, cell_sums, mean_of_known, ratio
 from trainworthy.lifecycle.tasks.probabilities import (
     SMALLEST_PROBABILITY,
@@ -170,7 +179,7 @@ class Multiclass(FewNumbers):
             return reason
         labels = self.checked_labels(labels)
         spread = [place for place in np.unique(labels) if len(np.unique(codes[labels == place])) > 1]
-        return "" if len(spread) > 1 else f"{len(spread)} of the classes lie in more than one group, fewer than 2"
+        return "" if len(spread) > 1 else told_of_spread(len(spread))
 
     def one_valued(self, labels: Any) -> str:
         return "one class only" if len(set(self.checked_labels(labels))) < 2 else ""

@@ -141,3 +141,13 @@ def test_a_column_alone_is_written_as_its_name():
     spec = benchmark("origin", {"where": "wind > 1", "at_most": 0.5})
     assert spec.model_dump(mode="json")["slices"] == ["origin", {"where": "wind > 1", "at_most": 0.5}]
     assert BenchmarkSpec.model_validate(spec.model_dump()) == spec
+
+
+def test_a_single_small_value_has_its_own_name():
+    rare = ANSWERS.copy()
+    rare["slice:origin"] = np.where(np.arange(len(rare)) < 30, "LGA", "EWR")
+    found = slice_parts(benchmark({"column": "origin", "at_most": 0.3}), rare, ROWS, Path(), ())
+    assert [(part.name, int(part.mask.sum())) for part in found] == [("origin=EWR", 270), ("origin=LGA", 30)]
+    rare["slice:origin"] = np.where(np.arange(len(rare)) < 3, "LGA", "EWR")
+    found = slice_parts(benchmark({"column": "origin", "at_most": 0.3}), rare, ROWS, Path(), ())
+    assert found[1].name == "origin: small values"

@@ -81,6 +81,12 @@ def test_freeze_of_no_confirmed_spot_writes_nothing(toy, number, told):
     assert (toy.folder / "use_case.yaml").read_text() == before
 
 
+def test_freeze_says_one_spot_as_one(toy, monkeypatch):
+    monkeypatch.setattr(frozen, "spots_of", lambda name: (None,))
+    with pytest.raises(RecordError, match=r"found 1 blind spot(?!s)"):
+        freeze("toy", 3)
+
+
 def test_freeze_leaves_a_suite_that_use_cases_share_to_a_person(toy):
     toy.spec.benchmark.suite = "shared"
     toy.suite_path = toy.project / "suites" / "shared.yaml"
