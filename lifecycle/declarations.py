@@ -191,7 +191,7 @@ def _condition_problems(
         texts, known = [value for value in values if isinstance(value, str)], allowed.get(name)
         if known is not None and len(texts) == len(values) and not known & set(texts):
             problem = f"asks for values of {name} that contract.yaml does not list"
-            fix = f"{did_you_mean(texts[0], sorted(map(str, known)))}; or list it there, if rows may have it"
+            fix = f"{did_you_mean(texts[0], sorted(map(str, known)))} (or list it there, if rows may have it)"
             yield Problem(place, problem, fix, ", ".join(texts))
     for name, asked in predicate.empty_ranges:
         fix = "turn one of the comparisons, or write or where either will do"

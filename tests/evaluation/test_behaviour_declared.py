@@ -53,7 +53,7 @@ def test_condition_on_a_value_that_no_row_may_have_is_told_with_the_nearest():
         return [str(one) for one in agreement_problems(use_case, CONTRACT.model_copy(update={"rules": rules}))]
 
     wrong, other = found(known)
-    assert wrong.startswith("use_case.yaml: benchmark.slices.0.where: asks for values of shop that contract.yaml lets")
+    assert wrong.startswith("use_case.yaml: benchmark.slices.0.where: asks for values of shop that contract.yaml does")
     assert ("north" in wrong, "nroth" in wrong, "east" in other) == (True, True, True)
     # Of values that are only rare, or of none that are listed, nothing is known.
     assert (found(some), found()) == ([], [])

@@ -209,7 +209,8 @@ def test_condition_for_a_value_that_the_contract_does_not_list_is_refused_where_
     text = (TOY / "contract.yaml").read_text()
     listed = "arguments: {validValues: [north, south, west]}, mustBe: 0"
     assert listed in text
-    written = {"mustBe: 0": listed, "warning": f"{listed}, severity: warning"}.get(bound, SOME_MAY + bound)
+    known: dict[str, str] = {"mustBe: 0": listed, "warning": f"{listed}, severity: warning"}
+    written = known[bound] if bound in known else SOME_MAY + bound
     (tmp_path / "contract.yaml").write_text(text.replace(listed, written))
     use_case = load_use_case(TOY)
     for where, refused in (('shop == "Nord"', True), ('shop == "north"', False)):
