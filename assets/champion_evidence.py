@@ -19,6 +19,7 @@ from trainworthy.lifecycle.data.files import SplitFiles
 from trainworthy.lifecycle.errors import ChampionError, WorkerError
 from trainworthy.lifecycle.evaluation.benchmark_spots import benchmark_spots
 from trainworthy.lifecycle.evaluation.comparison import comparison, weighed
+from trainworthy.lifecycle.evaluation.decision import of_decisions
 from trainworthy.lifecycle.evaluation.kept_answers import keep_answers, kept_answers, side_by_side
 from trainworthy.lifecycle.evaluation.model_figures import model_figures
 from trainworthy.lifecycle.evaluation.seed_spread import with_seeds
@@ -77,6 +78,7 @@ def champion_evidence(run: StepRun, launcher: Launcher, champion: RegisteredMode
         with_seeds(
             comparison(benchmark, kind, ("candidate", mine), ("candidate", theirs), "champion"),
             run.record("full", StageReport).trained,
+            of_decisions=of_decisions(benchmark, kind, benchmark.primary.metric),
         ),
         answers=file,
         blind_spots=_spots_of_both(evaluation, both, features, cuts, benchmark.baselines, kind),

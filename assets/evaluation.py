@@ -15,6 +15,7 @@ from trainworthy.assets.suite import benchmark_parts, benchmark_suite, groups_in
 from trainworthy.assets.training import job_base
 from trainworthy.lifecycle.data.files import SplitFiles
 from trainworthy.lifecycle.evaluation.comparison import metric_columns
+from trainworthy.lifecycle.evaluation.decision import of_decisions
 from trainworthy.lifecycle.evaluation.disjoint import candidate_apart
 from trainworthy.lifecycle.evaluation.evaluate import evaluate
 from trainworthy.lifecycle.evaluation.input_columns import changed_inputs_job
@@ -92,7 +93,10 @@ def score_benchmark(run: StepRun) -> Outcome[EvaluationBody]:
         ordered=groups_in_time(run),
         cuts=cuts,
     )
-    gains = tuple(with_seeds(one, full.trained) for one in measured.comparisons)
+    gains = tuple(
+        with_seeds(one, full.trained, of_decisions=of_decisions(spec.benchmark, kind, one.metric))
+        for one in measured.comparisons
+    )
     file = result.predictions
     moved = prediction_drift_check(predictions, pd.read_parquet(result.reference.path), kind)
     suite = benchmark_suite(run, snapshot)

@@ -16,7 +16,7 @@ from trainworthy.lifecycle.errors import CheckpointError
 from trainworthy.lifecycle.evaluation.asked_again import Asked
 from trainworthy.lifecycle.evaluation.behaviour import behaviour_results
 from trainworthy.lifecycle.evaluation.changed_inputs import changed_inputs
-from trainworthy.lifecycle.evaluation.decision import acts, decision_column, fixed_threshold, threshold_for
+from trainworthy.lifecycle.evaluation.decision import decided, decision_column, fixed_threshold, threshold_for
 from trainworthy.lifecycle.evaluation.row_costs import COST_COLUMN, cost_problems, refuse_costs, row_costs
 from trainworthy.lifecycle.evaluation.slices import coded, coded_groups, slice_column
 from trainworthy.lifecycle.golden import answer_golden, read_golden
@@ -30,7 +30,7 @@ from trainworthy.lifecycle.protocol.records import StoredFile
 from trainworthy.lifecycle.protocol.results import PredictResult, VerifyResult
 from trainworthy.lifecycle.sampling import ROWS_OF_QUANTILES, evenly_spread
 from trainworthy.lifecycle.task import load_module, load_task
-from trainworthy.lifecycle.tasks.kind import Kind, as_columns, parts_of
+from trainworthy.lifecycle.tasks.kind import Kind, as_columns, from_columns, parts_of
 from trainworthy.lifecycle.tasks.labels import kind_of_rows, labels_of, truth_of
 from trainworthy.lifecycle.tasks.own import figure_columns, own_baseline, own_figures
 
@@ -67,12 +67,10 @@ def run_predict(job: PredictJob) -> PredictResult:
         columns |= as_columns(kind, name, found)
     if job.metrics:
         columns |= _own_metrics(job, score, rows, baselines)
-    thresholds = _thresholds(job, score, baselines, costs)
-    columns |= {
-        decision_column(model): acts(columns[model], threshold).astype("float64")
-        for model, threshold in thresholds.items()
-    }
-    table = pd.DataFrame(columns)
+    table, thresholds = pd.DataFrame(columns), _thresholds(job, score, baselines, costs)
+    for model in ("candidate", *baselines):
+        if (decide := _deciding(job, kind, thresholds.get(model))) is not None:
+            table[decision_column(model)] = decide(from_columns(kind, model, table))
     path = Path(job.out) / "predictions.parquet"
     table.to_parquet(path, index=False)
     golden = read_golden(Path(job.artifact), kind)
@@ -103,12 +101,20 @@ def _behaviour(job: PredictJob, score: Scorer, rows: pd.DataFrame, thresholds: M
         groups=rows[job.rows.group],
         weights=_weights(job, rows),
         answer=lambda some: score.statistics(some, job.rows),
-        threshold=thresholds.get("candidate"),
+        decide=_deciding(job, score.kind, thresholds.get("candidate")),
     )
     return Behaviour(
         changed_inputs=changed_inputs(asked, training, changes, say),
         behaviour=behaviour_results(asked, training, changes),
     )
+
+
+def _deciding(job: PredictJob, kind: Kind, threshold: float | None) -> Callable[[np.ndarray], np.ndarray] | None:
+    """What a model's answers decide; None where nothing is declared that such answers decide."""
+    decision = job.decision
+    if decision is None or not (decision.by_threshold or kind.takes_cost_matrix):
+        return None
+    return lambda answers: decided(decision, kind, answers, threshold)
 
 
 def _weights(job: PredictJob, rows: pd.DataFrame) -> np.ndarray | None:

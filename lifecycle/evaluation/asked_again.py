@@ -13,7 +13,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 from trainworthy.lifecycle.errors import EvaluationError
-from trainworthy.lifecycle.evaluation.decision import acts
 from trainworthy.lifecycle.protocol.figures import Estimate
 from trainworthy.lifecycle.sampling import evenly_spread
 from trainworthy.lifecycle.tasks.interval import group_codes, mean_estimate
@@ -69,8 +68,8 @@ def claims_of(kind: Kind) -> tuple[str, ...]:
 class Asked:
     """Rows `(N)` with features, their labels and groups, and a model's statistics of them as they are.
 
-    `answer` gives its statistics of rows with the same labels; `threshold` is from which probability on an answer
-    counts as 1, where that is declared. Raises EvaluationError for fewer than 8 groups.
+    `answer` gives its statistics of rows with the same labels, `decide` what statistics decide, `(N,)`, where that is
+    declared. Raises EvaluationError for fewer than 8 groups.
     """
 
     kind: Kind
@@ -79,7 +78,7 @@ class Asked:
     groups: pd.Series
     weights: np.ndarray | None
     answer: Callable[[pd.DataFrame], np.ndarray]
-    threshold: float | None = None
+    decide: Callable[[np.ndarray], np.ndarray] | None = None
 
     def part(self, rows: np.ndarray) -> Asked:
         """The same of some rows, by their places."""
@@ -193,7 +192,7 @@ class Asked:
         """What is decided of each row and claim, (N, claims)."""
         import numpy as np
 
-        if self.threshold is not None:
-            return acts(statistics, self.threshold)[:, None]
+        if self.decide is not None:
+            return self.decide(statistics)[:, None]
         claims = self.kind.claims(self.labels, statistics)
         return np.stack([one.decided for one in claims if one.decided is not None], axis=1)

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from trainworthy.lifecycle.errors import EvaluationError
 from trainworthy.lifecycle.evaluation.comparison import measured_by, row_weights, shortage_of, weighed
-from trainworthy.lifecycle.evaluation.decision import reported_of_decisions
+from trainworthy.lifecycle.evaluation.decision import decided, decision_column, reported_of_decisions
 from trainworthy.lifecycle.evaluation.slices import slice_codes, slice_column
 from trainworthy.lifecycle.protocol.figures import CANDIDATE, CHAMPION, Compared
 from trainworthy.lifecycle.spec.benchmark import BenchmarkSpec
-from trainworthy.lifecycle.tasks.kind import Kind
+from trainworthy.lifecycle.tasks.kind import Kind, from_columns
 from trainworthy.lifecycle.tasks.metric import estimate, gain
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ def compared(
     `table` is one of both models' answers (kept_answers.side_by_side), `masks` are parts by name, `(N,)` of booleans;
     the values of slice columns that the table holds are parts as well.
     """
+    table = _with_decisions(table, benchmark, kind)
     declared = (benchmark.primary.metric, *(one.metric for one in benchmark.guardrails), *benchmark.metrics)
     names = dict.fromkeys((*declared, *reported_of_decisions(benchmark, kind), *kind.reported))
     whole = tuple(_one("", name, table, benchmark, kind) for name in names)
@@ -49,6 +50,16 @@ def _metrics_of_parts(table: pd.DataFrame, benchmark: BenchmarkSpec) -> dict[str
         for name in names:
             found.setdefault(name, []).append(one.metric)
     return found
+
+
+def _with_decisions(table: pd.DataFrame, benchmark: BenchmarkSpec, kind: Kind) -> pd.DataFrame:
+    """The table with the classes that a cost matrix decides: answers were once kept without them."""
+    decision = benchmark.decision
+    if decision is None or decision.by_threshold:
+        return table
+    lacking = [model for model in (CANDIDATE, CHAMPION) if decision_column(model) not in table.columns]
+    answers = {model: from_columns(kind, model, table) for model in lacking}
+    return table.assign(**{decision_column(model): decided(decision, kind, of, None) for model, of in answers.items()})
 
 
 def _of_columns(

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from trainworthy.lifecycle.errors import EvaluationError
-from trainworthy.lifecycle.evaluation.decision import decision_column, decision_metrics
+from trainworthy.lifecycle.evaluation.decision import decision_metrics, decisions_of
 from trainworthy.lifecycle.evaluation.row_costs import cost_figures, cost_metric, costs_of
 from trainworthy.lifecycle.protocol.checks import FEWEST_ROWS
 from trainworthy.lifecycle.protocol.figures import CANDIDATE, Comparison, Estimate
@@ -43,9 +43,8 @@ def measured_by(
     Raises EvaluationError where rows have costs of their own, and the table was made without them or all are 0.
     """
     of_decisions = decision_metrics(benchmark, kind)
-    metric = {**of_decisions, **kind.metrics}.get(name)
-    if metric is not None and metric.decides and decision_column(model) in table.columns:
-        decided = table[decision_column(model)].to_numpy(dtype="float64")
+    metric, decided = {**of_decisions, **kind.metrics}.get(name), decisions_of(model, table)
+    if metric is not None and metric.decides and decided is not None:
         if name == DECISION_COST and benchmark.cost_columns:
             costs = costs_of(table)
             if not costs.any():
@@ -58,9 +57,8 @@ def measured_by(
     if name in benchmark.metrics:
         figures = stored_figures(name, model, table)
         return own_metric(name, benchmark.metrics[name].better, figures.shape[1]), figures
-    # A cost that hangs on a threshold is none of answers alone.
-    by_answers = {one: metric for one, metric in of_decisions.items() if not metric.decides} | {**kind.metrics}
-    return by_answers[name], kind.checked_statistics(table["label"], from_columns(kind, model, table))[1]
+    # A cost is one of decisions, and none of answers alone.
+    return kind.metrics[name], kind.checked_statistics(table["label"], from_columns(kind, model, table))[1]
 
 
 def shortage_of(benchmark: BenchmarkSpec, kind: Kind, name: str, table: pd.DataFrame) -> str:

@@ -17,6 +17,7 @@ from trainworthy.lifecycle.tasks.metric import DECISION_COST, TaskMetric
 
 if TYPE_CHECKING:
     import numpy as np
+    import pandas as pd
 
     from trainworthy.lifecycle.tasks.kind import Kind
 
@@ -25,8 +26,14 @@ REPORTED = ("precision", "recall")
 
 
 def decision_column(model: str) -> str:
-    """Where a table of answers holds what a model's answers decide: 1.0 or 0.0."""
+    """Where a table of answers holds what a model's answers decide: 1.0 or 0.0, or a class's place."""
     return f"decision:{model}"
+
+
+def decisions_of(model: str, table: pd.DataFrame) -> np.ndarray | None:
+    """What a table of answers says that a model decides of each row, `(N,)`; None where no decision is declared."""
+    name = decision_column(model)
+    return table[name].to_numpy(dtype="float64") if name in table.columns else None
 
 
 def fixed_threshold(decision: DecisionSpec) -> float | None:
@@ -83,6 +90,13 @@ def cost_table(matrix: Mapping[str, Mapping[str, float]], classes: Sequence[str]
     return np.array([[matrix.get(true, {}).get(said, float(true != said)) for said in classes] for true in classes])
 
 
+def decided(decision: DecisionSpec, kind: Kind, answers: np.ndarray, threshold: float | None) -> np.ndarray:
+    """What answers decide, `(N,)`, as decision_column has it; `threshold` is the model's, where one decides."""
+    if threshold is not None:
+        return acts(answers, threshold).astype("float64")
+    return cheapest(answers, cost_table(decision.cost_matrix or {}, kind.answer_names))
+
+
 def decision_metrics(benchmark: BenchmarkSpec, kind: Kind) -> Mapping[str, TaskMetric]:
     """Metrics that there are for what is declared of decisions, beside the kind's own."""
     decision = benchmark.decision
@@ -100,6 +114,12 @@ def reported_of_decisions(benchmark: BenchmarkSpec, kind: Kind) -> tuple[str, ..
     return (*(REPORTED if decision is not None and decision.by_threshold else ()), *decision_metrics(benchmark, kind))
 
 
+def of_decisions(benchmark: BenchmarkSpec, kind: Kind, name: str) -> bool:
+    """Whether a metric is one of what a declared decision makes of answers."""
+    metric = {**decision_metrics(benchmark, kind), **kind.metrics}.get(name)
+    return benchmark.decision is not None and metric is not None and metric.decides
+
+
 def _cost(false_positive: float, false_negative: float) -> TaskMetric:
     """Mean cost of a row's decision, in the declared unit."""
 
@@ -114,10 +134,10 @@ def _cost(false_positive: float, false_negative: float) -> TaskMetric:
 
 
 def _cost_of_classes(matrix: Mapping[str, Mapping[str, float]], classes: Sequence[str]) -> TaskMetric:
-    """Mean cost of the class that is cheapest to answer by a row's probabilities (Elkan 2001)."""
+    """Mean cost of the class that is decided: the cheapest one by a row's probabilities (Elkan 2001)."""
     costs = cost_table(matrix, classes)
 
-    def rows(labels: np.ndarray, answers: np.ndarray) -> np.ndarray:
-        return costs[labels, cheapest(answers, costs)]
+    def rows(labels: np.ndarray, decided: np.ndarray) -> np.ndarray:
+        return costs[labels, decided.astype("int64")]
 
-    return TaskMetric(DECISION_COST, False, rows=rows, low=0.0, high=float(costs.max()))
+    return TaskMetric(DECISION_COST, False, rows=rows, low=0.0, high=float(costs.max()), decides=True)

@@ -143,8 +143,7 @@ def _predictions_check(
     answers = [column for model in models for column in statistic_columns(kind, model)]
     weight = () if spec.weight is None else ("weight",)
     own = [figure_columns(name, model, 1)[0] for model in models for name in spec.metrics]
-    by_threshold = spec.decision is not None and spec.decision.by_threshold
-    decided = [decision_column(model) for model in models] if by_threshold else []
+    decided = [decision_column(model) for model in models] if spec.decision is not None else []
     costs = [COST_COLUMN] if spec.cost_columns else []
     wanted = ["row", "group", "label", *weight, *costs, *answers, *own, *decided]
     wanted += map(slice_column, spec.kept_columns)

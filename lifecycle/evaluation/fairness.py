@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from trainworthy.lifecycle.errors import EvaluationError
 from trainworthy.lifecycle.evaluation.comparison import row_weights
-from trainworthy.lifecycle.evaluation.decision import decision_column
+from trainworthy.lifecycle.evaluation.decision import decisions_of
 from trainworthy.lifecycle.evaluation.slices import MOST_NAMED, slice_codes, slice_column
 from trainworthy.lifecycle.protocol.figures import Disparity, Estimate, PairDifference, RateOfValue
 from trainworthy.lifecycle.spec.benchmark import FairnessSpec
@@ -54,8 +54,7 @@ def fairness(predictions: pd.DataFrame, spec: FairnessSpec, model: str, kind: Ki
     declared.
     """
     labels, answers = kind.checked_statistics(predictions["label"], from_columns(kind, model, predictions))
-    declared = decision_column(model)
-    decided = predictions[declared].to_numpy() >= 0.5 if declared in predictions.columns else None
+    decided = decisions_of(model, predictions)
     claims = kind.claims(labels, answers)
     told = (*_of_claims(claims[:MOST_CLAIMS], decided), *_of_rows(kind, labels, answers))
     groups, weights = _codes(predictions["group"]), row_weights(predictions)
@@ -111,10 +110,10 @@ def equalized_odds(disparities: Sequence[Disparity]) -> tuple[Disparity, ...]:
 
 
 def _of_claims(claims: Iterable[Claim], declared: np.ndarray | None) -> Iterator[_Measured]:
-    """Rates of decisions; `declared` are those at the model's operating point, in the place of the kind's own."""
+    """Rates of decisions; `declared` are the model's as decision_column has them, in the place of the kind's own."""
     for claim in claims:
         if claim.decided is not None:
-            decided = (claim.decided if declared is None else declared).astype("float64")
+            decided = (claim.decided if declared is None else declared == claim.decision).astype("float64")
             yield _Measured("selection_rate", claim.name, decided, None)
             yield _Measured("true_positive_rate", claim.name, decided, claim.so)
             yield _Measured("false_positive_rate", claim.name, decided, ~claim.so)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from trainworthy.lifecycle.errors import ChampionError
-from trainworthy.lifecycle.evaluation.decision import acts, cheapest, cost_table
+from trainworthy.lifecycle.evaluation.decision import decided
 from trainworthy.lifecycle.identity import canonical_json, sha256_json
 from trainworthy.lifecycle.protocol.figures import CANDIDATE
 from trainworthy.lifecycle.protocol.operating_point import OperatingPoint
@@ -100,11 +100,10 @@ def served(kind: Kind, answers: np.ndarray, point: OperatingPoint | None) -> dic
     """
     if point is None:
         return kind.served(answers)
+    found = decided(point.decision, kind, answers, point.threshold)
     if point.threshold is not None:
-        return {PROBABILITY: answers, DECISION: acts(answers, point.threshold).astype("int64")}
-    names = kind.answer_names
-    places = cheapest(answers, cost_table(point.decision.cost_matrix or {}, names))
-    return {**kind.served(answers), DECISION: [names[place] for place in places]}
+        return {PROBABILITY: answers, DECISION: found.astype("int64")}
+    return {**kind.served(answers), DECISION: [kind.answer_names[place] for place in found]}
 
 
 def _hash_of(tags: Mapping[str, str]) -> str | None:

@@ -21,20 +21,23 @@ from trainworthy.lifecycle.wording import decimals_of, metric_name
 _QUANTILE = 0.975
 
 
-def with_seeds(comparison: Comparison, trained: Sequence[SeedResult]) -> Comparison:
+def with_seeds(comparison: Comparison, trained: Sequence[SeedResult], *, of_decisions: bool = False) -> Comparison:
     """The comparison with the spread of the seeds in its interval; as it is where only one was trained.
 
     `trained` are the trainings of the stage that the candidate comes from. Where the metric of one of them is not
-    known, the interval stays that of the rows, and the spread says why. One of width 0 stays, too: the seeds' spread is
+    known, as of what a declared decision makes of answers (`of_decisions`), the interval stays that of the rows, and
+    the spread says why. One of width 0 stays, too: the seeds' spread is
     not what the rows lack.
     """
     if len(trained) < 2:
         return comparison
-    known = [one.validated[comparison.metric] for one in trained if comparison.metric in one.validated]
+    metric = comparison.metric
+    known = [one.validated[metric] for one in trained if metric in one.validated and not of_decisions]
     spread = SeedSpread(seeds=len(trained), sd=None, by_rows=comparison.gain)
     if len(known) < len(trained):
         lacking = f"{len(trained) - len(known)} of {len(trained)} seeds"
-        told = f"{lacking} have no {metric_name(comparison.metric)} of calibrated answers to the validation rows"
+        of_what = "what they decide of" if of_decisions else "calibrated answers to"
+        told = f"{lacking} have no {metric_name(metric)} of {of_what} the validation rows"
         return comparison.model_copy(update={"seeds": spread.model_copy(update={"told": told})})
     sd = statistics.stdev(known)
     if not comparison.gain.has_width:

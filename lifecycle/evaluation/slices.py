@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from trainworthy.lifecycle.errors import EvaluationError
 from trainworthy.lifecycle.evaluation.comparison import row_weights
+from trainworthy.lifecycle.evaluation.decision import decisions_of
 from trainworthy.lifecycle.protocol.checks import FEWEST_ROWS
 from trainworthy.lifecycle.protocol.figures import Metric
 from trainworthy.lifecycle.tasks.kind import Kind, from_columns
-from trainworthy.lifecycle.tasks.metric import estimate
+from trainworthy.lifecycle.tasks.metric import TaskMetric, estimate
 
 if TYPE_CHECKING:
     import numpy as np
@@ -162,15 +163,20 @@ def _quartiles(values: np.ndarray, column: str) -> tuple[np.ndarray, list[str]]:
 
 
 def metrics_of_slice(rows: pd.DataFrame, model: str, kind: Kind, name: str) -> list[Metric]:
-    """The kind's metrics of one slice's rows."""
+    """The kind's metrics of one slice's rows, those of decisions by what is decided where that is declared."""
     labels, answers = kind.checked_statistics(rows["label"], from_columns(kind, model, rows))
+    decided = decisions_of(model, rows)
+
+    def figures(metric: TaskMetric) -> np.ndarray:
+        return decided if metric.decides and decided is not None else answers
+
     return [
         Metric(
             model=model,
-            metric=metric,
-            estimate=estimate(kind.metrics[metric], labels, answers, rows["group"], row_weights(rows)),
+            metric=metric.name,
+            estimate=estimate(metric, labels, figures(metric), rows["group"], row_weights(rows)),
             rows=len(rows),
             slice=name,
         )
-        for metric in kind.sliced
+        for metric in (kind.metrics[one] for one in kind.sliced)
     ]

@@ -15,10 +15,18 @@ _DECIDED = {
     "false_negative": "not acting on a row of label 1",
 }
 
+_OF_CLASSES = (
+    "Decided is the class of the least expected cost: decision cost, accuracy, recall, precision, F1 and rates of "
+    "decisions are of it, and not of the most probable class."
+)
+
 
 def costs_told(declared: Mapping[str, Any]) -> str:
-    """What the costs of a suite's `declared` section benchmark are, and of which columns; empty without such costs."""
-    costs = (declared.get("decision") or {}).get("costs") or {}
+    """What the costs of a suite's `declared` section benchmark are, and of which columns; empty without costs."""
+    decision = declared.get("decision") or {}
+    if decision.get("cost_matrix"):
+        return _OF_CLASSES
+    costs = decision.get("costs") or {}
     told = [f"{decided} costs {_cost(costs[key])}" for key, decided in _DECIDED.items() if key in costs]
     return f"Decision cost is a row's mean: {', '.join(told)}." if told else ""
 

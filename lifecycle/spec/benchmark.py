@@ -322,7 +322,7 @@ class DecisionSpec(Frozen):
 
     @property
     def by_threshold(self) -> bool:
-        """Whether a probability decides, so that tables of answers hold what was decided."""
+        """Whether a probability decides, and not what answering each class is expected to cost."""
         return self.cost_matrix is None
 
 

@@ -129,7 +129,8 @@ def kind_problems(spec: UseCaseSpec) -> list[Problem]:
 
 
 def _has_thresholds(kind: Kind) -> bool:
-    return any(metric.decides for metric in kind.metrics.values())
+    """Whether a number decides from some threshold on, and not one class of several."""
+    return not kind.takes_cost_matrix and any(metric.decides for metric in kind.metrics.values())
 
 
 def _own(values: Mapping[str, Any]) -> list[str]:

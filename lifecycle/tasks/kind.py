@@ -49,13 +49,15 @@ class Claim:
     """What answers say of rows that is so or not: that the label is 1, that the class is b.
 
     `so` `(N,)` of booleans is what is observed, `probability` `(N,)` what is claimed, `decided` what is predicted;
-    None where nothing is, as of the class that a row was given, whichever it is.
+    None where nothing is, as of the class that a row was given, whichever it is. Where decisions are declared,
+    `decision` is what they are of a row of which it is predicted.
     """
 
     name: str
     so: np.ndarray
     probability: np.ndarray
     decided: np.ndarray | None
+    decision: int = 1
 
 
 # All is told of so many claims, the first: of a label of many classes the rest would fill the record. What decides is

@@ -44,8 +44,9 @@ class TaskMetric:
     """One metric of a kind of task. Exactly one of `rows`, `sums` with `of_sums`, and `left_out` is given.
 
     No interval leaves [low, high], the metric's range. One that does not rank models, such as a coverage, may be
-    bounded by a guardrail and is no primary metric. One that `decides` is of decisions, 1 or 0, where such are
-    declared. `events` makes it a share of rows: 1 or 0 of each row that counts, NaN of the others; it is their mean.
+    bounded by a guardrail and is no primary metric. One that `decides` is of decisions `(N,)`, 1 or 0 or places of
+    classes, in the place of answers where such are declared. `events` makes it a share of rows: 1 or 0 of each row
+    that counts, NaN of the others; it is their mean.
     """
 
     name: str

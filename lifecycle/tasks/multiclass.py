@@ -56,7 +56,7 @@ class Multiclass(FewNumbers):
         constant="always predicting the training rows' share of each class",
         predicted="mean probability of the predicted class",
         observed="share of rows of that class",
-        familiar=(("accuracy", "the most probable class is right for {share} of rows"),),
+        familiar=(("accuracy", "the predicted class is right for {share} of rows"),),
     )
     copy = COPY_OF_CLASSES
     loss, score = "log_loss", "accuracy"
@@ -91,7 +91,7 @@ class Multiclass(FewNumbers):
         found = [
             TaskMetric("log_loss", False, rows=log_loss, low=0.0),
             TaskMetric("brier", False, rows=brier, low=0.0),
-            TaskMetric("accuracy", True, rows=_right, low=0.0, high=1.0, events=_right),
+            TaskMetric("accuracy", True, rows=_right, low=0.0, high=1.0, decides=True, events=_right),
             _of_counts("balanced_accuracy", count, _balanced_accuracy),
             _of_counts("macro_f1", count, _macro_f1),
             TaskMetric("calibration_error", False, left_out=_calibration, low=0.0, high=1.0),
@@ -272,7 +272,9 @@ class Multiclass(FewNumbers):
         return (
             Claim("predicted class", predicted == labels, answers.max(axis=1), None),
             *(
-                Claim(f"class {self.classes[place]}", labels == place, answers[:, place], predicted == place)
+                Claim(
+                    f"class {self.classes[place]}", labels == place, answers[:, place], predicted == place, int(place)
+                )
                 for place in np.argsort(-counts, kind="stable")
             ),
         )
@@ -327,16 +329,21 @@ def _class_event(place: int, name: str) -> Event:
     return Event(f"class {name}", lambda labels: labels == place, lambda answers: answers[:, place])
 
 
+def _predicted(answers: np.ndarray) -> np.ndarray:
+    """The place of the most probable class, `(N,)`; of what is decided, `(N,)`, that itself."""
+    return answers.argmax(axis=1) if answers.ndim > 1 else answers.astype("int64")
+
+
 def _right(labels: np.ndarray, answers: np.ndarray) -> np.ndarray:
-    return (answers.argmax(axis=1) == labels).astype(float)
+    return (_predicted(answers) == labels).astype(float)
 
 
 def _found(labels: np.ndarray, answers: np.ndarray, place: int) -> np.ndarray:
-    return among(labels == place, answers.argmax(axis=1) == place)
+    return among(labels == place, _predicted(answers) == place)
 
 
 def _confirmed(labels: np.ndarray, answers: np.ndarray, place: int) -> np.ndarray:
-    return among(answers.argmax(axis=1) == place, labels == place)
+    return among(_predicted(answers) == place, labels == place)
 
 
 def _of_counts(
@@ -350,7 +357,7 @@ def _of_counts(
     def sums(labels: np.ndarray, answers: np.ndarray, codes: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
         import numpy as np
 
-        predicted = answers.argmax(axis=1)
+        predicted = _predicted(answers)
         # Rows that are predicted wrongly go to a cell behind the classes.
         hit = np.where(predicted == labels, labels, count)
         both = cell_sums(hit, count + 1, codes, weights)[:, :count]
@@ -360,7 +367,7 @@ def _of_counts(
     def of_sums(sums: np.ndarray) -> np.ndarray:
         return formula(sums.reshape(*sums.shape[:-1], 3, count))
 
-    return TaskMetric(name, True, sums=sums, of_sums=of_sums, low=0.0, high=1.0, events=events)
+    return TaskMetric(name, True, sums=sums, of_sums=of_sums, low=0.0, high=1.0, decides=True, events=events)
 
 
 def _recalls(counts: np.ndarray) -> np.ndarray:

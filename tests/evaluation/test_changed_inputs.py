@@ -1,3 +1,5 @@
+from functools import partial
+
 import numpy as np
 import pandas as pd
 import planted
@@ -11,6 +13,7 @@ from trainworthy.lifecycle.evaluation import changed_inputs as module
 from trainworthy.lifecycle.evaluation.asked_again import sampled
 from trainworthy.lifecycle.evaluation.behaviour import behaviour_results
 from trainworthy.lifecycle.evaluation.changed_inputs import MOST_ANSWERS, changed_inputs, grid, planned
+from trainworthy.lifecycle.evaluation.decision import acts
 from trainworthy.lifecycle.protocol.figures import ChangedInputs, Perturbation
 from trainworthy.lifecycle.protocol.jobs import InputColumn
 from trainworthy.lifecycle.report.changed_inputs import unanswered_rows
@@ -144,7 +147,8 @@ def test_values_of_a_sensitive_column_are_not_told():
 
 
 def test_declared_threshold_decides_what_a_flip_is():
-    flips = [known(of(found(threshold=threshold), "x1", "jitter").moved).value for threshold in (None, 0.5, 0.97)]
+    decisions = (None, partial(acts, threshold=0.5), partial(acts, threshold=0.97))
+    flips = [known(of(found(decide=decide), "x1", "jitter").moved).value for decide in decisions]
     assert flips[0] == flips[1] != flips[2]
 
 

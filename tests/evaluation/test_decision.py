@@ -8,6 +8,9 @@ from sklearn.metrics import precision_score, recall_score
 
 from trainworthy.lifecycle.evaluation.comparison import comparison
 from trainworthy.lifecycle.evaluation.decision import (
+    cheapest,
+    cost_table,
+    decided,
     decision_column,
     decision_metrics,
     reported_of_decisions,
@@ -140,7 +143,8 @@ def test_cost_matrix_answers_the_class_of_the_least_expected_cost():
     assert metric.rows is not None
     answers = np.array([[0.6, 0.25, 0.15], [0.9, 0.05, 0.05], [0.2, 0.2, 0.6], [0.1, 0.8, 0.1]])
     # Expected costs of answering each class: of the first row 0.25 + 1.5, 0.6 + 0.6 and 0.85.
-    assert metric.rows(np.array([2, 2, 0, 1]), answers).tolist() == [0.0, 10.0, 1.0, 0.0]
+    decided = cheapest(answers, cost_table({"late": {"early": 10, "on time": 4}}, CLASSES.answer_names))
+    assert metric.rows(np.array([2, 2, 0, 1]), decided).tolist() == [0.0, 10.0, 1.0, 0.0]
     assert (metric.low, metric.high, metric.higher_is_better) == (0.0, 10.0, False)
     assert reported_of_decisions(spec, CLASSES) == ("decision_cost",)
 
@@ -150,7 +154,8 @@ def test_cost_matrix_of_ones_is_the_error_rate_of_the_most_probable_class():
     answers, labels = random.dirichlet((1, 1, 1), 500), random.integers(0, 3, 500)
     metric = decision_metrics(benchmark(cost_matrix={"late": {"early": 1}}), CLASSES)["decision_cost"]
     assert metric.rows is not None
-    assert (metric.rows(labels, answers) == (answers.argmax(axis=1) != labels)).all()
+    decided = cheapest(answers, cost_table({"late": {"early": 1}}, CLASSES.answer_names))
+    assert (metric.rows(labels, decided) == (answers.argmax(axis=1) != labels)).all()
 
 
 def test_evaluation_of_classes_measures_what_decisions_cost():
@@ -159,9 +164,11 @@ def test_evaluation_of_classes_measures_what_decisions_cost():
     labels = np.array([random.choice(3, p=one) for one in truth])
     mean = np.tile(truth.mean(axis=0), (3000, 1))
     frame = pd.DataFrame({"row": np.arange(3000), "group": np.arange(3000) // 100, "label": labels})
+    spec = benchmark(cost_matrix={"late": {"early": 10, "on time": 4}})
+    assert spec.decision is not None
     for model, answer in (("candidate", truth), ("linear", 0.7 * truth + 0.3 * mean), ("prior", mean)):
         frame = frame.assign(**as_columns(CLASSES, model, answer))
-    spec = benchmark(cost_matrix={"late": {"early": 10, "on time": 4}})
+        frame[decision_column(model)] = decided(spec.decision, CLASSES, answer, None)
     found = evaluate(frame, spec, CLASSES, benchmark_rows=3000, window=WINDOW)
     assert not [check for check in found.checks if check.stops]
     costs = {one.model: one.estimate.value for one in found.metrics if one.metric == "decision_cost"}

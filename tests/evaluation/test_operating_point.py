@@ -140,7 +140,8 @@ def test_served_decision_is_the_one_whose_cost_is_measured():
         for true in kind.classes
     }
     for place, true in enumerate(kind.classes):
-        assert rows(np.full(500, place), answers).tolist() == [table[true][said] for said in decided]
+        places = np.array([kind.classes.index(said) for said in decided])
+        assert rows(np.full(500, place), places).tolist() == [table[true][said] for said in decided]
     assert set(decided) == set(kind.classes)
     assert decided != [kind.classes[place] for place in answers.argmax(axis=1)]
 

@@ -343,4 +343,7 @@ def test_costs_are_told_with_their_column():
         "Decision cost is a row's mean: acting on a row of label 0 costs 5, not acting on a row of label 1 costs what "
         "its column amount says."
     )
+    assert costs_told({"decision": {"cost_matrix": {"late": {"early": 5}}}}).startswith(
+        "Decided is the class of the least expected cost: decision cost, accuracy, recall"
+    )
     assert costs_told({"decision": None}) == costs_told({}) == costs_told({"decision": {"capacity": 0.1}}) == ""

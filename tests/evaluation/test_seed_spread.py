@@ -65,6 +65,18 @@ def test_the_spread_is_of_the_metric_that_is_compared():
         assert found.sd == pytest.approx(sd)
 
 
+def test_the_spread_of_what_a_declared_decision_makes_of_answers_is_not_known():
+    plain, trained = over("accuracy"), seeds(0.70, 0.71, 0.72, metric="accuracy")
+    healthy = with_seeds(plain, trained).seeds
+    assert healthy is not None
+    assert healthy.sd == pytest.approx(0.01)
+    found = with_seeds(plain, trained, of_decisions=True)
+    assert found.gain == plain.gain
+    assert found.seeds is not None
+    assert found.seeds.sd is None
+    assert found.seeds.told == "3 of 3 seeds have no accuracy of what they decide of the validation rows"
+
+
 def test_seeds_that_differ_by_their_temperature_alone_leave_the_interval_where_it_was():
     random = np.random.default_rng(0)
     scores = random.normal(size=6000) * 1.5

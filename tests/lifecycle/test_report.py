@@ -231,7 +231,7 @@ def test_first_page_names_what_was_inconclusive_with_its_fix_before_warnings() -
     [
         (example.judged(), "AUC", "a positive row ranks above a negative one in 70.8 % of pairs"),
         (example.of_numbers(), "R²", "11.3 % of the labels' variance is explained"),
-        (example.of_classes(), "Accuracy", "the most probable class is right for 58.3 % of rows"),
+        (example.of_classes(), "Accuracy", "the predicted class is right for 58.3 % of rows"),
     ],
 )
 def test_first_page_has_beside_the_primary_metric_one_that_people_know(
