@@ -168,6 +168,17 @@ class Contract(Frozen):
         return sha256_json({"label": self.label.definition, "unit": self.column(self.label.column).unit})
 
     @property
+    def label_values(self) -> dict[str, tuple[Any, ...]]:
+        """Of the label's column, where rows hold the label's numbers in its place: the value that each stands for."""
+        label = self.label
+        if label.name != label.column or label.greater_than is not None:
+            return {}
+        if label.type == "class":
+            return {label.column: label.classes}
+        of_booleans = label.type == "event" and self.column(label.column).logical_type == "boolean"
+        return {label.column: (False, True)} if of_booleans else {}
+
+    @property
     def feature_columns(self) -> tuple[str, ...]:
         """Names of the columns that a model may read, in order of writing."""
         return tuple(column.name for column in self.columns if column.role == "feature")

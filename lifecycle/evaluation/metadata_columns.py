@@ -1,5 +1,6 @@
 """Columns that a dataset does not hold: the metadata of a feature's files or texts, named `photo.brightness`.
 
+The label's column is read as the dataset holds it, a class by its name, and not as the number that rows keep of it.
 A rule writes such a name in backticks, as any with a dot. A column of the contract that has the name is itself. What is
 made of a file is kept by the hash of its bytes, so that each is decoded once, whatever version or run names it.
 """
@@ -9,7 +10,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,7 @@ from trainworthy.lifecycle.files.values import with_paths
 from trainworthy.lifecycle.identity import sha256_file
 from trainworthy.lifecycle.protocol.records import DatasetVersion, Snapshot
 from trainworthy.lifecycle.storage.state import StateFolder, write_atomic
+from trainworthy.lifecycle.tasks.labels import by_place
 
 if TYPE_CHECKING:
     import numpy as np
@@ -77,13 +79,15 @@ def holds_free_text(values: pd.Series) -> bool:
 class DescribedRows:
     """Rows of a snapshot's splits with their metadata.
 
-    `root` is the dataset's folder, `kept` the one in which metadata of files is kept.
+    `root` is the dataset's folder, `kept` the one in which metadata of files is kept, `values` are what the numbers of
+    a label's column stand for (Contract.label_values).
     """
 
     files: SplitFiles
     columns: Mapping[str, MetadataColumn]
     root: Path
     kept: Path
+    values: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
 
     def read(self, split: str, names: Sequence[str], rows: np.ndarray | None = None) -> pd.DataFrame:
         """These columns, of the split's own and of metadata; only rows of these ascending numbers, if given.
@@ -94,6 +98,7 @@ class DescribedRows:
         own = [name for name in names if name not in self.columns]
         found = self.files.read(split, [*own, *_sources(asked)], rows)
         made = {name: values for of in _grouped(asked) for name, values in self._described(found, of).items()}
+        made |= {name: by_place(found[name], values) for name, values in self.values.items() if name in own}
         return found.assign(**made)[[*dict.fromkeys(names)]]
 
     def can_tell(self, names: Iterable[str]) -> bool:
@@ -143,6 +148,7 @@ def described_rows(
         metadata_columns(contract),
         root=state.absolute(dataset.path),
         kept=state.folder(_FOLDER, snapshot.use_case),
+        values=contract.label_values,
     )
 
 

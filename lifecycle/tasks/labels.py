@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from trainworthy.lifecycle.protocol.jobs import Rows
 from trainworthy.lifecycle.tasks import kind_of
@@ -26,3 +27,16 @@ def labels_of(rows: Rows, frame: pd.DataFrame) -> np.ndarray:
 def truth_of(rows: Rows, frame: pd.DataFrame) -> np.ndarray:
     """All that is known of their labels, (N, ...), of their files where they have some. Raises EvaluationError."""
     return kind_of_rows(rows).truth(frame[rows.label_file or rows.label].to_numpy())
+
+
+def by_place(places: pd.Series, values: Sequence[Any]) -> pd.Series:
+    """The value that each place stands for."""
+    import pandas as pd
+
+    return pd.Series(pd.Index(values).take(places.to_numpy()), index=places.index, name=places.name)
+
+
+def told_column(rows: Rows, frame: pd.DataFrame, name: str) -> pd.Series:
+    """A column of the frame by the values that people know: one that holds places of classes by their names."""
+    of_class = name == rows.label and rows.target.kind == "multiclass"
+    return by_place(frame[name], rows.target.classes) if of_class else frame[name]

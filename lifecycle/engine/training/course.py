@@ -50,6 +50,7 @@ from trainworthy.lifecycle.protocol.jobs import CheckpointRef, TrainJob
 from trainworthy.lifecycle.protocol.records import Alarm, CurvePoint
 from trainworthy.lifecycle.storage.metrics_file import WindowSignals
 from trainworthy.lifecycle.storage.state import write_atomic
+from trainworthy.lifecycle.tasks.labels import told_column
 
 
 @dataclass
@@ -156,7 +157,7 @@ def _started(job: TrainJob, prepared: Prepared, plan: Plan, device: str) -> Cour
     recipe = make_recipe(prepared.task, job.training, plan.horizon_steps)
     progressive, left_out = make_progressive(
         plan, prepared.data, recipe, job.training.evaluate_every, prepared.reserve,
-        {name: prepared.rows[name] for name in job.slices}, job.rows.sensitive,
+        {name: told_column(job.rows, prepared.rows, name) for name in job.slices}, job.rows.sensitive,
     )  # fmt: skip
     if progressive is not None:
         state.also["progressive"] = progressive
