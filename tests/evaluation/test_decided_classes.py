@@ -12,7 +12,7 @@ from sklearn.metrics import accuracy_score, balanced_accuracy_score, f1_score, p
 from trainworthy.lifecycle.evaluation.asked_again import Asked
 from trainworthy.lifecycle.evaluation.compare import compared
 from trainworthy.lifecycle.evaluation.comparison import comparison
-from trainworthy.lifecycle.evaluation.decision import cheapest, cost_table, decided, decision_column
+from trainworthy.lifecycle.evaluation.decision import cheapest, cost_table, decided, decision_column, of_decisions
 from trainworthy.lifecycle.evaluation.evaluate import evaluate
 from trainworthy.lifecycle.evaluation.fairness import fairness
 from trainworthy.lifecycle.evaluation.model_figures import model_figures
@@ -186,6 +186,13 @@ def test_answers_flip_where_another_class_is_decided():
     assert flips(PLANTED) == pytest.approx((before != after).mean())
     assert flips(None) == flips(EVEN) != flips(PLANTED)
     assert damaged.mean() < 0.5
+
+
+def test_metrics_of_decisions_are_those_that_a_declared_decision_changes():
+    names = ("accuracy", "recall[damaged]", "decision_cost", "log_loss", "calibration_error", "own")
+    by_matrix = [of_decisions(benchmark(PLANTED), KIND, name) for name in names]
+    assert by_matrix == [True, True, True, False, False, False]
+    assert not any(of_decisions(benchmark(None), KIND, name) for name in names)
 
 
 def test_a_table_without_the_classes_that_are_decided_is_incomplete():
