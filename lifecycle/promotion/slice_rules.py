@@ -121,12 +121,6 @@ def _why(result: SliceResult) -> str:
     return result.told.removesuffix(".") or "evaluate again"
 
 
-def _declared(result: SliceResult) -> str:
-    """What is declared for a slice that too few rows tell of, where it is not the default."""
-    told = {"warn": "it only warns", "block": "it rejects"}.get(result.declared.on_underpowered)
-    return f"; {told} (on_underpowered: {result.declared.on_underpowered})" if told else ""
-
-
 def _detects(result: SliceResult, estimate: Estimate) -> str:
     size = estimate.detectable
     about = f"{size:.{decimals_of(size, estimate.standard_error)}f}"
@@ -134,4 +128,5 @@ def _detects(result: SliceResult, estimate: Estimate) -> str:
 
 
 def _declared(result: SliceResult) -> str:
+    """What is declared for a slice that too few rows tell of, where it is not the default."""
     return declared_in_words(result.declared.on_underpowered)
