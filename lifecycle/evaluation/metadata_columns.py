@@ -116,17 +116,32 @@ class DescribedRows:
         """Metadata by row, missing where there is no file; new files are decoded, several at a time."""
         import pandas as pd
 
-        hashes, path = rows[sha_column(name)], self.kept / f"{kind}-{FORM}.parquet"
+        hashes, path = rows[sha_column(name)], self.kept / f"{kind}-{FORM}-{_decoder(kind)}.parquet"
         known = _kept(path, OF_FILES[kind])
         new = rows[hashes.notna() & ~hashes.isin(known.index)].drop_duplicates(sha_column(name))
         if len(new):
             paths = with_paths(new[[name]], [name], self.root)[name].tolist()
             files = list(zip(paths, new[sha_column(name)].tolist(), strict=True))
-            found = in_threads(partial(_of_file, kind=kind), files, f"describing the files of {name}")
-            made = _typed(pd.DataFrame(found, index=pd.Index(new[sha_column(name)], dtype="str")), OF_FILES[kind])
-            known = pd.concat([known, made]) if len(known) else made
-            _keep(path, known)
+            before = known
+
+            def keep(found: list[dict[str, Any]]) -> None:
+                nonlocal known
+                index = pd.Index(new[sha_column(name)].iloc[: len(found)], dtype="str")
+                made = _typed(pd.DataFrame(found, index=index), OF_FILES[kind])
+                known = pd.concat([before, made]) if len(before) else made
+                _keep(path, known)
+
+            in_threads(partial(_of_file, kind=kind), files, f"describing the files of {name}", keep)
         return known.reindex(hashes.astype("str").where(hashes.notna())).set_axis(rows.index)
+
+
+def _decoder(kind: FileKind) -> str:
+    """What made the values: another version of Pillow may decode a picture otherwise, or name its mode otherwise."""
+    if kind not in ("picture", "mask"):
+        return "python"
+    import PIL
+
+    return f"pillow{PIL.__version__}"
 
 
 def _of_file(file: tuple[Path, str], kind: FileKind) -> dict[str, Any]:

@@ -7,6 +7,7 @@ of its Laplacian (Pech-Pacheco et al. 2000).
 
 from __future__ import annotations
 
+import math
 import unicodedata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 # What is kept of files is of one form: another definition of any value below is another number here.
-FORM = 1
+FORM = 2
 ValueKind = Literal["integer", "number", "string"]
 OF_TEXTS: dict[str, ValueKind] = {
     "characters": "integer", "words": "integer", "word_length": "number", "uppercase": "number", "digits": "number",
@@ -51,8 +52,9 @@ _SPACE, _UPPER, _CASED, _DIGIT = 1, 2, 4, 8
 def file_metadata(path: Path, kind: FileKind) -> dict[str, Any]:
     """The values of OF_FILES[kind] of one file; sizes in points and bytes.
 
-    Brightness, contrast and saturation are from 0 to 1, sharpness is 0 for one colour; those of texts as
-    text_metadata. Raises EvaluationError for a file that cannot be read as its kind.
+    Brightness, contrast and saturation are from 0 to 1, sharpness is 0 for one colour, and all of them are NaN for a
+    picture of floats; those of texts as text_metadata. Raises EvaluationError for a file that cannot be read as its
+    kind.
     """
     try:
         values: dict[str, Any] = {"bytes": path.stat().st_size}
@@ -90,7 +92,10 @@ def text_metadata(texts: pd.Series) -> pd.DataFrame:
 def _of_image(path: Path, *, points: bool) -> dict[str, Any]:
     with open_picture(path) as image:
         values = {"width": image.width, "height": image.height, "format": image.format or "", "mode": image.mode}
-        return values | (_of_points(image) if points else {})
+        if not points:
+            return values
+        # Of floats it is not known which number is white, so that nothing is said of how bright they are.
+        return values | (dict.fromkeys(_OF_POINTS, math.nan) if image.mode == "F" else _of_points(image))
 
 
 def _of_points(image: Image) -> dict[str, float]:

@@ -61,8 +61,13 @@ def tree_hashes(files: Iterable[Path], title: str = "hashing files") -> list[str
     return in_threads(sha256_file, [*files], title)
 
 
-def in_threads(work: Callable[[_Item], _Done], items: list[_Item], title: str) -> list[_Done]:
-    """What `work` makes of each item, several at a time, in their order; long work says how far it is."""
+def in_threads(
+    work: Callable[[_Item], _Done], items: list[_Item], title: str, keep: Callable[[list[_Done]], None] | None = None
+) -> list[_Done]:
+    """What `work` makes of each item, several at a time, in their order; long work says how far it is.
+
+    `keep` is given all that is done whenever some thousand more are, so that little is lost where the work ends early.
+    """
     progress = Progress(title, len(items)) if len(items) >= TOLD_FROM else None
     done: list[_Done] = []
     try:
@@ -73,6 +78,8 @@ def in_threads(work: Callable[[_Item], _Done], items: list[_Item], title: str) -
                     done.append(one)
                     if progress is not None:
                         progress.advance()
+                if keep is not None:
+                    keep(done)
     finally:
         if progress is not None:
             progress.close()

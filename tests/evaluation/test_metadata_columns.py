@@ -25,6 +25,7 @@ from trainworthy.lifecycle.evaluation.metadata_columns import (
 )
 from trainworthy.lifecycle.evaluation.predicate import parse
 from trainworthy.lifecycle.evaluation.slice_levels import training_cuts
+from trainworthy.lifecycle.files import tree
 from trainworthy.lifecycle.files.metadata import OF_FILES, OF_TEXTS
 from trainworthy.lifecycle.use_case import UseCase, load_use_case
 
@@ -107,6 +108,30 @@ def test_a_file_is_decoded_once_whatever_names_it(rows, monkeypatch):
     kept.write_bytes(b"cut short")
     pd.testing.assert_frame_equal(rows.read("benchmark", ["photo.brightness", "photo.format"]), first)
     assert len(seen) == 2 * PICTURES
+
+
+def test_what_was_decoded_before_an_interruption_is_kept(rows, monkeypatch):
+    seen: list[Path] = []
+    real, part = module.file_metadata, PICTURES // 2
+
+    def interrupted(path, kind):
+        seen.append(path)
+        if len(seen) > part:
+            raise KeyboardInterrupt
+        return real(path, kind)
+
+    monkeypatch.setattr(tree, "_AT_ONCE", part)
+    monkeypatch.setattr(module, "file_metadata", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        rows.read("benchmark", ["photo.brightness"])
+    seen.clear()
+    monkeypatch.setattr(module, "file_metadata", lambda path, kind: seen.append(path) or real(path, kind))
+    found = rows.read("benchmark", ["photo.brightness"])
+    assert len(seen) == PICTURES - part
+    # What was kept and what was added are each row's own.
+    for kept in rows.kept.iterdir():
+        kept.unlink()
+    pd.testing.assert_frame_equal(rows.read("benchmark", ["photo.brightness"]), found)
 
 
 @pytest.mark.parametrize("decodable", [True, False])

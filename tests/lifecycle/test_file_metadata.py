@@ -54,6 +54,12 @@ def test_every_mode_is_told_and_lies_within_its_range(tmp_path, noise, mode, nam
     assert found["sharpness"] > 0
 
 
+def test_a_picture_of_floats_has_a_size_and_no_brightness_that_nobody_knows(tmp_path):
+    found = described(tmp_path, Image.fromarray(np.full((20, 30), 0.7, dtype=np.float32)), "a.tiff")
+    assert (found["mode"], found["width"], found["height"], found["format"]) == ("F", 30, 20, "TIFF")
+    assert all(np.isnan(found[key]) for key in ("brightness", "contrast", "saturation", "sharpness"))
+
+
 @pytest.mark.parametrize("size", [(1, 1), (1, 900), (900, 2)])
 def test_a_picture_of_one_line_has_all_of_it(tmp_path, size):
     found = described(tmp_path, Image.new("L", size, 51))
