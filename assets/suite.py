@@ -27,7 +27,6 @@ from trainworthy.lifecycle.protocol.records import ChangedLimit, DatasetVersion,
 from trainworthy.lifecycle.provenance import last_change
 from trainworthy.lifecycle.sampling import ROWS_OF_QUANTILES, evenly_spread
 from trainworthy.lifecycle.spec.split import Windows
-from trainworthy.lifecycle.tasks.labels import kind_of_rows
 from trainworthy.lifecycle.use_case import UseCase
 from trainworthy.resources.workspace import Workspace
 
@@ -52,17 +51,14 @@ def told_features(rows: Rows) -> tuple[str, ...]:
 
 
 def told_values(run: StepRun, snapshot: Snapshot, rows: Rows) -> tuple[pd.DataFrame, dict[str, tuple[float, ...]]]:
-    """The benchmark's told_features and, where the loss is of single rows, the metadata of files and free texts among
-    the features; and where numbers among all these are cut, by some of the training rows.
+    """The benchmark's told_features and the metadata of files and free texts among the features; and where numbers
+    among all these are cut, by some of the training rows.
     """
     described, names = _described(run, snapshot), told_features(rows)
     count = snapshot.splits["training"].rows
     some, few = evenly_spread(count, ROWS_OF_QUANTILES), evenly_spread(count, FILES_OF_QUANTILES)
     plain = described.read("training", names, some)
-    kind = kind_of_rows(rows)
-    # Where a loss is of no single row, nothing is searched, and no file is decoded for it.
-    searched = described.columns.values() if kind.metrics[kind.loss].rows is not None else ()
-    metadata = [one for one in searched if one.of in rows.features]
+    metadata = [one for one in described.columns.values() if one.of in rows.features]
     texts = [one.name for one in metadata if one.file is None and holds_free_text(plain[one.of])]
     of_files = [one.name for one in metadata if one.file is not None]
     cuts = training_cuts(plain)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from trainworthy.lifecycle.evaluation.blind_spots import BlindSpots, blind_spots
 from trainworthy.lifecycle.evaluation.comparison import row_weights
 from trainworthy.lifecycle.protocol.checks import CheckResult, holds
-from trainworthy.lifecycle.tasks.kind import Kind, from_columns, statistic_columns
+from trainworthy.lifecycle.tasks.kind import JudgedLosses, Kind, from_columns, statistic_columns
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,19 +34,21 @@ def benchmark_spots(
     `predictions` has row, group, label and the statistics of the models, `features` the same rows in the same order;
     `cuts` are slice_levels.training_cuts of the training rows. The champion's are used where the table has them.
     """
-    loss = kind.metrics[kind.loss].rows
-    if loss is None:
-        return BlindSpots((), (), f"{kind.loss} is no loss of single rows")
     labels, numbers = kind.checked_labels(predictions["label"]), predictions["row"].to_numpy()
     there = set(statistic_columns(kind, champion)) <= set(predictions.columns)
+
+    def losses(name: str) -> JudgedLosses:
+        return kind.judged_losses(labels, from_columns(kind, name, predictions))
+
+    mine = losses(model)
     found = blind_spots(
         features,
-        loss(labels, from_columns(kind, model, predictions)),
+        mine.losses,
         predictions["group"],
         cuts,
-        references=[loss(labels, from_columns(kind, name, predictions)) for name in baselines],
-        champion=loss(labels, from_columns(kind, champion, predictions)) if there else None,
-        weights=row_weights(predictions),
+        references=[losses(name).losses for name in baselines],
+        champion=losses(champion).losses if there else None,
+        weights=mine.weights(row_weights(predictions)),
     )
     named = [spot.model_copy(update={"examples": tuple(numbers[[*spot.examples]].tolist())}) for spot in found.spots]
     return replace(found, spots=tuple(named))

@@ -23,7 +23,7 @@ from trainworthy.lifecycle.protocol.figures import Disparity, Estimate, PairDiff
 from trainworthy.lifecycle.spec.benchmark import FairnessSpec
 from trainworthy.lifecycle.tasks.few_rows import share_interval
 from trainworthy.lifecycle.tasks.interval import jackknife_estimate, mean_estimate, without_spread
-from trainworthy.lifecycle.tasks.kind import MOST_CLAIMS, Claim, Kind, from_columns
+from trainworthy.lifecycle.tasks.kind import MOST_CLAIMS, Claim, JudgedLosses, Kind, from_columns
 from trainworthy.lifecycle.tasks.metric import ratio, sums_without_each
 
 if TYPE_CHECKING:
@@ -38,12 +38,16 @@ _ROUNDING = 1e-12
 
 
 class _Measured(NamedTuple):
-    """What a rate is the mean of, `(N,)`, and over which rows, `(N,)` of booleans; None is all."""
+    """What a rate is the mean of, `(N,)`, and over which rows, `(N,)` of booleans; None is all.
+
+    `sizes` are those of JudgedLosses: a long text counts more than a short one.
+    """
 
     rate: Rate
     claim: str
     figures: np.ndarray
     rows: np.ndarray | None
+    sizes: np.ndarray | None = None
 
 
 def fairness(predictions: pd.DataFrame, spec: FairnessSpec, model: str, kind: Kind) -> tuple[Disparity, ...]:
@@ -65,7 +69,7 @@ def fairness(predictions: pd.DataFrame, spec: FairnessSpec, model: str, kind: Ki
             told=(model, column),
             values=slice_codes(predictions[slice_column(column)].rename(column)),
             groups=groups,
-            weights=weights,
+            of_rows=weights,
             minimum_rows=spec.minimum_rows,
         )
         found += map(disparity, told)
@@ -123,9 +127,8 @@ def _of_rows(kind: Kind, labels: np.ndarray, answers: np.ndarray) -> Iterator[_M
     errors = kind.errors(labels, answers)
     if errors is not None:
         yield _Measured("mean_error", "", errors, None)
-    loss = kind.metrics[kind.loss].rows
-    if loss is not None:
-        yield _Measured("mean_loss", "", loss(labels, answers), None)
+    found = kind.judged_losses(labels, answers)
+    yield _Measured("mean_loss", "", found.losses, None, found.sizes)
 
 
 def _codes(groups: pd.Series) -> np.ndarray:
@@ -147,13 +150,14 @@ def _disparity(
     told: tuple[str, str],
     values: tuple[np.ndarray, list[str]],
     groups: np.ndarray,
-    weights: np.ndarray | None,
+    of_rows: np.ndarray | None,
     minimum_rows: int,
 ) -> Disparity:
     """One rate by the values of one column."""
     import numpy as np
 
     (codes, names), (model, column) = values, told
+    weights = JudgedLosses(measured.figures, measured.sizes).weights(of_rows)
     inside = np.ones(len(codes), dtype=bool) if measured.rows is None else measured.rows
     sizes = np.bincount(codes[inside], minlength=len(names))
     # The greatest values first; of a column of thousands of values the rest would fill the record.

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
-    from trainworthy.lifecycle.tasks.metric import RowFigure
-
 BINS = 10
 # Values of a feature that are shown apart, the most frequent ones, as a table that people read has lines.
 MOST_VALUES = 10
@@ -67,17 +65,16 @@ def residuals(
     ordered: bool,
     model: str = "candidate",
 ) -> Residuals | None:
-    """All about the losses of `model`; None where the kind's loss is no loss of rows, or rows are too few.
+    """All about the losses of `model`; None without rows.
 
     `predictions` has row, group, label and the statistics of the models; `features` the same rows' features in the same
     order, without sensitive ones. `ordered` says whether groups that sort next to each other follow each other in time.
     """
     import numpy as np
 
-    loss = kind.metrics[kind.loss].rows
-    if loss is None or not len(predictions):
+    if not len(predictions):
         return None
-    best, losses = _losses(predictions, kind, baselines, loss, model)
+    best, losses = _losses(predictions, kind, baselines, model)
     answers = from_columns(kind, model, predictions)
     axes = [_over_groups(losses)] if ordered else []
     if answers.ndim == 1 or answers.shape[1] <= BINS:
@@ -98,21 +95,21 @@ def residuals(
     )
 
 
-def _losses(
-    predictions: pd.DataFrame, kind: Kind, baselines: Sequence[str], loss: RowFigure, model: str
-) -> tuple[str, _Losses]:
+def _losses(predictions: pd.DataFrame, kind: Kind, baselines: Sequence[str], model: str) -> tuple[str, _Losses]:
     """The baseline of the least mean loss, and the losses of all rows."""
     import numpy as np
     import pandas as pd
 
     labels = kind.checked_labels(predictions["label"])
-    weights = row_weights(predictions)
+    mine = kind.judged_losses(labels, from_columns(kind, model, predictions))
+    weights = mine.weights(row_weights(predictions))
     weights = np.ones(len(predictions)) if weights is None else weights
-    of_baselines = {name: loss(labels, from_columns(kind, name, predictions)) for name in baselines}
+    of_baselines = {
+        name: kind.judged_losses(labels, from_columns(kind, name, predictions)).losses for name in baselines
+    }
     best = min(of_baselines, key=lambda name: float(np.average(of_baselines[name], weights=weights)))
     codes, names = pd.factorize(predictions["group"], sort=True)
-    mine = loss(labels, from_columns(kind, model, predictions))
-    return best, _Losses(mine, of_baselines[best], codes, [str(name) for name in names], weights)
+    return best, _Losses(mine.losses, of_baselines[best], codes, [str(name) for name in names], weights)
 
 
 def _over_groups(losses: _Losses) -> LossAxis | None:

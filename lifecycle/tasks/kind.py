@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from trainworthy.lifecycle.errors import EvaluationError
 from trainworthy.lifecycle.protocol.words import Words
@@ -329,6 +329,10 @@ class Kind(Protocol):
         """All that `answers` (statistics) say of rows by a probability, the main ones first; empty where none is."""
         ...
 
+    def judged_losses(self, labels: np.ndarray, statistics: np.ndarray) -> JudgedLosses:
+        """The kind's loss of each row; weighed by sizes, their mean is the metric of that name."""
+        ...
+
     def errors(self, labels: np.ndarray, answers: np.ndarray) -> np.ndarray | None:
         """By how much `answers` (statistics) lie above the labels, `(N,)`; None where labels are no numbers."""
         ...
@@ -352,6 +356,22 @@ class Kind(Protocol):
     def target_state(self, labels: np.ndarray) -> dict[str, Any]:
         """What build_model may know of the training rows' labels, JSON-able; empty where it needs nothing."""
         ...
+
+
+class JudgedLosses(NamedTuple):
+    """Of each row its loss, and how much of what is judged it holds, as a text's bytes; both `(N,)`.
+
+    `sizes` is None where rows count alike.
+    """
+
+    losses: np.ndarray
+    sizes: np.ndarray | None = None
+
+    def weights(self, of_rows: np.ndarray | None) -> np.ndarray | None:
+        """What weighs a mean of the losses, of weights of the rows `(N,)`."""
+        if self.sizes is None or of_rows is None:
+            return of_rows if self.sizes is None else self.sizes
+        return self.sizes * of_rows
 
 
 class Usual:
@@ -383,6 +403,11 @@ class Usual:
 
     def errors(self, labels: np.ndarray, answers: np.ndarray) -> np.ndarray | None:
         return None
+
+    def judged_losses(self: Kind, labels: np.ndarray, statistics: np.ndarray) -> JudgedLosses:
+        loss = self.metrics[self.loss].rows
+        assert loss is not None
+        return JudgedLosses(loss(labels, statistics))
 
 
 class FewNumbers(Usual):

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainworthy.lifecycle.errors import EvaluationError
 from trainworthy.lifecycle.protocol.words import Words
-from trainworthy.lifecycle.tasks.kind import COPY_OF_CLASSES, Event, few_groups, same_length
+from trainworthy.lifecycle.tasks.kind import COPY_OF_CLASSES, Event, JudgedLosses, few_groups, same_length
 from trainworthy.lifecycle.tasks.metric import TaskMetric, ratio
 from trainworthy.lifecycle.tasks.multiclass import SUM_TOLERANCE
 from trainworthy.lifecycle.tasks.places import (
@@ -215,6 +215,11 @@ class LanguageModel(Places):
         of_byte = np.take_along_axis(answers, np.maximum(labels, 0)[..., None].astype(np.int64), axis=2)[..., 0]
         nats = -logarithms(of_byte)
         return np.where(known, nats, 0.0).sum(axis=1) / known.sum(axis=1)
+
+    def judged_losses(self, labels: np.ndarray, statistics: np.ndarray) -> JudgedLosses:
+        """Nats a byte of each text, which counts by its bytes."""
+        nats, sizes = statistics[:, 0], statistics[:, 1]
+        return JudgedLosses(nats / sizes, sizes)
 
     def shortage(self, labels: Any, groups: Any, minimum_rows: int = 1) -> str:
         return few_groups(labels, groups, minimum_rows)[0] or self.one_valued(labels)
