@@ -62,7 +62,8 @@ _ALLOWED: dict[str, Outcome] = {"pass": "promote", "insufficient": "shadow", "fa
 class Decision(Frozen):
     """The decision, its reasons (those that held the model back first) and the controls it saw.
 
-    `headline` says beside the decision that the model is not better than the linear baseline; else empty.
+    `headline` says beside the decision that the model is not better than the linear baseline, unless something else
+    alone held it back; else empty.
     `held_back_by` are the reasons that allow less than promote, each with what it lacks; none for a promotion. `slices`
     say how each stands to what is declared for it.
     """
@@ -101,13 +102,14 @@ def decide(evidence: PromotionEvidence) -> Decision:
     ]
     # sorted() is stable: within a decision the rules keep their order.
     findings.sort(key=lambda finding: _WORST_FIRST.index(finding.allows))
+    decision = findings[0].allows
+    # Beside a rejection or a shadow for another reason it would read as that reason.
+    says_why = decision == "promote" or any(finding.allows == decision for finding in _linear(evidence))
     return Decision(
-        decision=findings[0].allows,
+        decision=decision,
         reasons=tuple(finding.reason for finding in findings),
-        headline=_headline(evidence),
-        held_back_by=tuple(
-            one.told(evidence.window, findings[0].allows) for one in findings if one.allows != "promote"
-        ),
+        headline=_headline(evidence) if says_why else "",
+        held_back_by=tuple(one.told(evidence.window, decision) for one in findings if one.allows != "promote"),
         controls=evidence.controls,
         slices=slices,
     )

@@ -706,6 +706,17 @@ def test_limit_of_fairness_that_too_few_rows_tell_of_decides_as_declared(declare
         assert decide(limited(found).model_copy(update=update)).decision == expected
 
 
+def test_headline_about_logistic_regression_stands_beside_no_decision_that_has_another_reason():
+    near = (gain("prior", 0.01, 0.03), gain("linear", -0.001, 0.002))
+    assert decide(evidence(baselines=near)).headline == "not measurably better than logistic regression"
+    broken = guardrails([("at_most", 0.05, 0.2, 0.3)])
+    found = decide(evidence(baselines=near, guardrails=broken))
+    assert (found.decision, found.headline) == ("reject", "")
+    assert any("logistic regression" in reason for reason in found.reasons)
+    far = (gain("prior", 0.01, 0.03), gain("linear", -0.03, -0.01))
+    assert decide(evidence(baselines=far, guardrails=broken)).headline == "worse than logistic regression"
+
+
 def test_held_back_reasons_of_a_rejection_tell_which_of_them_alone_would_allow_shadow():
     few = disparity(widest=(0.05, 0.15))
     broken = guardrails([("at_most", 0.05, 0.2, 0.3)])
