@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import date
 from typing import TYPE_CHECKING
 
@@ -104,7 +105,7 @@ def benchmark_suite(run: StepRun, snapshot: Snapshot) -> Suite:
 
 
 def limits_changed(run: StepRun) -> tuple[ChangedLimit, ...]:
-    """What this suite declares otherwise than that of the verdict before, with the last change of the file it is in."""
+    """What this suite declares otherwise than that of the verdict before, with who last changed a line that names it."""
     entries = [entry for entry in log.read(verdict_log(run)) if entry.action != "rollback"]
     now, name = run.record("evaluation", EvaluationReport).suite, run.use_case.name
     if not entries or now is None:
@@ -117,9 +118,13 @@ def limits_changed(run: StepRun) -> tuple[ChangedLimit, ...]:
     changes = tuple(changed_limits(before.suite, now))
     shared = run.use_case.suite_path
     files = [run.use_case.folder / "use_case.yaml", *([shared] if shared else [])]
-    by = "; ".join(f"{path.name}: {last_change(path.parent, path.name)}" for path in files) if changes else ""
+
+    def by(key: str) -> str:
+        word = re.findall(r"\w+", key)[-1]
+        return "; ".join(f"{path.name}: {last_change(path.parent, path.name, word)}" for path in files)
+
     return tuple(
-        ChangedLimit(key=key, before=json.dumps(then), now=json.dumps(here), by=by) for key, then, here in changes
+        ChangedLimit(key=key, before=json.dumps(then), now=json.dumps(here), by=by(key)) for key, then, here in changes
     )
 
 

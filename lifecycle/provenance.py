@@ -135,15 +135,25 @@ def _record_sha256(path: Path) -> str | None:
     return base64.urlsafe_b64encode(bytes.fromhex(sha256_file(path))).decode().rstrip("=")
 
 
-def last_change(folder: Path, name: str) -> str:
-    """Who changed a file of the folder last: its commit and author; that it is not committed; empty outside git."""
+def last_change(folder: Path, name: str, word: str | None = None) -> str:
+    """Who changed a line of a file of the folder last that holds a word: the commit and its author.
+
+    Without a word, and where no line ever held it, who changed the file; that it is not committed; empty outside git.
+    """
     status = _git(folder, "status", "--porcelain=v1", "--untracked-files=all", "--", name)
     if status is None:
         return ""
-    if status.strip():
+    of_word = () if word is None else (f"-G{re.escape(word)}",)
+    changed = _git(folder, "diff", "HEAD", "--name-only", *of_word, "--", name)
+    # A file that is new, or a repository without a commit, has no difference.
+    if status[:1] in ("?", "A") or changed is None or changed.strip():
         return "not committed"
-    commit, _, author = (_git(folder, "log", "-1", "--format=%h%x09%an", "--", name) or "").strip().partition("\t")
-    return f"commit {commit} by {author}" if commit else ""
+    for which in (of_word, ()):
+        found = (_git(folder, "log", "-1", "--format=%h%x09%an", *which, "--", name) or "").strip()
+        commit, _, author = found.partition("\t")
+        if commit:
+            return f"commit {commit} by {author}"
+    return ""
 
 
 def git_author(folder: Path) -> str:

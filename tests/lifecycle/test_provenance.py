@@ -14,6 +14,7 @@ from trainworthy.lifecycle.provenance import (
     committed_text,
     git_state,
     installed_version,
+    last_change,
     repository_url,
     without_credentials,
 )
@@ -232,3 +233,31 @@ def test_trainworthy_that_its_record_does_not_name_is_judged_by_git(teams, insta
 def test_installed_trainworthy_says_nothing_of_a_use_case_outside_git(installed, tmp_path):
     (tmp_path / "loose").mkdir()
     assert changed_files(tmp_path / "loose") is None
+
+
+def test_last_change_is_that_of_the_lines_with_the_word_and_not_of_the_file(toy):
+    path = toy / "limits.yaml"
+
+    def changed(text: str, author: str) -> str:
+        path.write_text(text)
+        git(toy, "add", "-A")
+        git(toy, "-c", f"user.name={author}", "commit", "-qm", author)
+        head = subprocess.run(
+            ["git", "-C", str(toy), "log", "-1", "--format=%h"], capture_output=True, text=True, check=True
+        )
+        return f"commit {head.stdout.strip()} by {author}"
+
+    assert last_change(toy, path.name, "rate") == ""
+    path.write_text("rate: 1\nrows: 100\n")
+    assert last_change(toy, path.name, "rate") == "not committed"
+    changed("rate: 1\nrows: 100\n", "Ada")
+    of_rows = changed("rate: 1\nrows: 50\n", "Grace")
+    of_rate = changed("rate: 2\nrows: 50\n", "Edsger")
+    assert last_change(toy, path.name, "rows") == of_rows
+    assert last_change(toy, path.name, "rate") == of_rate
+    # A line that is committed is not blamed for one that is not.
+    path.write_text("rate: 2\nrows: 20\n")
+    assert last_change(toy, path.name, "rate") == of_rate
+    assert last_change(toy, path.name, "rows") == "not committed"
+    # What no line names has the file's last change.
+    assert last_change(toy, path.name, "columns") == of_rate
