@@ -242,10 +242,9 @@ def test_last_change_is_that_of_the_lines_with_the_word_and_not_of_the_file(toy)
         path.write_text(text)
         git(toy, "add", "-A")
         git(toy, "-c", f"user.name={author}", "commit", "-qm", author)
-        head = subprocess.run(
-            ["git", "-C", str(toy), "log", "-1", "--format=%h"], capture_output=True, text=True, check=True
-        )
-        return f"commit {head.stdout.strip()} by {author}"
+        asked = ["git", "-C", str(toy), "log", "-1", "--format=%h"]
+        head = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+        return f"commit {head} by {author}"
 
     assert last_change(toy, path.name, "rate") == ""
     path.write_text("rate: 1\nrows: 100\n")
@@ -258,6 +257,6 @@ def test_last_change_is_that_of_the_lines_with_the_word_and_not_of_the_file(toy)
     # A line that is committed is not blamed for one that is not.
     path.write_text("rate: 2\nrows: 20\n")
     assert last_change(toy, path.name, "rate") == of_rate
-    assert last_change(toy, path.name, "rows") == "not committed"
+    assert last_change(toy, path.name, "rows") == last_change(toy, path.name) == "not committed"
     # What no line names has the file's last change.
     assert last_change(toy, path.name, "columns") == of_rate
