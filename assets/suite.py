@@ -105,7 +105,7 @@ def benchmark_suite(run: StepRun, snapshot: Snapshot) -> Suite:
 
 
 def limits_changed(run: StepRun) -> tuple[ChangedLimit, ...]:
-    """What this suite declares otherwise than that of the verdict before, with who last changed a line that names it."""
+    """What it declares otherwise than that of the verdict before, and who last changed a line that names it."""
     entries = [entry for entry in log.read(verdict_log(run)) if entry.action != "rollback"]
     now, name = run.record("evaluation", EvaluationReport).suite, run.use_case.name
     if not entries or now is None:
