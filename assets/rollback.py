@@ -106,7 +106,7 @@ def roll_back(run: Rollback) -> dict[str, Any]:
         verified = verify(run, target, model)
     champion = agreed.result()
     assert champion is not None
-    verified_at, stays = time.perf_counter(), champion.artifact_sha256 == model.artifact_sha256
+    verified_at, stays = time.perf_counter(), champion.artifact_sha256 == artifacts.get(target.model_version)
     entry = log.append(
         verdict_log(run), use_case=name, action="rollback", model_version=target.model_version,
         verdict_sha256=target.verdict_sha256, previous_verdict_sha256=entries[-1].verdict_sha256, reason=run.reason,

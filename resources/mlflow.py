@@ -107,7 +107,8 @@ class RegisteredModel:
     def artifact_sha256(self) -> str:
         """By which versions with the same files are known; what they decide may differ. One without a tag has its own.
 
-        Of versions that were promoted or rolled back to, promotion.judged.artifacts_of tells it without a registry.
+        Not of what Tracking.version gives, which reads no tags. Of versions that were promoted or rolled back to,
+        promotion.judged.artifacts_of tells it without a registry.
         """
         return self.tags.get("artifact_sha256") or f"version {self.version}"
 

@@ -13,6 +13,7 @@ from fairlearn.metrics import (
     true_positive_rate,
 )
 from known import known
+from pydantic import ValidationError
 
 from trainworthy.lifecycle.evaluation.fairness import equalized_odds, fairness, sure_of
 from trainworthy.lifecycle.evaluation.slices import coded
@@ -304,3 +305,13 @@ def test_differences_of_shares_of_few_rows_stay_within_what_there_can_be():
         assert one.widest is not None
         assert one.widest.difference.high <= 1
     assert cut
+
+
+def test_what_too_few_rows_allow_is_declared_beside_a_limit_and_left_out_changes_no_suite():
+    limited = {"columns": ["sex"], "at_most_difference": {"selection_rate": 0.1}}
+    plain, warned = (FairnessSpec.model_validate({**limited, **more}) for more in ({}, {"on_underpowered": "warn"}))
+    # As suites that were judged before there was such a key have it.
+    assert "on_underpowered" not in plain.model_dump(mode="json")
+    assert warned.model_dump(mode="json")["on_underpowered"] == "warn"
+    with pytest.raises(ValidationError, match="nothing decides here without at_most_difference"):
+        FairnessSpec.model_validate({"columns": ["sex"], "on_underpowered": "warn"})

@@ -270,6 +270,7 @@ def test_champion_that_is_given_a_decision_or_another_is_a_version_of_its_own_th
 
     rolled_back = toy.run("rollback_toy")
     assert rolled_back.code == 0, rolled_back.out
+    assert "version 3 is withdrawn: the artifact stays, and decides by its operating point of then" in rolled_back.out
     assert toy.champion() == "2"
     again = toy.run()
     assert (toy.verdict(again.run_id).decision, toy.verdict(again.run_id).model_version) == ("reject", "3")
