@@ -218,6 +218,8 @@ def train_job(
         frozen=spec.preflight.frozen,
         trainer=spec.trainer,
         unreviewed=judged_contract(run).unreviewed_features,
+        processes=spec.compute.processes,
+        collective_timeout_seconds=spec.compute.collective_timeout_seconds,
         stop_after_steps=rerun_steps,
         # A rerun has to prepare its features anew: what it shows would be half of it otherwise.
         kept_features=None

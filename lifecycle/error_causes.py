@@ -18,6 +18,12 @@ _MEMORY_WORDS = (
 )  # fmt: skip
 
 
+_GLOO = ("gloo/", "[c10d]", "Gloo", "Connection closed by peer")
+_LATE = ("Timed out", "timed out", "timeout", "Timeout")
+# The code of an error that ranks would train different things.
+RANKS_DIFFER = "ranks_differ"
+
+
 class PreemptedError(Exception):
     """Asked to end (SIGTERM); the checkpoint at the step boundary is written."""
 
@@ -35,6 +41,20 @@ def ran_out_of_memory(error: BaseException) -> bool:
         or (isinstance(one, RuntimeError) and any(words in str(one) for words in _MEMORY_WORDS))
         for one in _chain(error)
     )
+
+
+def lost_rank(error: BaseException) -> str | None:
+    """`left` if the error, or one that it was raised for, says that another rank is gone, `late` if it gave no answer.
+
+    torch has classes for NCCL and stores; gloo tells it in a RuntimeError's words. None of any other error.
+    """
+    for one in _chain(error):
+        of_torch = any(kind.__name__ == "DistError" for kind in type(one).__mro__)
+        words = str(one)
+        if not (of_torch or (isinstance(one, RuntimeError) and any(mark in words for mark in _GLOO))):
+            continue
+        return "late" if any(mark in words for mark in _LATE) else "left"
+    return None
 
 
 def storage_errno(error: BaseException) -> int | None:

@@ -24,6 +24,8 @@ from trainworthy.lifecycle.spec.frozen import Frozen
 
 EXIT_BAD_INPUT, EXIT_LEASE_LOST, EXIT_INTERNAL, EXIT_OUT_OF_MEMORY = 65, 66, 70, 71
 EXIT_DISK_FULL, EXIT_STORAGE, EXIT_PREEMPTED, EXIT_HANG = 73, 74, 75, 76
+# Of a rank that lost another one: never that of a whole training.
+EXIT_RANK_LOST = 77
 # How often a training goes on after ends that gained nothing or that nobody asked for.
 MOST_RESUMED = 3
 # How long a storage that was away is given before the one further try: a file server that restarts or hands over.

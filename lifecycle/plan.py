@@ -168,9 +168,9 @@ def without_reserve(chosen: np.ndarray, strata: np.ndarray, share: float, seed: 
     return chosen[~held_back], chosen[held_back]
 
 
-def step_seed(seed: int, step: int) -> int:
-    """Seed of one step's random draws: large odd constants keep neighbours apart."""
-    return (seed * 0x9E3779B1 + step * 0xC2B2AE35 + 2) % 2**63
+def step_seed(seed: int, step: int, rank: int = 0) -> int:
+    """Seed of one step's random draws in a rank: large odd constants keep neighbours apart."""
+    return (seed * 0x9E3779B1 + step * 0xC2B2AE35 + rank * 0x27D4EB2F + 2) % 2**63
 
 
 _ORDER: dict[tuple[int, int, int, Oversampled | None], tuple[torch.Tensor, torch.Tensor]] = {}

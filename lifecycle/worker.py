@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import ctypes
 import errno
 import json
 import os
@@ -33,6 +34,7 @@ from trainworthy.lifecycle.error_causes import (
     BatchError,
     PreemptedError,
     in_an_update,
+    lost_rank,
     ran_out_of_memory,
     storage_errno,
 )
@@ -40,10 +42,12 @@ from trainworthy.lifecycle.errors import CheckpointError, LeaseLostError, Trainw
 from trainworthy.lifecycle.failure import (
     EXIT_BAD_INPUT,
     EXIT_DISK_FULL,
+    EXIT_HANG,
     EXIT_INTERNAL,
     EXIT_LEASE_LOST,
     EXIT_OUT_OF_MEMORY,
     EXIT_PREEMPTED,
+    EXIT_RANK_LOST,
     EXIT_STORAGE,
 )
 from trainworthy.lifecycle.folder_lock import Lease, locked
@@ -66,6 +70,7 @@ from trainworthy.lifecycle.protocol.jobs import (
 from trainworthy.lifecycle.protocol.results import AnyResult, PredictResult, ResultFile, TrainResult
 from trainworthy.lifecycle.storage.checkpoints import verify_checkpoint
 from trainworthy.lifecycle.storage.durable_lease import durable_lease
+from trainworthy.lifecycle.storage.rank_files import OUTPUT, dump_stacks_when_asked, end_others, rank_folder, write_end
 from trainworthy.lifecycle.storage.state import write_atomic
 from trainworthy.lifecycle.task import line_of
 
@@ -73,6 +78,7 @@ from trainworthy.lifecycle.task import line_of
 NOTICE = "TRAINWORTHY_SPOT_NOTICE"
 # Beside the answer: which modules of Trainworthy the job loaded, for code_identity.py.
 MODULES = "modules.json"
+_PR_SET_PDEATHSIG = 1
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -81,6 +87,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--job", type=Path, required=True, help="path of job.json")
     parser.add_argument("--lock", type=int, help="descriptor of the folder's lock, which whoever starts this holds")
     parser.add_argument("--queued", type=float, default=0.0, help="seconds that whoever starts this waited for it")
+    parser.add_argument("--meeting", type=Path, help="file by which the ranks meet whose number torchrun has given")
     asked = parser.parse_args(arguments)
     path = asked.job
     try:
@@ -89,11 +96,14 @@ def main(arguments: list[str] | None = None) -> int:
         # Without a job there is no folder for error.json.
         say(f"{path} is no job: {error}")
         return EXIT_BAD_INPUT
+    if asked.meeting is not None:
+        assert isinstance(job, TrainJob)
+        return _rank(job, asked.meeting, asked.queued)
     out = Path(job.out)
     out.mkdir(parents=True, exist_ok=True)
     started = time.monotonic()
     # A lock that was handed over is held as long as this process has it open.
-    with _pipes() as pipes, locked(out, say) if asked.lock is None else contextlib.nullcontext():
+    with open_pipes() as pipes, locked(out, say) if asked.lock is None else contextlib.nullcontext():
         code, error = _run(job, out, pipes, waited=time.monotonic() - started, queued=asked.queued)
         if error is not None:
             write_atomic(out / "error.json", canonical_json(error))
@@ -154,30 +164,96 @@ def _verifies(verify: Callable[[Path, str], object], path: str, sha256: str) -> 
 
 def _run(job: AnyJob, out: Path, pipes: Any, waited: float, queued: float) -> tuple[int, dict[str, Any] | None]:
     """Run the job and write its answer; returns the exit code and, if it is not 0, what to tell."""
-    # As debug lines: the terminal shows the worker's own bar or lines already.
-    forward = None if pipes is None else pipes.log.debug
     # Only a training has a step boundary to end at; the others end at once.
     asked = _stop_on_signal() if isinstance(job, TrainJob) else lambda: False
+
+    def answer() -> None:
+        if not has_answer(job, out):
+            _answer(job, out, asked, lambda stop, watched: _do(job, stop, _forward(pipes), waited + watched, queued))
+        report(job, pipes)
+
+    return _ended(answer, Path(job.use_case_folder))
+
+
+def _rank(job: TrainJob, meeting: Path, queued: float) -> int:
+    """One of the processes of a training that torchrun.py has started, which reads how each of them ended."""
+    from trainworthy.lifecycle.engine.train import follow_stage, run_stage
+    from trainworthy.lifecycle.engine.training.ranks.group import open_group
+
+    out, rank, size = Path(job.out), int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    ends_with_parent()
+    folder = rank_folder(out, rank)
+    folder.mkdir(parents=True, exist_ok=True)
+    if rank:
+        # One terminal shows one rank, and one error is told: rank_ends.py's.
+        _write_to(folder / OUTPUT)
+    dump_stacks_when_asked(folder)
+    asked = _stop_on_signal()
+    with open_pipes() if rank == 0 else contextlib.nullcontext() as pipes:
+
+        def train() -> None:
+            with open_group(out, rank, size, meeting, job, asked) as ranks:
+                if rank:
+                    follow_stage(job.model_copy(update={"out": str(folder)}), ranks)
+                    return
+
+                def do(stop: Callable[[], bool], watched: float) -> AnyResult:
+                    return run_stage(job, stop, _forward(pipes), _spent(watched, queued), ranks)
+
+                _answer(job, out, asked, do)
+            report(job, pipes)
+
+        code, told = _ended(train, Path(job.use_case_folder))
+        # Those that this one has waited for in vain would be waited for once more, by torchrun.
+        write_end(out, rank, code, told, end_others(out) if code == EXIT_HANG else {})
+    return code
+
+
+def has_answer(job: AnyJob, out: Path) -> bool:
+    """True if the folder has a whole answer to exactly this job, which no larger budget would go on from."""
+    earlier = read_result(out, job)
+    return not (
+        earlier is None or read_modules(out) is None or _ended_by_budget(earlier) or not files_are_whole(earlier)
+    )
+
+
+def _answer(
+    job: AnyJob, out: Path, asked: Callable[[], bool], do: Callable[[Callable[[], bool], float], AnyResult]
+) -> None:  # fmt: skip
+    """Do the job while the folder's leases hold, and write its answer; `do` gets when to stop, and seconds waited."""
+    lease = Lease(out)
+    (out / "error.json").unlink(missing_ok=True)
+    with durable_lease(job, out, asked) as (check_durable, watched):
+
+        def should_stop() -> bool:
+            lease.check_now_and_then()
+            check_durable()
+            return asked()
+
+        result = do(should_stop, watched)
+        # Before the answer, which counts only with them.
+        write_atomic(out / MODULES, canonical_json(_loaded_modules()))
+        check_durable()
+    answer = ResultFile(job_sha256=job_sha256(job), result=result)
+    lease.check()
+    write_atomic(out / "result.json", canonical_json(answer.model_dump(mode="json")))
+
+
+def report(job: AnyJob, pipes: Any) -> None:
+    """Tell Dagster that the answer is there."""
+    if pipes is not None:
+        pipes.report_custom_message({"job_sha256": job_sha256(job)})
+
+
+def _forward(pipes: Any) -> Callable[[str], None] | None:
+    """As debug lines: the terminal shows the worker's own bar or lines already."""
+    return None if pipes is None else pipes.log.debug
+
+
+def _ended(do: Callable[[], None], use_case: Path) -> tuple[int, dict[str, Any] | None]:
+    """Exit code of what is done and, if it is not 0, what to tell."""
     try:
-        lease = Lease(out)
-
-        earlier = read_result(out, job)
-        if earlier is None or read_modules(out) is None or _ended_by_budget(earlier) or not files_are_whole(earlier):
-            (out / "error.json").unlink(missing_ok=True)
-            with durable_lease(job, out, asked) as (check_durable, watched):
-
-                def should_stop() -> bool:
-                    lease.check_now_and_then()
-                    check_durable()
-                    return asked()
-
-                result = _do(job, should_stop, forward, waited + watched, queued)
-                # Before the answer, which counts only with them.
-                write_atomic(out / MODULES, canonical_json(_loaded_modules()))
-                check_durable()
-            answer = ResultFile(job_sha256=job_sha256(job), result=result)
-            lease.check()
-            write_atomic(out / "result.json", canonical_json(answer.model_dump(mode="json")))
+        do()
     except PreemptedError as error:
         told = str(error) or "preempted; a checkpoint is written"
         return EXIT_PREEMPTED, {"problem": told, "fix": "run again: it resumes"}
@@ -186,11 +262,14 @@ def _run(job: AnyJob, out: Path, pipes: Any, waited: float, queued: float) -> tu
         told = {"problem": error.problem, "value": _text(error.value), "fix": error.fix}
         return code, told | {"exception": type(error).__name__}
     except Exception as error:
+        lost = lost_rank(error)
+        if lost is not None:
+            # What ended the other rank is told by rank_ends.py.
+            code = EXIT_HANG if lost == "late" else EXIT_RANK_LOST
+            return code, {"problem": str(error).splitlines()[0], "value": None, "fix": "see the other ranks"}
         traceback.print_exc()
-        code, told = _internal(error, Path(job.use_case_folder))
+        code, told = _internal(error, use_case)
         return code, told | {"exception": type(error).__name__}
-    if pipes is not None:
-        pipes.report_custom_message({"job_sha256": job_sha256(job)})
     return 0, None
 
 
@@ -201,16 +280,12 @@ def _do(
     waited: float,
     queued: float,
 ) -> AnyResult:
-    """The job's answer; `waited` seconds of this process went to another run's lock, and `queued` before it began."""
+    """The job's answer; `waited` seconds of this process went to leases of others, and `queued` before it began."""
     match job:
         case TrainJob():
-            import psutil
-
             from trainworthy.lifecycle.engine.train import run_stage
-            from trainworthy.lifecycle.engine.training.watching.clock import QUEUE, START
 
-            lived = time.time() - psutil.Process().create_time()
-            return run_stage(job, should_stop, forward, {START: max(0.0, lived - waited), QUEUE: waited + queued})
+            return run_stage(job, should_stop, forward, _spent(waited, queued))
         case PreflightJob():
             import psutil
 
@@ -249,6 +324,16 @@ def _do(
             from trainworthy.lifecycle.engine.incidents.portable import pack
 
             return pack(job)
+
+
+def _spent(waited: float, queued: float) -> dict[int, float]:
+    """Seconds of a training before it began, by part of its clock."""
+    import psutil
+
+    from trainworthy.lifecycle.engine.training.watching.clock import QUEUE, START
+
+    lived = time.time() - psutil.Process().create_time()
+    return {START: max(0.0, lived - waited), QUEUE: waited + queued}
 
 
 def _internal(error: Exception, folder: Path) -> tuple[int, dict[str, Any]]:
@@ -303,12 +388,29 @@ def _stop_on_signal() -> Callable[[], bool]:
     return lambda: bool(asked) or (notice is not None and os.path.exists(notice))
 
 
+def ends_with_parent() -> None:
+    """Let the kernel end this process with the one that started it (Linux)."""
+    if sys.platform.startswith("linux"):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() == 1:
+            # It was gone before.
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _write_to(path: Path) -> None:
+    """Let this process write to a file what it would write on a terminal."""
+    with path.open("ab") as file:
+        for stream in (1, 2):
+            os.dup2(file.fileno(), stream)
+
+
 @contextlib.contextmanager
-def _pipes() -> Iterator[Any]:
+def open_pipes() -> Iterator[Any]:
     """The Pipes context under Dagster, else None."""
     if "DAGSTER_PIPES_CONTEXT" not in os.environ:
         yield None
         return
+
     from dagster_pipes import open_dagster_pipes
 
     with open_dagster_pipes() as pipes:

@@ -43,6 +43,7 @@ IMPORTED = (
 # imported already, so a worker that needs another value of one is a process of its own.
 READ_LATE = ("TRAINWORTHY_", "DAGSTER_", "MLFLOW_", "PYTEST_", "PYTHONPATH", "GIT_PYTHON_REFRESH")
 PR_SET_PDEATHSIG = 1
+WORKER = "trainworthy.lifecycle.worker"
 # A signal that another thread of this process takes interrupts no wait; Python acts on it after this long at most.
 SLICE_SECONDS = 0.2
 # An environment of more bytes than this takes a process of its own.
@@ -60,17 +61,17 @@ class Leader(Protocol):
 
 def start_worker(
     arguments: Sequence[str], environment: Mapping[str, str], lock: int, *, fresh: bool = False,
-    output: tuple[int, int] = (1, 2),
+    output: tuple[int, int] = (1, 2), entry: str = WORKER,
 ) -> Leader:  # fmt: skip
     """Start `python -m trainworthy.lifecycle.worker --lock LOCK ARGUMENTS` in a session of its own.
 
     It holds the lock's descriptor, and writes to those of `output`, for stdout and stderr.
 
-    `fresh`: as a process of its own, whatever the server could do.
+    `fresh`: as a process of its own, whatever the server could do. So is another `entry` than the worker.
     """
-    server = None if fresh else _server(environment)
+    server = None if fresh or entry != WORKER else _server(environment)
     forked = None if server is None else server.fork(arguments, environment, lock, output)
-    command = [sys.executable, "-m", "trainworthy.lifecycle.worker", "--lock", str(lock), *arguments]
+    command = [sys.executable, "-m", entry, "--lock", str(lock), *arguments]
     return forked or subprocess.Popen(
         command, env=dict(environment), start_new_session=True, preexec_fn=ends_with(os.getpid()),
         stdin=subprocess.DEVNULL, stdout=output[0], stderr=output[1], pass_fds=(lock,),

@@ -20,15 +20,19 @@ class MemoryWatch:
         self._root, self._peak_bytes = root, None
         self._before = kernel_kills(root)
 
-    def look(self, pid: int) -> None:
-        """Remember the process's peak. A killed process tells nothing any more, so look while it lives."""
+    def look(self, *pids: int) -> None:
+        """Remember the processes' peaks, together. A killed process tells nothing any more, so look while it lives."""
+        peaks = [peak for pid in pids if (peak := self._peak_of(pid)) is not None]
+        if peaks and len(peaks) == len(pids):
+            self._peak_bytes = sum(peaks)
+
+    def _peak_of(self, pid: int) -> int | None:
+        """None between its end and its collection, and afterwards."""
         try:
             lines = (self._root / f"proc/{pid}/status").read_text().splitlines()
         except OSError:
-            return
-        peak = next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:")), None)
-        # None between its end and its collection.
-        self._peak_bytes = peak if peak is not None else self._peak_bytes
+            return None
+        return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:")), None)
 
     def seen(self) -> MemorySeen:
         """What is known now."""

@@ -17,9 +17,10 @@ from trainworthy.lifecycle.identity import canonical_json
 from trainworthy.lifecycle.progress import say
 from trainworthy.lifecycle.protocol.jobs import AnyJob, JobFile, TrainJob
 from trainworthy.lifecycle.protocol.results import AnyResult, TrainResult
+from trainworthy.lifecycle.storage.rank_files import read_places
 from trainworthy.lifecycle.storage.state import write_atomic
 from trainworthy.lifecycle.worker import read_result
-from trainworthy.resources.fork_server import start_worker
+from trainworthy.resources.fork_server import WORKER, start_worker
 from trainworthy.resources.memory_seen import MemoryWatch
 from trainworthy.resources.process_group import run_group
 from trainworthy.resources.settings import IMPORTED_FROM
@@ -28,6 +29,10 @@ from trainworthy.resources.settings import IMPORTED_FROM
 # and 130 s under load. Below level 6 torch's profiler writes a line on stderr for each start and stop. A crash of
 # native code leaves its stack on stderr.
 ENVIRONMENT = {"OMP_WAIT_POLICY": "PASSIVE", "KINETO_LOG_LEVEL": "6", "PYTHONFAULTHANDLER": "1"}
+
+TORCHRUN = "trainworthy.lifecycle.torchrun"
+# What a shell adds to a signal's number to make an exit code of it.
+SIGNALLED = 128
 
 
 def run_worker(
@@ -60,8 +65,16 @@ def run_worker(
         environment = {**ENVIRONMENT, **os.environ, **(more or {}), "PYTHONPATH": _python_path()}
         # The worker holds the lock too: if this process is killed, nobody gets the folder before the worker is gone.
         given, earlier = ["--queued", str(meter.queue_seconds), "--job", str(path)], _written(out)
-        start = functools.partial(start_worker, given, environment, lock, fresh=fresh, output=output)
-        code = run_group(start, grace_seconds, look=memory.look)
+        entry = TORCHRUN if isinstance(job, TrainJob) and job.processes > 1 else WORKER
+        start = functools.partial(start_worker, given, environment, lock, fresh=fresh, output=output, entry=entry)
+
+        def look(leader: int) -> None:
+            memory.look(*([place.pid for place in read_places(out).values()] if entry == TORCHRUN else [leader]))
+
+        code = run_group(start, grace_seconds, look=look)
+        if entry == TORCHRUN and code > SIGNALLED:
+            # It lives on to say by which signal a rank was killed.
+            code = SIGNALLED - code
         if code != 0:
             batch = (job.training.batch_size, job.training.accumulate) if isinstance(job, TrainJob) else None
             raise worker_error(out, code, memory.seen(), batch)

@@ -17,6 +17,7 @@ from trainworthy.lifecycle.spec.preflight import PreflightSpec
 from trainworthy.lifecycle.spec.split import SplitSpec
 from trainworthy.lifecycle.spec.task import Target
 from trainworthy.lifecycle.spec.training import StagesSpec, TrainingSpec
+from trainworthy.lifecycle.spec.use_case import COLLECTIVE_TIMEOUT_SECONDS
 
 # Mean seconds between two interruptions of a machine, one's own among them: restarts, updates, a closed lid, memory
 # that another process took. Servers stop far less often; too short a time costs only checkpoints, and these are capped.
@@ -99,7 +100,8 @@ class TrainJob(_RowsJob):
     curve are also told by value of the `slices` columns. `interruptions` decide how often checkpoints are written, and
     no result. `frozen` are patterns of parameters that are declared not to train, `trainer` is the use case's own
     training script, None for our loop. Of `unreviewed` features nobody has said when they are known: a trained stage
-    is asked what they do for it.
+    is asked what they do for it. With more than one of `processes` each has a share of every batch, and none waits
+    longer than `collective_timeout_seconds` for another.
     """
 
     kind: Literal["train"] = "train"
@@ -120,6 +122,8 @@ class TrainJob(_RowsJob):
     frozen: tuple[str, ...] = ()
     trainer: str | None = None
     unreviewed: tuple[str, ...] = ()
+    processes: int = Field(default=1, ge=1)
+    collective_timeout_seconds: float = COLLECTIVE_TIMEOUT_SECONDS
 
 
 class PreflightJob(_RowsJob):

@@ -57,10 +57,27 @@ class BudgetSpec(Frozen):
     run_usd: float = Field(gt=0, allow_inf_nan=False, description="USD that a run may cost.")
 
 
+# Far longer than any rank works alone within a stage: evaluations beside the updates, and a first update that compiles.
+COLLECTIVE_TIMEOUT_SECONDS = 600.0
+
+
 class ComputeSpec(Frozen):
     """Where the worker runs. With `gpus` above 0 a step that trains takes a slot of the pool `gpu`."""
 
-    launcher: Literal["local"] = Field(default="local", description="local: a child process on this machine.")
+    launcher: Literal["local", "torchrun"] = Field(
+        default="local",
+        description="local: a child process on this machine. torchrun: a training by several of them, each with a "
+        "share of every batch.",
+    )
+    processes: int = Field(
+        default=1, ge=1, description="Processes of a training, for launcher torchrun; with GPUs one for each."
+    )
+    collective_timeout_seconds: float = Field(
+        default=COLLECTIVE_TIMEOUT_SECONDS,
+        gt=0,
+        allow_inf_nan=False,
+        description="A process that waits longer for another ends the training, for launcher torchrun.",
+    )
     device: Literal["auto", "cpu", "cuda"] = Field(
         default="auto", description="auto looks for a GPU only if gpus is above 0."
     )
@@ -73,6 +90,18 @@ class ComputeSpec(Frozen):
         "are. Changes no result.",
     )
     spot: bool = Field(default=False, description="The machine may be taken away at short notice.")
+
+    @model_validator(mode="after")
+    def _processes_have_a_launcher(self) -> ComputeSpec:
+        if self.launcher == "local" and self.processes > 1:
+            raise ValueError(f"processes: {self.processes} needs launcher: torchrun; local trains in one process")
+        if self.launcher == "torchrun" and self.processes == 1:
+            raise ValueError("launcher: torchrun needs processes: 2 or more; one process is launcher: local")
+        if 0 < self.gpus < self.processes:
+            raise ValueError(
+                f"processes: {self.processes} share gpus: {self.gpus}: each process needs a GPU of its own"
+            )
+        return self
 
 
 Engine = Literal["auto", "great_expectations", "fused", "spark"]
@@ -167,6 +196,25 @@ class UseCaseSpec(Frozen):
             raise ValueError(
                 f"{', '.join(settings)} belong to Trainworthy's own loop and have no effect beside trainer: "
                 "remove them, and do as much in the script"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _own_trainer_is_one_process(self) -> UseCaseSpec:
+        if self.trainer is not None and self.compute.processes > 1:
+            raise ValueError(
+                f"trainer: {self.trainer} is run by one process: remove compute.processes, or let Trainworthy's own "
+                "loop train (remove trainer)"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _ranks_have_rows(self) -> UseCaseSpec:
+        rows = self.training.batch_size * self.training.accumulate
+        if rows < self.compute.processes:
+            raise ValueError(
+                f"an update of {rows} rows (training.batch_size times accumulate) leaves some of compute.processes: "
+                f"{self.compute.processes} without a row"
             )
         return self
 

@@ -30,6 +30,8 @@ from trainworthy.lifecycle.engine.training.monitors.prior import prior_loss
 from trainworthy.lifecycle.engine.training.monitors.true_gradient import NOTHING, look_at_gradient
 from trainworthy.lifecycle.engine.training.monitors.watch import Watch
 from trainworthy.lifecycle.engine.training.prepare import Prepared, seed_everything
+from trainworthy.lifecycle.engine.training.ranks.group import ASKED, END, RESTART
+from trainworthy.lifecycle.engine.training.ranks.replicas import facts_of, join_ranks
 from trainworthy.lifecycle.engine.training.recipe import make_model, make_optimizers, make_recipe
 from trainworthy.lifecycle.engine.training.rows.loading import LoadedRows
 from trainworthy.lifecycle.engine.training.session import Session
@@ -44,7 +46,6 @@ from trainworthy.lifecycle.error_causes import PreemptedError
 from trainworthy.lifecycle.failure import EXIT_HANG
 from trainworthy.lifecycle.identity import canonical_json
 from trainworthy.lifecycle.memory_limit import device_limit_bytes
-from trainworthy.lifecycle.plan import Plan
 from trainworthy.lifecycle.progress import say
 from trainworthy.lifecycle.protocol.jobs import CheckpointRef, TrainJob
 from trainworthy.lifecycle.protocol.records import Alarm, CurvePoint
@@ -123,8 +124,22 @@ class Course:
 
 def take_course(session: Session, prepared: Prepared, device: str) -> Course:
     """Train to the plan's end, or to what ends it before. Raises what a stage does."""
+    ranks = session.ranks
+    if ranks is None:
+        return _course(session, prepared, device)
+    ranks.refuse_others(facts_of(session.job, prepared, session.plan))
+    try:
+        course = _course(session, prepared, device)
+    except PreemptedError:
+        ranks.order(ASKED, ranks.place.step)
+        raise
+    ranks.order(END, course.state.step)
+    return course
+
+
+def _course(session: Session, prepared: Prepared, device: str) -> Course:
     job, plan, seconds = session.job, session.plan, session.clock
-    course = _started(job, prepared, plan, device)
+    course = _started(session, prepared, device)
     if course.state.step:
         say(f"{job.stage}: resumed from step {course.state.step} of {plan.last_step}")
     seconds.lap(START)
@@ -137,7 +152,9 @@ def take_course(session: Session, prepared: Prepared, device: str) -> Course:
             return course
         # As a resume does it: from what a checkpoint holds, and nothing that happened since.
         go_back(job, watch.back_before)
-        before, course = course, _started(job, prepared, plan, device)
+        if session.ranks is not None:
+            session.ranks.order(RESTART, course.state.step)
+        before, course = course, _started(session, prepared, device)
         course.watch.go_on_from(watch)
         course.notes, course.resumed_from = before.notes, before.resumed_from
         seconds.go_back(course.state.step)
@@ -148,11 +165,12 @@ def take_course(session: Session, prepared: Prepared, device: str) -> Course:
             return course
 
 
-def _started(job: TrainJob, prepared: Prepared, plan: Plan, device: str) -> Course:
+def _started(session: Session, prepared: Prepared, device: str) -> Course:
     """A fresh state, then the stage's own newest checkpoint, else the one of the stage before."""
+    job, plan = session.job, session.plan
     seed_everything(job.training.seed)
     model = make_model(prepared.task, prepared.preprocessing, job.hyperparameters, job.training).to(device)
-    state = TrainState(model, make_optimizers(prepared.task, model, job.training.optimizer))
+    state = TrainState(model, make_optimizers(prepared.task, model, job.training.optimizer), ranks=session.ranks)
     state.also |= make_parts(job.training, model, lambda: make_validation_loss(job, prepared, model, device))
     recipe = make_recipe(prepared.task, job.training, plan.horizon_steps)
     progressive, left_out = make_progressive(
@@ -178,6 +196,8 @@ def _started(job: TrainJob, prepared: Prepared, plan: Plan, device: str) -> Cour
     )  # fmt: skip
     state.also["monitors"] = watch
     notes = left_out + wrong + resume(job, state)
+    if session.ranks is not None:
+        join_ranks(session.ranks, state, prepared, plan, recipe)
     return Course(state, progressive, watch, notes, state.step)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from typing import NamedTuple
 
@@ -13,7 +13,16 @@ from torch import Tensor
 from trainworthy.lifecycle.engine.training.monitors.beside import row_numbers
 from trainworthy.lifecycle.engine.training.monitors.non_finite import finite, not_finite_alarm
 from trainworthy.lifecycle.engine.training.monitors.watch import Watch
-from trainworthy.lifecycle.engine.training.state import PASSED_OVER, Batches, Recipe, TrainData, TrainState, Update
+from trainworthy.lifecycle.engine.training.ranks.group import PASS_OVER, UPDATE, Ranks, Verdict, clipping
+from trainworthy.lifecycle.engine.training.state import (
+    PASSED_OVER,
+    Batches,
+    Recipe,
+    TrainData,
+    TrainState,
+    Update,
+    whole,
+)
 from trainworthy.lifecycle.engine.training.techniques.focal import focal
 from trainworthy.lifecycle.engine.training.watching.clock import COMPUTE, DATA, SKIPPED
 from trainworthy.lifecycle.errors import TrainingError
@@ -37,7 +46,8 @@ def train(
     """
     state.model.train()
     window, per_epoch = plan.window, plan.steps_per_epoch
-    with closing(data.batches(plan, state.step)) as batches:
+    share = whole if state.ranks is None else state.ranks.share
+    with closing(data.batches(plan, state.step, share)) as batches:
         for batch, rows in batches:
             rate = recipe.learning_rate(state.step) if watch is None else watch.rate(state, recipe)
             for optimizer in state.optimizers:
@@ -77,43 +87,96 @@ def train_step(
 
     The losses are those of the training forward, so each row of the first pass is scored by weights
     that have not seen it. If loss or gradient is not finite, weights and buffers are left as they were, and a scaler
-    lowers its scale.
+    lowers its scale. Of several ranks this is the first's; ranks/follow.py has that of the others.
     """
-    if watch is not None and not watch.before_update(state):
+    goes, ranks = watch is None or watch.before_update(state), state.ranks
+    if ranks is not None:
+        ranks.order(UPDATE if goes else PASS_OVER, state.step, rates_of(state))
+    if not goes:
         state.row_losses = None
         return PASSED_OVER
     # The forward pass already changes buffers (the running means of batch norm), and would leave NaN in them.
     before = [buffer.clone() for buffer in state.buffers]
+    losses, gradients = pass_rows(state, data, rows, recipe)
+    state.row_losses = losses.each
+    update, norms = _read(state, gradients, losses)
+    if watch is not None and not watch.may_apply(state, update, len(losses.each), row_numbers(data, rows)):
+        update = update._replace(skipped=True)
+    applied, norm = finite(update.loss, update.grad_norm) and not update.skipped, None
+    # Multiplying by 1 would read and write every gradient for nothing. 1e-6 is what torch adds to the norm.
+    if applied and update.grad_norm + 1e-6 > 0.99 * recipe.clip_norm:
+        norm = torch.linalg.vector_norm(torch.stack(norms))
+    if ranks is not None:
+        told = Verdict(applied, finite(update.grad_norm), None if norm is None else norm.item())
+        norm = clipping(ranks.verdict(told).norm, data.device)
+    if applied:
+        apply(state, recipe, norm)
+    else:
+        put_back(state, before)
+    if state.scaler is not None:
+        state.scaler.update(finite(update.grad_norm))
+    return update
+
+
+def rates_of(state: TrainState) -> tuple[float, ...]:
+    """The learning rate of each parameter group."""
+    return tuple(group["lr"] for optimizer in state.optimizers for group in optimizer.param_groups)
+
+
+def pass_rows(state: TrainState, data: TrainData, rows: Tensor, recipe: Recipe) -> tuple[Losses, list[Tensor]]:
+    """Forward and backward of this process's rows: the losses of the whole update, and its gradients in float32.
+
+    Of several ranks the gradients are those of all rows in each, and the losses in the first.
+    """
+    ranks, scaler = state.ranks, state.scaler
     # What optimizer.zero_grad(set_to_none=True) does, without the 25 µs that its mark for the profiler takes.
     for parameter in state.with_gradients:
         parameter.grad = None
     # Parts of equal size, but for one row: chunk would leave a single row over, on which batch norm can't train.
     parts = rows.tensor_split(min(recipe.accumulate, len(rows))) if recipe.accumulate > 1 else (rows,)
-    generator = recipe.generator(state.step)
-    scaler = state.scaler
     scale = 1.0 if scaler is None else scaler.scale
-    passed = [backward(state.model, data, part, recipe, generator, of=len(rows), scale=scale) for part in parts]
+    if ranks is None:
+        generator = recipe.generator(state.step)
+        passed = [backward(state.model, data, part, recipe, generator, of=len(rows), scale=scale) for part in parts]
+    else:
+        passed = _passed_by_ranks(ranks, state, data, parts, recipe, scale)
     losses = passed[0] if len(passed) == 1 else Losses.of(torch.cat([part.each for part in passed]))
-    state.row_losses = losses.each
+    if ranks is not None:
+        losses = Losses.of(ranks.gather(losses.each))
     gradients = [gradient for parameter in state.parameters if (gradient := parameter.grad) is not None]
     if scale != 1.0:
         torch._foreach_mul_(gradients, 1.0 / scale)  # pyright: ignore[reportPrivateImportUsage]
-    update, norms = _read(state, gradients, losses)
-    if watch is not None and not watch.may_apply(state, update, len(rows), row_numbers(data, rows)):
-        update = update._replace(skipped=True)
-    if finite(update.loss, update.grad_norm) and not update.skipped:
-        # Multiplying by 1 would read and write every gradient for nothing. 1e-6 is what torch adds to the norm.
-        if update.grad_norm + 1e-6 > 0.99 * recipe.clip_norm:
-            norm = torch.linalg.vector_norm(torch.stack(norms))
-            torch.nn.utils.clip_grads_with_norm_(state.parameters, recipe.clip_norm, norm)
-        for optimizer in state.optimizers:
-            optimizer.step()
-    else:
-        for buffer, saved in zip(state.buffers, before, strict=True):
-            buffer.data.copy_(saved)
-    if scaler is not None:
-        scaler.update(finite(update.grad_norm))
-    return update
+    return losses, gradients
+
+
+def _passed_by_ranks(
+    ranks: Ranks, state: TrainState, data: TrainData, parts: Sequence[Tensor], recipe: Recipe, scale: float
+) -> list[Losses]:
+    """The same of one of several ranks: gradients are exchanged once, while those of the last part are computed."""
+    ranks.begin(state.step)
+    generator = recipe.generator(state.step, ranks.rank)
+    # The mean over ranks is what is exchanged, and each counts for its rows.
+    scale *= ranks.size
+    passed = []
+    for number, part in enumerate(parts, start=1):
+        with nullcontext() if number == len(parts) else ranks.replica.no_sync():
+            passed.append(backward(ranks.replica, data, part, recipe, generator, of=ranks.rows, scale=scale))
+    ranks.reduce_beside()
+    return passed
+
+
+def apply(state: TrainState, recipe: Recipe, norm: Tensor | None) -> None:
+    """Let the optimizers make the update, with gradients clipped by their `norm` where it is given."""
+    if norm is not None:
+        torch.nn.utils.clip_grads_with_norm_(state.parameters, recipe.clip_norm, norm)
+    for optimizer in state.optimizers:
+        optimizer.step()
+
+
+def put_back(state: TrainState, before: Sequence[Tensor]) -> None:
+    """The model's buffers as they were."""
+    for buffer, saved in zip(state.buffers, before, strict=True):
+        buffer.data.copy_(saved)
 
 
 class Losses(NamedTuple):

@@ -13,6 +13,7 @@ from typing import Literal
 import torch
 
 from trainworthy.lifecycle.engine.training.checkpoints.checkpoint import parameters_sha256
+from trainworthy.lifecycle.engine.training.ranks.group import Ranks
 from trainworthy.lifecycle.engine.training.techniques.deadline import Deadline
 from trainworthy.lifecycle.engine.training.watching.clock import Clock
 from trainworthy.lifecycle.plan import Plan
@@ -29,7 +30,8 @@ Why = Literal["planned", "asked", "budget", "rerun", "alarm"]
 
 @dataclass
 class Session:
-    """`asked` is True once somebody wants it to end. `ended` says why no further update may be made.
+    """`asked` is True once somebody wants it to end. `ended` says why no further update may be made. `ranks` are the
+    processes that train together, None where this is the only one.
 
     `begin` opens what is followed, progress and metrics.jsonl, and `close` closes it; in between come `updated` and
     `write`. A training that went back begins again.
@@ -41,6 +43,7 @@ class Session:
     deadline: Deadline
     asked: Callable[[], bool]
     forward: Callable[[str], None] | None = None
+    ranks: Ranks | None = None
     ended: Why | None = None
     begun: bool = False
     _progress: Progress | None = None

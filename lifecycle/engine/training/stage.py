@@ -13,6 +13,7 @@ from trainworthy.lifecycle.engine.training.course import take_course
 from trainworthy.lifecycle.engine.training.export import export
 from trainworthy.lifecycle.engine.training.judging.progress import measure_progress
 from trainworthy.lifecycle.engine.training.prepare import prepare
+from trainworthy.lifecycle.engine.training.ranks.group import Ranks
 from trainworthy.lifecycle.engine.training.session import PREFIX_STEPS, Session
 from trainworthy.lifecycle.engine.training.techniques.deadline import make_deadline
 from trainworthy.lifecycle.engine.training.techniques.parts import early_stopping_of, put_final_weights, told
@@ -26,16 +27,21 @@ from trainworthy.lifecycle.scoring import choose_device
 
 
 def train_by_loop(
-    job: TrainJob, seconds: clock.Clock, should_stop: Callable[[], bool], forward: Callable[[str], None] | None
-) -> TrainResult:
-    """Train the stage, resuming from its newest checkpoint. Raises what train.py names."""
+    job: TrainJob, seconds: clock.Clock, should_stop: Callable[[], bool], forward: Callable[[str], None] | None,
+    ranks: Ranks | None = None,
+) -> TrainResult:  # fmt: skip
+    """Train the stage, resuming from its newest checkpoint; with `ranks` as the first of them.
+
+    Raises what train.py names.
+    """
     began, device = time.perf_counter(), choose_device(job.device)
     prepared = prepare(job, device)
     prepare_seconds = time.perf_counter() - began
     plan = make_plan(len(prepared.rows), job.training, job.stages, job.stage, prepared.oversampled)
     deadline = make_deadline(job, prepared, plan, prepare_seconds)
     began = time.perf_counter()
-    course = take_course(Session(job, plan, seconds, deadline, should_stop, forward), prepared, device)
+    asked = should_stop if ranks is None else ranks.asked
+    course = take_course(Session(job, plan, seconds, deadline, asked, forward, ranks), prepared, device)
     trained = time.perf_counter() - began
     state, alarm, stopping = course.state, course.alarm, early_stopping_of(course.state)
     whole = alarm is None and job.stop_after_steps is None and not deadline.reached
@@ -56,7 +62,7 @@ def train_by_loop(
         first_step=plan.first_step if job.start else 0,
         ended="budget" if deadline.reached else "early" if stopping is not None and stopping.ended else "",
         resumed_from_step=course.resumed_from,
-        notes=prepared.notes + course.notes + told(state, plan.last_step),
+        notes=prepared.notes + course.notes + told(state, plan.last_step) + _told_of(ranks),
         parameters=sum(parameter.numel() for parameter in state.model.parameters()),
         parameters_sha256=parameters_sha256(state.model),
         prefix_steps=min(PREFIX_STEPS, plan.horizon_steps),
@@ -77,6 +83,10 @@ def train_by_loop(
         alarms=as_kept(course.watch.alarms, Path(job.out)),
         unreviewed=unreviewed,
     )
+
+
+def _told_of(ranks: Ranks | None) -> tuple[str, ...]:
+    return () if ranks is None else (f"trained by {ranks.size} processes, each on its share of every batch",)
 
 
 def peak_memory_bytes() -> int:

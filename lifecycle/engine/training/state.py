@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from trainworthy.lifecycle.engine.training.ranks.group import Ranks
 from trainworthy.lifecycle.engine.training.techniques.scaler import Scaler
 from trainworthy.lifecycle.engine.training.watching.clock import Clock
 from trainworthy.lifecycle.engine.training.watching.curve import Curve
@@ -20,6 +21,12 @@ from trainworthy.lifecycle.spec.training import Precision
 LossFn = Callable[[Tensor, Tensor], Tensor]
 Inputs = dict[str, Tensor]
 Augment = Callable[[Inputs, Tensor, torch.Generator], tuple[Inputs, Tensor]]
+Share = Callable[[Tensor], Tensor]
+
+
+def whole(rows: Tensor) -> Tensor:
+    """The share of the only process."""
+    return rows
 
 
 class Stateful(Protocol):
@@ -34,7 +41,8 @@ class TrainState:
     """All that changes while training; a checkpoint holds exactly this and the random number generators.
 
     `also` are the parts that only some trainings have, by name: a checkpoint with other names is refused. No part of a
-    checkpoint are `clock` and `row_losses`, the newest batch's unweighted losses, `(N,)`.
+    checkpoint are `clock`, `row_losses`, the newest batch's unweighted losses, `(N,)`, and `ranks`, None where one
+    process trains.
     """
 
     model: torch.nn.Module
@@ -45,6 +53,7 @@ class TrainState:
     also: dict[str, Stateful] = field(default_factory=dict)
     clock: Clock = field(default_factory=Clock)
     row_losses: Tensor | None = None
+    ranks: Ranks | None = None
 
     @cached_property
     def parameters(self) -> list[torch.nn.Parameter]:
@@ -80,10 +89,10 @@ class TrainData:
     targets: Tensor
     weights: Tensor | None = None
 
-    def batches(self, plan: Plan, first_step: int) -> Generator[tuple[TrainData, Tensor]]:
-        """This data and the row numbers of each step from `first_step` on."""
+    def batches(self, plan: Plan, first_step: int, share: Share = whole) -> Generator[tuple[TrainData, Tensor]]:
+        """This data and the row numbers of each step's share from `first_step` on."""
         for step in range(first_step, plan.last_step):
-            yield self, plan.batch(step).to(self.targets.device)
+            yield self, share(plan.batch(step)).to(self.targets.device)
 
     @property
     def device(self) -> torch.device:
@@ -108,9 +117,12 @@ class TrainData:
 
 
 class Batches(Protocol):
-    """What the loop trains on: data in memory, or rows that loaders make tensors of (loading.py)."""
+    """What the loop trains on: data in memory, or rows that loaders make tensors of (loading.py).
 
-    def batches(self, plan: Plan, first_step: int) -> Generator[tuple[TrainData, Tensor]]: ...
+    `share` gives the rows of an update that this process trains on.
+    """
+
+    def batches(self, plan: Plan, first_step: int, share: Share = whole) -> Generator[tuple[TrainData, Tensor]]: ...
 
 
 @dataclass(frozen=True)
@@ -131,9 +143,9 @@ class Recipe:
     focal_gamma: float = 0.0
     seed: int = 0
 
-    def generator(self, step: int) -> torch.Generator | None:
-        """What `augment` draws from at this step, None without it."""
-        return None if self.augment is None else torch.Generator().manual_seed(step_seed(self.seed, step))
+    def generator(self, step: int, rank: int = 0) -> torch.Generator | None:
+        """What `augment` draws from at this step, None without it; each rank has draws of its own."""
+        return None if self.augment is None else torch.Generator().manual_seed(step_seed(self.seed, step, rank))
 
 
 class Update(NamedTuple):

@@ -124,7 +124,7 @@ def load_checkpoint(path: Path, identity: str, state: TrainState, sha256: str | 
         wanted[name].load_state_dict(held[name])
     state.step, state.prefix_sha256 = loaded["step"], loaded["prefix_sha256"]
     restore_random(loaded["random"])
-    return resumed_elsewhere(manifest["made_with"], made_with(_device(state.model)))
+    return resumed_elsewhere(manifest["made_with"], _made_with(state))
 
 
 def parameters_finite(model: torch.nn.Module) -> bool:
@@ -159,8 +159,12 @@ def state_dict(state: TrainState) -> dict[str, Any]:
         "prefix_sha256": state.prefix_sha256,
         "also": {name: part.state_dict() for name, part in state.also.items()},
         "random": random_state(),
-        "made_with": made_with(_device(state.model)),
+        "made_with": _made_with(state),
     }
+
+
+def _made_with(state: TrainState) -> dict[str, str]:
+    return made_with(_device(state.model), 1 if state.ranks is None else state.ranks.size)
 
 
 def _device(model: torch.nn.Module) -> str:

@@ -7,13 +7,17 @@ from collections.abc import Mapping
 import torch
 
 
-def made_with(device: str) -> dict[str, str]:
-    """What this process computes with; `device` as torch names it. All by name, as a manifest holds it."""
+def made_with(device: str, processes: int = 1) -> dict[str, str]:
+    """What this process computes with; `device` as torch names it. All by name, as a manifest holds it.
+
+    `processes` are those that train together.
+    """
     computing = {
         "torch": str(torch.__version__),
         "threads": str(torch.get_num_threads()),
         "instructions": torch.backends.cpu.get_cpu_capability(),
         "device": device,
+        "processes": str(processes),
     }
     if device == "cuda":
         computing["gpu"] = torch.cuda.get_device_name()

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from trainworthy.lifecycle.engine.training.state import Augment, Inputs, Recipe, TrainData
+from trainworthy.lifecycle.engine.training.state import Augment, Inputs, Recipe, Share, TrainData, whole
 from trainworthy.lifecycle.error_causes import BatchError, storage_errno
 from trainworthy.lifecycle.plan import Plan, step_seed
 from trainworthy.lifecycle.task import line_of
@@ -67,20 +67,21 @@ class LoadedRows:
     weights: Tensor | None = None
     augment: Augment | None = None
     parts: int = 1
+    rank: int = 0
 
-    def in_loaders(self, recipe: Recipe) -> tuple[LoadedRows, Recipe]:
+    def in_loaders(self, recipe: Recipe, rank: int = 0) -> tuple[LoadedRows, Recipe]:
         """These rows with the recipe's augmentation in the loaders, and the recipe without it."""
-        rows = replace(self, augment=recipe.augment, parts=recipe.accumulate)
+        rows = replace(self, augment=recipe.augment, parts=recipe.accumulate, rank=rank)
         return rows, replace(recipe, augment=None)
 
-    def batches(self, plan: Plan, first_step: int) -> Generator[tuple[TrainData, Tensor]]:
-        """Data of each step from `first_step` on, and the numbers of its rows therein: all of them, in order.
+    def batches(self, plan: Plan, first_step: int, share: Share = whole) -> Generator[tuple[TrainData, Tensor]]:
+        """Data of each step's share from `first_step` on, and the numbers of its rows therein: all of them, in order.
 
         Raises BatchError.
         """
         # Its own generator: without one, DataLoader draws from torch's, and a resumed run would go on with others.
         loader = DataLoader(
-            cast("Dataset[Any]", _Steps(self, plan)),
+            cast("Dataset[Any]", _Steps(self, plan, share)),
             batch_size=None,
             sampler=range(first_step, plan.last_step),
             num_workers=self.loaders,
@@ -132,6 +133,7 @@ class _Steps:
 
     rows: LoadedRows
     plan: Plan
+    share: Share
 
     def __getitem__(self, step: int) -> tuple[Inputs, Tensor, Tensor | None] | _Failed:
         try:
@@ -142,12 +144,13 @@ class _Steps:
             return _Failed(told, isinstance(error, MemoryError), storage_errno(error))
 
     def _made(self, step: int) -> tuple[Inputs, Tensor, Tensor | None]:
-        _seed(step_seed(self.rows.seed, step))
-        taken = self.rows.take(self.plan.batch(step))
+        seed = step_seed(self.rows.seed, step, self.rows.rank)
+        _seed(seed)
+        taken = self.rows.take(self.share(self.plan.batch(step)))
         if self.rows.augment is None:
             return taken.inputs, taken.targets, taken.weights
         # As the loop does it: one generator a step, one part after the other.
-        generator = torch.Generator().manual_seed(step_seed(self.rows.seed, step))
+        generator = torch.Generator().manual_seed(seed)
         numbers = torch.arange(len(taken.targets)).tensor_split(min(self.rows.parts, len(taken.targets)))
         changed = [
             self.rows.augment(

@@ -1,0 +1,253 @@
+"""This process among those that train one model together, and what they tell each other.
+
+The first rank decides and the others follow: it alone has monitors, hooks, checkpoints and the clock, so that ranks
+never have to agree. An update is four messages: the first's order, the gradients (by DistributedDataParallel, while the
+backward pass still runs), every row's loss to the first, and its verdict whether the update is applied. Where a rank is
+stands in its place file, so that a hang has a name.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import math
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, distributed
+from torch.nn.parallel import DistributedDataParallel
+
+from trainworthy.lifecycle.error_causes import RANKS_DIFFER
+from trainworthy.lifecycle.errors import TrainingError
+from trainworthy.lifecycle.protocol.jobs import TrainJob
+from trainworthy.lifecycle.protocol.ranks import PHASES, Phase
+from trainworthy.lifecycle.scoring import choose_device
+from trainworthy.lifecycle.storage.rank_files import PlaceFile
+
+# What the first rank orders.
+UPDATE, PASS_OVER, RESTART, END, ASKED = range(5)
+# torch 2.13 has a new name for it, and warns of the old one.
+_LATER, _EARLIER = "forward_sync_buffers", "broadcast_buffers"
+_SYNC_BUFFERS = _LATER if _LATER in inspect.signature(DistributedDataParallel.__init__).parameters else _EARLIER
+# How a rank that an update's verdict says nothing of its norm to is told so.
+NOT_CLIPPED = -1.0
+
+
+class Order(NamedTuple):
+    """What comes next: its kind, the update it is of, and the learning rate of each parameter group."""
+
+    kind: int
+    step: int
+    rates: tuple[float, ...]
+
+
+class Verdict(NamedTuple):
+    """Of an update: is it applied, was its gradient finite, and the norm that it is clipped by (None if it is not)."""
+
+    applied: bool
+    finite: bool
+    norm: float | None
+
+
+def clipping(norm: float | None, device: torch.device) -> Tensor | None:
+    """What gradients are clipped by, the same bits in each rank, whatever type the first computed it in."""
+    return None if norm is None else torch.tensor(norm, dtype=torch.float32, device=device)
+
+
+class Ranks:
+    """This rank of `size`, 0 the first. `asked` says that this process was asked to end.
+
+    `rows` are those of an update over all ranks, and `replica` is what the forward pass goes through; both are known
+    from `join` on.
+    """
+
+    def __init__(self, out: Path, rank: int, size: int, asked: Callable[[], bool] = lambda: False) -> None:
+        self.rank, self.size = rank, size
+        self.place = PlaceFile(out, rank)
+        self.rows = 0
+        self._asked, self._other_asked = asked, False
+        self._groups = 0
+        self._replica: DistributedDataParallel | None = None
+        self._beside: list[torch.nn.Parameter] = []
+
+    @property
+    def first(self) -> bool:
+        return self.rank == 0
+
+    @property
+    def replica(self) -> DistributedDataParallel:
+        assert self._replica is not None
+        return self._replica
+
+    def asked(self) -> bool:
+        """True once any rank was asked to end; the first knows of the others after an update."""
+        return self._other_asked or self._asked()
+
+    def share(self, rows: Tensor) -> Tensor:
+        """This rank's part of an update's rows: contiguous, and of equal size but for one row."""
+        return rows.tensor_split(self.size)[self.rank]
+
+    def join(
+        self, model: torch.nn.Module, optimizers: Sequence[torch.optim.Optimizer], rows: int, *, unused: bool
+    ) -> None:
+        """Train this model with the other ranks, whose weights are the first's from here on.
+
+        `unused`: some parameters get no gradient in an update. Raises TrainingError if ranks would be without rows.
+        """
+        if rows < self.size:
+            raise TrainingError(
+                "an update has fewer rows than there are processes",
+                value=f"{rows} rows for {self.size} processes",
+                fix="raise training.batch_size, or lower compute.processes",
+            )
+        self.rows = rows
+        # What optimizers move beside the model is a parameter of the loss, which no forward pass reaches.
+        own = {id(parameter) for parameter in model.parameters()}
+        groups = [group for optimizer in optimizers for group in optimizer.param_groups]
+        self._groups = len(groups)
+        self._beside = [one for group in groups for one in group["params"] if id(one) not in own]
+        for one in self._beside:
+            distributed.broadcast(one.data, src=0)
+        # Buffers are each rank's own: the first's are kept and shipped, and no training forward reads them.
+        own_buffers: dict[str, Any] = {_SYNC_BUFFERS: False}
+        self._replica = DistributedDataParallel(model, find_unused_parameters=unused, **own_buffers)
+        self._replica.register_forward_hook(lambda *seen: self.place.at(self.place.step, _BACKWARD))
+
+    def begin(self, step: int) -> None:
+        """This rank's forward passes of an update begin."""
+        self.place.at(step, _FORWARD)
+
+    def reduce_beside(self) -> None:
+        """The gradients of what optimizers move beside the model, as those of the model are reduced."""
+        for one in self._beside:
+            gradient = torch.zeros_like(one) if one.grad is None else one.grad
+            distributed.all_reduce(gradient)
+            one.grad = gradient / self.size
+
+    def gather(self, losses: Tensor) -> Tensor:
+        """Each row's loss of the whole update, `(rows,)`, in the order of the rows; of use to the first alone.
+
+        Each rank tells beside its own whether it was asked to end.
+        """
+        with self._in("losses"):
+            longest = math.ceil(self.rows / self.size)
+            mine = losses.new_zeros(longest + 1)
+            mine[0], mine[1 : 1 + len(losses)] = float(self._asked()), losses
+            every = [torch.empty_like(mine) for _ in range(self.size)] if self.first else None
+            distributed.gather(mine, every, dst=0)
+        if every is None:
+            return losses
+        self._other_asked = self._other_asked or any(one[0].item() for one in every)
+        whole = torch.arange(self.rows).tensor_split(self.size)
+        return torch.cat([one[1 : 1 + len(part)] for one, part in zip(every, whole, strict=True)])
+
+    def order(self, kind: int, step: int, rates: tuple[float, ...] = ()) -> None:
+        """The first tells the others what comes next."""
+        rates = rates or (0.0,) * self._groups
+        with self._in("order", step):
+            distributed.broadcast(torch.tensor([kind, step, *rates], dtype=torch.float64), src=0)
+
+    def next_order(self) -> Order:
+        """What the first has ordered."""
+        values = torch.zeros(2 + self._groups, dtype=torch.float64)
+        with self._in("order", self.place.step + 1):
+            distributed.broadcast(values, src=0)
+        kind, step, *rates = values.tolist()
+        return Order(int(kind), int(step), tuple(rates))
+
+    def verdict(self, told: Verdict | None) -> Verdict:
+        """The first's verdict on the update under way, in each rank."""
+        with self._in("verdict"):
+            values = torch.zeros(3, dtype=torch.float64)
+            if told is not None:
+                norm = NOT_CLIPPED if told.norm is None else told.norm
+                values = torch.tensor([told.applied, told.finite, norm], dtype=torch.float64)
+            distributed.broadcast(values, src=0)
+        applied, finite, norm = values.tolist()
+        self.place.at(self.place.step, _AFTER)
+        return Verdict(bool(applied), bool(finite), None if norm == NOT_CLIPPED else norm)
+
+    def share_state(self, content: bytes) -> bytes:
+        """What the first gives, in each rank."""
+        if self.first:
+            self._tell(content, "start", self.place.step)
+            return content
+        return self._hear("start", self.place.step)
+
+    def any_of(self, mine: bool) -> bool:
+        """True in every rank if it is so in one."""
+        with self._in("start"):
+            found = torch.tensor(float(mine))
+            distributed.all_reduce(found)
+        return bool(found.item())
+
+    def refuse_others(self, facts: dict[str, Any]) -> None:
+        """Raises TrainingError in the first rank if another's facts differ from its own: code, rows, versions."""
+        mine = json.dumps(facts, sort_keys=True).encode()
+        with self._in("start"):
+            length = torch.tensor([len(mine)])
+            distributed.all_reduce(length, op=distributed.ReduceOp.MAX)
+            padded = torch.zeros(int(length.item()), dtype=torch.uint8)
+            padded[: len(mine)] = torch.frombuffer(bytearray(mine), dtype=torch.uint8)
+            every = [torch.empty_like(padded) for _ in range(self.size)]
+            distributed.all_gather(every, padded)
+        for rank, one in enumerate(every if self.first else ()):
+            other = json.loads(one.numpy().tobytes().rstrip(b"\0"))
+            differs = [
+                f"{name}: {other[name]} instead of {facts[name]}" for name in facts if other[name] != facts[name]
+            ]
+            if differs:
+                raise TrainingError(
+                    f"rank {rank} of {self.size} would train something else than the first",
+                    value="; ".join(differs),
+                    fix="let all nodes have the same checkout, packages and data",
+                    code=RANKS_DIFFER,
+                )
+
+    def _tell(self, content: bytes, phase: Phase, step: int) -> None:
+        with self._in(phase, step):
+            distributed.broadcast(torch.tensor([len(content)]), src=0)
+            distributed.broadcast(torch.frombuffer(bytearray(content), dtype=torch.uint8), src=0)
+
+    def _hear(self, phase: Phase, step: int) -> bytes:
+        with self._in(phase, step):
+            length = torch.zeros(1, dtype=torch.int64)
+            distributed.broadcast(length, src=0)
+            content = torch.empty(int(length.item()), dtype=torch.uint8)
+            distributed.broadcast(content, src=0)
+        return content.numpy().tobytes()
+
+    @contextmanager
+    def _in(self, phase: Phase, step: int | None = None) -> Iterator[None]:
+        self.place.at(self.place.step if step is None else step, PHASES.index(phase))
+        yield
+
+
+_FORWARD, _BACKWARD, _AFTER = (PHASES.index(phase) for phase in ("forward", "backward", "after"))
+
+
+@contextmanager
+def open_group(
+    out: Path, rank: int, size: int, meeting: Path, job: TrainJob, asked: Callable[[], bool]
+) -> Iterator[Ranks]:  # fmt: skip
+    """The process group over a file that all ranks reach: no port is opened for it.
+
+    A rank that waits for another for too long raises torch's error (error_causes.lost_rank).
+    """
+    cuda = choose_device(job.device) == "cuda"
+    if cuda:
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    distributed.init_process_group(
+        "cpu:gloo,cuda:nccl" if cuda else "gloo",
+        init_method=meeting.as_uri(), rank=rank, world_size=size,
+        timeout=timedelta(seconds=job.collective_timeout_seconds),
+    )  # fmt: skip
+    try:
+        yield Ranks(out, rank, size, asked)
+    finally:
+        distributed.destroy_process_group()

@@ -1,0 +1,89 @@
+"""The same training in every rank: its facts are compared, and its state begins as the first rank has it."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from trainworthy.lifecycle.engine.training.loop import backward
+from trainworthy.lifecycle.engine.training.prepare import Prepared
+from trainworthy.lifecycle.engine.training.random_state import random_kept
+from trainworthy.lifecycle.engine.training.ranks.group import Ranks
+from trainworthy.lifecycle.engine.training.state import Recipe, TrainState
+from trainworthy.lifecycle.plan import Plan
+from trainworthy.lifecycle.protocol.jobs import TrainJob
+
+# Rows of which it is seen which parameters get a gradient.
+FEW_ROWS = 8
+
+
+def facts_of(job: TrainJob, prepared: Prepared, plan: Plan) -> dict[str, Any]:
+    """What has to be equal in all ranks."""
+    return {
+        "code of the use case": prepared.code_sha256,
+        "size of the training file": Path(job.training_file).stat().st_size,
+        "plan": plan.model_dump(mode="json"),
+        "torch": str(torch.__version__),
+    }
+
+
+def join_ranks(ranks: Ranks, state: TrainState, prepared: Prepared, plan: Plan, recipe: Recipe) -> None:
+    """Train the state with the other ranks from here on, each from the first's weights, optimizers and step."""
+    unused = ranks.any_of(has_unused(state, prepared, plan, recipe))
+    content = ranks.share_state(_dumped(state) if ranks.first else b"")
+    if not ranks.first:
+        _load(state, content)
+    ranks.join(state.model, state.optimizers, plan.batch_size, unused=unused)
+    state.ranks = ranks
+
+
+def has_unused(state: TrainState, prepared: Prepared, plan: Plan, recipe: Recipe) -> bool:
+    """True if few rows leave a parameter that is trained without a gradient. The state stays as it is."""
+    device = prepared.data.targets.device
+    rows = plan.batch(min(state.step, plan.last_step - 1))[:FEW_ROWS].to(device)
+    state.model.train()
+    with random_kept(), _buffers_kept(state):
+        taken = prepared.data.take(rows).to(prepared.data.device)
+        every = torch.arange(len(rows), device=taken.device)
+        backward(state.model, taken, every, recipe, recipe.generator(state.step), of=len(rows))
+    found = any(one.requires_grad and one.grad is None for one in state.parameters)
+    for one in state.with_gradients:
+        one.grad = None
+    return found
+
+
+@contextlib.contextmanager
+def _buffers_kept(state: TrainState) -> Iterator[None]:
+    before = [buffer.clone() for buffer in state.buffers]
+    try:
+        yield
+    finally:
+        for buffer, saved in zip(state.buffers, before, strict=True):
+            buffer.data.copy_(saved)
+
+
+def _dumped(state: TrainState) -> bytes:
+    content = io.BytesIO()
+    held = {
+        "model": state.model.state_dict(),
+        "optimizers": [optimizer.state_dict() for optimizer in state.optimizers],
+        "scaler": None if state.scaler is None else state.scaler.state_dict(),
+        "step": state.step,
+    }
+    torch.save(held, content)
+    return content.getvalue()
+
+
+def _load(state: TrainState, content: bytes) -> None:
+    held = torch.load(io.BytesIO(content), weights_only=True, map_location="cpu")
+    state.model.load_state_dict(held["model"])
+    for optimizer, saved in zip(state.optimizers, held["optimizers"], strict=True):
+        optimizer.load_state_dict(saved)
+    if state.scaler is not None:
+        state.scaler.load_state_dict(held["scaler"])
+    state.step = held["step"]

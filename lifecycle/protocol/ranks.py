@@ -1,0 +1,40 @@
+"""The processes that train one model together: what each tells of where it is and how it ended."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, get_args
+
+from pydantic import Field
+
+from trainworthy.lifecycle.spec.frozen import Frozen
+
+# In the order in which an update passes them.
+Phase = Literal["start", "order", "forward", "backward", "losses", "verdict", "after"]
+PHASES: tuple[Phase, ...] = get_args(Phase)
+
+
+class RankPlace(Frozen):
+    """Where a rank's process was last: in which phase of which update, since how many seconds."""
+
+    pid: int
+    step: int
+    phase: Phase
+    seconds: float
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """The smaller, the further behind."""
+        return self.step, PHASES.index(self.phase)
+
+
+class RankEnd(Frozen):
+    """How a rank's process ended: its exit code (negative: a signal), what it told, and how it saw the others.
+
+    `states` are the processes of other ranks of its machine as the system has them, by rank: running, stopped, gone …
+    """
+
+    pid: int
+    host: str
+    exit_code: int
+    told: dict[str, Any] | None = None
+    states: dict[int, str] = Field(default_factory=dict)

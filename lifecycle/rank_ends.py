@@ -1,0 +1,117 @@
+"""Which of several ranks brought a training to its end, and what is told of it: one error, on that rank's behalf.
+
+Pure. torchrun's own summary names whoever was seen first, which is often a rank that only lost the guilty one.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping
+from typing import Any
+
+from trainworthy.lifecycle.failure import EXIT_HANG, EXIT_INTERNAL, EXIT_PREEMPTED, EXIT_RANK_LOST
+from trainworthy.lifecycle.protocol.ranks import Phase, RankEnd, RankPlace
+
+_IN_WORDS: Mapping[Phase, str] = {
+    "start": "before the first update",
+    "order": "before update {step}, which the first rank orders",
+    "forward": "in the rows or the forward pass of update {step}",
+    "backward": "in the backward pass of update {step} or the exchange of its gradients",
+    "losses": "at the exchange of update {step}'s losses",
+    "verdict": "at the first rank's verdict on update {step}",
+    "after": "after update {step}",
+}
+_HANG_FIX = (
+    "look where it was: hang.txt in the training's folder, and in ranks/ below it, has the stacks of each rank's "
+    "threads; usual are rows that take long to read, a branch that one rank alone takes, and storage that is away; "
+    "compute.collective_timeout_seconds is how long the others wait"
+)
+
+
+def end_of_ranks(
+    ends: Mapping[int, RankEnd], places: Mapping[int, RankPlace], size: int, lines: Mapping[int, str] | None = None
+) -> tuple[int, dict[str, Any] | None]:
+    """Exit code of the whole (negative: a signal) and what is told, None of a good end.
+
+    `ends` are those known, by rank; of a rank that is missing there nothing is known but its place. `lines` are those
+    of code at which ranks were when others had waited for too long.
+    """
+    if len(ends) == size and all(end.exit_code == 0 for end in ends.values()):
+        return 0, None
+    if any(end.exit_code == EXIT_HANG for end in ends.values()):
+        # First, since the others are killed then.
+        return _hang(ends, places, size, lines or {})
+    killed = [rank for rank, end in ends.items() if end.exit_code < 0]
+    if killed:
+        return _killed(killed[0], ends[killed[0]], places, size)
+    failed = [rank for rank, end in ends.items() if end.exit_code not in (0, EXIT_PREEMPTED, EXIT_RANK_LOST)]
+    if failed:
+        return _failed(failed, ends, size)
+    asked = [end for end in ends.values() if end.exit_code == EXIT_PREEMPTED]
+    if asked:
+        return EXIT_PREEMPTED, asked[0].told
+    gone = sorted(set(range(size)) - set(ends))
+    who = f"{_named(gone, size)} left" if gone else "the ranks lost each other"
+    return EXIT_INTERNAL, {
+        "problem": f"{who} and no rank told why",
+        "value": _places(places),
+        "fix": "output.log in the folder of each rank has its last lines",
+    }
+
+
+def _killed(rank: int, end: RankEnd, places: Mapping[int, RankPlace], size: int) -> tuple[int, dict[str, Any]]:
+    name = signal.Signals(-end.exit_code).name
+    return end.exit_code, {
+        "problem": f"rank {rank} of {size} (process {end.pid}) was killed by {name}{_where(places.get(rank))}",
+        "value": None,
+        "fix": "look for a limit of memory, a scheduler or kill -9; then run again: it resumes",
+        "rank": rank,
+    }
+
+
+def _failed(failed: list[int], ends: Mapping[int, RankEnd], size: int) -> tuple[int, dict[str, Any]]:
+    """The lowest rank's error; where others met another, or none, it says whose it is."""
+    first = ends[failed[0]]
+    told = dict(first.told or {"problem": f"exited with code {first.exit_code} and left no word", "fix": "see its log"})
+    alike = [rank for rank in failed if (ends[rank].told or {}).get("problem") == told["problem"]]
+    if len(alike) < size:
+        told["problem"] = f"rank {failed[0]} of {size}: {told['problem']}"
+    return first.exit_code, told | {"rank": failed[0]}
+
+
+def _hang(
+    ends: Mapping[int, RankEnd], places: Mapping[int, RankPlace], size: int, lines: Mapping[int, str]
+) -> tuple[int, dict[str, Any]]:
+    """The rank that is furthest behind is the guilty one; of several, one that the system had stopped."""
+    states: dict[int, str] = {}
+    for end in ends.values():
+        states |= end.states
+    behind = min((place.order for place in places.values()), default=None)
+    last = [rank for rank, place in places.items() if place.order == behind]
+    stopped = [rank for rank in last if states.get(rank) == "stopped"]
+    guilty = stopped or (last if len(last) < size else [])
+    if not guilty:
+        where = _where(next(iter(places.values()), None))
+        problem = f"all {size} ranks wait for each other{where}: the connection between them is gone, or one's message"
+    else:
+        state = ", and the system has stopped it (SIGSTOP)" if stopped else ""
+        problem = f"{_named(guilty, size)} hangs{_where(places[guilty[0]])}{state}; the other ranks waited for it"
+    rank = guilty[0] if guilty else None
+    return EXIT_HANG, {
+        "problem": problem,
+        "value": None if rank is None else lines.get(rank),
+        "fix": _HANG_FIX,
+        "rank": rank,
+    }
+
+
+def _named(ranks: list[int], size: int) -> str:
+    return f"rank {', '.join(map(str, ranks))} of {size}"
+
+
+def _where(place: RankPlace | None) -> str:
+    return "" if place is None else f" {_IN_WORDS[place.phase].format(step=place.step)}"
+
+
+def _places(places: Mapping[int, RankPlace]) -> str:
+    return "; ".join(f"rank {rank}{_where(place)}" for rank, place in places.items())

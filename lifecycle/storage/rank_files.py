@@ -1,0 +1,144 @@
+"""What each process of a training by several leaves in the training's folder: where it is, and how it ended.
+
+Whoever looks after them reads it: a process that was killed, stopped or hangs in native code tells nothing itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import mmap
+import os
+import shutil
+import signal
+import socket
+import struct
+import time
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from trainworthy.lifecycle.identity import canonical_json
+from trainworthy.lifecycle.protocol.ranks import PHASES, RankEnd, RankPlace
+from trainworthy.lifecycle.storage.state import write_atomic
+
+RANKS, STACKS, OUTPUT = "ranks", "hang.txt", "output.log"
+LAST_LINES = 60
+# What a rank has to write its stacks.
+STACKS_SECONDS = 1.0
+# Process, update, phase, and since when, in seconds of the machine's monotonic clock.
+_PLACE = struct.Struct("<qqqd")
+
+
+def rank_folder(out: Path, rank: int) -> Path:
+    """Where a rank writes: the first into the training's own folder, each other into one below it."""
+    return out if rank == 0 else out / RANKS / str(rank)
+
+
+def begin_ranks(out: Path) -> Path:
+    """An empty folder for what the ranks of an attempt leave."""
+    folder = out / RANKS
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    return folder
+
+
+class PlaceFile:
+    """Where this rank is, in memory that it shares with a file: two microseconds a change."""
+
+    def __init__(self, out: Path, rank: int) -> None:
+        path = out / RANKS / f"{rank}.place"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(bytes(_PLACE.size))
+        with path.open("r+b") as file:
+            self._memory = mmap.mmap(file.fileno(), _PLACE.size)
+        self.step, self.phase = 0, 0
+        self.at(0, 0)
+
+    def at(self, step: int, phase: int) -> None:
+        """The rank begins this phase of this update."""
+        self.step, self.phase = step, phase
+        _PLACE.pack_into(self._memory, 0, os.getpid(), step, phase, time.monotonic())
+
+
+def read_places(out: Path) -> dict[int, RankPlace]:
+    """Where each rank of this machine was last, by rank. `seconds` are those until now."""
+    found = {}
+    for path in (out / RANKS).glob("*.place"):
+        with contextlib.suppress(OSError, struct.error, ValueError):
+            pid, step, phase, since = _PLACE.unpack(path.read_bytes())
+            found[int(path.stem)] = RankPlace(
+                pid=pid, step=step, phase=PHASES[phase], seconds=max(0.0, time.monotonic() - since)
+            )
+    return dict(sorted(found.items()))
+
+
+def dump_stacks_when_asked(folder: Path) -> None:
+    """Let SIGUSR2 write the stacks of this rank's threads into its folder, whatever it does just then."""
+    faulthandler.register(signal.SIGUSR2, (folder / STACKS).open("w"), all_threads=True)
+
+
+def others_of(out: Path) -> dict[int, Any]:
+    """The other ranks' processes of this machine that are alive, by rank, as psutil's."""
+    import psutil
+
+    found = {}
+    for rank, place in read_places(out).items():
+        with contextlib.suppress(psutil.Error):
+            if place.pid != os.getpid():
+                found[rank] = psutil.Process(place.pid)
+    return found
+
+
+def end_others(out: Path) -> dict[int, str]:
+    """Let the other ranks of this machine write their stacks, then kill them; how the system had each before."""
+    import psutil
+
+    others = others_of(out)
+    states = {}
+    for rank, process in others.items():
+        with contextlib.suppress(psutil.Error):
+            states[rank] = process.status()
+            process.send_signal(signal.SIGUSR2)
+    time.sleep(STACKS_SECONDS)
+    for process in others.values():
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+    return states
+
+
+def read_lines(out: Path, own: Path) -> dict[int, str]:
+    """The line of code at which each rank was when its stacks were asked for, by rank: of the folder `own`, if any."""
+    found = {}
+    for rank in read_places(out):
+        with contextlib.suppress(OSError):
+            _, _, asked = (rank_folder(out, rank) / STACKS).read_text(errors="replace").partition("Current thread")
+            frames = [line.strip() for line in asked.split("\n\n")[0].splitlines()[1:]]
+            mine = [frame for frame in frames if str(own) in frame]
+            if frames:
+                found[rank] = (mine or frames)[0].replace(f"{own}{os.sep}", "")
+    return found
+
+
+def last_lines(out: Path, rank: int) -> str:
+    """The end of what another rank than the first has written."""
+    try:
+        return "\n".join((rank_folder(out, rank) / OUTPUT).read_text(errors="replace").splitlines()[-LAST_LINES:])
+    except OSError:
+        return ""
+
+
+def write_end(out: Path, rank: int, exit_code: int, told: dict[str, Any] | None, states: dict[int, str]) -> None:
+    """The last thing that a rank does."""
+    end = RankEnd(pid=os.getpid(), host=socket.gethostname(), exit_code=exit_code, told=told, states=states)
+    write_atomic(out / RANKS / f"{rank}.end.json", canonical_json(end.model_dump(mode="json")))
+
+
+def read_ends(out: Path) -> dict[int, RankEnd]:
+    """What the ranks told at their ends, by rank: of one that was killed there is nothing."""
+    found = {}
+    for path in (out / RANKS).glob("*.end.json"):
+        with contextlib.suppress(OSError, ValidationError, ValueError):
+            found[int(path.name.partition(".")[0])] = RankEnd.model_validate_json(path.read_bytes())
+    return dict(sorted(found.items()))
