@@ -1,0 +1,54 @@
+"""torchrun starts the ranks of a training, and one that was killed costs the steps since the newest checkpoint."""
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from toy_jobs import changed_use_case, spec_with, train_job
+
+from trainworthy.lifecycle.protocol.results import TrainResult
+from trainworthy.lifecycle.storage.rank_files import read_places
+from trainworthy.resources.supervisor import supervise
+from trainworthy.resources.worker_process import run_worker
+
+SLOW = ("    def forward(self, inputs):\n", "    def forward(self, inputs):\n        import time; time.sleep(0.02)\n")
+
+
+@pytest.mark.slow
+def test_a_killed_rank_is_named_and_the_training_goes_on_to_the_same_end(splits, tmp_path, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    spec = spec_with(training={"batch_size": 64, "epochs": 8, "checkpoint_every_steps": 5})
+    use_case = changed_use_case(tmp_path / "toy", SLOW)
+    jobs = [
+        train_job(splits, tmp_path / name, "smoke", spec=spec, use_case=use_case, processes=2)
+        for name in ("quiet", "killed")
+    ]
+    quiet = run_worker(jobs[0])
+    assert isinstance(quiet, TrainResult)
+    killer = threading.Thread(target=_kill_second_rank, args=(Path(jobs[1].out),))
+    killer.start()
+    told: list[str] = []
+    result = supervise(jobs[1], lambda: run_worker(jobs[1]), told.append)
+    killer.join()
+    assert isinstance(result, TrainResult)
+    (attempt,) = result.attempts
+    assert attempt.cause == "killed"
+    assert "rank 1 of 2" in attempt.told
+    assert result.parameters_sha256 == quiet.parameters_sha256
+    commands = {process.pid: " ".join(process.info["cmdline"] or []) for process in psutil.process_iter(["cmdline"])}
+    assert not [pid for pid, command in commands.items() if jobs[1].out in command]
+
+
+def _kill_second_rank(out: Path) -> None:
+    """Once it has made some updates."""
+    until = time.monotonic() + 120
+    while time.monotonic() < until:
+        places = read_places(out)
+        if len(places) == 2 and places[1].step >= 8:
+            os.kill(places[1].pid, signal.SIGKILL)
+            return
+        time.sleep(0.02)
