@@ -38,14 +38,15 @@ def spec_problem(item: Any, form: type[BaseModel]) -> Problem:
     if item["type"] == "literal_error" and isinstance(item["input"], str):
         values = re.findall("'([^']*)'", item["ctx"]["expected"])
         return Problem(_where(path), item["msg"], did_you_mean(item["input"], values), item["input"])
-    if not path:
-        # Keys that do not go together: the message names them, and the value would be the whole file.
-        return Problem("use_case.yaml", item["msg"].removeprefix("Value error, "), f"correct one of them; {_HOW_TO}")
-    return Problem(_where(path), item["msg"], f"correct the value; {_HOW_TO}", item["input"])
+    said = item["msg"].removeprefix("Value error, ")
+    if item["type"] == "value_error" and isinstance(item["input"], dict):
+        # Keys that do not go together: the message names them, and the value would be the whole section.
+        return Problem(_where(path), said, f"correct one of them; {_HOW_TO}")
+    return Problem(_where(path), said, f"correct the value; {_HOW_TO}", item["input"])
 
 
 def _where(path: list[str]) -> str:
-    return "use_case.yaml: " + ".".join(path)
+    return ": ".join(part for part in ("use_case.yaml", ".".join(path)) if part)
 
 
 def _place(location: tuple[Any, ...], form: type[BaseModel]) -> tuple[list[str], list[str]]:

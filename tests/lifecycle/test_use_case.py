@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 import toy_jobs
 import yaml
+from pydantic import ValidationError
 
 from trainworthy.lifecycle.contract.read import load_contract
 from trainworthy.lifecycle.errors import UseCaseError
@@ -345,8 +346,6 @@ def test_everything_that_is_wrong_is_told_at_once(folder):
 
 
 def test_keys_that_do_not_go_together_are_told_without_the_whole_file():
-    from pydantic import ValidationError
-
     with pytest.raises(ValidationError) as caught:
         toy_jobs.spec_with(compute={"loaders": 2})
     (item,) = caught.value.errors()
@@ -354,6 +353,33 @@ def test_keys_that_do_not_go_together_are_told_without_the_whole_file():
     assert told.where == "use_case.yaml"
     assert told.problem.startswith("compute.loaders has no effect")
     assert told.value is None
+
+
+@pytest.mark.parametrize(
+    ("compute", "place", "told"),
+    [
+        ({"processes": 2}, "use_case.yaml: compute", "processes: 2 needs launcher: torchrun"),
+        ({"launcher": "torchrun"}, "use_case.yaml: compute", "launcher: torchrun needs processes: 2 or more"),
+        (
+            {"launcher": "torchrun", "processes": 2, "gpus": 1}, "use_case.yaml: compute",
+            "processes: 2 share gpus: 1",
+        ),
+        ({"launcher": "torchrun", "processes": 999}, "use_case.yaml", "an update of 128 rows"),
+        ({"launcher": "slurm"}, "use_case.yaml: compute.launcher", "Input should be 'local' or 'torchrun'"),
+    ],
+)  # fmt: skip
+def test_processes_need_a_launcher_gpus_and_rows(compute, place, told):
+    with pytest.raises(ValidationError) as refused:
+        toy_jobs.spec_with(compute=compute)
+    (item,) = refused.value.errors()
+    problem = spec_problem(item, UseCaseSpec)
+    assert problem.where == place
+    assert problem.problem.startswith(told)
+
+
+def test_script_of_its_own_is_one_process():
+    with pytest.raises(ValidationError, match="is run by one process"):
+        toy_jobs.spec_with(trainer="train.py", training={}, compute={"launcher": "torchrun", "processes": 2})
 
 
 def test_own_metrics_and_baselines_have_to_be_defined(folder):
