@@ -125,6 +125,28 @@ def test_what_the_first_decides_all_do(splits, tmp_path, action):
     assert losses(two.curve) == pytest.approx(losses(one.curve), abs=1e-6)
 
 
+def test_buffers_that_a_forward_pass_reads_are_the_firsts(splits, tmp_path):
+    """A mean of a rank's own rows is subtracted from the next ones: each would have another, and replicas part."""
+    seen = """
+        if self.training:
+            import os
+            with open(f"{os.environ['SEEN']}{os.environ['RANK']}", "a") as file: file.write(f"{self.center.tolist()} ")
+            with torch.no_grad(): self.center += 0.1 * inputs['numbers'].mean(0)
+"""
+    use_case = changed_use_case(
+        tmp_path / "toy", SAME,
+        ("        self.shop =", "        self.register_buffer('center', torch.zeros(2))\n        self.shop ="),
+        ('torch.cat([inputs["numbers"], ', 'torch.cat([inputs["numbers"] - self.center, '),
+        (FORWARD, FORWARD + seen),
+    )  # fmt: skip
+    job = job_of(splits, tmp_path / "out", use_case, training={"accumulate": 1})
+    train_by_ranks(job, {"SEEN": str(tmp_path / "seen")})
+    updates = slice(-job.training.epochs * 3, None)
+    first, second = ((tmp_path / f"seen{rank}").read_text().split("] ")[:-1][updates] for rank in range(2))
+    assert first == second
+    assert len(set(first)) == len(first)
+
+
 def test_early_stopping_ends_all(splits, plain, tmp_path):
     training = {
         "optimizer": {"name": "adamw", "learning_rate": 1.0, "weight_decay": 0.0}, "epochs": 20,

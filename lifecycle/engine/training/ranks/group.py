@@ -8,7 +8,6 @@ stands in its place file, so that a hang has a name.
 
 from __future__ import annotations
 
-import inspect
 import json
 import math
 import os
@@ -31,9 +30,6 @@ from trainworthy.lifecycle.storage.rank_files import PlaceFile
 
 # What the first rank orders.
 UPDATE, PASS_OVER, RESTART, END, ASKED = range(5)
-# torch 2.13 has a new name for it, and warns of the old one.
-_LATER, _EARLIER = "forward_sync_buffers", "broadcast_buffers"
-_SYNC_BUFFERS = _LATER if _LATER in inspect.signature(DistributedDataParallel.__init__).parameters else _EARLIER
 # How a rank that an update's verdict says nothing of its norm to is told so.
 NOT_CLIPPED = -1.0
 
@@ -113,9 +109,8 @@ class Ranks:
         self._beside = [one for group in groups for one in group["params"] if id(one) not in own]
         for one in self._beside:
             distributed.broadcast(one.data, src=0)
-        # Buffers are each rank's own: the first's are kept and shipped, and no training forward reads them.
-        own_buffers: dict[str, Any] = {_SYNC_BUFFERS: False}
-        self._replica = DistributedDataParallel(model, find_unused_parameters=unused, **own_buffers)
+        # Before each forward pass the first's buffers go to all: a codebook that is learned in one may be read there.
+        self._replica = DistributedDataParallel(model, find_unused_parameters=unused)
         self._replica.register_forward_hook(lambda *seen: self.place.at(self.place.step, _BACKWARD))
 
     def begin(self, step: int) -> None:
