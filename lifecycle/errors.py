@@ -12,6 +12,7 @@ TrainworthyError            the base: `problem`, `value`, `fix`
 ├── LeaseLostError          another run took the folder that this worker wrote
 ├── EvaluationError         predictions, labels or groups from which no figure can be computed
 ├── PriceError              a price that is not in prices.yaml
+├── AttemptError            the table of attempts cannot be read or written
 ├── NotifierError           an alert that its receiver did not take
 └── ChampionError           the champion is not the declared or logged one, or there is none to go back to
 """
@@ -136,6 +137,10 @@ class PriceError(TrainworthyError):
 
 class ChampionError(TrainworthyError):
     """The champion is not what the run declares or the log holds, or there is none before it that may be trusted."""
+
+
+class AttemptError(TrainworthyError):
+    """The table of attempts cannot be read or written. Never names the database's user or password."""
 
 
 class NotifierError(TrainworthyError):

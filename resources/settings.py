@@ -1,10 +1,12 @@
-"""Where things live: four environment variables, and the folders they default to.
+"""Where things live: five environment variables, and the folders they default to.
 
 TRAINWORTHY_PROJECT    the project: use cases, dataset versions, settings; default the nearest folder with use_cases/,
                        from the working directory upwards
 TRAINWORTHY_VAR        the state folder; default var/ of the project
 TRAINWORTHY_USE_CASES  folders of use cases, separated like PATH; default use_cases/
 TRAINWORTHY_DURABLE    a folder on storage that outlives this machine, for copies of checkpoints; default none
+TRAINWORTHY_DATABASE   a PostgreSQL database for the table of attempts, postgresql://USER:PASSWORD@HOST:PORT/NAME;
+                       default SQLite in the state folder (docs/how-to/attempts.md)
 
 And two for where links lead (docs/how-to/tracking.md):
 
@@ -20,7 +22,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -34,18 +36,20 @@ PROJECT, USE_CASES, VAR = "TRAINWORTHY_PROJECT", "TRAINWORTHY_USE_CASES", "TRAIN
 # In the state folder.
 OWNERS = "use_cases.txt"
 DURABLE = "TRAINWORTHY_DURABLE"
+DATABASE = "TRAINWORTHY_DATABASE"
 DAGSTER_URL, MLFLOW_URL = "TRAINWORTHY_DAGSTER_URL", "TRAINWORTHY_MLFLOW_URL"
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Resolved folders."""
+    """Resolved folders. `database` is the address of attempts as it is named, "" for SQLite; it may hold a password."""
 
     project: Path
     var: Path
     use_cases: tuple[Path, ...]
     prices: Path
     durable: Path | None = None
+    database: str = field(default="", repr=False)
 
 
 def read_settings() -> Settings:
@@ -67,6 +71,7 @@ def read_settings() -> Settings:
         use_cases=tuple(folder.resolve() for folder in folders),
         prices=own if (own := project / "prices.yaml").is_file() else PRODUCT / "prices.yaml",
         durable=_durable(),
+        database=os.environ.get(DATABASE, ""),
     )
 
 

@@ -43,11 +43,14 @@ def run_worker(
     tell: Callable[[str], None] = say,
     fresh: bool = False,
     output: tuple[int, int] = (1, 2),
+    begin: Callable[[], None] = lambda: None,
+    look: Callable[[int], None] = lambda pid: None,
 ) -> AnyResult:
     """Run the job to its answer; `more` is added to the environment. Raises WorkerError if there is no answer.
 
     `fresh` and `output` are as in fork_server.py: a process that shares nothing with this run's other workers, and
-    where it writes.
+    where it writes. `begin` is called when the worker is about to start, after any wait for another run; what it raises
+    keeps it from starting. `look` is called with its pid about every second while it lives.
 
     Waits as long as another run does the same; `tell` says so. An answer that was there already cost no GPU seconds.
     """
@@ -68,10 +71,11 @@ def run_worker(
         entry = TORCHRUN if isinstance(job, TrainJob) and job.processes > 1 else WORKER
         start = functools.partial(start_worker, given, environment, lock, fresh=fresh, output=output, entry=entry)
 
-        def look(leader: int) -> None:
+        def look_at_memory(leader: int) -> None:
             memory.look(*([place.pid for place in read_places(out).values()] if entry == TORCHRUN else [leader]))
 
-        code = run_group(start, grace_seconds, look=look)
+        begin()
+        code = run_group(start, grace_seconds, look=_each(look_at_memory, look))
         if entry == TORCHRUN and code > SIGNALLED:
             # It lives on to say by which signal a rank was killed.
             code = SIGNALLED - code
@@ -84,6 +88,14 @@ def run_worker(
     if answer is None:
         raise no_answer(job)
     return answer
+
+
+def _each(*looks: Callable[[int], None]) -> Callable[[int], None]:
+    def look(pid: int) -> None:
+        for one in looks:
+            one(pid)
+
+    return look
 
 
 def no_answer(job: AnyJob) -> WorkerError:

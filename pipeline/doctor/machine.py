@@ -15,7 +15,17 @@ from trainworthy.lifecycle.errors import NotifierError, did_you_mean
 from trainworthy.lifecycle.protocol.checks import CheckResult, holds
 from trainworthy.lifecycle.storage.state import LEAST_FREE_BYTES
 from trainworthy.resources.notifier import WEBHOOK, webhook
-from trainworthy.resources.settings import DAGSTER_URL, DURABLE, MLFLOW_URL, PRODUCT, PROJECT, USE_CASES, VAR, Settings
+from trainworthy.resources.settings import (
+    DAGSTER_URL,
+    DATABASE,
+    DURABLE,
+    MLFLOW_URL,
+    PRODUCT,
+    PROJECT,
+    USE_CASES,
+    VAR,
+    Settings,
+)
 
 PYTHONS = ((3, 11), (3, 14))
 # The demo leaves 0.2 GB and needs about as much again while it runs; a dataset version is kept three times.
@@ -24,7 +34,7 @@ COMFORTABLE_FREE_GB = 3.0
 GPU = Path("/dev/nvidiactl")
 # As in lifecycle/worker.py, which takes a third of a second to import.
 SPOT_NOTICE = "TRAINWORTHY_SPOT_NOTICE"
-VARIABLES = (PROJECT, VAR, USE_CASES, DURABLE, DAGSTER_URL, MLFLOW_URL, SPOT_NOTICE, WEBHOOK)
+VARIABLES = (PROJECT, VAR, USE_CASES, DURABLE, DATABASE, DAGSTER_URL, MLFLOW_URL, SPOT_NOTICE, WEBHOOK)
 
 
 def python(settings: Settings) -> Iterator[CheckResult]:

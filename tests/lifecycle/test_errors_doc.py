@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from sqlalchemy.engine import URL
 
 from trainworthy.lifecycle import failure
 from trainworthy.lifecycle.cost.prices import load_prices
@@ -31,6 +32,7 @@ from trainworthy.lifecycle.storage.upstream import upstream_records
 from trainworthy.lifecycle.tasks.probabilities import require_both_classes
 from trainworthy.lifecycle.use_case import load_use_case
 from trainworthy.resources import dagster_private
+from trainworthy.resources.attempt_table import AttemptTable
 from trainworthy.resources.notifier import webhook
 from trainworthy.resources.process_group import run_group
 from trainworthy.resources.settings import read_settings
@@ -130,6 +132,11 @@ def notifier_error(folder: Path) -> None:
         webhook()
 
 
+def attempt_error(folder: Path) -> None:
+    Path("attempts.db").mkdir()
+    AttemptTable(URL.create("sqlite", database="attempts.db")).rows()
+
+
 def training_error(folder: Path) -> None:
     model = torch.nn.Module()
     model.words = torch.nn.Embedding(9, 1, sparse=True)
@@ -154,6 +161,7 @@ PROVOKED: dict[str, Callable[[Path], object]] = {
     "PriceError": lambda folder: load_prices(ROOT / "prices.yaml").sku("local-3cpu"),
     "ChampionError": champion_error,
     "NotifierError": notifier_error,
+    "AttemptError": attempt_error,
 }
 
 
