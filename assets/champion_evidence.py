@@ -30,7 +30,6 @@ from trainworthy.lifecycle.protocol.jobs import PredictJob
 from trainworthy.lifecycle.protocol.records import DatasetVersion, EvaluationReport, Snapshot, StageReport, StoredFile
 from trainworthy.lifecycle.protocol.results import PredictResult
 from trainworthy.lifecycle.tasks.kind import Kind
-from trainworthy.resources.launcher import Launcher
 from trainworthy.resources.mlflow import RegisteredModel
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ class ChampionEvidence:
     figures: ModelFigures | None = None
 
 
-def champion_evidence(run: StepRun, launcher: Launcher, champion: RegisteredModel | None) -> ChampionEvidence:
+def champion_evidence(run: StepRun, champion: RegisteredModel | None) -> ChampionEvidence:
     """Compare with the champion on the same rows. Raises ChampionError for one that no longer names its columns."""
     import pandas as pd
 
@@ -61,7 +60,7 @@ def champion_evidence(run: StepRun, launcher: Launcher, champion: RegisteredMode
     if champion is None:
         return ChampionEvidence(evaluation.slices)
     try:
-        theirs = champion_answers(run, launcher, champion)
+        theirs = champion_answers(run, champion)
     except WorkerError as error:
         raise_unless_about_the_model(error)
         run.context.log.error(f"champion: {error}")
@@ -94,7 +93,7 @@ def champion_evidence(run: StepRun, launcher: Launcher, champion: RegisteredMode
     )
 
 
-def champion_answers(run: StepRun, launcher: Launcher, champion: RegisteredModel) -> pd.DataFrame:
+def champion_answers(run: StepRun, champion: RegisteredModel) -> pd.DataFrame:
     """Its answers to this benchmark: those that are kept, or made by its own code and columns in its own process."""
     import pandas as pd
 
@@ -102,7 +101,7 @@ def champion_answers(run: StepRun, launcher: Launcher, champion: RegisteredModel
     folder = run.workspace.state.folder("answers", run.use_case.name, answers_key(run, job))
     kept = kept_answers(folder)
     if kept is None:
-        result = launcher.run(run.context, job)
+        result = run.in_worker(job)
         assert isinstance(result, PredictResult)
         kept = pd.read_parquet(result.predictions.path)
         keep_answers(folder, kept)

@@ -35,7 +35,7 @@ def diagnose_stage(
         updates=ended_after,
     )
     try:
-        found = run.launcher.run(run.context, job)
+        found = run.in_worker(job)
     except WorkerError as error:
         # It explains a stop, and makes none.
         run.context.log.warning(f"no diagnosis: {error.problem}")

@@ -18,14 +18,13 @@ from trainworthy.lifecycle.promotion.log import LogEntry
 from trainworthy.lifecycle.protocol.figures import CANDIDATE, Estimate
 from trainworthy.lifecycle.protocol.records import EarlierChampion, EvaluationReport
 from trainworthy.lifecycle.tasks.metric import estimate
-from trainworthy.resources.launcher import Launcher
 from trainworthy.resources.mlflow import RegisteredModel
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-def earlier_champions(run: StepRun, launcher: Launcher, judged: RegisteredModel) -> tuple[EarlierChampion, ...]:
+def earlier_champions(run: StepRun, judged: RegisteredModel) -> tuple[EarlierChampion, ...]:
     """The present champion and as many before it as declared, newest first; none where that is 0.
 
     Each answers once for a benchmark: its answers are kept. One that cannot be asked is told with the reason.
@@ -35,7 +34,7 @@ def earlier_champions(run: StepRun, launcher: Launcher, judged: RegisteredModel)
         return ()
     models = {model.version: model for model in run.tracking.versions(judged.name)}
     newest = list(_promotions(log.read(verdict_log(run)), judged, models))[: 1 + declared]
-    return tuple(_told(run, launcher, entry, models.get(entry.model_version)) for entry in newest)
+    return tuple(_told(run, entry, models.get(entry.model_version)) for entry in newest)
 
 
 def _promotions(
@@ -54,7 +53,7 @@ def _promotions(
             yield entry
 
 
-def _told(run: StepRun, launcher: Launcher, entry: LogEntry, model: RegisteredModel | None) -> EarlierChampion:
+def _told(run: StepRun, entry: LogEntry, model: RegisteredModel | None) -> EarlierChampion:
     told = EarlierChampion(
         version=entry.model_version,
         promoted=entry.written_at,
@@ -62,7 +61,7 @@ def _told(run: StepRun, launcher: Launcher, entry: LogEntry, model: RegisteredMo
     )
     try:
         told = told.model_copy(update={"then": _then(run, entry)})
-        return told.model_copy(update={"now": _now(run, launcher, model)})
+        return told.model_copy(update={"now": _now(run, model)})
     # It decides nothing, so that nothing of it may end a verdict: no lost record, no file of another form, no worker
     # that was killed.
     except Exception as error:
@@ -82,7 +81,7 @@ def _then(run: StepRun, entry: LogEntry) -> Estimate | None:
     return next((one.estimate for one in own), None)
 
 
-def _now(run: StepRun, launcher: Launcher, model: RegisteredModel | None) -> Estimate:
+def _now(run: StepRun, model: RegisteredModel | None) -> Estimate:
     """The primary metric on this benchmark. Raises TrainworthyError where it cannot or must not be asked."""
     fix = "nothing has to be done: it decides nothing"
     if model is None:
@@ -93,7 +92,7 @@ def _now(run: StepRun, launcher: Launcher, model: RegisteredModel | None) -> Est
         raise ChampionError("it answers another task", fix=fix)
     if window.status != "pass":
         raise ChampionError(f"it may have seen this benchmark: {window.evidence}", fix=fix)
-    answers = weighed(_weights_of(run, champion_answers(run, launcher, model)))
+    answers = weighed(_weights_of(run, champion_answers(run, model)))
     spec = run.use_case.spec.benchmark
     metric, figures = measured_by(spec, kind, spec.primary.metric, CANDIDATE, answers)
     labels = kind.checked_labels(answers["label"])

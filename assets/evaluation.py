@@ -76,7 +76,7 @@ def score_benchmark(run: StepRun) -> Outcome[EvaluationBody]:
         changed_inputs=changed_inputs_job(contract, snapshot.feature_columns, spec.benchmark.behaviour),
         seed=spec.training.seed,
     )
-    result = run.launcher.run(run.context, job)
+    result = run.in_worker(job)
     assert isinstance(result, PredictResult)
     assert result.reference is not None
     benchmark, predictions = snapshot.splits["benchmark"], pd.read_parquet(result.predictions.path)

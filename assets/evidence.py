@@ -18,13 +18,12 @@ from trainworthy.lifecycle.protocol.checks import CheckResult
 from trainworthy.lifecycle.protocol.records import EvaluationReport, Snapshot, StageReport
 from trainworthy.lifecycle.protocol.results import PredictResult, TrainResult
 from trainworthy.lifecycle.tasks.kind import from_columns
-from trainworthy.resources.launcher import Launcher
 from trainworthy.resources.mlflow import RegisteredModel
 
 COMPARED_ROWS = 200
 
 
-def deployment_evidence(run: StepRun, launcher: Launcher, model: RegisteredModel) -> dict[str, Any]:
+def deployment_evidence(run: StepRun, model: RegisteredModel) -> dict[str, Any]:
     """Load the registered files in a fresh process; answer the first benchmark rows and the golden requests again."""
     import pandas as pd
 
@@ -37,7 +36,7 @@ def deployment_evidence(run: StepRun, launcher: Launcher, model: RegisteredModel
         features = run.record("snapshot", Snapshot).feature_columns
         latency_limit_ms = run.use_case.spec.benchmark.latency_ms
         job = benchmark_job(run, model, "deployment", features, limit=COMPARED_ROWS, latency_limit_ms=latency_limit_ms)
-        result = launcher.run(run.context, job)
+        result = run.in_worker(job)
         assert isinstance(result, PredictResult)
     except WorkerError as error:
         raise_unless_about_the_model(error)
@@ -60,13 +59,13 @@ def deployment_evidence(run: StepRun, launcher: Launcher, model: RegisteredModel
     }
 
 
-def reproducibility_evidence(run: StepRun, launcher: Launcher) -> str | None:
+def reproducibility_evidence(run: StepRun) -> str | None:
     """Hash of the parameters after an equal rerun of the training's first steps; None if it did not run."""
     snapshot, full = run.record("snapshot", Snapshot), run.record("full", StageReport)
     try:
         job = train_job(run, snapshot, full.training_run, "full", full.seed, rerun_steps=full.prefix_steps)
         # Equal by itself, and not for what the two processes share.
-        result = launcher.run(run.context, job, fresh=True)
+        result = run.in_worker(job, fresh=True)
     except WorkerError as error:
         raise_unless_about_the_model(error)
         run.context.log.error(f"reproducibility: {error}")

@@ -102,7 +102,7 @@ def worker_result(run: StepRun, host: Host, first: tuple[Trial, ...]) -> Preflig
         durable=str(host.durable) if host.durable else None,
         gpu_memory_gb={name: sku.gpu_memory_gb for name, sku in run.workspace.prices.skus.items() if sku.gpu_memory_gb},
     )
-    result = run.launcher.run(run.context, job)
+    result = run.in_worker(job)
     assert isinstance(result, PreflightResult)
     return with_host(result, first, host, run.launcher.uses_cuda(spec.compute))
 

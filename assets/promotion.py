@@ -153,7 +153,7 @@ def judge(run: StepRun) -> Outcome[VerdictBody]:
         changed_limits=evidence.promotion.changed_limits,
         blind_spots=evidence.against.blind_spots,
         champion_figures=evidence.against.figures,
-        earlier_champions=earlier_champions(run, run.launcher, model),
+        earlier_champions=earlier_champions(run, model),
         model_name=name,
         model_version=model.version,
         decides=decides,
@@ -200,10 +200,10 @@ def _evidence(run: StepRun, first_model: bool, model: RegisteredModel, champion:
     spec, full = run.use_case.spec, run.record("full", StageReport)
     evaluation, snapshot = run.record("evaluation", EvaluationReport), run.record("snapshot", Snapshot)
     dataset, preflight = run.record("dataset", DatasetVersion), run.record("preflight", PreflightReport)
-    deployment = deployment_evidence(run, run.launcher, model)
-    serving = serving_figures(run, run.launcher, model, champion) if deployment["loaded"] else ()
-    rerun_sha256 = reproducibility_evidence(run, run.launcher)
-    against = champion_evidence(run, run.launcher, champion)
+    deployment = deployment_evidence(run, model)
+    serving = serving_figures(run, model, champion) if deployment["loaded"] else ()
+    rerun_sha256 = reproducibility_evidence(run)
+    against = champion_evidence(run, champion)
     commit = git_state(run.use_case.folder)[0]
     suite = run.use_case.suite_path
     changed, installed = changed_files(run.use_case.folder, (suite,) if suite else ()), installed_version()

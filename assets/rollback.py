@@ -19,6 +19,7 @@ from trainworthy.lifecycle.promotion.controls import ANSWER_TOLERANCE
 from trainworthy.lifecycle.promotion.history import predecessor, rollback_target
 from trainworthy.lifecycle.promotion.judged import artifacts_of
 from trainworthy.lifecycle.promotion.log import LogEntry
+from trainworthy.lifecycle.protocol.attempts import ChargedTo
 from trainworthy.lifecycle.protocol.jobs import VerifyJob
 from trainworthy.lifecycle.protocol.records import Verdict
 from trainworthy.lifecycle.protocol.results import VerifyResult
@@ -144,7 +145,10 @@ def verify(run: Rollback, target: LogEntry, model: RegisteredModel) -> VerifyRes
         artifact=str(model.artifact),
         artifact_sha256=bound["model"],
     )
-    verified = run.launcher.run(run.context, job)
+    charged_to = ChargedTo(
+        run_id=run.context.run_id, use_case=run.use_case.name, step="rollback", identity=bound["model"]
+    )
+    verified = run.launcher.run(run.context, job, charged_to)
     assert isinstance(verified, VerifyResult)
     if not verified.golden.difference <= ANSWER_TOLERANCE:
         fix = "look for another version of torch or another processor than it was trained with, or train a new model"

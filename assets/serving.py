@@ -13,7 +13,6 @@ from trainworthy.lifecycle.protocol.jobs import ServedArtifact, ServingJob
 from trainworthy.lifecycle.protocol.records import Snapshot
 from trainworthy.lifecycle.protocol.results import ServingResult
 from trainworthy.lifecycle.protocol.serving import TITLES, ServingFigure
-from trainworthy.resources.launcher import Launcher
 from trainworthy.resources.mlflow import RegisteredModel
 
 # What a service answers at once; more rows would measure the arithmetic alone.
@@ -21,14 +20,14 @@ BATCH_ROWS = 256
 
 
 def serving_figures(
-    run: StepRun, launcher: Launcher, model: RegisteredModel, champion: RegisteredModel | None
+    run: StepRun, model: RegisteredModel, champion: RegisteredModel | None
 ) -> tuple[ServingFigure, ...]:
     """Every quantity with its limit; none without a champion. Raises ChampionError as own_features does."""
     if champion is None:
         return ()
     limits = run.use_case.spec.benchmark.ratio_limits
     try:
-        result = launcher.run(run.context, _job(run, model, champion))
+        result = run.in_worker(_job(run, model, champion))
         assert isinstance(result, ServingResult)
     except WorkerError as error:
         if limits:

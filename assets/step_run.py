@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeVar, cast
@@ -12,7 +13,10 @@ from typing import TypeVar, cast
 import dagster as dg
 
 from trainworthy.lifecycle.cost.prices import Sku
+from trainworthy.lifecycle.protocol.attempts import ChargedTo
+from trainworthy.lifecycle.protocol.jobs import AnyJob
 from trainworthy.lifecycle.protocol.records import Record, Step
+from trainworthy.lifecycle.protocol.results import AnyResult
 from trainworthy.lifecycle.use_case import UseCase
 from trainworthy.resources.launcher import Launcher
 from trainworthy.resources.mlflow import TrackedRun, Tracking
@@ -85,3 +89,15 @@ class StepRun(StepOfRun, StepResources):
         """The MLflow run of this Dagster run."""
         tags = {"use_case": self.use_case.name, "intent": self.intent, "task": self.use_case.spec.task.kind}
         return self.tracking.run(self.use_case.name, self.run_id, tags, self.named(self.intent))
+
+    @property
+    def charged_to(self) -> ChargedTo:
+        """Whom a worker's cost belongs to, with the price of the machine that is paid for."""
+        return ChargedTo(
+            run_id=self.run_id, use_case=self.use_case.name, step=self.step, identity=self.identity,
+            dataset=self.dataset, sku=self.use_case.spec.compute.sku, usd_per_hour=self.sku.usd_per_hour,
+        )  # fmt: skip
+
+    def in_worker(self, job: AnyJob, seconds_left: float = math.inf, *, fresh: bool = False) -> AnyResult:
+        """The worker's answer, charged to this step; as Launcher.run."""
+        return self.launcher.run(self.context, job, self.charged_to, seconds_left, fresh=fresh)

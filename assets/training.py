@@ -148,7 +148,7 @@ def _trainings(
         followed = not results and (len(seeds) == 1 or stage != "full")
         try:
             with _mirrored(run, Path(job.out)) if followed else contextlib.nullcontext():
-                result = run.launcher.run(run.context, job, left)
+                result = run.in_worker(job, left)
         except WorkerError as error:
             if stage != "pilot" or not results:
                 raise

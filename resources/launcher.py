@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import warnings
 from pathlib import Path
@@ -12,10 +13,12 @@ from pydantic import Field
 
 from trainworthy.lifecycle.code_identity import KEPT, CodeOnDisk, refuse_unhashed
 from trainworthy.lifecycle.identity import job_sha256
+from trainworthy.lifecycle.protocol.attempts import ChargedTo
 from trainworthy.lifecycle.protocol.jobs import AnyJob, TrainJob
 from trainworthy.lifecycle.protocol.results import AnyResult
 from trainworthy.lifecycle.spec.use_case import ComputeSpec
 from trainworthy.lifecycle.worker import read_modules
+from trainworthy.resources.attempts import OpenAttempt, recorded
 from trainworthy.resources.settings import read_settings
 from trainworthy.resources.supervisor import supervise
 from trainworthy.resources.worker_output import kept_output
@@ -37,20 +40,29 @@ class Launcher(dg.ConfigurableResource):
         device = compute.device if self.device == "as_declared" else self.device
         return device == "cuda" or (device == "auto" and compute.gpus > 0)
 
-    def run(self, context: Context, job: AnyJob, seconds_left: float = math.inf, *, fresh: bool = False) -> AnyResult:
+    def run(
+        self, context: Context, job: AnyJob, charged_to: ChargedTo, seconds_left: float = math.inf, *,
+        fresh: bool = False,
+    ) -> AnyResult:  # fmt: skip
         """Run the job to its answer; a training goes on from its checkpoint while its end and `seconds_left` allow it.
 
         `fresh`: in a process that shares nothing with those before it, not even the order of sets.
 
-        Raises WorkerError if there is no answer, whatever the exit code was.
+        Raises WorkerError if there is no answer, whatever the exit code was, and AttemptError if a training cannot be
+        entered in the table of attempts.
         """
         if self.device != "as_declared":
             job = job.model_copy(update={"device": self.device})
         if not isinstance(job, TrainJob):
-            return self._attempt(context, job, fresh)
-        return supervise(job, lambda: self._attempt(context, job, fresh), context.log.warning, seconds_left)
+            return self._attempt(context, job, charged_to, fresh)
+        once = functools.partial(self._attempt, context, job, charged_to, fresh)
+        return supervise(job, once, context.log.warning, seconds_left)
 
-    def _attempt(self, context: Context, job: AnyJob, fresh: bool) -> AnyResult:
+    def _attempt(self, context: Context, job: AnyJob, charged_to: ChargedTo, fresh: bool) -> AnyResult:
+        with recorded(job, charged_to, context.log) as attempt:
+            return self._worker(context, job, attempt, fresh)
+
+    def _worker(self, context: Context, job: AnyJob, attempt: OpenAttempt, fresh: bool) -> AnyResult:
         # Before it begins, since whoever works on the code may change it meanwhile.
         covered = CodeOnDisk(read_settings().var.joinpath(*KEPT)).modules_of(job)
         with warnings.catch_warnings():
@@ -64,8 +76,9 @@ class Launcher(dg.ConfigurableResource):
                 more, grace = session.get_bootstrap_env_vars(), self.grace_seconds
                 with kept_output(context.instance.compute_log_manager, _title(context, job)) as output:
                     answer = run_worker(
-                        job, more=more, grace_seconds=grace, tell=context.log.info, fresh=fresh, output=output
-                    )
+                        job, more=more, grace_seconds=grace, tell=context.log.info, fresh=fresh, output=output,
+                        begin=attempt.begin, look=attempt.look,
+                    )  # fmt: skip
         reported = [message.get("job_sha256") for message in session.get_custom_messages()]
         if job_sha256(job) not in reported:
             raise no_answer(job)

@@ -29,7 +29,7 @@ def champion(tmp_path):
 def test_champion_is_scored_on_its_own_columns_and_not_on_the_candidates(champion, tmp_path, monkeypatch):
     jobs = []
 
-    def launch(_context: object, job: object) -> None:
+    def launch(job: object) -> None:
         jobs.append(job)
         raise WorkerError("a column is missing", fix="", exit_code=EXIT_BAD_INPUT)
 
@@ -51,8 +51,8 @@ def test_champion_is_scored_on_its_own_columns_and_not_on_the_candidates(champio
     base = {"use_case_folder": "u", "out": "o", "device": "cpu"}
     rows = Rows(features=("old", "new"), label="y", group="g")
     monkeypatch.setattr(scoring, "job_base", lambda *_: {**base, "rows": rows})
-    launcher = SimpleNamespace(run=launch)
-    found = champion_evidence(cast(Any, run), cast(Any, launcher), champion)
+    run.in_worker = launch
+    found = champion_evidence(cast(Any, run), champion)
     assert (found.comparison, found.error, found.answers) == (None, "a column is missing", None)
     (job,) = jobs
     assert job.rows == Rows(features=("old", "dropped"), label="y", group="g")

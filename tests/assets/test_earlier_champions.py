@@ -28,20 +28,17 @@ def test_last_champions_are_told_newest_first_each_once_and_never_the_judged_mod
             previous_verdict_sha256=before,
         )  # fmt: skip
         before = entry.verdict_sha256
-    told = earlier_champions(
-        run_of(monkeypatch, path, 1), of(), of(name="toy", version="5", artifact_sha256="version 5")
-    )
+    told = earlier_champions(run_of(monkeypatch, path, 1), of(name="toy", version="5", artifact_sha256="version 5"))
     assert [one.version for one in told] == ["3", "4"]
     # Their versions are gone from the registry, which is said of each and stops nothing.
     assert {one.reason for one in told} == {"it is gone from the registry"}
     assert all(one.now is None for one in told)
     assert (
-        earlier_champions(run_of(monkeypatch, path, 0), of(), of(name="toy", version="5", artifact_sha256="version 5"))
-        == ()
+        earlier_champions(run_of(monkeypatch, path, 0), of(name="toy", version="5", artifact_sha256="version 5")) == ()
     )
     assert (
         earlier_champions(
-            run_of(monkeypatch, tmp_path / "none", 2), of(), of(name="toy", version="1", artifact_sha256="version 1")
+            run_of(monkeypatch, tmp_path / "none", 2), of(name="toy", version="1", artifact_sha256="version 1")
         )
         == ()
     )
@@ -51,5 +48,5 @@ def test_last_champions_are_told_newest_first_each_once_and_never_the_judged_mod
     known = [of(version=version, artifact_sha256=sha256) for version, sha256 in artifacts.items()]
     run.tracking.versions = lambda name: known
     monkeypatch.setattr("trainworthy.assets.earlier_champions._now", lambda *_: None)
-    told = earlier_champions(run, of(), of(name="toy", version="6", artifact_sha256="b"))
+    told = earlier_champions(run, of(name="toy", version="6", artifact_sha256="b"))
     assert [one.version for one in told] == ["3"]

@@ -162,8 +162,7 @@ def test_pilot_whose_first_seed_fails_trains_no_others(monkeypatch, status, trai
     monkeypatch.setattr(training, "_affordable_seconds", lambda run, spent: 1.0)
     monkeypatch.setattr(training, "seeds_of", lambda spec, stage: (7, 8))
     meter = SimpleNamespace(cost=lambda sku: SimpleNamespace(usd=0.0))
-    launcher = SimpleNamespace(run=lambda context, job, left: answer())
-    run = SimpleNamespace(use_case=TOY, sku=None, launcher=launcher, context=None)
+    run = SimpleNamespace(use_case=TOY, sku=None, in_worker=lambda job, left: answer(), context=None)
     results, _ = training._trainings(run, None, "run", "pilot", meter, 0.0)  # pyright: ignore[reportArgumentType]
     assert list(results) == trained
 

@@ -58,7 +58,7 @@ def run(tmp_path):
             previous_verdict_sha256=previous,
         )  # fmt: skip
 
-    def launch(context: object, job: object) -> VerifyResult:
+    def launch(context: object, job: object, charged_to: object) -> VerifyResult:
         jobs.append(job)
         return answered(run.difference)
 

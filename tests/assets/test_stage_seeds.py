@@ -46,14 +46,14 @@ def trained(monkeypatch):
         several = {f"{stage}_seeds": len(losses), "seed": min(losses)}
         spec = spec.model_copy(update={"training": spec.training.model_copy(update=several)})
 
-        def run(context, job, left):
+        def in_worker(job, left):
             loss = losses[job.seed]
             if loss is None:
                 raise crash()
             return answer(loss)
 
         run_ = SimpleNamespace(
-            use_case=SimpleNamespace(spec=spec), sku=Sku(usd_per_hour=0.0), launcher=SimpleNamespace(run=run),
+            use_case=SimpleNamespace(spec=spec), sku=Sku(usd_per_hour=0.0), in_worker=in_worker,
             context=SimpleNamespace(log=SimpleNamespace(warning=lambda line: None)),
         )  # fmt: skip
         return _trainings(run_, None, "run", stage, Meter(), 0.0)  # pyright: ignore[reportArgumentType]
