@@ -10,6 +10,7 @@ from typing import NoReturn
 
 from trainworthy.lifecycle.errors import TrainworthyError, did_you_mean
 from trainworthy.pipeline.commands import (
+    attempts,
     baseline,
     champion,
     check,
@@ -34,7 +35,7 @@ from trainworthy.pipeline.commands import (
 # In the order of the help text, which is that of a user's day.
 COMMANDS = (
     doctor, init, new, check, explain, baseline, contract, verdict, next_version, champion, history, compare, freeze,
-    site, ui, diagnose, replay, datasets, schema,
+    attempts, site, ui, diagnose, replay, datasets, schema,
 )  # fmt: skip
 EXAMPLES = """\
 examples:

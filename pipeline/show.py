@@ -144,8 +144,8 @@ def history_text(use_case: str) -> str:
         for tenure in tenures(entries)
     ]
     held = [(_time(e.written_at), *_row(store, e)) for e in entries if e.action in ("shadow", "reject")]
-    parts = [_table(("from (UTC)", "until", *_COLUMNS), live)] if live else [f"{use_case} never had a champion"]
-    parts += [f"held back:\n{_table(('at (UTC)', *_COLUMNS), held)}"] if held else []
+    parts = [table_text(("from (UTC)", "until", *_COLUMNS), live)] if live else [f"{use_case} never had a champion"]
+    parts += [f"held back:\n{table_text(('at (UTC)', *_COLUMNS), held)}"] if held else []
     return "\n\n".join(parts)
 
 
@@ -170,7 +170,7 @@ def _time(written_at: str) -> str:
     return written_at[:19].replace("T", " ")
 
 
-def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def table_text(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Columns as wide as their longest value; the last one is open."""
     widths = [max(len(row[column]) for row in (titles, *rows)) for column in range(len(titles) - 1)]
     lines = [[value.ljust(width) for value, width in zip(row[:-1], widths, strict=True)] for row in (titles, *rows)]

@@ -18,7 +18,7 @@ SIGNS = {"pass": "✓", "not_applicable": "-", "insufficient": "!"}
 
 def runs_checks(settings: Settings) -> Iterator[CheckResult]:
     """The checks that need Dagster, which takes a second to import."""
-    from trainworthy.pipeline.doctor import runs
+    from trainworthy.pipeline.doctor import attempts, runs
 
     if settings_there()[1] is not None or (settings.var.exists() and not os.access(settings.var, os.W_OK)):
         told, fix = (
@@ -27,7 +27,7 @@ def runs_checks(settings: Settings) -> Iterator[CheckResult]:
         )
         yield CheckResult(name="runs", status="insufficient", severity="warning", evidence=told, fix=fix)
         return
-    for check in (runs.stuck, runs.pools, runs.workers):
+    for check in (runs.stuck, runs.pools, runs.workers, attempts.attempts):
         yield from examined(check, settings)
 
 
@@ -82,10 +82,13 @@ def examined(check: Check, settings: Settings) -> list[CheckResult]:
 
 def repairs() -> Iterator[str]:
     """The safe repairs; a line for each that was done, and for each that could not be."""
-    from trainworthy.pipeline.doctor import runs
+    from trainworthy.pipeline.doctor import attempts, runs
 
     settings, _ = settings_there()
-    for repair in (runs.repair_runs, stores.repair_addresses, stores.repair_aliases, sensitive.repair_sensitive):
+    for repair in (
+        runs.repair_runs, attempts.repair_attempts, stores.repair_addresses, stores.repair_aliases,
+        sensitive.repair_sensitive,
+    ):  # fmt: skip
         try:
             for done in repair(settings):
                 yield f"repaired: {done}"

@@ -1,0 +1,68 @@
+"""The table of attempts as text."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+
+from trainworthy.lifecycle.protocol.attempts import AttemptRow
+from trainworthy.lifecycle.report.formatting import seconds
+from trainworthy.pipeline.show import table_text
+from trainworthy.resources.attempt_table import attempt_table
+from trainworthy.resources.settings import read_settings, use_case_folder
+
+SHOWN = 30
+_TITLES = ("from (UTC)", "use case", "step", "worker", "took", "USD", "steps", "run", "where", "ended")
+
+
+def attempts_text(use_case: str, *, everything: bool) -> str:
+    """Attempts, newest first, of one use case or of all; SHOWN of them unless `everything` is asked for.
+
+    Raises SettingsError for an unknown use case, AttemptError if the table cannot be read.
+    """
+    settings = read_settings()
+    if use_case:
+        use_case_folder(settings, use_case)
+    table = attempt_table(settings)
+    found = table.rows(use_case, most=None if everything else SHOWN + 1)
+    if not found:
+        return f"no worker was started yet{f' for {use_case}' if use_case else ''} (in {table.shown})"
+    shown = found if everything else found[:SHOWN]
+    more = f"\nthe newest {SHOWN}; all of them: trainworthy attempts{use_case and f' {use_case}'} --all"
+    now = time.time()
+    return table_text(_TITLES, [_line(row, now) for row in shown]) + ("" if len(shown) == len(found) else more)
+
+
+def _line(row: AttemptRow, now: float) -> tuple[str, ...]:
+    started = row.started
+    charged_to, stage = started.charged_to, started.stage
+    worker = f"{started.job_kind} {stage}" if stage not in (None, charged_to.step) else started.job_kind
+    return (
+        f"{datetime.fromtimestamp(started.started_at, UTC):%Y-%m-%d %H:%M:%S}",
+        charged_to.use_case,
+        charged_to.step,
+        worker,
+        seconds(row.seconds),
+        f"{row.usd:.4f}" if charged_to.sku else "-",
+        _steps(row),
+        charged_to.run_id[:8],
+        f"{started.process.host} {started.launcher}",
+        _ended(row, now),
+    )
+
+
+def _steps(row: AttemptRow) -> str:
+    """From which step to which checkpoint, of a training."""
+    if row.started.from_step is None:
+        return "-"
+    reached = row.ended.to_step if row.ended else None
+    return f"{row.started.from_step} to {'?' if reached is None else reached}"
+
+
+def _ended(row: AttemptRow, now: float) -> str:
+    if row.ended is None:
+        return f"not yet; its last sign was {seconds(max(0.0, now - row.last_sign))} ago"
+    end = row.ended
+    code = f" ({end.exit_code})" if end.exit_code else ""
+    told = " ".join(end.told.split())
+    return f"{end.outcome}{(end.cause and f', {end.cause}') or ''}{code}{told and f': {told}'}"
