@@ -59,7 +59,9 @@ class Launcher(dg.ConfigurableResource):
         return supervise(job, once, context.log.warning, seconds_left)
 
     def _attempt(self, context: Context, job: AnyJob, charged_to: ChargedTo, fresh: bool) -> AnyResult:
-        with recorded(job, charged_to, context.log) as attempt:
+        processes = job.processes if isinstance(job, TrainJob) else 1
+        launcher = "local" if processes == 1 else "torchrun"
+        with recorded(job, charged_to, context.log, launcher=launcher, world_size=processes) as attempt:
             return self._worker(context, job, attempt, fresh)
 
     def _worker(self, context: Context, job: AnyJob, attempt: OpenAttempt, fresh: bool) -> AnyResult:
