@@ -102,7 +102,7 @@ def main() -> None:
 
 def _chaos(folder: Path, count: int, delays: tuple[float, float], generator: random.Random, short: bool) -> None:
     # Long enough for every fault: between two of them lie about ten seconds of updates, most of which are lost.
-    updates = 128 if short else 64 * count
+    updates = 128 if short else 160 * count
     make = {"processes": RANKS, "updates": updates, "width": 16, "layers": 1, "pause": 0.1, "every_steps": 16}
     quiet, job = (rank_job(folder, name, timeout_seconds=TIMEOUT_SECONDS, **make) for name in ("quiet", "hit"))
     expected = run_worker(quiet)
@@ -162,7 +162,8 @@ class _Hitter(threading.Thread):
         super().__init__(daemon=True)
         self._out, self._fault, self._delay = Path(job.out), fault, delay
         self._start_step = reached_step(self._out)
-        self._agents_before = _agents(job)
+        # What the attempt before has left lies there until the next one begins.
+        self._before = {place.pid for place in read_places(self._out).values()}
         self.began, self.double = 0.0, 0
         self._job = job
         self.start()
@@ -171,7 +172,7 @@ class _Hitter(threading.Thread):
         until = time.monotonic() + 300
         while time.monotonic() < until:
             places = read_places(self._out)
-            new = [place.step > self._start_step and psutil.pid_exists(place.pid) for place in places.values()]
+            new = [place.step > self._start_step and place.pid not in self._before for place in places.values()]
             if len(new) == RANKS and all(new):
                 break
             time.sleep(0.05)
