@@ -211,8 +211,8 @@ def _make(engine: Engine, *, shared: bool) -> None:
     with engine.begin() as connection:
         if inspect(connection).has_table(ENDS.name):
             return
-        if shared:
-            connection.execute(text(f"SELECT pg_advisory_xact_lock({_MAKING})"))
+        # All three at once: whoever sees one of them may write to each.
+        connection.execute(text(f"SELECT pg_advisory_xact_lock({_MAKING})" if shared else "BEGIN IMMEDIATE"))
         for table in _ALL.sorted_tables:
             connection.execute(CreateTable(table, if_not_exists=True))
             for index in table.indexes:

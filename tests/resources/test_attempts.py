@@ -5,7 +5,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -182,6 +184,18 @@ def test_two_processes_that_make_the_table_and_write_at_once_lose_nothing(either
     assert len(found) == 20
     assert {row.started.charged_to.run_id for row in found} == {f"run-{writer.pid}" for writer in writers}
     assert {row.ended and row.ended.outcome for row in found} == {"answered"}
+
+
+def test_tables_that_are_made_by_many_at_once_are_made_once(either):
+    tables, begin = [attempt_table(either) for _ in range(8)], threading.Barrier(8)
+
+    def enter(number: int) -> None:
+        begin.wait()
+        tables[number].start(started(f"a{number}"))
+
+    with ThreadPoolExecutor(8) as threads:
+        assert list(threads.map(enter, range(8))) == [None] * 8
+    assert len(rows(either)) == 8
 
 
 def test_attempt_of_a_killed_process_is_lost_and_that_of_a_living_one_is_not(either):
