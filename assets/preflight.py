@@ -100,6 +100,7 @@ def worker_result(run: StepRun, host: Host, first: tuple[Trial, ...]) -> Preflig
         baselines=spec.benchmark.baselines,
         metric_columns=metric_columns(spec.benchmark, snapshot),
         durable=str(host.durable) if host.durable else None,
+        processes=spec.compute.processes,
         gpu_memory_gb={name: sku.gpu_memory_gb for name, sku in run.workspace.prices.skus.items() if sku.gpu_memory_gb},
     )
     result = run.in_worker(job)

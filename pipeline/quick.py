@@ -60,7 +60,7 @@ def _job(use_case: UseCase, contract: Contract, out: str, found: dict[str, Any])
     return QuickJob(
         use_case_folder=str(use_case.folder), out=out, device=spec.compute.device, training=spec.training,
         stages=spec.stages, hyperparameters=spec.hyperparameters, claims=spec.preflight, trainer=spec.trainer,
-        rows=rows, **found,
+        rows=rows, processes=spec.compute.processes, **found,
     )  # fmt: skip
 
 

@@ -131,7 +131,8 @@ class PreflightJob(_RowsJob):
 
     `data_folders` hold the rows of datasets and snapshots: model.py has no business there.
     `gpu_memory_gb` is the memory of one GPU, by SKU; `durable` the folder that checkpoints will be copied to. `metrics`
-    and `baselines` of the use case's own are called once, metrics with `metric_columns`.
+    and `baselines` of the use case's own are called once, metrics with `metric_columns`. `processes` are those that
+    each training will be made by.
     """
 
     kind: Literal["preflight"] = "preflight"
@@ -151,6 +152,7 @@ class PreflightJob(_RowsJob):
     metrics: tuple[str, ...] = ()
     baselines: tuple[str, ...] = ()
     metric_columns: tuple[str, ...] = ()
+    processes: int = Field(default=1, ge=1)
 
 
 class QuickJob(_RowsJob):
@@ -169,6 +171,7 @@ class QuickJob(_RowsJob):
     training_file: str = ""
     validation_file: str = ""
     made_rows: int = 0
+    processes: int = Field(default=1, ge=1)
 
 
 class InputColumn(Frozen):

@@ -109,7 +109,8 @@ def _preflight_job(job: QuickJob, folder: Path) -> PreflightJob:
     found = PreflightJob(
         use_case_folder=job.use_case_folder, out=job.out, device=job.device, rows=rows, loaders=job.loaders,
         training=job.training, stages=job.stages, hyperparameters=job.hyperparameters, claims=job.claims, split=split,
-        prediction_time=None, data_folders=(), memory_limit_bytes=0, trainer=job.trainer, **files,
+        prediction_time=None, data_folders=(), memory_limit_bytes=0, trainer=job.trainer, processes=job.processes,
+        **files,
     )  # fmt: skip
     return with_script(found) if job.trainer else found
 

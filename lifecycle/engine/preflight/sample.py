@@ -110,6 +110,7 @@ def draw_sample(job: PreflightJob, rows: pd.DataFrame, device: str, most: int | 
         activation_checkpointing=job.training.activation_checkpointing,
         compiled=job.training.compile,
         fewest_rows=fewest_rows(job, len(rows)),
+        processes=job.processes,
         claims=job.claims,
         device=device,
     )

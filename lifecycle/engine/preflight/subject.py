@@ -55,7 +55,8 @@ class Subject:
     `made`, what making the tensors of `training` took, where that is not known.
     `activation_checkpointing` names modules as the use case does: an update recomputes them, while a look at the
     network, which has the same values, needs no update. `compiled`: a stage compiles its updates. `fewest_rows` are
-    those of the smallest update that any stage makes, where that is known.
+    those of the smallest update that any stage makes, where that is known. `processes` share out the rows of each
+    update.
     """
 
     build: Callable[[], nn.Module]
@@ -76,6 +77,7 @@ class Subject:
     activation_checkpointing: tuple[str, ...] = ()
     compiled: bool = False
     fewest_rows: int | None = None
+    processes: int = 1
     claims: PreflightSpec = field(default_factory=PreflightSpec)
     device: str = "cpu"
 
@@ -98,8 +100,9 @@ class Subject:
         return max(1, self.plan.batch_size // self.recipe.accumulate)
 
     def smallest_pass(self) -> int:
-        """Rows of the smallest forward pass that training makes: of an earlier stage's, where it has fewer rows."""
-        return max(1, min(self.fewest_rows or self.plan.batch_size, self.plan.batch_size) // self.recipe.accumulate)
+        """Rows of the smallest forward pass of any process and stage: an earlier one may have fewer rows."""
+        fewest = min(self.fewest_rows or self.plan.batch_size, self.plan.batch_size)
+        return max(1, fewest // self.processes // self.recipe.accumulate)
 
 
 def autocast(subject: Subject) -> AbstractContextManager[object]:

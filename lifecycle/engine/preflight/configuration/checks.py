@@ -11,6 +11,7 @@ from trainworthy.lifecycle.engine.preflight.configuration.parameters import (
     optimizers_hold_the_parameters,
     precision_fits,
 )
+from trainworthy.lifecycle.engine.preflight.configuration.processes import processes_train_as_one
 from trainworthy.lifecycle.engine.preflight.configuration.schedule import schedule_fits
 from trainworthy.lifecycle.engine.preflight.sample import Sample
 from trainworthy.lifecycle.engine.preflight.subject import Subject
@@ -28,6 +29,7 @@ CHECKS: tuple[Check[Subject], ...] = (
     check_of("configuration.activation_checkpointing", recomputes_the_same),
     check_of("configuration.focal_loss", loss_is_a_log_likelihood),
     check_of("configuration.compile", compiles),
+    check_of("configuration.processes", processes_train_as_one),
 )
 
 # These see the job and its sample.

@@ -148,8 +148,8 @@ def _by_parts(subject: Subject, claims: PreflightSpec) -> Found:
     recipe = replace(subject.recipe, augment=None)
     # In evaluation mode, since batch norm's statistics of a part differ from those of the whole in a healthy network.
     model = evaluating(subject.model())
-    whole, again = (_gradients(model, subject.training, rows, recipe, 1) for _ in range(2))
-    if _apart(whole, again) > _limit(subject, model):
+    whole, again = (gradients_of(model, subject.training, rows, recipe, 1) for _ in range(2))
+    if apart_by(whole, again) > gradient_limit(subject, model):
         return Found("insufficient", "two passes over the same rows give different gradients, in evaluation mode too")
     return _compared(subject, model, rows, recipe, whole, parts)
 
@@ -157,7 +157,10 @@ def _by_parts(subject: Subject, claims: PreflightSpec) -> Found:
 def _compared(subject: Subject, model: nn.Module, rows: Tensor, recipe: Recipe, whole: Tensor, parts: int) -> Found:
     if not float(whole.norm()) > 0:
         return Found("insufficient", "there is no gradient to compare")
-    apart, limit = _apart(whole, _gradients(model, subject.training, rows, recipe, parts)), _limit(subject, model)
+    apart, limit = (
+        apart_by(whole, gradients_of(model, subject.training, rows, recipe, parts)),
+        gradient_limit(subject, model),
+    )
     said = f"gradients of {len(rows)} rows in {parts} parts and as a whole are {apart:.1e} of their norm apart"
     if apart <= limit:
         return Found("pass", said, apart, limit)
@@ -172,21 +175,29 @@ def evaluates_by_batch(model: nn.Module) -> bool:
     return any(isinstance(module, _BatchNorm) and module.running_mean is None for module in model.modules())
 
 
-def _gradients(model: nn.Module, data: TrainData, rows: Tensor, recipe: Recipe, parts: int) -> Tensor:
+def gradients_of(model: nn.Module, data: TrainData, rows: Tensor, recipe: Recipe, parts: int) -> Tensor:
+    """All gradients of the rows in so many parts, one behind the other, flat."""
     model.zero_grad(set_to_none=True)
     generator = torch.Generator().manual_seed(recipe.seed)
     for part in rows.tensor_split(parts):
         backward(model, data, part, recipe, generator, of=len(rows))
+    return flat_gradient(model)
+
+
+def flat_gradient(model: nn.Module) -> Tensor:
+    """The gradients of all parameters that have one, one behind the other."""
     found = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
     return torch.cat([flat(gradient) for gradient in found]) if found else torch.zeros(1)
 
 
-def _apart(one: Tensor, other: Tensor) -> float:
+def apart_by(one: Tensor, other: Tensor) -> float:
+    """How far they lie from each other, as a share of the first one's norm."""
     if one.shape != other.shape:
         return math.inf
     return float((one - other).norm() / one.norm().clamp_min(1e-300))
 
 
-def _limit(subject: Subject, model: nn.Module) -> float:
+def gradient_limit(subject: Subject, model: nn.Module) -> float:
+    """What rounding may leave between gradients, as a share of their norm."""
     parameters = [parameter for parameter in model.parameters() if parameter.is_floating_point()]
     return TOLERANCE[_coarsest(parameters, subject.recipe)]

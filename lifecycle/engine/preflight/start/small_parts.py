@@ -1,7 +1,7 @@
 """Do the smallest forward passes that a stage trains with go through, and have batch norms enough rows in them?
 
-An update is made in `accumulate` parts, and smoke has a hundredth of the rows: so a pass may see one row, which a batch
-norm behind a linear layer refuses, or two, whose mean and variance say little of all rows.
+An update is shared out over processes and made in `accumulate` parts, and smoke has a hundredth of the rows: so a pass
+may see one row, which a batch norm behind a linear layer refuses, or two, whose mean and variance say little of all.
 """
 
 from __future__ import annotations
@@ -29,13 +29,17 @@ def small_parts(subject: Subject) -> Found | None:
         if _passed(subject, FEW_ROWS)[1] is not None:
             return None
         told = f"a training pass of {_rows(rows)} raises {type(error).__name__}, one of {FEW_ROWS} rows goes through"
-        cause = "an update's rows divided by training.accumulate, or smoke's few rows, under a batch norm"
+        cause = f"an update's rows divided by {_divided(subject)}, or smoke's few rows, under a batch norm"
         return Found("fail", told, rows, FEWEST, cause, _FIX, code=ROWS_REFUSED)
     if not norms:
         return None
     told = f"{norms} batch norms take mean and variance of passes of {_rows(rows)}"
     cause = "training.batch_size is a pass's rows: accumulation adds gradients, and no rows to a batch norm"
     return Found("fail", told, rows, FEWEST, cause, _FIX, severity="warning", code=FEW_ROWS_A_NORM)
+
+
+def _divided(subject: Subject) -> str:
+    return "training.accumulate" + " and compute.processes" * (subject.processes > 1)
 
 
 _FIX = "raise training.batch_size and lower training.accumulate, or take GroupNorm or LayerNorm"
