@@ -9,6 +9,8 @@ import pytest
 from toy_project import Toy, plant, product, until
 
 from trainworthy.pipeline.console import INTERRUPTED
+from trainworthy.resources.attempt_table import attempt_table
+from trainworthy.resources.settings import read_settings
 
 # Slow steps while the file exists, and a process of the model's own.
 SLOW = """time.sleep(0.2 if os.path.exists({flag!r}) else 0)
@@ -85,6 +87,15 @@ def test_cancel_while_training_leaves_nobody_and_the_next_run_resumes(slow, numb
     record = toy.record(resumed.run_id, "smoke")
     assert record.resumed_from_step > 0
     assert record.steps == 20
+    with toy.instance():
+        found = [row for row in attempt_table(read_settings()).rows("toy") if row.started.job_kind == "train"]
+    resumed_at, cut_off = found[:2]
+    assert cut_off.ended is not None
+    assert cut_off.started.charged_to.run_id == done.run_id
+    assert cut_off.ended.outcome == ("lost" if number == signal.SIGKILL else "cancelled")
+    assert (resumed_at.started.from_step, resumed_at.ended and resumed_at.ended.outcome) == (
+        record.resumed_from_step, "answered",
+    )  # fmt: skip
     assert f"smoke: resumed from step {record.resumed_from_step} of 20" in resumed.out
 
 
