@@ -1,4 +1,4 @@
-"""Dagster's own storage and the table of attempts in one PostgreSQL database, whose server crashes while a run works."""
+"""Dagster's storage and the table of attempts in one PostgreSQL database, whose server crashes while a run works."""
 
 import sys
 from pathlib import Path
