@@ -76,11 +76,11 @@ def for_device(looked: Looked, uses_cuda: bool) -> Looked:
 
 
 def host_memory(result: PreflightResult, uses_cuda: bool) -> Forecast | None:
-    """Peak bytes of the full stage's process on the host: where the job uses a GPU, an update's lie there."""
+    """Peak bytes of the full stage's processes on the host: where the job uses a GPU, an update's lie there."""
     memory, step = result.memory, result.step_memory
     if memory is None or step is None or not uses_cuda:
         return memory
-    value, low, high = step.peak
+    value, low, high = step.together
     return memory.model_copy(
         update={"value": memory.value - value, "low": memory.low - low, "high": memory.high - high}
     )
@@ -151,8 +151,18 @@ def _memory(result: PreflightResult, limit: int, gpu_sku: str | None) -> CheckRe
     if gpu_sku is not None:
         check = _on_gpu(check, result, gpu_sku)
     others = (gpu.told for gpu in result.gpus if gpu.sku != gpu_sku)
-    told = (step_in_words(result.step_memory), *others, result.untried)
+    told = (_of_processes(result.step_memory), step_in_words(result.step_memory), *others, result.untried)
     return _with(check, told, (result.step_memory, *result.gpus))
+
+
+def _of_processes(step: MemoryForecast) -> str:
+    """Why several processes take more than one; empty for one."""
+    if step.processes == 1:
+        return ""
+    return (
+        f"that is of {step.processes} processes together: each holds all rows, weights, gradients and optimizer state, "
+        "and the gradients once more to exchange them (buckets); only activations are shared out"
+    )
 
 
 def _on_gpu(check: CheckResult, result: PreflightResult, sku: str) -> CheckResult:
@@ -228,8 +238,9 @@ def step_in_words(step: MemoryForecast) -> str:
     parts = ", ".join(f"{kind} {_megabytes(size)}" for size, kind in kinds)
     rule = _megabytes(RULE_BYTES * step.parameter_count)
     scoring = f"scoring the validation split holds more: {_megabytes(step.scoring)}; " * (step.scoring > step.value)
+    each = f"in each of {step.processes} processes " * (step.processes > 1)
     return scoring + (
-        f"an update of {step.rows} rows a forward pass in {step.precision} holds {_megabytes(step.value)} "
+        f"{each}an update of {step.rows} rows a forward pass in {step.precision} holds {_megabytes(step.value)} "
         f"({parts or step.source}); by the rule of thumb of 40 GB per billion parameters {rule}"
     )
 

@@ -22,6 +22,8 @@ class MemoryForecast(Frozen):
     gradients, optimizer, activations (all that is for a while), and kernels, which is what real operations hold over
     what was followed. They are empty if extrapolated. `average` is among them if the training keeps one of its weights.
     `scoring` is the peak while the validation split is scored, 0 where that is not known: never found by a real step.
+    All of this is one's of so many `processes`, which share out an update's rows; then `buckets` are among the kinds,
+    the gradients that DistributedDataParallel holds once more.
     """
 
     rows: int
@@ -34,13 +36,20 @@ class MemoryForecast(Frozen):
     low: int
     high: int
     scoring: int = 0
+    processes: int = 1
 
     @property
     def peak(self) -> tuple[int, int, int]:
-        """Value, low and high end of the most that training holds, be it an update or scoring."""
+        """Value, low and high end of the most that a process holds, be it an update or scoring."""
         scoring = (self.scoring, *(round(self.scoring * share) for share in SCORING))
         low, high = max(self.low, scoring[1]), max(self.high, scoring[2])
         return max(self.value, self.scoring), low, high
+
+    @property
+    def together(self) -> tuple[int, int, int]:
+        """The same of all processes: the first alone scores, the others wait for it with all that they hold."""
+        others, (value, low, high) = self.processes - 1, self.peak
+        return value + others * self.value, low + others * self.low, high + others * self.high
 
 
 class GpuFit(Frozen):

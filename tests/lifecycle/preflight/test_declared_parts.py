@@ -13,6 +13,7 @@ from trainworthy.lifecycle.engine.preflight import determinism
 from trainworthy.lifecycle.engine.preflight.battery import run_checks
 from trainworthy.lifecycle.engine.preflight.configuration.disk_space import state_bytes
 from trainworthy.lifecycle.engine.preflight.memory.forecast import (
+    LAUNCHER_BYTES,
     fits_here,
     forecast_memory,
     state_copy_bytes,
@@ -186,3 +187,19 @@ def test_checkpoints_copy_counts_average_and_best_weights(splits, tmp_path):
     assert state_copy_bytes(found, best_weights=True) == state_copy_bytes(found) + 2 * weights
     kept = [job_and_sample(splits, tmp_path, training)[1].subject.scored for training in ({}, BOTH)]
     assert [scored is not None and scored.kept for scored in kept] == [False, True]
+
+
+def test_host_holds_rows_and_state_once_for_each_process(splits, tmp_path):
+    job, sample = job_and_sample(splits, tmp_path, {})
+    rows = read_rows(job.training_file, job.rows)
+    of = wide()
+
+    def held(processes):
+        seen = replace(sample, subject=replace(sample.subject, processes=processes))
+        step = forecast(replace(of, processes=processes))
+        return forecast_memory(job, seen, rows, step).value - step.together[0] - state_copy_bytes(step)
+
+    alone, two, three = (held(processes) for processes in (1, 2, 3))
+    # What this process holds may move between two looks.
+    assert two - LAUNCHER_BYTES == pytest.approx(2 * alone, rel=0.1)
+    assert three - two == pytest.approx(alone, rel=0.1)

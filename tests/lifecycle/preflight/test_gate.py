@@ -134,3 +134,17 @@ def test_forecast_that_could_not_be_measured_is_told_and_one_that_was_not_come_t
     annotations = github_annotations(rows_of("preflight", checks), "use_cases/toy", ("model.py",))
     assert len(annotations) == told
     assert all("model.py,line=31" in one for one in annotations)
+
+
+def test_memory_of_several_processes_says_why_it_is_more():
+    shared = STEP.model_copy(update={"processes": 2})
+    memory = MEMORY.model_copy(update={"value": 130 * GB, "low": 115 * GB, "high": 140 * GB})
+    result = answer("cuda").model_copy(update={"step_memory": shared, "memory": memory})
+    told = checks_of(result, host_gb=200)["memory_forecast"].evidence
+    assert "that is of 2 processes together: each holds all rows" in told
+    assert "in each of 2 processes an update of 64 rows" in told
+    # On GPUs all updates lie there, and not one.
+    on_host = host_memory(result, uses_cuda=True)
+    assert on_host is not None
+    assert (on_host.value, on_host.low, on_host.high) == (10 * GB, 3 * GB, 6 * GB)
+    assert "processes" not in checks_of(answer("cpu"))["memory_forecast"].evidence

@@ -450,3 +450,41 @@ def test_activation_checkpointing_around_blocks_is_followed_as_if_it_were_writte
     declared = replace(subject(deep, (64,)), activation_checkpointing=asked.blocks)
     assert trace_step(declared, 64, accumulate=1, precision="fp32").peak == written.peak
     assert asked.peak < trace_step(subject(deep, (64,)), 64, accumulate=1, precision="fp32").peak
+
+
+def test_several_processes_share_out_activations_and_hold_gradients_twice():
+    of = subject(deep, (64,), batch=128)
+    alone, one = forecast(of), forecast(replace(of, processes=2))
+    half = forecast(subject(deep, (64,), batch=64))
+    weights = sum(4 * parameter.numel() for parameter in deep().parameters())
+    assert (one.rows, one.processes, alone.processes, one.kinds["buckets"]) == (64, 2, 1, weights)
+    assert one.value == half.value + weights
+    assert (one.low, one.high) == (half.low + weights, half.high + weights)
+    assert "buckets" not in alone.kinds
+    assert one.together == (2 * one.value, 2 * one.low, 2 * one.high)
+
+
+def test_frozen_parameters_are_in_no_bucket():
+    def frozen():
+        network = deep()
+        network.layers[0].requires_grad_(False)
+        return network
+
+    trained = sum(4 * one.numel() for one in frozen().parameters() if one.requires_grad)
+    one = forecast(replace(subject(frozen, (64,)), processes=2))
+    assert one.kinds["buckets"] == trained > 0
+
+
+def test_only_the_first_of_several_processes_scores():
+    one = forecast(replace(subject(deep, (64,)), processes=3)).model_copy(update={"scoring": 10**9})
+    assert one.together[0] == 10**9 + 2 * one.value
+
+
+def test_a_gpu_is_told_the_rows_of_one_process():
+    of = subject(deep, (64,), batch=4096)
+    (alone,), (shared,) = gpu_fits(of, {"small": 2.0}), gpu_fits(replace(of, processes=4), {"small": 2.0})
+    assert shared.high_bytes < alone.high_bytes
+    assert "in each of 4 processes, with 1024 of an update's 4096 rows" in shared.told
+    assert "processes" not in alone.told
+    (short,) = gpu_fits(replace(of, processes=4), {"tiny": 1.001})
+    assert not short.fits

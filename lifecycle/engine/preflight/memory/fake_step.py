@@ -47,7 +47,8 @@ class Timeline:
     meanwhile; only a real step shows it, its `calls` (call.py), and how much `more` was held since it was looked at
     (real_step.py). `before` is the most that was held before the step, at operation `before_at` of an earlier update:
     its name, and how many of that name ran before it. `kinds` are those of the peak; `state` are parameters, gradients,
-    optimizer state and an average of the weights together. `values_read` counts how often model or loss asked for a
+    optimizer state and an average of the weights together, `trained` the bytes of the parameters that train.
+    `values_read` counts how often model or loss asked for a
     value, which a fake tensor does not have. `blocks` are the modules that the trace itself put activation
     checkpointing around, as training.activation_checkpointing would name them.
     """
@@ -63,6 +64,7 @@ class Timeline:
     kinds: dict[str, int] = field(default_factory=dict)
     state: int = 0
     parameters: int = 0
+    trained: int = 0
     values_read: int = 0
     blocks: tuple[str, ...] = ()
 
@@ -121,9 +123,15 @@ def trace_step(
         kinds=kinds,
         state=kept,
         parameters=sum(parameter.numel() for parameter in model.parameters()),
+        trained=trained_bytes(model),
         values_read=counter.values_read,
         blocks=around,
     )
+
+
+def trained_bytes(model: nn.Module) -> int:
+    """Bytes of the parameters that train, and of their gradients."""
+    return sum(one.numel() * one.element_size() for one in model.parameters() if one.requires_grad)
 
 
 def fake_counter(round_to: int = 1) -> tuple[Any, Any]:

@@ -16,7 +16,13 @@ import torch
 
 from trainworthy.lifecycle.engine.preflight.memory.gpu_fit import gpu_fits, with_unfollowed
 from trainworthy.lifecycle.engine.preflight.memory.sandbox import SandboxError, in_sandbox
-from trainworthy.lifecycle.engine.preflight.memory.step_memory import Followed, follow, from_trace, with_real_steps
+from trainworthy.lifecycle.engine.preflight.memory.step_memory import (
+    Followed,
+    follow,
+    from_trace,
+    share_rows,
+    with_real_steps,
+)
 from trainworthy.lifecycle.engine.preflight.sample import Sample
 from trainworthy.lifecycle.engine.preflight.subject import Subject
 from trainworthy.lifecycle.engine.training.rows.loading import AHEAD
@@ -26,6 +32,8 @@ from trainworthy.lifecycle.protocol.records import Forecast
 
 # Of all but the update: measured on tabular networks, the worker's real peak lay between 0.8 and 1.3 of the forecast.
 LOW, HIGH = 0.75, 1.4
+# The process that starts several ones and waits for them, with torch imported.
+LAUNCHER_BYTES = 250_000_000
 
 
 @dataclass(frozen=True)
@@ -54,7 +62,7 @@ def step_memory(
         found = with_real_steps(subject, followed)
         if found.source == "corrected" and forecast is not None:
             more = found.value - forecast.value
-            gpus = tuple(with_unfollowed(gpu, found.rows, more) for gpu in gpus[0]), gpus[1]
+            gpus = tuple(with_unfollowed(gpu, subject, found.rows, more) for gpu in gpus[0]), gpus[1]
         return StepMemory(found, *gpus)
     except Exception as error:
         # Whatever a use case's code raises; a real fault shows again in one_batch, with its part named.
@@ -95,18 +103,21 @@ def fits_here(memory: Forecast, step: MemoryForecast, limit_bytes: int, device: 
     """True if the upper end fits this machine: on CUDA, an update is held against what is free of that GPU."""
     if device != "cuda":
         return memory.high <= limit_bytes
-    high = step.peak[2]
-    return memory.high - high <= limit_bytes and high <= torch.cuda.mem_get_info()[0]
+    return memory.high - step.together[2] <= limit_bytes and step.peak[2] <= torch.cuda.mem_get_info()[0]
 
 
 def forecast_memory(job: PreflightJob, sample: Sample, rows: pd.DataFrame, step: MemoryForecast) -> Forecast:
-    """Peak bytes of the full stage's process, an update or scoring among them wherever it is made."""
+    """Peak bytes of the full stage's processes, an update or scoring among them wherever it is made.
+
+    Each process has all rows and a whole replica, and a share of an update's activations; the first alone scores, and
+    copies its state for checkpoints.
+    """
     import psutil
 
-    held = psutil.Process().memory_info().rss
+    held, processes = psutil.Process().memory_info().rss, sample.subject.processes
     loaded = sample.subject.loaded
     # With loaders only the batches that are ready, and the one at work, are there.
-    many = len(rows) if loaded is None else (loaded.loaders * AHEAD + 1) * sample.subject.plan.batch_size
+    many = len(rows) if loaded is None else (loaded.loaders * AHEAD + 1) * share_rows(sample.subject)
     scale = many / len(sample.rows)
     tensors = sum(t.element_size() * t.numel() for t in sample.data.inputs.values()) * scale
     # Preparing tensors holds a copy of the feature columns for a while.
@@ -114,9 +125,10 @@ def forecast_memory(job: PreflightJob, sample: Sample, rows: pd.DataFrame, step:
     scored = sample.subject.scored
     kept = scored is not None and scored.kept
     scale = scored.rows / len(sample.subject.held_out.targets) if scored is not None and kept else 0.0
-    tensors += sum(t.element_size() * t.numel() for t in sample.subject.held_out.inputs.values()) * scale
-    beside, state = held + tensors + copied, state_copy_bytes(step, best_weights=kept)
-    value, low, high = step.peak
+    scores = sum(t.element_size() * t.numel() for t in sample.subject.held_out.inputs.values()) * scale
+    beside = processes * (held + tensors + copied) + scores + (LAUNCHER_BYTES if processes > 1 else 0)
+    state = state_copy_bytes(step, best_weights=kept)
+    value, low, high = step.together
     return Forecast(
         name="memory", unit="bytes", value=float(beside + state + value),
         low=beside * LOW + state + low, high=beside * HIGH + state + high,

@@ -12,7 +12,12 @@ from dataclasses import dataclass
 from functools import cache
 
 from trainworthy.lifecycle.engine.preflight.memory.fake_step import Timeline, TraceError, trace_step
-from trainworthy.lifecycle.engine.preflight.memory.step_memory import line, part_rows
+from trainworthy.lifecycle.engine.preflight.memory.step_memory import (
+    bucket_bytes,
+    line,
+    part_rows,
+    share_rows,
+)
 from trainworthy.lifecycle.engine.preflight.subject import Subject
 from trainworthy.lifecycle.protocol.forecasts import GpuFit
 from trainworthy.lifecycle.spec.training import Precision
@@ -27,7 +32,10 @@ FREE_BETWEEN = 0.20
 
 @dataclass(frozen=True)
 class Curve:
-    """What a step needs on a GPU, by the rows of a part: each operation on a straight line through two traces."""
+    """What a step needs on a GPU, by the rows of a part: each operation on a straight line through two traces.
+
+    `data_bytes` are those of the rows, and of the buckets that several processes exchange gradients in.
+    """
 
     fewer: Timeline
     more: Timeline
@@ -67,14 +75,15 @@ def gpu_fits(subject: Subject, gpu_memory_gb: Mapping[str, float], scoring: int 
     return tuple(_fit(subject, sku, gb, curve) for sku, gb in gpu_memory_gb.items())
 
 
-def with_unfollowed(gpu: GpuFit, rows: int, more_bytes: int) -> GpuFit:
+def with_unfollowed(gpu: GpuFit, subject: Subject, rows: int, more_bytes: int) -> GpuFit:
     """The fit where operations keep more here than was followed: as much is assumed on the GPU.
 
     How that goes on with other rows is not known, so that neither more rows nor ways are told.
     """
-    high = gpu.high_bytes + round((1 + FREE_BETWEEN) * more_bytes)
+    each, high = _of_processes(subject), gpu.high_bytes + round((1 + FREE_BETWEEN) * more_bytes)
     fits = high <= gpu.gpu_memory_gb * 1e9
-    told = f"{gpu.sku}: at most {high / 1e9:.1f} of {gpu.gpu_memory_gb:g} GB: {'fits' if fits else 'does not fit'}"
+    told = f"{gpu.sku}: at most {high / 1e9:.1f} of {gpu.gpu_memory_gb:g} GB{each}"
+    told += f": {'fits' if fits else 'does not fit'}"
     told += ", if operations keep there as much as here"
     changed = {"high_bytes": high, "fits": fits, "largest_rows": rows if fits else None, "ways": (), "told": told}
     return gpu.model_copy(update=changed)
@@ -83,11 +92,11 @@ def with_unfollowed(gpu: GpuFit, rows: int, more_bytes: int) -> GpuFit:
 def _curve(subject: Subject, accumulate: int, precision: Precision, blocks: bool, scoring: int) -> Curve:
     rows = part_rows(subject)
     sizes = (max(1, rows // 2), max(2, rows))
-    traced = (
+    fewer, more = (
         trace_step(subject, size, accumulate=accumulate, precision=precision, blocks=blocks, round_to=BLOCK_BYTES)
         for size in sizes
     )
-    return Curve(*traced, data_bytes=_data_bytes(subject), scoring=scoring)
+    return Curve(fewer, more, data_bytes=_data_bytes(subject) + bucket_bytes(subject, more), scoring=scoring)
 
 
 def _data_bytes(subject: Subject) -> int:
@@ -105,7 +114,7 @@ def _fit(subject: Subject, sku: str, gb: float, curve: Callable[..., Curve]) -> 
     high, largest = declared.high(rows), declared.largest(limit, subject.plan.rows)
     fits = high <= limit
     ways = () if fits else _ways(subject, limit, curve)
-    start = f"{sku}: at most {high / 1e9:.1f} of {gb:g} GB"
+    start = f"{sku}: at most {high / 1e9:.1f} of {gb:g} GB{_of_processes(subject)}"
     if declared.high(0) > limit and declared.scoring:
         told = f"{start}: does not fit, since scoring the validation split takes {declared.scoring / 1e9:.1f} GB"
     elif fits:
@@ -119,9 +128,17 @@ def _fit(subject: Subject, sku: str, gb: float, curve: Callable[..., Curve]) -> 
     )  # fmt: skip
 
 
+def _of_processes(subject: Subject) -> str:
+    """Each process has a GPU of its own, and is told by its share."""
+    if subject.processes == 1:
+        return ""
+    share = f"{share_rows(subject)} of an update's {subject.plan.batch_size} rows"
+    return f" in each of {subject.processes} processes, with {share}"
+
+
 def _ways(subject: Subject, limit: float, curve: Callable[..., Curve]) -> tuple[str, ...]:
     """What makes it fit: each change alone, and if none does, the three together."""
-    rows, batch = part_rows(subject), subject.plan.batch_size
+    rows, batch = part_rows(subject), share_rows(subject)
     recipe = subject.recipe
     found = []
     largest = curve(2, recipe.precision, False).largest(limit, rows)

@@ -23,7 +23,13 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from trainworthy.lifecycle.engine.preflight.memory.call import Call, call_at
-from trainworthy.lifecycle.engine.preflight.memory.fake_step import TRACED_PARTS, Timeline, scoring_bytes, trace_step
+from trainworthy.lifecycle.engine.preflight.memory.fake_step import (
+    TRACED_PARTS,
+    Timeline,
+    scoring_bytes,
+    trace_step,
+    trained_bytes,
+)
 from trainworthy.lifecycle.engine.preflight.memory.real_step import real_step, replay
 from trainworthy.lifecycle.engine.preflight.subject import Subject
 from trainworthy.lifecycle.protocol.forecasts import MemoryForecast, Source
@@ -72,9 +78,19 @@ class Followed:
         return self.timeline is not None and self.timeline.values_read == 0
 
 
+def share_rows(subject: Subject) -> int:
+    """Rows of the largest share of an update that a process has."""
+    return math.ceil(subject.plan.batch_size / subject.processes)
+
+
 def part_rows(subject: Subject) -> int:
-    """Rows of the largest part of an update."""
-    return math.ceil(subject.plan.batch_size / subject.recipe.accumulate)
+    """Rows of the largest part of an update's share."""
+    return math.ceil(share_rows(subject) / subject.recipe.accumulate)
+
+
+def bucket_bytes(subject: Subject, timeline: Timeline) -> int:
+    """What DistributedDataParallel exchanges gradients in: it holds each once more from the first update on."""
+    return timeline.trained if subject.processes > 1 else 0
 
 
 def follow(subject: Subject, told: Callable[[BaseException], str]) -> Followed:
@@ -102,8 +118,10 @@ def with_real_steps(subject: Subject, followed: Followed) -> MemoryForecast:
     """The forecast with real steps on few rows. Raises what the model raises on them."""
     rows = part_rows(subject)
     if followed.timeline is None or not followed.trusted:
-        parameters = sum(parameter.numel() for parameter in subject.build().parameters())
-        timeline = Timeline(rows, (), (), parameters=parameters)
+        model = subject.build()
+        parameters = sum(parameter.numel() for parameter in model.parameters())
+        timeline = Timeline(rows, (), (), parameters=parameters, trained=trained_bytes(model))
+        del model
         return _forecast(subject, timeline, "extrapolated", _extrapolated(_growing(subject, rows), rows), {}, 0)
     # As many parts as are followed, so that operations are found again by their number.
     few = tuple(real_step(subject, size, parts=_parts(subject)) for size in _few(rows))
@@ -236,11 +254,14 @@ def _extrapolated(real: tuple[Timeline, ...], rows: int) -> int:
 def _forecast(
     subject: Subject, timeline: Timeline, source: Source, value: int, kinds: dict[str, int], scoring: int
 ) -> MemoryForecast:
-    low, high = INTERVALS[source]
+    (low, high), buckets = INTERVALS[source], bucket_bytes(subject, timeline)
+    if kinds and buckets:
+        kinds = kinds | {"buckets": buckets}
     return MemoryForecast(
         rows=timeline.rows, accumulate=subject.recipe.accumulate, precision=subject.recipe.precision, source=source,
-        parameter_count=timeline.parameters, kinds=kinds, value=value, low=round(value * low), high=round(value * high),
-        scoring=scoring,
+        parameter_count=timeline.parameters, kinds=kinds, value=value + buckets,
+        low=round(value * low) + buckets, high=round(value * high) + buckets,
+        scoring=scoring + buckets if scoring else 0, processes=subject.processes,
     )  # fmt: skip
 
 
