@@ -13,7 +13,8 @@ from trainworthy.lifecycle.failure import EXIT_HANG, EXIT_INTERNAL, EXIT_PREEMPT
 from trainworthy.lifecycle.protocol.ranks import Phase, RankEnd, RankPlace
 
 _IN_WORDS: Mapping[Phase, str] = {
-    "start": "before the first update",
+    "prepare": "while it prepares its rows or goes back to a checkpoint",
+    "start": "where all begin together",
     "order": "before update {step}, which the first rank orders",
     "forward": "in the rows or the forward pass of update {step}",
     "backward": "in the backward pass of update {step} or the exchange of its gradients",
@@ -22,9 +23,9 @@ _IN_WORDS: Mapping[Phase, str] = {
     "after": "after update {step}",
 }
 _HANG_FIX = (
-    "look where it was: hang.txt in the training's folder, and in ranks/ below it, has the stacks of each rank's "
-    "threads; usual are rows that take long to read, a branch that one rank alone takes, and storage that is away; "
-    "compute.collective_timeout_seconds is how long the others wait"
+    "look where it was: N.stacks.txt in ranks/ of the training's folder (ranks.before/ once it has gone on) has the "
+    "stacks of rank N's threads; usual are rows that take long to read, a branch that one rank alone takes, and "
+    "storage that is away; compute.collective_timeout_seconds is how long the others wait"
 )
 
 

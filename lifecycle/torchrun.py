@@ -86,7 +86,8 @@ def _run(job: TrainJob, out: Path, arguments: list[str]) -> dict[int, RankEnd]:
         rdzv_configs={"store_type": "file", "timeout": job.collective_timeout_seconds},
         max_restarts=0, shutdown_timeout=SHUTDOWN_SECONDS,
     )  # fmt: skip
-    worker = ["-m", "trainworthy.lifecycle.worker", "--meeting", f"{meeting}.ranks", *arguments]
+    ranks = ["--meeting", f"{meeting}.ranks", "--agent", str(os.getpid())]
+    worker = ["-m", "trainworthy.lifecycle.worker", *ranks, *arguments]
     failed: dict[int, Any] = {}
     try:
         elastic_launch(config, sys.executable)(*worker)
@@ -110,7 +111,13 @@ def _environment(processes: int) -> dict[str, str]:
     from torch import get_num_threads
 
     threads = os.environ.get("OMP_NUM_THREADS") or str(max(1, get_num_threads() // processes))
-    return {"OMP_NUM_THREADS": threads, "GLOO_SOCKET_IFNAME": loopback(), "NCCL_SOCKET_IFNAME": loopback()}
+    return {
+        "OMP_NUM_THREADS": threads,
+        "GLOO_SOCKET_IFNAME": loopback(),
+        "NCCL_SOCKET_IFNAME": loopback(),
+        # Else torchrun's agent opens a store to all machines, whatever its own meeting is (torch 2.13).
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+    }
 
 
 def loopback() -> str:

@@ -70,7 +70,14 @@ from trainworthy.lifecycle.protocol.jobs import (
 from trainworthy.lifecycle.protocol.results import AnyResult, PredictResult, ResultFile, TrainResult
 from trainworthy.lifecycle.storage.checkpoints import verify_checkpoint
 from trainworthy.lifecycle.storage.durable_lease import durable_lease
-from trainworthy.lifecycle.storage.rank_files import OUTPUT, dump_stacks_when_asked, end_others, rank_folder, write_end
+from trainworthy.lifecycle.storage.rank_files import (
+    OUTPUT,
+    dump_stacks_when_asked,
+    end_others,
+    process_states,
+    rank_folder,
+    write_end,
+)
 from trainworthy.lifecycle.storage.state import write_atomic
 from trainworthy.lifecycle.task import line_of
 
@@ -88,7 +95,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--lock", type=int, help="descriptor of the folder's lock, which whoever starts this holds")
     parser.add_argument("--queued", type=float, default=0.0, help="seconds that whoever starts this waited for it")
     parser.add_argument("--meeting", type=Path, help="file by which the ranks meet whose number torchrun has given")
+    parser.add_argument("--agent", type=int, help="process that has started this rank, which ends with it")
     asked = parser.parse_args(arguments)
+    if asked.agent is not None:
+        ends_with(asked.agent)
     path = asked.job
     try:
         job = JobFile.model_validate_json(path.read_bytes()).job
@@ -181,13 +191,12 @@ def _rank(job: TrainJob, meeting: Path, queued: float) -> int:
     from trainworthy.lifecycle.engine.training.ranks.group import open_group
 
     out, rank, size = Path(job.out), int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    ends_with_parent()
     folder = rank_folder(out, rank)
     folder.mkdir(parents=True, exist_ok=True)
     if rank:
         # One terminal shows one rank, and one error is told: rank_ends.py's.
         _write_to(folder / OUTPUT)
-    dump_stacks_when_asked(folder)
+    dump_stacks_when_asked(out, rank)
     asked = _stop_on_signal()
     with open_pipes() if rank == 0 else contextlib.nullcontext() as pipes:
 
@@ -204,8 +213,10 @@ def _rank(job: TrainJob, meeting: Path, queued: float) -> int:
             report(job, pipes)
 
         code, told = _ended(train, Path(job.use_case_folder))
-        # Those that this one has waited for in vain would be waited for once more, by torchrun.
-        write_end(out, rank, code, told, end_others(out) if code == EXIT_HANG else {})
+        write_end(out, rank, code, told, process_states(out) if code == EXIT_HANG else {})
+        if code == EXIT_HANG:
+            # Those that this one has waited for in vain would be waited for once more, by torchrun.
+            end_others(out)
     return code
 
 
@@ -388,13 +399,13 @@ def _stop_on_signal() -> Callable[[], bool]:
     return lambda: bool(asked) or (notice is not None and os.path.exists(notice))
 
 
-def ends_with_parent() -> None:
+def ends_with(parent: int) -> None:
     """Let the kernel end this process with the one that started it (Linux)."""
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() == 1:
-            # It was gone before.
-            os.kill(os.getpid(), signal.SIGKILL)
+    if os.getppid() != parent:
+        # It was gone before.
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _write_to(path: Path) -> None:

@@ -57,8 +57,8 @@ class BudgetSpec(Frozen):
     run_usd: float = Field(gt=0, allow_inf_nan=False, description="USD that a run may cost.")
 
 
-# Far longer than any rank works alone within a stage: evaluations beside the updates, and a first update that compiles.
-COLLECTIVE_TIMEOUT_SECONDS = 600.0
+# As long as one process may take between two updates (protocol/signals.py) until it counts as hanging.
+COLLECTIVE_TIMEOUT_SECONDS = 1800.0
 
 
 class ComputeSpec(Frozen):

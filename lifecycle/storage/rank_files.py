@@ -23,7 +23,7 @@ from trainworthy.lifecycle.identity import canonical_json
 from trainworthy.lifecycle.protocol.ranks import PHASES, RankEnd, RankPlace
 from trainworthy.lifecycle.storage.state import write_atomic
 
-RANKS, STACKS, OUTPUT = "ranks", "hang.txt", "output.log"
+RANKS, BEFORE, OUTPUT = "ranks", "ranks.before", "output.log"
 LAST_LINES = 60
 # What a rank has to write its stacks.
 STACKS_SECONDS = 1.0
@@ -37,9 +37,11 @@ def rank_folder(out: Path, rank: int) -> Path:
 
 
 def begin_ranks(out: Path) -> Path:
-    """An empty folder for what the ranks of an attempt leave."""
-    folder = out / RANKS
-    shutil.rmtree(folder, ignore_errors=True)
+    """An empty folder for what the ranks of an attempt leave; that of the attempt before is kept beside it."""
+    folder, before = out / RANKS, out / BEFORE
+    if folder.is_dir():
+        shutil.rmtree(before, ignore_errors=True)
+        folder.rename(before)
     folder.mkdir(parents=True)
     return folder
 
@@ -74,9 +76,14 @@ def read_places(out: Path) -> dict[int, RankPlace]:
     return dict(sorted(found.items()))
 
 
-def dump_stacks_when_asked(folder: Path) -> None:
-    """Let SIGUSR2 write the stacks of this rank's threads into its folder, whatever it does just then."""
-    faulthandler.register(signal.SIGUSR2, (folder / STACKS).open("w"), all_threads=True)
+def stacks_file(out: Path, rank: int) -> Path:
+    """Where a rank writes the stacks of its threads when it is asked to."""
+    return out / RANKS / f"{rank}.stacks.txt"
+
+
+def dump_stacks_when_asked(out: Path, rank: int) -> None:
+    """Let SIGUSR2 write the stacks of this rank's threads, whatever it does just then."""
+    faulthandler.register(signal.SIGUSR2, stacks_file(out, rank).open("w"), all_threads=True)
 
 
 def others_of(out: Path) -> dict[int, Any]:
@@ -91,21 +98,27 @@ def others_of(out: Path) -> dict[int, Any]:
     return found
 
 
-def end_others(out: Path) -> dict[int, str]:
-    """Let the other ranks of this machine write their stacks, then kill them; how the system had each before."""
+def process_states(out: Path) -> dict[int, str]:
+    """How the system has the other ranks of this machine now, by rank, in psutil's words."""
     import psutil
 
-    others = others_of(out)
-    states = {}
-    for rank, process in others.items():
+    found = {}
+    for rank, process in others_of(out).items():
         with contextlib.suppress(psutil.Error):
-            states[rank] = process.status()
-            process.send_signal(signal.SIGUSR2)
-    time.sleep(STACKS_SECONDS)
-    for process in others.values():
-        with contextlib.suppress(psutil.Error):
-            process.kill()
-    return states
+            found[rank] = process.status()
+    return found
+
+
+def end_others(out: Path) -> None:
+    """Let the other ranks of this machine write their stacks, then kill them."""
+    import psutil
+
+    others = others_of(out).values()
+    for number, seconds in ((signal.SIGUSR2, STACKS_SECONDS), (signal.SIGKILL, 0.0)):
+        for process in others:
+            with contextlib.suppress(psutil.Error):
+                process.send_signal(number)
+        time.sleep(seconds)
 
 
 def read_lines(out: Path, own: Path) -> dict[int, str]:
@@ -113,7 +126,7 @@ def read_lines(out: Path, own: Path) -> dict[int, str]:
     found = {}
     for rank in read_places(out):
         with contextlib.suppress(OSError):
-            _, _, asked = (rank_folder(out, rank) / STACKS).read_text(errors="replace").partition("Current thread")
+            _, _, asked = stacks_file(out, rank).read_text(errors="replace").partition("Current thread")
             frames = [line.strip() for line in asked.split("\n\n")[0].splitlines()[1:]]
             mine = [frame for frame in frames if str(own) in frame]
             if frames:

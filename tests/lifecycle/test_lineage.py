@@ -56,6 +56,7 @@ def test_section_that_changes_no_result_changes_no_step(sections):
         ({"training": {"class_weights": "none"}}, {"snapshot"}),
         ({"training": {"class_weights": "balanced"}}, STAGE_STEPS | {"snapshot"}),
         ({"stages": {"pilot": 0.4}}, STAGE_STEPS),
+        ({"compute": {"launcher": "torchrun", "processes": 2}}, {"preflight"}),
         ({"benchmark": {"latency_ms": 40}}, {"evaluation", "promotion"}),
         ({"benchmark": {"slice_rows": 100}}, {"evaluation", "promotion"}),
         ({"promotion": {"purpose": "refresh"}}, {"promotion"}),

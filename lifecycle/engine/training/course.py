@@ -120,6 +120,8 @@ class Course:
     resumed_from: int
     alarm: Alarm | None = None
     checkpoint: CheckpointRef | None = None
+    # Peaks of the other ranks, together.
+    others_memory_bytes: float = 0.0
 
 
 def take_course(session: Session, prepared: Prepared, device: str) -> Course:
@@ -134,6 +136,7 @@ def take_course(session: Session, prepared: Prepared, device: str) -> Course:
         ranks.order(ASKED, ranks.place.step)
         raise
     ranks.order(END, course.state.step)
+    course.others_memory_bytes = ranks.others_sum(0.0)
     return course
 
 

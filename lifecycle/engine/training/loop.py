@@ -153,13 +153,13 @@ def _passed_by_ranks(
     ranks: Ranks, state: TrainState, data: TrainData, parts: Sequence[Tensor], recipe: Recipe, scale: float
 ) -> list[Losses]:
     """The same of one of several ranks: gradients are exchanged once, while those of the last part are computed."""
-    ranks.begin(state.step)
     generator = recipe.generator(state.step, ranks.rank)
     # The mean over ranks is what is exchanged, and each counts for its rows.
     scale *= ranks.size
     passed = []
     for number, part in enumerate(parts, start=1):
-        with nullcontext() if number == len(parts) else ranks.replica.no_sync():
+        ranks.begin(state.step)
+        with nullcontext() if number == len(parts) else ranks.replica.no_sync(), ranks.all_reached():
             passed.append(backward(ranks.replica, data, part, recipe, generator, of=ranks.rows, scale=scale))
     ranks.reduce_beside()
     return passed

@@ -121,7 +121,7 @@ def loaded_rows(task: Task, rows: pd.DataFrame, preprocessing: dict[str, Any], j
         features=rows[list(job.rows.features)],
         targets=_targets(rows, job) if job.rows.label_file is None else _file_targets(rows, job),
         device=device,
-        loaders=job.loaders or usual_loaders(),
+        loaders=job.loaders or max(1, usual_loaders() // getattr(job, "processes", 1)),
         seed=job.training.seed,
     )
 

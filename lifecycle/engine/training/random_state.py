@@ -44,6 +44,13 @@ def restore_random(saved: dict[str, Any]) -> None:
     np.random.set_state((name, keys.numpy().astype(np.uint32), position, has_gauss, cached))
 
 
+def seed_all(seed: int) -> None:
+    """Seed the generators of torch, Python and numpy."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
+
+
 @contextlib.contextmanager
 def random_kept() -> Iterator[None]:
     """Whatever is drawn meanwhile, the generators are as they were afterwards."""

@@ -40,7 +40,11 @@ def train_by_loop(
     plan = make_plan(len(prepared.rows), job.training, job.stages, job.stage, prepared.oversampled)
     deadline = make_deadline(job, prepared, plan, prepare_seconds)
     began = time.perf_counter()
-    asked = should_stop if ranks is None else ranks.asked
+
+    def asked() -> bool:
+        # Both each time: should_stop looks at the leases as well.
+        return should_stop() | (ranks is not None and ranks.asked())
+
     course = take_course(Session(job, plan, seconds, deadline, asked, forward, ranks), prepared, device)
     trained = time.perf_counter() - began
     state, alarm, stopping = course.state, course.alarm, early_stopping_of(course.state)
@@ -53,7 +57,7 @@ def train_by_loop(
     seconds.lap(clock.VALIDATION)
     artifact = export(job, prepared, state, device) if whole and job.stage == "full" else None
     seconds.lap(clock.EXPORT)
-    metrics["peak_memory_bytes"] = float(peak_memory_bytes())
+    metrics["peak_memory_bytes"] = peak_memory_bytes() + course.others_memory_bytes
     return TrainResult(
         alarm=alarm,
         rows=len(prepared.rows),

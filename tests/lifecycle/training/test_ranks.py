@@ -9,8 +9,9 @@ from forked_ranks import told_by_ranks, train_by_ranks
 from toy_jobs import changed_use_case, spec_with, train_job
 
 from trainworthy.lifecycle.engine.train import run_stage
-from trainworthy.lifecycle.failure import EXIT_BAD_INPUT, EXIT_HANG, EXIT_INTERNAL, EXIT_PREEMPTED
-from trainworthy.lifecycle.folder_lock import locked
+from trainworthy.lifecycle.errors import LeaseLostError
+from trainworthy.lifecycle.failure import EXIT_BAD_INPUT, EXIT_HANG, EXIT_INTERNAL, EXIT_LEASE_LOST, EXIT_PREEMPTED
+from trainworthy.lifecycle.folder_lock import Lease, locked
 from trainworthy.lifecycle.protocol.jobs import TrainJob
 from trainworthy.lifecycle.protocol.results import TrainResult
 
@@ -88,6 +89,8 @@ def test_any_number_of_ranks_trains_as_one_process_does(splits, plain, tmp_path,
         assert [point.slice for point in result.monitored] == [point.slice for point in one.monitored]
         assert losses(result.monitored) == pytest.approx(losses(one.monitored), abs=1e-6), size
         assert any(f"{size} processes" in note for note in result.notes)
+        # Of all processes together, since all of them have to fit the machine.
+        assert result.metrics["peak_memory_bytes"] > 1.3 * one.metrics["peak_memory_bytes"]
         assert not result.alarms
 
 
@@ -173,6 +176,52 @@ def test_a_training_by_ranks_goes_on_bit_for_bit_after_any_end(splits, faulty, t
     assert result.resumed_from_step > 0
     assert result.parameters_sha256 == quiet.parameters_sha256
     assert losses(result.curve) == losses(quiet.curve)
+
+
+def test_three_ranks_go_on_bit_for_bit(splits, faulty, tmp_path):
+    """Of three the order in which gradients are added matters, which DistributedDataParallel changes after a pass."""
+    quiet, job = (
+        job_of(splits, tmp_path / name, faulty, 3, training={"checkpoint_every_steps": 2})
+        for name in ("quiet", "ended")
+    )
+    expected = train_by_ranks(quiet)
+    told_by_ranks(job, {"FAULT": "kill", "FAULTY": "2"})
+    result = train_by_ranks(job)
+    assert result.resumed_from_step > 0
+    assert result.parameters_sha256 == expected.parameters_sha256
+
+
+def test_a_lost_lease_ends_all(splits, faulty, tmp_path, monkeypatch):
+    def lost(lease):
+        raise LeaseLostError("another run took the folder's lock", value="", fix="")
+
+    monkeypatch.setattr(Lease, "check_now_and_then", lost)
+    code, told = told_by_ranks(job_of(splits, tmp_path / "out", faulty))
+    assert (code, told["rank"]) == (EXIT_LEASE_LOST, 0)
+
+
+def test_a_rank_that_is_slow_to_prepare_is_named(splits, tmp_path):
+    use_case = changed_use_case(
+        tmp_path / "toy",
+        ("def to_tensors(rows, preprocessing):\n", "def to_tensors(rows, preprocessing):\n    import os, time\n"
+         "    while os.environ.get('RANK') == '1': time.sleep(0.1)\n"),
+    )  # fmt: skip
+    job = job_of(splits, tmp_path / "out", use_case, collective_timeout_seconds=6.0)
+    code, told = told_by_ranks(job)
+    assert (code, told["rank"]) == (EXIT_HANG, 1)
+    assert "in to_tensors" in told["value"]
+
+
+def test_a_branch_that_is_left_out_later_is_told_with_what_helps(splits, tmp_path):
+    use_case = changed_use_case(
+        tmp_path / "toy", SAME,
+        ("        self.shop =", "        self.passes, self.late = 0, nn.Linear(1, 1, bias=False)\n        self.shop ="),
+        (").squeeze(1)\n", ").squeeze(1) + (0 if self.later() else self.late.weight.sum())\n\n"
+         "    def later(self):\n        self.passes += self.training\n        return self.passes > 9\n"),
+    )  # fmt: skip
+    code, told = told_by_ranks(job_of(splits, tmp_path / "out", use_case, training={"accumulate": 1}))
+    assert code == EXIT_BAD_INPUT
+    assert "got no gradient in an update" in told["problem"]
 
 
 def test_an_error_is_told_once_on_behalf_of_its_rank(splits, faulty, tmp_path):

@@ -29,7 +29,8 @@ def test_a_killed_rank_is_named_and_the_training_goes_on_to_the_same_end(splits,
     ]
     quiet = run_worker(jobs[0])
     assert isinstance(quiet, TrainResult)
-    killer = threading.Thread(target=_kill_second_rank, args=(Path(jobs[1].out),))
+    listening: list[str] = []
+    killer = threading.Thread(target=_kill_second_rank, args=(Path(jobs[1].out), listening))
     killer.start()
     told: list[str] = []
     result = supervise(jobs[1], lambda: run_worker(jobs[1]), told.append)
@@ -40,15 +41,21 @@ def test_a_killed_rank_is_named_and_the_training_goes_on_to_the_same_end(splits,
     assert "rank 1 of 2" in attempt.told
     assert result.parameters_sha256 == quiet.parameters_sha256
     commands = {process.pid: " ".join(process.info["cmdline"] or []) for process in psutil.process_iter(["cmdline"])}
+    # torchrun's own meeting would be open to all machines.
+    assert set(listening) == {"127.0.0.1"}
     assert not [pid for pid, command in commands.items() if jobs[1].out in command]
 
 
-def _kill_second_rank(out: Path) -> None:
-    """Once it has made some updates."""
+def _kill_second_rank(out: Path, listening: list[str]) -> None:
+    """Once it has made some updates; `listening` gets the addresses at which torchrun's agent and the ranks listen."""
     until = time.monotonic() + 120
     while time.monotonic() < until:
         places = read_places(out)
         if len(places) == 2 and places[1].step >= 8:
+            agent = psutil.Process(places[0].pid).parent()
+            assert agent is not None
+            for process in (agent, *agent.children()):
+                listening += [found.laddr.ip for found in process.net_connections() if found.status == "LISTEN"]
             os.kill(places[1].pid, signal.SIGKILL)
             return
         time.sleep(0.02)

@@ -6,7 +6,6 @@ from contextlib import closing
 from functools import partial
 from pathlib import Path
 
-import torch
 from torch import Tensor
 
 from trainworthy.lifecycle.engine.training.course import end_if_declared
@@ -14,10 +13,12 @@ from trainworthy.lifecycle.engine.training.loop import apply, pass_rows, put_bac
 from trainworthy.lifecycle.engine.training.monitors.beside import replica_checksums
 from trainworthy.lifecycle.engine.training.monitors.heartbeat import Heartbeat
 from trainworthy.lifecycle.engine.training.prepare import Prepared, prepare, seed_everything
+from trainworthy.lifecycle.engine.training.random_state import seed_all
 from trainworthy.lifecycle.engine.training.ranks.group import ASKED, END, RESTART, UPDATE, Order, Ranks, clipping
 from trainworthy.lifecycle.engine.training.ranks.replicas import facts_of, join_ranks
 from trainworthy.lifecycle.engine.training.recipe import make_model, make_optimizers, make_recipe
 from trainworthy.lifecycle.engine.training.rows.loading import LoadedRows
+from trainworthy.lifecycle.engine.training.stage import peak_memory_bytes
 from trainworthy.lifecycle.engine.training.state import Recipe, TrainData, TrainState
 from trainworthy.lifecycle.engine.training.techniques.scaler import scaler_of
 from trainworthy.lifecycle.error_causes import PreemptedError
@@ -42,6 +43,7 @@ def follow(job: TrainJob, ranks: Ranks) -> None:
         heartbeat.close()
     if ended == ASKED:
         raise PreemptedError
+    ranks.others_sum(peak_memory_bytes())
 
 
 def _from_start(
@@ -62,6 +64,7 @@ def _from_start(
             order = ranks.next_order()
             if order.kind in (RESTART, END, ASKED):
                 return order.kind
+            ranks.begin(order.step)
             batch, rows = next(batches)
             if order.kind == UPDATE:
                 heartbeat.begin(state.step)
@@ -77,7 +80,8 @@ def follow_update(
     groups = [group for optimizer in state.optimizers for group in optimizer.param_groups]
     for group, rate in zip(groups, order.rates, strict=True):
         group["lr"] = rate
-    torch.manual_seed(step_seed(recipe.seed, order.step, ranks.rank))
+    # Another stream than that of `augment`, which is the rank's own.
+    seed_all(step_seed(recipe.seed, order.step, -ranks.rank))
     before = [buffer.clone() for buffer in state.buffers]
     pass_rows(state, data, rows, recipe)
     verdict = ranks.verdict(None)

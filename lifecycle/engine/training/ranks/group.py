@@ -30,6 +30,8 @@ from trainworthy.lifecycle.storage.rank_files import PlaceFile
 
 # What the first rank orders.
 UPDATE, PASS_OVER, RESTART, END, ASKED = range(5)
+# The code of an error that a branch of the network was left out.
+NOT_REACHED = "not_reached"
 # How a rank that an update's verdict says nothing of its norm to is told so.
 NOT_CLIPPED = -1.0
 
@@ -113,16 +115,37 @@ class Ranks:
         self._replica = DistributedDataParallel(model, find_unused_parameters=unused)
         self._replica.register_forward_hook(lambda *seen: self.place.at(self.place.step, _BACKWARD))
 
+    def waits_to_start(self) -> None:
+        """This rank is prepared, and waits for the others."""
+        self.place.at(self.place.step, PHASES.index("start"))
+
     def begin(self, step: int) -> None:
         """This rank's forward passes of an update begin."""
         self.place.at(step, _FORWARD)
 
+    @contextmanager
+    def all_reached(self) -> Iterator[None]:
+        """Raises TrainingError for what DistributedDataParallel says of parameters that an update did not reach."""
+        try:
+            yield
+        except RuntimeError as error:
+            if "Expected to have finished reduction" not in str(error):
+                raise
+            raise TrainingError(
+                "a parameter got no gradient in an update, and had one when the training began",
+                fix="let every branch of the network take part in each update, or train in one process "
+                "(compute.launcher: local): several processes have to know before which gradients come",
+                code=NOT_REACHED,
+            ) from None
+
     def reduce_beside(self) -> None:
         """The gradients of what optimizers move beside the model, as those of the model are reduced."""
         for one in self._beside:
-            gradient = torch.zeros_like(one) if one.grad is None else one.grad
-            distributed.all_reduce(gradient)
-            one.grad = gradient / self.size
+            # Left without one where it has none in any rank: a gradient of zeros would let weight decay move it.
+            if self.any_of(one.grad is not None):
+                gradient = torch.zeros_like(one) if one.grad is None else one.grad
+                distributed.all_reduce(gradient)
+                one.grad = gradient / self.size
 
     def gather(self, losses: Tensor) -> Tensor:
         """Each row's loss of the whole update, `(rows,)`, in the order of the rows; of use to the first alone.
@@ -146,6 +169,7 @@ class Ranks:
         rates = rates or (0.0,) * self._groups
         with self._in("order", step):
             distributed.broadcast(torch.tensor([kind, step, *rates], dtype=torch.float64), src=0)
+        self._prepares_again(kind)
 
     def next_order(self) -> Order:
         """What the first has ordered."""
@@ -153,7 +177,12 @@ class Ranks:
         with self._in("order", self.place.step + 1):
             distributed.broadcast(values, src=0)
         kind, step, *rates = values.tolist()
+        self._prepares_again(int(kind))
         return Order(int(kind), int(step), tuple(rates))
+
+    def _prepares_again(self, kind: int) -> None:
+        if kind == RESTART:
+            self.place.at(0, PHASES.index("prepare"))
 
     def verdict(self, told: Verdict | None) -> Verdict:
         """The first's verdict on the update under way, in each rank."""
@@ -174,11 +203,17 @@ class Ranks:
             return content
         return self._hear("start", self.place.step)
 
+    def others_sum(self, mine: float) -> float:
+        """In the first rank the sum of what the others have given."""
+        with self._in("after"):
+            found = torch.tensor(0.0 if self.first else mine, dtype=torch.float64)
+            distributed.all_reduce(found)
+        return found.item()
+
     def any_of(self, mine: bool) -> bool:
         """True in every rank if it is so in one."""
-        with self._in("start"):
-            found = torch.tensor(float(mine))
-            distributed.all_reduce(found)
+        found = torch.tensor(float(mine))
+        distributed.all_reduce(found)
         return bool(found.item())
 
     def refuse_others(self, facts: dict[str, Any]) -> None:

@@ -34,23 +34,35 @@ def facts_of(job: TrainJob, prepared: Prepared, plan: Plan) -> dict[str, Any]:
 
 def join_ranks(ranks: Ranks, state: TrainState, prepared: Prepared, plan: Plan, recipe: Recipe) -> None:
     """Train the state with the other ranks from here on, each from the first's weights, optimizers and step."""
-    unused = ranks.any_of(has_unused(state, prepared, plan, recipe))
+    mine = has_unused(state, prepared, plan, recipe)
+    ranks.waits_to_start()
+    unused = ranks.any_of(mine)
     content = ranks.share_state(_dumped(state) if ranks.first else b"")
     if not ranks.first:
         _load(state, content)
     ranks.join(state.model, state.optimizers, plan.batch_size, unused=unused)
+    # After its first pass DistributedDataParallel puts its buckets in another order, and with it the sums of three
+    # ranks: made here, a resumed training adds as an uninterrupted one does.
+    pass_few_rows(ranks.replica, state, prepared, plan, recipe)
     state.ranks = ranks
 
 
 def has_unused(state: TrainState, prepared: Prepared, plan: Plan, recipe: Recipe) -> bool:
     """True if few rows leave a parameter that is trained without a gradient. The state stays as it is."""
+    return pass_few_rows(state.model, state, prepared, plan, recipe)
+
+
+def pass_few_rows(
+    through: torch.nn.Module, state: TrainState, prepared: Prepared, plan: Plan, recipe: Recipe
+) -> bool:  # fmt: skip
+    """One forward and backward pass that leaves the state as it is; True if a trained parameter gets no gradient."""
     device = prepared.data.targets.device
     rows = plan.batch(min(state.step, plan.last_step - 1))[:FEW_ROWS].to(device)
     state.model.train()
     with random_kept(), _buffers_kept(state):
         taken = prepared.data.take(rows).to(prepared.data.device)
         every = torch.arange(len(rows), device=taken.device)
-        backward(state.model, taken, every, recipe, recipe.generator(state.step), of=len(rows))
+        backward(through, taken, every, recipe, recipe.generator(state.step), of=len(rows))
     found = any(one.requires_grad and one.grad is None for one in state.parameters)
     for one in state.with_gradients:
         one.grad = None

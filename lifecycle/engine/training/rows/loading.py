@@ -9,7 +9,6 @@ resume, gives the same bits, and the same as whole tensors where to_tensors draw
 from __future__ import annotations
 
 import os
-import random
 import signal
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
@@ -22,6 +21,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from trainworthy.lifecycle.engine.training.random_state import seed_all
 from trainworthy.lifecycle.engine.training.state import Augment, Inputs, Recipe, Share, TrainData, whole
 from trainworthy.lifecycle.error_causes import BatchError, storage_errno
 from trainworthy.lifecycle.plan import Plan, step_seed
@@ -145,7 +145,8 @@ class _Steps:
 
     def _made(self, step: int) -> tuple[Inputs, Tensor, Tensor | None]:
         seed = step_seed(self.rows.seed, step, self.rows.rank)
-        _seed(seed)
+        # Every generator that to_tensors may draw from; a loader has no other use for them.
+        seed_all(seed)
         taken = self.rows.take(self.share(self.plan.batch(step)))
         if self.rows.augment is None:
             return taken.inputs, taken.targets, taken.weights
@@ -169,10 +170,3 @@ def _begin(number: int) -> None:
     """
     for asked in (signal.SIGTERM, signal.SIGINT):
         signal.signal(asked, signal.SIG_IGN)
-
-
-def _seed(seed: int) -> None:
-    """Every generator that to_tensors may draw from; a loader has no other use for them."""
-    random.seed(seed)
-    np.random.seed(seed % 2**32)
-    torch.manual_seed(seed)
