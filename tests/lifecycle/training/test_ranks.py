@@ -9,6 +9,7 @@ from forked_ranks import told_by_ranks, train_by_ranks
 from toy_jobs import changed_use_case, spec_with, train_job
 
 from trainworthy.lifecycle.engine.train import run_stage
+from trainworthy.lifecycle.error_causes import PreemptedError
 from trainworthy.lifecycle.errors import LeaseLostError
 from trainworthy.lifecycle.failure import EXIT_BAD_INPUT, EXIT_HANG, EXIT_INTERNAL, EXIT_LEASE_LOST, EXIT_PREEMPTED
 from trainworthy.lifecycle.folder_lock import Lease, locked
@@ -176,6 +177,23 @@ def test_a_training_by_ranks_goes_on_bit_for_bit_after_any_end(splits, faulty, t
     assert result.resumed_from_step > 0
     assert result.parameters_sha256 == quiet.parameters_sha256
     assert losses(result.curve) == losses(quiet.curve)
+
+
+def test_a_training_goes_on_with_another_number_of_processes_and_says_so(splits, plain, tmp_path):
+    """From one to two, from two to one: with the curve of one throughout, to the last digits."""
+    whole = by_one(job_of(splits, tmp_path / "whole", plain))
+    job = job_of(splits, tmp_path / "out", plain)
+    Path(job.out).mkdir()
+    with locked(Path(job.out), print), pytest.raises(PreemptedError):
+        run_stage(job.model_copy(update={"processes": 1}), should_stop=lambda: True)
+    two = train_by_ranks(job)
+    assert two.resumed_from_step == 1
+    assert any("processes 2 instead of 1" in note for note in two.notes)
+    assert losses(two.curve) == pytest.approx(losses(whole.curve), abs=1e-6)
+    with locked(Path(job.out), print):
+        one = run_stage(job.model_copy(update={"processes": 1}))
+    assert one.resumed_from_step == two.steps
+    assert any("processes 1 instead of 2" in note for note in one.notes)
 
 
 def test_three_ranks_go_on_bit_for_bit(splits, faulty, tmp_path):
