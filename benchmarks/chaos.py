@@ -36,7 +36,7 @@ from trainworthy.lifecycle.storage.checkpoints import reached_step
 from trainworthy.lifecycle.storage.rank_files import read_places
 from trainworthy.resources.worker_process import run_worker
 
-TARGETS = {"differing_ends": 0.0, "orphans": 0.0, "double_trainers": 0.0, "wrong_cause_share": 0.05}
+TARGETS = {"lost_faults": 0.0, "differing_ends": 0.0, "orphans": 0.0, "double_trainers": 0.0, "wrong_cause_share": 0.05}
 RANKS = 2
 # A rank that hangs is found after so long.
 TIMEOUT_SECONDS = 20.0
