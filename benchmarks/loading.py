@@ -34,7 +34,7 @@ from trainworthy.lifecycle.engine.training.loop import train_step
 from trainworthy.lifecycle.engine.training.prepare import seed_everything
 from trainworthy.lifecycle.engine.training.recipe import make_optimizers, make_recipe
 from trainworthy.lifecycle.engine.training.rows.loading import LoadedRows, usual_loaders
-from trainworthy.lifecycle.engine.training.state import Batches, Recipe, TrainData, TrainState
+from trainworthy.lifecycle.engine.training.state import Batches, Recipe, Share, TrainData, TrainState, whole
 from trainworthy.lifecycle.plan import Plan, make_plan
 from trainworthy.lifecycle.task import fit_preprocessing, load_task
 from trainworthy.lifecycle.use_case import UseCase, load_use_case
@@ -166,9 +166,9 @@ class InTheLoop:
     def __init__(self, rows: LoadedRows) -> None:
         self.rows = rows
 
-    def batches(self, plan: Plan, first_step: int):
+    def batches(self, plan: Plan, first_step: int, share: Share = whole):
         for step in range(first_step, plan.last_step):
-            taken = self.rows.take(plan.batch(step))
+            taken = self.rows.take(share(plan.batch(step)))
             generator = torch.Generator().manual_seed(step)
             inputs, targets = cropped(taken.inputs, taken.targets, generator)
             yield TrainData(inputs, targets), torch.arange(len(targets))

@@ -20,7 +20,15 @@ from trainworthy.lifecycle.engine.training.monitors.row_keys import keys_of
 from trainworthy.lifecycle.engine.training.prepare import prepare, seed_everything
 from trainworthy.lifecycle.engine.training.recipe import make_optimizers, make_recipe
 from trainworthy.lifecycle.engine.training.rows.loading import LoadedRows
-from trainworthy.lifecycle.engine.training.state import Batches, Recipe, Stateful, TrainData, TrainState
+from trainworthy.lifecycle.engine.training.state import (
+    Batches,
+    Recipe,
+    Share,
+    Stateful,
+    TrainData,
+    TrainState,
+    whole,
+)
 from trainworthy.lifecycle.engine.training.techniques.scaler import scaler_of
 from trainworthy.lifecycle.errors import CheckpointError, IncidentError
 from trainworthy.lifecycle.identity import python_sources, sha256_file, sha256_files
@@ -74,12 +82,12 @@ class PackedBatches:
     steps: Mapping[int, dict[str, Any]]
     device: str
 
-    def batches(self, plan: Plan, first_step: int) -> Generator[tuple[TrainData, Tensor]]:
+    def batches(self, plan: Plan, first_step: int, share: Share = whole) -> Generator[tuple[TrainData, Tensor]]:
         """Data of each step from `first_step` on, and the numbers of its rows therein: all of them, in order."""
         for step in range(first_step, plan.last_step):
             made = self.steps[step]
             data = TrainData(made["inputs"], made["targets"], made["weights"]).to(self.device)
-            yield data, torch.arange(len(data.targets), device=self.device)
+            yield data, share(torch.arange(len(data.targets), device=self.device))
 
 
 def is_portable(folder: Path) -> bool:
