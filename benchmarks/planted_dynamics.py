@@ -19,7 +19,7 @@ from benchmarks.monitored import Before
 from benchmarks.networks import HOSTS, drawn
 from benchmarks.setup import Setup
 from trainworthy.lifecycle.engine.preflight.subject import Subject
-from trainworthy.lifecycle.engine.training.state import Share, TrainData, TrainState, whole
+from trainworthy.lifecycle.engine.training.state import Share, TrainData, TrainState, whole as every_row
 from trainworthy.lifecycle.plan import Plan
 
 HELD_BACK_HOSTS = ("cnn", "unet")
@@ -338,7 +338,7 @@ def with_plan(plan: type[Plan], onset: int, held_back: bool) -> Fault:
 class SameRows(TrainData):
     """Whatever rows are asked for, the loader gives those of its cache."""
 
-    def batches(self, plan: Plan, first_step: int, share: Share = whole) -> Generator[tuple[TrainData, Tensor]]:
+    def batches(self, plan: Plan, first_step: int, share: Share = every_row) -> Generator[tuple[TrainData, Tensor]]:
         cached = self.take(plan.batch(0))
         for step in range(first_step, plan.last_step):
             yield cached, share(torch.arange(plan.batch_size) + 0 * step)
@@ -349,7 +349,7 @@ class Slow(TrainData):
 
     onset, seconds = 0, 0.06
 
-    def batches(self, plan: Plan, first_step: int, share: Share = whole) -> Generator[tuple[TrainData, Tensor]]:
+    def batches(self, plan: Plan, first_step: int, share: Share = every_row) -> Generator[tuple[TrainData, Tensor]]:
         for step in range(first_step, plan.last_step):
             if step >= self.onset:
                 time.sleep(self.seconds)
