@@ -19,7 +19,8 @@ from benchmarks.monitored import Before
 from benchmarks.networks import HOSTS, drawn
 from benchmarks.setup import Setup
 from trainworthy.lifecycle.engine.preflight.subject import Subject
-from trainworthy.lifecycle.engine.training.state import Share, TrainData, TrainState, whole as every_row
+from trainworthy.lifecycle.engine.training.state import Share, TrainData, TrainState
+from trainworthy.lifecycle.engine.training.state import whole as every_row
 from trainworthy.lifecycle.plan import Plan
 
 HELD_BACK_HOSTS = ("cnn", "unet")
