@@ -9,7 +9,6 @@ rank_ends.py reads them. Ranks meet by a file and talk over the loopback device:
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import logging
 import os
@@ -20,18 +19,16 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from trainworthy.lifecycle.failure import EXIT_BAD_INPUT, EXIT_PREEMPTED
 from trainworthy.lifecycle.folder_lock import locked
 from trainworthy.lifecycle.identity import canonical_json
 from trainworthy.lifecycle.progress import say
-from trainworthy.lifecycle.protocol.jobs import JobFile, TrainJob
+from trainworthy.lifecycle.protocol.jobs import TrainJob
 from trainworthy.lifecycle.protocol.ranks import RankEnd
 from trainworthy.lifecycle.rank_ends import end_of_ranks
 from trainworthy.lifecycle.storage.rank_files import begin_ranks, last_lines, read_ends, read_lines, read_places
 from trainworthy.lifecycle.storage.state import write_atomic
-from trainworthy.lifecycle.worker import has_answer, open_pipes, report
+from trainworthy.lifecycle.worker import command_line, has_answer, open_pipes, read_job, report
 
 # From SIGTERM to SIGKILL for ranks that are asked to end; the first writes its checkpoint meanwhile.
 SHUTDOWN_SECONDS = 30
@@ -39,15 +36,9 @@ SHUTDOWN_SECONDS = 30
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one training to the end of all its ranks; returns the exit code, 128 and its number for a signal."""
-    parser = argparse.ArgumentParser(prog="trainworthy.lifecycle.torchrun", description="Runs one training by ranks.")
-    parser.add_argument("--job", type=Path, required=True, help="path of job.json")
-    parser.add_argument("--lock", type=int, help="descriptor of the folder's lock, which whoever starts this holds")
-    parser.add_argument("--queued", type=float, default=0.0, help="seconds that whoever starts this waited for it")
-    asked = parser.parse_args(arguments)
-    try:
-        job = JobFile.model_validate_json(asked.job.read_bytes()).job
-    except (OSError, ValidationError) as error:
-        say(f"{asked.job} is no job: {error}")
+    asked = command_line("trainworthy.lifecycle.torchrun", "Runs one training by ranks.").parse_args(arguments)
+    job = read_job(asked.job)
+    if job is None:
         return EXIT_BAD_INPUT
     if not isinstance(job, TrainJob):
         say(f"{asked.job} is no training: {job.kind}")

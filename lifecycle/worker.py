@@ -90,21 +90,14 @@ _PR_SET_PDEATHSIG = 1
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one job; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="trainworthy.lifecycle.worker", description="Runs one job of Trainworthy.")
-    parser.add_argument("--job", type=Path, required=True, help="path of job.json")
-    parser.add_argument("--lock", type=int, help="descriptor of the folder's lock, which whoever starts this holds")
-    parser.add_argument("--queued", type=float, default=0.0, help="seconds that whoever starts this waited for it")
+    parser = command_line("trainworthy.lifecycle.worker", "Runs one job of Trainworthy.")
     parser.add_argument("--meeting", type=Path, help="file by which the ranks meet whose number torchrun has given")
     parser.add_argument("--agent", type=int, help="process that has started this rank, which ends with it")
     asked = parser.parse_args(arguments)
     if asked.agent is not None:
         ends_with(asked.agent)
-    path = asked.job
-    try:
-        job = JobFile.model_validate_json(path.read_bytes()).job
-    except (OSError, ValidationError) as error:
-        # Without a job there is no folder for error.json.
-        say(f"{path} is no job: {error}")
+    job = read_job(asked.job)
+    if job is None:
         return EXIT_BAD_INPUT
     if asked.meeting is not None:
         assert isinstance(job, TrainJob)
@@ -118,6 +111,24 @@ def main(arguments: list[str] | None = None) -> int:
         if error is not None:
             write_atomic(out / "error.json", canonical_json(error))
         return code
+
+
+def command_line(name: str, description: str) -> argparse.ArgumentParser:
+    """The arguments of every entry that does a job."""
+    parser = argparse.ArgumentParser(prog=name, description=description)
+    parser.add_argument("--job", type=Path, required=True, help="path of job.json")
+    parser.add_argument("--lock", type=int, help="descriptor of the folder's lock, which whoever starts this holds")
+    parser.add_argument("--queued", type=float, default=0.0, help="seconds that whoever starts this waited for it")
+    return parser
+
+
+def read_job(path: Path) -> AnyJob | None:
+    """The job in the file; None, and said, if it holds none: without a job there is no folder for error.json."""
+    try:
+        return JobFile.model_validate_json(path.read_bytes()).job
+    except (OSError, ValidationError) as error:
+        say(f"{path} is no job: {error}")
+        return None
 
 
 def read_result(out: Path, job: AnyJob) -> AnyResult | None:
@@ -212,7 +223,7 @@ def _rank(job: TrainJob, meeting: Path, queued: float) -> int:
                 _answer(job, out, asked, do)
             report(job, pipes)
 
-        code, told = _ended(train, Path(job.use_case_folder))
+        code, told = _ended(train, Path(job.use_case_folder), by_ranks=True)
         write_end(out, rank, code, told, process_states(out) if code == EXIT_HANG else {})
         if code == EXIT_HANG:
             # Those that this one has waited for in vain would be waited for once more, by torchrun.
@@ -261,8 +272,14 @@ def _forward(pipes: Any) -> Callable[[str], None] | None:
     return None if pipes is None else pipes.log.debug
 
 
-def _ended(do: Callable[[], None], use_case: Path) -> tuple[int, dict[str, Any] | None]:
-    """Exit code of what is done and, if it is not 0, what to tell."""
+def _ended(
+    do: Callable[[], None], use_case: Path, *, by_ranks: bool = False
+) -> tuple[int, dict[str, Any] | None]:  # fmt: skip
+    """Exit code of what is done and, if it is not 0, what to tell.
+
+    `by_ranks`: of one of several ranks, for which a lost connection is another rank's end. A script may use
+    torch.distributed by itself, and its errors are its own.
+    """
     try:
         do()
     except PreemptedError as error:
@@ -273,7 +290,7 @@ def _ended(do: Callable[[], None], use_case: Path) -> tuple[int, dict[str, Any] 
         told = {"problem": error.problem, "value": _text(error.value), "fix": error.fix}
         return code, told | {"exception": type(error).__name__}
     except Exception as error:
-        lost = lost_rank(error)
+        lost = lost_rank(error) if by_ranks else None
         if lost is not None:
             # What ended the other rank is told by rank_ends.py.
             code = EXIT_HANG if lost == "late" else EXIT_RANK_LOST
@@ -421,7 +438,6 @@ def open_pipes() -> Iterator[Any]:
     if "DAGSTER_PIPES_CONTEXT" not in os.environ:
         yield None
         return
-
     from dagster_pipes import open_dagster_pipes
 
     with open_dagster_pipes() as pipes:

@@ -133,6 +133,18 @@ def test_model_that_raises_ends_with_its_code_and_line(splits, tmp_path, source,
     assert not (tmp_path / "out" / "result.json").exists()
 
 
+def test_lost_connection_of_a_single_process_is_its_own_error(splits, tmp_path):
+    """Code of a use case may talk to other processes by itself: no other rank will tell what happened."""
+    use_case = toy_jobs.changed_use_case(
+        tmp_path / "toy",
+        ("    def forward(self, inputs):\n", "    def forward(self, inputs):\n"
+         "        raise RuntimeError('[c10d] gloo/transport: Timed out waiting 5000ms for recv')\n"),
+    )  # fmt: skip
+    job = toy_jobs.train_job(splits, tmp_path / "out", use_case=use_case)
+    assert run_here(job) == EXIT_INTERNAL
+    assert told(job)["value"].startswith("model.py:")
+
+
 def test_error_of_an_earlier_try_is_gone_after_a_good_one(splits, tmp_path):
     bad = toy_jobs.train_job(splits, tmp_path, "smoke", training_file="/nowhere/rows.parquet")
     assert run_here(bad) == EXIT_BAD_INPUT

@@ -32,7 +32,7 @@ from trainworthy.lifecycle.storage.rank_files import PlaceFile
 UPDATE, PASS_OVER, RESTART, END, ASKED = range(5)
 # The code of an error that a branch of the network was left out.
 NOT_REACHED = "not_reached"
-# How a rank that an update's verdict says nothing of its norm to is told so.
+# A verdict's norm where gradients are not clipped.
 NOT_CLIPPED = -1.0
 
 
