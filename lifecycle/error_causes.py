@@ -20,8 +20,6 @@ _MEMORY_WORDS = (
 
 _GLOO = ("gloo/", "[c10d]", "Gloo", "Connection closed by peer")
 _LATE = ("Timed out", "timed out", "timeout", "Timeout")
-# The code of an error that ranks would train different things.
-RANKS_DIFFER = "ranks_differ"
 
 
 class PreemptedError(Exception):

@@ -14,7 +14,7 @@ from trainworthy.lifecycle.protocol.ranks import Phase, RankEnd, RankPlace
 
 _IN_WORDS: Mapping[Phase, str] = {
     "prepare": "while it prepares its rows or goes back to a checkpoint",
-    "start": "where all begin together",
+    "start": "while it waits for all ranks to start",
     "order": "before update {step}, which the first rank orders",
     "forward": "in the rows or the forward pass of update {step}",
     "backward": "in the backward pass of update {step} or the exchange of its gradients",

@@ -26,7 +26,7 @@ from trainworthy.lifecycle.progress import say
 from trainworthy.lifecycle.protocol.jobs import TrainJob
 from trainworthy.lifecycle.protocol.ranks import RankEnd
 from trainworthy.lifecycle.rank_ends import end_of_ranks
-from trainworthy.lifecycle.storage.rank_files import begin_ranks, last_lines, read_ends, read_lines, read_places
+from trainworthy.lifecycle.storage.rank_files import RANKS, begin_ranks, last_lines, read_ends, read_lines, read_places
 from trainworthy.lifecycle.storage.state import write_atomic
 from trainworthy.lifecycle.worker import command_line, has_answer, open_pipes, read_job, report
 
@@ -70,14 +70,14 @@ def _run(job: TrainJob, out: Path, arguments: list[str]) -> dict[int, RankEnd]:
     # What torchrun says of a failed rank rank_ends.py says better, and nothing else is logged here.
     logging.disable(logging.CRITICAL)
     os.environ.update(_environment(job.processes))
-    meeting = out / "ranks" / f"meeting-{uuid.uuid4().hex}"
+    rendezvous = out / RANKS / f"rendezvous-{uuid.uuid4().hex}"
     config = LaunchConfig(
         min_nodes=1, max_nodes=1, nproc_per_node=job.processes, run_id=uuid.uuid4().hex,
-        rdzv_backend="c10d", rdzv_endpoint=f"{meeting}.agent",
+        rdzv_backend="c10d", rdzv_endpoint=f"{rendezvous}.agent",
         rdzv_configs={"store_type": "file", "timeout": job.collective_timeout_seconds},
         max_restarts=0, shutdown_timeout=SHUTDOWN_SECONDS,
     )  # fmt: skip
-    ranks = ["--meeting", f"{meeting}.ranks", "--agent", str(os.getpid())]
+    ranks = ["--rendezvous", f"{rendezvous}.ranks", "--agent", str(os.getpid())]
     worker = ["-m", "trainworthy.lifecycle.worker", *ranks, *arguments]
     failed: dict[int, Any] = {}
     try:
@@ -106,7 +106,7 @@ def _environment(processes: int) -> dict[str, str]:
         "OMP_NUM_THREADS": threads,
         "GLOO_SOCKET_IFNAME": loopback(),
         "NCCL_SOCKET_IFNAME": loopback(),
-        # Else torchrun's agent opens a store to all machines, whatever its own meeting is (torch 2.13).
+        # Else torchrun's agent opens a store to all machines, whatever its own rendezvous is (torch 2.13).
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
     }
 

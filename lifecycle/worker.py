@@ -91,7 +91,7 @@ _PR_SET_PDEATHSIG = 1
 def main(arguments: list[str] | None = None) -> int:
     """Run one job; returns the exit code."""
     parser = command_line("trainworthy.lifecycle.worker", "Runs one job of Trainworthy.")
-    parser.add_argument("--meeting", type=Path, help="file by which the ranks meet whose number torchrun has given")
+    parser.add_argument("--rendezvous", type=Path, help="file by which the ranks meet whose number torchrun has given")
     parser.add_argument("--agent", type=int, help="process that has started this rank, which ends with it")
     asked = parser.parse_args(arguments)
     if asked.agent is not None:
@@ -99,9 +99,9 @@ def main(arguments: list[str] | None = None) -> int:
     job = read_job(asked.job)
     if job is None:
         return EXIT_BAD_INPUT
-    if asked.meeting is not None:
+    if asked.rendezvous is not None:
         assert isinstance(job, TrainJob)
-        return _rank(job, asked.meeting, asked.queued)
+        return _rank(job, asked.rendezvous, asked.queued)
     out = Path(job.out)
     out.mkdir(parents=True, exist_ok=True)
     started = time.monotonic()
@@ -196,7 +196,7 @@ def _run(job: AnyJob, out: Path, pipes: Any, waited: float, queued: float) -> tu
     return _ended(answer, Path(job.use_case_folder))
 
 
-def _rank(job: TrainJob, meeting: Path, queued: float) -> int:
+def _rank(job: TrainJob, rendezvous: Path, queued: float) -> int:
     """One of the processes of a training that torchrun.py has started, which reads how each of them ended."""
     from trainworthy.lifecycle.engine.train import follow_stage, run_stage
     from trainworthy.lifecycle.engine.training.ranks.group import open_group
@@ -212,7 +212,7 @@ def _rank(job: TrainJob, meeting: Path, queued: float) -> int:
     with open_pipes() if rank == 0 else contextlib.nullcontext() as pipes:
 
         def train() -> None:
-            with open_group(out, rank, size, meeting, job, asked) as ranks:
+            with open_group(out, rank, size, rendezvous, job, asked) as ranks:
                 if rank:
                     follow_stage(job.model_copy(update={"out": str(folder)}), ranks)
                     return

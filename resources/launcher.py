@@ -14,7 +14,7 @@ from pydantic import Field
 from trainworthy.lifecycle.code_identity import KEPT, CodeOnDisk, refuse_unhashed
 from trainworthy.lifecycle.identity import job_sha256
 from trainworthy.lifecycle.protocol.attempts import ChargedTo
-from trainworthy.lifecycle.protocol.jobs import AnyJob, TrainJob
+from trainworthy.lifecycle.protocol.jobs import AnyJob, TrainJob, processes_of
 from trainworthy.lifecycle.protocol.results import AnyResult
 from trainworthy.lifecycle.spec.use_case import ComputeSpec
 from trainworthy.lifecycle.worker import read_modules
@@ -59,7 +59,7 @@ class Launcher(dg.ConfigurableResource):
         return supervise(job, once, context.log.warning, seconds_left)
 
     def _attempt(self, context: Context, job: AnyJob, charged_to: ChargedTo, fresh: bool) -> AnyResult:
-        processes = job.processes if isinstance(job, TrainJob) else 1
+        processes = processes_of(job)
         launcher = "local" if processes == 1 else "torchrun"
         with recorded(job, charged_to, context.log, launcher=launcher, world_size=processes) as attempt:
             return self._worker(context, job, attempt, fresh)

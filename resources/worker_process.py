@@ -15,7 +15,7 @@ from trainworthy.lifecycle.failure import End, MemorySeen, error_of
 from trainworthy.lifecycle.folder_lock import locked
 from trainworthy.lifecycle.identity import canonical_json
 from trainworthy.lifecycle.progress import say
-from trainworthy.lifecycle.protocol.jobs import AnyJob, JobFile, TrainJob
+from trainworthy.lifecycle.protocol.jobs import AnyJob, JobFile, TrainJob, processes_of
 from trainworthy.lifecycle.protocol.results import AnyResult, TrainResult
 from trainworthy.lifecycle.storage.rank_files import read_places
 from trainworthy.lifecycle.storage.state import write_atomic
@@ -68,7 +68,7 @@ def run_worker(
         environment = {**ENVIRONMENT, **os.environ, **(more or {}), "PYTHONPATH": _python_path()}
         # The worker holds the lock too: if this process is killed, nobody gets the folder before the worker is gone.
         given, earlier = ["--queued", str(meter.queue_seconds), "--job", str(path)], _written(out)
-        entry = TORCHRUN if isinstance(job, TrainJob) and job.processes > 1 else WORKER
+        entry = TORCHRUN if processes_of(job) > 1 else WORKER
         start = functools.partial(start_worker, given, environment, lock, fresh=fresh, output=output, entry=entry)
 
         def look_at_memory(leader: int) -> None:

@@ -328,6 +328,11 @@ AnyJob = Annotated[
 ]
 
 
+def processes_of(job: AnyJob) -> int:
+    """How many processes do the job together."""
+    return job.processes if isinstance(job, TrainJob) else 1
+
+
 class JobFile(Frozen):
     """The content of job.json."""
 

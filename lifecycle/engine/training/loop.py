@@ -97,7 +97,7 @@ def train_step(
         return PASSED_OVER
     # The forward pass already changes buffers (the running means of batch norm), and would leave NaN in them.
     before = [buffer.clone() for buffer in state.buffers]
-    losses, gradients = pass_rows(state, data, rows, recipe)
+    losses, gradients = forward_backward(state, data, rows, recipe)
     state.row_losses = losses.each
     update, norms = _read(state, gradients, losses)
     if watch is not None and not watch.may_apply(state, update, len(losses.each), row_numbers(data, rows)):
@@ -110,9 +110,9 @@ def train_step(
         told = Verdict(applied, finite(update.grad_norm), None if norm is None else norm.item())
         norm = clipping(ranks.verdict(told).norm, data.device)
     if applied:
-        apply(state, recipe, norm)
+        apply_update(state, recipe, norm)
     else:
-        put_back(state, before)
+        restore_buffers(state, before)
     if state.scaler is not None:
         state.scaler.update(finite(update.grad_norm))
     return update
@@ -123,7 +123,7 @@ def rates_of(state: TrainState) -> tuple[float, ...]:
     return tuple(group["lr"] for optimizer in state.optimizers for group in optimizer.param_groups)
 
 
-def pass_rows(state: TrainState, data: TrainData, rows: Tensor, recipe: Recipe) -> tuple[Losses, list[Tensor]]:
+def forward_backward(state: TrainState, data: TrainData, rows: Tensor, recipe: Recipe) -> tuple[Losses, list[Tensor]]:
     """Forward and backward of this process's rows: the losses of the whole update, and its gradients in float32.
 
     Of several ranks the gradients are those of all rows in each, and the losses in the first.
@@ -161,11 +161,11 @@ def _passed_by_ranks(
         ranks.begin(state.step)
         with nullcontext() if number == len(parts) else ranks.replica.no_sync(), ranks.all_reached():
             passed.append(backward(ranks.replica, data, part, recipe, generator, of=ranks.rows, scale=scale))
-    ranks.reduce_beside()
+    ranks.reduce_outside_model()
     return passed
 
 
-def apply(state: TrainState, recipe: Recipe, norm: Tensor | None) -> None:
+def apply_update(state: TrainState, recipe: Recipe, norm: Tensor | None) -> None:
     """Let the optimizers make the update, with gradients clipped by their `norm` where it is given."""
     if norm is not None:
         torch.nn.utils.clip_grads_with_norm_(state.parameters, recipe.clip_norm, norm)
@@ -173,7 +173,7 @@ def apply(state: TrainState, recipe: Recipe, norm: Tensor | None) -> None:
         optimizer.step()
 
 
-def put_back(state: TrainState, before: Sequence[Tensor]) -> None:
+def restore_buffers(state: TrainState, before: Sequence[Tensor]) -> None:
     """The model's buffers as they were."""
     for buffer, saved in zip(state.buffers, before, strict=True):
         buffer.data.copy_(saved)

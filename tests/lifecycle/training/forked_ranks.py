@@ -51,9 +51,9 @@ def run_ranks(
         paths[1].write_bytes(canonical_json(JobFile(job=others).model_dump(mode="json")))
     forks = multiprocessing.get_context("fork")
     with locked(out, print):
-        meeting = begin_ranks(out) / "meeting"
+        rendezvous = begin_ranks(out) / "meeting"
         ranks = [
-            forks.Process(target=_rank, args=(rank, job.processes, meeting, path, variables or {}))
+            forks.Process(target=_rank, args=(rank, job.processes, rendezvous, path, variables or {}))
             for rank, path in enumerate(paths)
         ]
         for rank in ranks:
@@ -70,10 +70,10 @@ def run_ranks(
     return {**killed, **read_ends(out)}
 
 
-def _rank(rank: int, size: int, meeting: Path, job: Path, variables: Mapping[str, str]) -> None:
+def _rank(rank: int, size: int, rendezvous: Path, job: Path, variables: Mapping[str, str]) -> None:
     import torch
 
     torch.set_num_threads(1)
     numbers = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size)}
     os.environ.update(**variables, **numbers, GLOO_SOCKET_IFNAME="lo")
-    os._exit(main(["--job", str(job), "--meeting", str(meeting)]))
+    os._exit(main(["--job", str(job), "--rendezvous", str(rendezvous)]))

@@ -9,7 +9,7 @@ from pathlib import Path
 from torch import Tensor
 
 from trainworthy.lifecycle.engine.training.course import end_if_declared
-from trainworthy.lifecycle.engine.training.loop import apply, pass_rows, put_back
+from trainworthy.lifecycle.engine.training.loop import apply_update, forward_backward, restore_buffers
 from trainworthy.lifecycle.engine.training.monitors.beside import replica_checksums
 from trainworthy.lifecycle.engine.training.monitors.heartbeat import Heartbeat
 from trainworthy.lifecycle.engine.training.prepare import Prepared, prepare, seed_everything
@@ -83,14 +83,14 @@ def follow_update(
     # Another stream than that of `augment`, which is the rank's own.
     seed_all(step_seed(recipe.seed, order.step, -ranks.rank))
     before = [buffer.clone() for buffer in state.buffers]
-    pass_rows(state, data, rows, recipe)
+    forward_backward(state, data, rows, recipe)
     verdict = ranks.verdict(None)
     if verdict.applied:
-        apply(state, recipe, clipping(verdict.norm, data.device))
+        apply_update(state, recipe, clipping(verdict.norm, data.device))
         if order.step % SAMPLE_EVERY == 0:
             # The first rank compares them at its closer look.
             replica_checksums(state.parameters)
     else:
-        put_back(state, before)
+        restore_buffers(state, before)
     if state.scaler is not None:
         state.scaler.update(verdict.finite)

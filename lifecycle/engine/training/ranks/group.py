@@ -21,7 +21,6 @@ import torch
 from torch import Tensor, distributed
 from torch.nn.parallel import DistributedDataParallel
 
-from trainworthy.lifecycle.error_causes import RANKS_DIFFER
 from trainworthy.lifecycle.errors import TrainingError
 from trainworthy.lifecycle.protocol.jobs import TrainJob
 from trainworthy.lifecycle.protocol.ranks import PHASES, Phase
@@ -30,8 +29,8 @@ from trainworthy.lifecycle.storage.rank_files import PlaceFile
 
 # What the first rank orders.
 UPDATE, PASS_OVER, RESTART, END, ASKED = range(5)
-# The code of an error that a branch of the network was left out.
-NOT_REACHED = "not_reached"
+# Codes of errors: ranks would train different things; a branch of the network was left out.
+RANKS_DIFFER, NOT_REACHED = "ranks_differ", "not_reached"
 # A verdict's norm where gradients are not clipped.
 NOT_CLIPPED = -1.0
 
@@ -71,7 +70,7 @@ class Ranks:
         self._asked, self._other_asked = asked, False
         self._groups = 0
         self._replica: DistributedDataParallel | None = None
-        self._beside: list[torch.nn.Parameter] = []
+        self._outside_model: list[torch.nn.Parameter] = []
 
     @property
     def first(self) -> bool:
@@ -108,8 +107,8 @@ class Ranks:
         own = {id(parameter) for parameter in model.parameters()}
         groups = [group for optimizer in optimizers for group in optimizer.param_groups]
         self._groups = len(groups)
-        self._beside = [one for group in groups for one in group["params"] if id(one) not in own]
-        for one in self._beside:
+        self._outside_model = [one for group in groups for one in group["params"] if id(one) not in own]
+        for one in self._outside_model:
             distributed.broadcast(one.data, src=0)
         # Before each forward pass the first's buffers go to all: a codebook that is learned in one may be read there.
         self._replica = DistributedDataParallel(model, find_unused_parameters=unused)
@@ -138,9 +137,9 @@ class Ranks:
                 code=NOT_REACHED,
             ) from None
 
-    def reduce_beside(self) -> None:
+    def reduce_outside_model(self) -> None:
         """The gradients of what optimizers move beside the model, as those of the model are reduced."""
-        for one in self._beside:
+        for one in self._outside_model:
             # Left without one where it has none in any rank: a gradient of zeros would let weight decay move it.
             if self.any_of(one.grad is not None):
                 gradient = torch.zeros_like(one) if one.grad is None else one.grad
@@ -263,7 +262,7 @@ _FORWARD, _BACKWARD, _AFTER = (PHASES.index(phase) for phase in ("forward", "bac
 
 @contextmanager
 def open_group(
-    out: Path, rank: int, size: int, meeting: Path, job: TrainJob, asked: Callable[[], bool]
+    out: Path, rank: int, size: int, rendezvous: Path, job: TrainJob, asked: Callable[[], bool]
 ) -> Iterator[Ranks]:  # fmt: skip
     """The process group over a file that all ranks reach: no port is opened for it.
 
@@ -274,7 +273,7 @@ def open_group(
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     distributed.init_process_group(
         "cpu:gloo,cuda:nccl" if cuda else "gloo",
-        init_method=meeting.as_uri(), rank=rank, world_size=size,
+        init_method=rendezvous.as_uri(), rank=rank, world_size=size,
         timeout=timedelta(seconds=job.collective_timeout_seconds),
     )  # fmt: skip
     try:
