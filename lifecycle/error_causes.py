@@ -18,6 +18,8 @@ _MEMORY_WORDS = (
 )  # fmt: skip
 
 
+# CUDA's, after which the process can compute nothing more on that device.
+_DEAD_DEVICE_WORDS = ("device-side assert", "illegal memory access")
 _GLOO = ("gloo/", "[c10d]", "Gloo", "Connection closed by peer")
 _LATE = ("Timed out", "timed out", "timeout", "Timeout")
 
@@ -37,6 +39,14 @@ def ran_out_of_memory(error: BaseException) -> bool:
         or any(kind.__name__ == "OutOfMemoryError" for kind in type(one).__mro__)
         or (isinstance(one, OSError) and one.errno == errno.ENOMEM)
         or (isinstance(one, RuntimeError) and any(words in str(one) for words in _MEMORY_WORDS))
+        for one in _chain(error)
+    )
+
+
+def ended_its_device(error: BaseException) -> bool:
+    """True if the error, or one that it was raised for, says that a kernel failed in a way that ends CUDA here."""
+    return any(
+        isinstance(one, RuntimeError) and any(words in str(one) for words in _DEAD_DEVICE_WORDS)
         for one in _chain(error)
     )
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 CHUNK_ROWS, CHUNK_BYTES = 65_536, 64 * 2**20
 
 
-def choose_device(declared: str) -> str:
-    """`cpu` or `cuda`. Raises SettingsError if CUDA is declared and there is none."""
+def choose_device(declared: str, processes: int = 1) -> str:
+    """`cpu` or `cuda`. Raises SettingsError if CUDA is declared and there is none, or not one for each process."""
     import torch
 
     available = torch.cuda.is_available()
@@ -32,7 +32,14 @@ def choose_device(declared: str) -> str:
             value=f"torch {torch.__version__}",
             fix="set compute.device to auto or cpu, or run where a GPU and a CUDA build of torch are",
         )
-    return "cuda" if declared != "cpu" and available else "cpu"
+    device = "cuda" if declared != "cpu" and available else "cpu"
+    if device == "cuda" and torch.cuda.device_count() < processes:
+        raise SettingsError(
+            f"compute.processes is {processes}, each of which needs a GPU of its own",
+            value=f"torch sees {torch.cuda.device_count()} here",
+            fix="lower compute.processes, set compute.device to cpu, or run where there are as many GPUs",
+        )
+    return device
 
 
 def predict_rows(

@@ -26,9 +26,10 @@ from trainworthy.lifecycle.progress import say
 from trainworthy.lifecycle.protocol.jobs import TrainJob
 from trainworthy.lifecycle.protocol.ranks import RankEnd
 from trainworthy.lifecycle.rank_ends import end_of_ranks
+from trainworthy.lifecycle.scoring import choose_device
 from trainworthy.lifecycle.storage.rank_files import RANKS, begin_ranks, last_lines, read_ends, read_lines, read_places
 from trainworthy.lifecycle.storage.state import write_atomic
-from trainworthy.lifecycle.worker import command_line, has_answer, open_pipes, read_job, report
+from trainworthy.lifecycle.worker import command_line, ended, has_answer, open_pipes, read_job, report
 
 # From SIGTERM to SIGKILL for ranks that are asked to end; the first writes its checkpoint meanwhile.
 SHUTDOWN_SECONDS = 30
@@ -50,6 +51,11 @@ def main(arguments: list[str] | None = None) -> int:
             with open_pipes() as pipes:
                 report(job, pipes)
             return 0
+        code, told = ended(lambda: choose_device(job.device, job.processes), Path(job.use_case_folder))
+        if told is not None:
+            # One error for all ranks.
+            write_atomic(out / "error.json", canonical_json(told))
+            return code
         begin_ranks(out)
         ends = _run(job, out, ["--job", str(asked.job), "--queued", str(asked.queued)])
         code, told = end_of_ranks(ends, read_places(out), job.processes, read_lines(out, Path(job.use_case_folder)))

@@ -33,6 +33,7 @@ from trainworthy.lifecycle.error_causes import (
     PASSING_ERRNOS,
     BatchError,
     PreemptedError,
+    ended_its_device,
     in_an_update,
     lost_rank,
     ran_out_of_memory,
@@ -193,7 +194,7 @@ def _run(job: AnyJob, out: Path, pipes: Any, waited: float, queued: float) -> tu
             _answer(job, out, asked, lambda stop, watched: _do(job, stop, _forward(pipes), waited + watched, queued))
         report(job, pipes)
 
-    return _ended(answer, Path(job.use_case_folder))
+    return ended(answer, Path(job.use_case_folder))
 
 
 def _rank(job: TrainJob, rendezvous: Path, queued: float) -> int:
@@ -223,7 +224,7 @@ def _rank(job: TrainJob, rendezvous: Path, queued: float) -> int:
                 _answer(job, out, asked, do)
             report(job, pipes)
 
-        code, told = _ended(train, Path(job.use_case_folder), by_ranks=True)
+        code, told = ended(train, Path(job.use_case_folder), by_ranks=True)
         write_end(out, rank, code, told, process_states(out) if code == EXIT_HANG else {})
         if code == EXIT_HANG:
             # Those that this one has waited for in vain would be waited for once more, by torchrun.
@@ -272,8 +273,8 @@ def _forward(pipes: Any) -> Callable[[str], None] | None:
     return None if pipes is None else pipes.log.debug
 
 
-def _ended(
-    do: Callable[[], None], use_case: Path, *, by_ranks: bool = False
+def ended(
+    do: Callable[[], object], use_case: Path, *, by_ranks: bool = False
 ) -> tuple[int, dict[str, Any] | None]:  # fmt: skip
     """Exit code of what is done and, if it is not 0, what to tell.
 
@@ -385,6 +386,14 @@ def _internal(error: Exception, folder: Path) -> tuple[int, dict[str, Any]]:
         # The fix has the numbers of the job, which whoever started this process has too.
         told = {"problem": problem, "value": where, "in_update": in_an_update(error)}
         return EXIT_OUT_OF_MEMORY, told | {"fix": "use less memory"}
+    if ended_its_device(error):
+        return EXIT_INTERNAL, {
+            "problem": f"{problem.splitlines()[0]}: a kernel on the GPU refused what it was given. Usual are a class, "
+            "label or token number out of range, and a loss that wants numbers from 0 to 1",
+            "value": where,
+            "fix": "run preflight with compute.device: cpu, where the same raises with its line and the number; the "
+            "line told here is where the GPU was next waited for",
+        }
     if number is not None:
         return EXIT_STORAGE, {
             "problem": problem,

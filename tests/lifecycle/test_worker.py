@@ -133,6 +133,19 @@ def test_model_that_raises_ends_with_its_code_and_line(splits, tmp_path, source,
     assert not (tmp_path / "out" / "result.json").exists()
 
 
+def test_kernel_that_ends_cuda_is_told_with_what_it_usually_is(splits, tmp_path):
+    """torch's words; on a GPU they come where it is next waited for, and not where it happened."""
+    raised = "raise RuntimeError('CUDA error: device-side assert triggered\\nCompile with TORCH_USE_CUDA_DSA')"
+    use_case = toy_jobs.changed_use_case(
+        tmp_path / "toy", ("    return nn.functional.binary", f"    {raised}\n    return nn.functional.binary")
+    )
+    job = toy_jobs.train_job(splits, tmp_path / "out", "smoke", use_case=use_case)
+    assert run_here(job) == EXIT_INTERNAL
+    assert "label or token number out of range" in told(job)["problem"]
+    assert "\n" not in told(job)["problem"]
+    assert "compute.device: cpu" in told(job)["fix"]
+
+
 def test_lost_connection_of_a_single_process_is_its_own_error(splits, tmp_path):
     """Code of a use case may talk to other processes by itself: no other rank will tell what happened."""
     use_case = toy_jobs.changed_use_case(

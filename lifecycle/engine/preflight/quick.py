@@ -21,8 +21,9 @@ from trainworthy.lifecycle.engine.preflight.battery import run_checks
 from trainworthy.lifecycle.engine.preflight.configuration import checks as configuration
 from trainworthy.lifecycle.engine.preflight.configuration.kernels import in_fp32
 from trainworthy.lifecycle.engine.preflight.inputs import checks as inputs
+from trainworthy.lifecycle.engine.preflight.on_device import on_device
 from trainworthy.lifecycle.engine.preflight.one_batch import checks as one_batch
-from trainworthy.lifecycle.engine.preflight.run import for_cuda
+from trainworthy.lifecycle.engine.preflight.run import checked, for_cuda
 from trainworthy.lifecycle.engine.preflight.sample import Sample, draw_sample, fewest_rows
 from trainworthy.lifecycle.engine.preflight.start import checks as start
 from trainworthy.lifecycle.engine.preflight.subject import Subject
@@ -35,7 +36,6 @@ from trainworthy.lifecycle.plan import make_plan
 from trainworthy.lifecycle.protocol.jobs import PreflightJob, QuickJob
 from trainworthy.lifecycle.protocol.results import PreflightResult
 from trainworthy.lifecycle.protocol.trial import Trial
-from trainworthy.lifecycle.scoring import choose_device
 from trainworthy.lifecycle.spec.split import HashSplit, Shares
 from trainworthy.lifecycle.task import load_task, told_of
 from trainworthy.lifecycle.tasks.labels import kind_of_rows, labels_of
@@ -49,7 +49,10 @@ JUDGES_VALUES = ("start.initial_loss", "start.activations")
 
 def run_quick(job: QuickJob) -> PreflightResult:
     """The trials of what can be asked; `untried` says what was not, and why. Raises what model.py raises on rows."""
-    device = choose_device("auto" if job.device == "cuda" else job.device)
+    return on_device(job, _run)
+
+
+def _run(job: QuickJob, device: str) -> PreflightResult:
     # More threads only wait for each other on so few rows.
     torch.set_num_threads(1)
     empty: dict[str, Any] = {"memory": None, "seconds": None, "device": device}
@@ -58,7 +61,7 @@ def run_quick(job: QuickJob) -> PreflightResult:
     with tempfile.TemporaryDirectory() as folder:
         asked = _preflight_job(job, Path(folder))
         rows = read_rows(asked.training_file, asked.rows, (asked.rows.weight,) if asked.rows.weight else ())
-        sample = draw_sample(asked, rows, device, ROWS)
+        sample = checked(draw_sample(asked, rows, device, ROWS))
         if job.made_rows:
             sample = replace(sample, subject=_as_planned(asked, sample, job.made_rows))
         trials, why = _tried(asked, sample, device, bool(job.made_rows))

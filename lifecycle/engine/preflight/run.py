@@ -5,7 +5,9 @@ Memory comes first: a model that does not fit must not be built to find that out
 
 from __future__ import annotations
 
+import functools
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +20,10 @@ from trainworthy.lifecycle.engine.preflight.battery import run_checks, same_rand
 from trainworthy.lifecycle.engine.preflight.catalogue import SUBJECT_CHECKS, WORKER_CHECKS
 from trainworthy.lifecycle.engine.preflight.configuration import checks as configuration
 from trainworthy.lifecycle.engine.preflight.configuration.kernels import in_fp32
+from trainworthy.lifecycle.engine.preflight.cpu_first import cpu_first
 from trainworthy.lifecycle.engine.preflight.inputs import checks as inputs
 from trainworthy.lifecycle.engine.preflight.memory.forecast import fits_here, forecast_memory, step_memory
+from trainworthy.lifecycle.engine.preflight.on_device import on_device
 from trainworthy.lifecycle.engine.preflight.one_batch import checks as one_batch
 from trainworthy.lifecycle.engine.preflight.overfit import checks as overfit
 from trainworthy.lifecycle.engine.preflight.own import own_checks
@@ -44,7 +48,6 @@ from trainworthy.lifecycle.protocol.forecasts import MemoryForecast
 from trainworthy.lifecycle.protocol.jobs import PreflightJob
 from trainworthy.lifecycle.protocol.results import PreflightResult
 from trainworthy.lifecycle.protocol.trial import Trial
-from trainworthy.lifecycle.scoring import choose_device
 from trainworthy.lifecycle.task import load_task, told_of
 from trainworthy.lifecycle.tasks.baselines import BASELINES
 from trainworthy.lifecycle.tasks.own import try_own
@@ -55,9 +58,10 @@ def run_preflight(job: PreflightJob, began: float | None = None) -> PreflightRes
 
     `began` is when the process did, in seconds of time.time(); a stage's worker takes as long to its rows. None: now.
     """
-    began = time.time() if began is None else began
-    # A job for CUDA is tried on the CPU where there is no GPU, and host.py says what that does not clear.
-    device = choose_device("auto" if job.device == "cuda" else job.device)
+    return on_device(job, functools.partial(_run, began=time.time() if began is None else began))
+
+
+def _run(job: PreflightJob, device: str, began: float) -> PreflightResult:
     rows = read_rows(job.training_file, job.rows, (job.rows.weight,) if job.rows.weight else ())
     start_seconds = time.time() - began
     _try_own(job)
@@ -66,7 +70,7 @@ def run_preflight(job: PreflightJob, began: float | None = None) -> PreflightRes
         task = load_task(Path(job.use_case_folder))
         if not has_network(task):
             return without_network(job, rows, task, start_seconds, device)
-    sample = draw_sample(job, rows, device)
+    sample = checked(draw_sample(job, rows, device))
 
     def fits(step: MemoryForecast) -> bool:
         return fits_here(forecast_memory(job, sample, rows, step), step, job.memory_limit_bytes, device)
@@ -108,6 +112,11 @@ def run_preflight(job: PreflightJob, began: float | None = None) -> PreflightRes
     return PreflightResult(trials=trials, leakage=leakage, untried=untried, **timed, **fields)
 
 
+def checked(sample: Sample) -> Sample:
+    """A sample of a subject that checks may ask anything of."""
+    return replace(sample, subject=cpu_first(sample.subject))
+
+
 def _try_own(job: PreflightJob) -> None:
     """Call the use case's own metrics and baselines on validation rows. Raises UseCaseError for what gives nothing."""
     if job.metrics or set(job.baselines) - set(BASELINES):
@@ -137,6 +146,7 @@ def _timed(
 
 def run_battery(subject: Subject) -> tuple[Trial, ...]:
     """Every check that needs no more than the subject, so that a network can be tried without a use case."""
+    subject = cpu_first(subject)
     checks, declared = (*SUBJECT_CHECKS, *overfit.CHECKS), subject.claims.not_applicable
     done: tuple[Trial, ...] = ()
     for first in (start.FINITE_WEIGHTS, configuration.KERNELS):

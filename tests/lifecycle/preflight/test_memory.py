@@ -488,3 +488,28 @@ def test_a_gpu_is_told_the_rows_of_one_process():
     assert "processes" not in alone.told
     (short,) = gpu_fits(replace(of, processes=4), {"tiny": 1.001})
     assert not short.fits
+
+
+def test_on_a_gpu_an_update_is_measured_and_nothing_is_followed():
+    # A CPU by another name: with any device but the plain "cpu" no fork follows the step.
+    of = replace(subject(deep, (64,), batch=16_384), device="cpu:0")
+    asked = []
+    found = step_memory(of, {"whole": 80.0, "small": 1.1}, repr, lambda forecast: bool(asked.append(forecast)))
+    assert found.forecast is not None
+    assert (found.forecast.source, found.problem, asked) == ("extrapolated", "", [])
+    whole, small = found.gpus
+    assert (whole.fits, small.fits) == (True, False)
+    assert whole.largest_rows == 16_384
+    (followed,) = gpu_fits(replace(of, device="cpu"), {"whole": 80.0})
+    assert whole.high_bytes == pytest.approx(followed.high_bytes, rel=0.05)
+    assert "measured on the GPU here: does not fit" in small.told
+
+
+def test_update_that_a_gpu_cannot_make_leaves_memory_unmeasured_with_its_reason():
+    def broken(outputs, targets):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+    of = replace(subject(mlp, loss_fn=broken), device="cpu:0")
+    found = step_memory(of, {"whole": 80.0}, repr, lambda forecast: True)
+    assert (found.forecast, found.gpus) == (None, ())
+    assert "Tried to allocate 2.00 GiB" in found.problem

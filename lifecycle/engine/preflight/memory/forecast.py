@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import pandas as pd
 import torch
 
-from trainworthy.lifecycle.engine.preflight.memory.gpu_fit import gpu_fits, with_unfollowed
+from trainworthy.lifecycle.engine.preflight.cpu_first import as_trained
+from trainworthy.lifecycle.engine.preflight.memory.gpu_fit import gpu_fits, measured_fits, with_unfollowed
 from trainworthy.lifecycle.engine.preflight.memory.sandbox import SandboxError, in_sandbox
 from trainworthy.lifecycle.engine.preflight.memory.step_memory import (
     Followed,
@@ -51,7 +52,18 @@ def step_memory(
     told: Callable[[BaseException], str],
     may_run: Callable[[MemoryForecast], bool],
 ) -> StepMemory:
-    """The update's memory. Real steps run only if `may_run` the forecast that allocates nothing."""
+    """The update's memory. On a CPU real steps run only if `may_run` the forecast that allocates nothing.
+
+    On a GPU they run at once: too much is an exception there and ends nothing, and a process in which CUDA has begun
+    cannot be forked to follow a step.
+    """
+    subject = as_trained(subject)
+    if subject.device != "cpu":
+        try:
+            found = with_real_steps(subject, Followed(None))
+            return StepMemory(found, measured_fits(subject, gpu_memory_gb, found))
+        except Exception as error:
+            return StepMemory(None, problem=told(error))
     followed, gpus = _traced(subject, gpu_memory_gb, told)
     problem = f"the model could not be followed on tensors without values: {followed.problem}" * (not followed.trusted)
     gpus = gpus if followed.trusted else ((), problem)

@@ -19,7 +19,7 @@ from trainworthy.lifecycle.engine.preflight.memory.step_memory import (
     share_rows,
 )
 from trainworthy.lifecycle.engine.preflight.subject import Subject
-from trainworthy.lifecycle.protocol.forecasts import GpuFit
+from trainworthy.lifecycle.protocol.forecasts import GpuFit, MemoryForecast
 from trainworthy.lifecycle.spec.training import Precision
 
 # CUDA's caching allocator gives out blocks of 512 bytes.
@@ -56,7 +56,7 @@ class Curve:
         return round(max(low + (high - low) * share for low, high in lines))
 
     def high(self, rows: int) -> int:
-        return round(self.held(rows) * (1 + FREE_BETWEEN)) + CONTEXT_BYTES
+        return _high(self.held(rows))
 
     def largest(self, limit: float, most: int) -> int | None:
         """The most rows up to `most` that fit, by bisection; None if one row does not."""
@@ -73,6 +73,29 @@ def gpu_fits(subject: Subject, gpu_memory_gb: Mapping[str, float], scoring: int 
     """An answer for each GPU, by SKU; `scoring` are the bytes held then. Raises what following the step raises."""
     curve = cache(lambda accumulate, precision, blocks: _curve(subject, accumulate, precision, blocks, scoring))
     return tuple(_fit(subject, sku, gb, curve) for sku, gb in gpu_memory_gb.items())
+
+
+def measured_fits(
+    subject: Subject, gpu_memory_gb: Mapping[str, float], forecast: MemoryForecast
+) -> tuple[GpuFit, ...]:  # fmt: skip
+    """An answer for each GPU by an update that was measured on the one here; how it is with other rows is not told."""
+    rows, each = part_rows(subject), _of_processes(subject)
+    high = _high(forecast.value + _data_bytes(subject))
+    found = []
+    for sku, gb in gpu_memory_gb.items():
+        fits = high <= gb * 1e9
+        told = f"{sku}: at most {high / 1e9:.1f} of {gb:g} GB{each}, as an update measured on the GPU here: "
+        told += "fits" if fits else "does not fit"
+        found.append(
+            GpuFit(
+                sku=sku, gpu_memory_gb=gb, fits=fits, high_bytes=high, largest_rows=rows if fits else None, told=told
+            )
+        )  # fmt: skip
+    return tuple(found)
+
+
+def _high(held: int) -> int:
+    return round(held * (1 + FREE_BETWEEN)) + CONTEXT_BYTES
 
 
 def with_unfollowed(gpu: GpuFit, subject: Subject, rows: int, more_bytes: int) -> GpuFit:

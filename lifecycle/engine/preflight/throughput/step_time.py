@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from trainworthy.lifecycle.cost.meter import joules
+from trainworthy.lifecycle.engine.preflight.cpu_first import as_trained
 from trainworthy.lifecycle.engine.preflight.subject import Subject
 from trainworthy.lifecycle.engine.preflight.throughput.work import Work, counted
 from trainworthy.lifecycle.engine.training.checkpoints.writer import Writer
@@ -39,6 +40,7 @@ def measure_step(subject: Subject) -> StepTime:
     """Median over updates on random rows of the sample, as a stage draws them: TIMED_STEPS optimizer steps."""
     import os
 
+    subject = as_trained(subject)
     state = subject.state()
     if subject.compiled:
         # As a stage's worker, which traces the model anew and finds on disk what was compiled before.

@@ -81,7 +81,7 @@ def _losses(prepared: Prepared, model: torch.nn.Module, rows: np.ndarray) -> np.
     parts, chunk = [], chunk_rows(prepared.data.take(torch.from_numpy(rows[:1])).inputs)
     with undisturbed(model), torch.no_grad():
         for chosen in torch.from_numpy(rows).split(chunk):
-            data = prepared.data.take(chosen)
+            data = prepared.data.take(chosen).to(prepared.data.device)
             losses = prepared.task.loss_fn(model(data.inputs), data.targets).double().reshape(-1)
             parts.append(losses if data.weights is None else losses * data.weights)
     return torch.cat(parts).cpu().numpy()
