@@ -16,6 +16,11 @@ export MLFLOW_DISABLE_TELEMETRY := true
 # Tests run in so many processes, a file in one of them: each takes up to 2 GB. In the order of tests/conftest.py.
 TEST_PROCESSES ?= 2
 SHARED_OUT := -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
+# What computes on the device: the others read files, records and words. Ranks are forked there, which CUDA does not
+# allow (training/test_cuda.py starts some), and the scripts of several models make them on the CPU.
+GPU_TESTS := $(addprefix tests/lifecycle/,training incidents trainers substitution test_predict.py test_worker.py \
+	test_preflight_trials.py $(addprefix preflight/test_,on_device.py one_batch.py preflight_of_kinds.py throughput.py)) \
+	--ignore=tests/lifecycle/training/test_ranks.py --ignore=tests/lifecycle/trainers/test_several_models.py
 # CPU=avx2 lets torch and oneDNN take the kernels of a CPU without AVX-512. Asked for on the command line alone: some
 # systems set a variable CPU.
 ifeq ($(origin CPU),command line)
@@ -28,7 +33,7 @@ NO_CHAMPION := 3
 # Declares that there is no champion yet.
 FIRST_MODEL := use_cases/flight_delays/first_model.yaml
 
-.PHONY: demo demo-small next test test-changed test-slow spark check ui mlflow-ui bench screenshots setup clean
+.PHONY: demo demo-small next test test-changed test-slow test-gpu spark check ui mlflow-ui bench screenshots setup clean
 
 setup: $(READY)
 
@@ -85,6 +90,9 @@ test-changed: $(READY)  ## those that import what changed since main, nearest fi
 
 test-slow: $(READY)  ## tests that need a browser, Spark or more than a minute
 	pytest $(SHARED_OUT) -m slow --timeout 900
+
+test-gpu:  ## trainings, preflight, checkpoints and incidents on a CUDA device, in the environment that is active
+	TRAINWORTHY_TEST_DEVICE=cuda PYTHONPATH=src python -m pytest -n $(TEST_PROCESSES) $(GPU_TESTS) -m "not slow"
 
 spark: $(READY)  ## add Spark to .venv, for validation: {engine: spark}; it needs Java 17 or newer
 	$(INSTALL) $(VENV) --editable '.[dev,spark]'

@@ -29,6 +29,8 @@ from trainworthy.resources import fork_server
 ROOT = Path(__file__).parents[2]
 TOY = ROOT / "tests" / "toy" / "use_cases" / "toy"
 SPEC = load_use_case(TOY).spec
+# Of all jobs here: cuda runs the same tests on a GPU (make test-gpu).
+DEVICE: Any = os.environ.get("TRAINWORTHY_TEST_DEVICE", "cpu")
 # As long as they are these, one server forks all workers: a training in this process sets more variables.
 VARIABLES = frozenset(os.environ)
 _servers: list[fork_server.ForkServer] = []
@@ -93,7 +95,7 @@ def train_job(
     values: dict[str, Any] = {
         "use_case_folder": str(use_case),
         "out": str(out),
-        "device": "cpu",
+        "device": DEVICE,
         "rows": ROWS,
         "identity": f"toy:{stage}" if spec.stages.mode == "restart" else "toy",
         "stage": stage,
@@ -112,7 +114,7 @@ def preflight_job(
     values: dict[str, Any] = {
         "use_case_folder": str(use_case),
         "out": str(out),
-        "device": "cpu",
+        "device": DEVICE,
         "rows": ROWS,
         "training": spec.training,
         "stages": spec.stages,
@@ -131,7 +133,7 @@ def preflight_job(
 def predict_job(artifact: str, sha256: str, rows_file: Path, out: Path, **fields: Any) -> PredictJob:
     """A job that scores `rows_file` with an artifact."""
     return PredictJob(
-        use_case_folder=str(TOY), out=str(out), device="cpu", rows=ROWS, artifact=artifact, artifact_sha256=sha256,
+        use_case_folder=str(TOY), out=str(out), device=DEVICE, rows=ROWS, artifact=artifact, artifact_sha256=sha256,
         rows_file=str(rows_file), **fields,
     )  # fmt: skip
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import stages
+from toy_jobs import DEVICE
 
 from trainworthy.lifecycle.engine.incidents import record
 from trainworthy.lifecycle.errors import IncidentError
@@ -43,8 +44,8 @@ def test_alarm_leaves_a_private_incident_with_what_led_to_it(met):
     assert incident.row_keys[incident.batch_rows.index(1234)] == {"row_id": incident.alarm.row_keys[0]["row_id"]}
     assert incident.checkpoint is not None
     assert incident.checkpoint.path.endswith("step-00000025")
-    assert incident.environment.made_with["device"] == "cpu"
-    assert set(incident.random) == {"torch"}
+    assert incident.environment.made_with["device"] == DEVICE
+    assert set(incident.random) == {"torch"} | ({DEVICE} - {"cpu"})
 
 
 def test_incident_holds_no_value_of_a_feature(met):

@@ -132,7 +132,7 @@ def test_spike_is_replayed_after_its_checkpoint_went_and_says_which_rows_and_lay
     rate = "def learning_rate(step, steps, training):\n    return 3.0 if 150 <= step < 156 else 0.01\n\n\n"
     result, incident = stages.train(splits, tmp_path, ("def predict(", f"{rate}def predict("))
     assert result.alarm is None
-    assert result.alarms[0].incident == f"toy/0123/full/{incident.name}"
+    assert f"toy/0123/full/{incident.name}" in [alarm.incident for alarm in result.alarms]
     replayed = stages.replay(incident)
     assert (replayed.reproduced, replayed.from_step, replayed.first_bad) == ("bit_for_bit", 0, None)
     assert replayed.agreed == replayed.on_the_way == read_incident(incident).step

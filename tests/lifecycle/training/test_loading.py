@@ -17,7 +17,7 @@ ACCUMULATE, AUGMENT = (
 
 def augment(inputs, targets, generator):
     noise = torch.randn(inputs["numbers"].shape, generator=generator)
-    return inputs | {"numbers": inputs["numbers"] + 0.01 * noise}, targets
+    return inputs | {"numbers": inputs["numbers"] + 0.01 * noise.to(inputs["numbers"].device)}, targets
 """,
 )
 
