@@ -107,10 +107,10 @@ def adversarial(seed: int) -> Setup:
     """Two networks that work against each other: their common loss falls, and rises again."""
     x, _, _ = scores(seed, 1500)
     noise = torch.randn(1500, 4, generator=drawn(seed + 8))
-    wanted = torch.tensor([1.0, 0.0])
     loss = nn.BCEWithLogitsLoss(reduction="none")
     return replace(
-        mlp(seed), network=Adversaries, loss_fn=lambda o, t: loss(o, wanted.expand(len(o), 2)).sum(1), predict=None,
+        mlp(seed), network=Adversaries, predict=None,
+        loss_fn=lambda o, t: loss(o, o.new_tensor([1.0, 0.0]).expand(len(o), 2)).sum(1),
         learning_rate=3e-3, epochs=20, decay="constant",
         **split(({"numbers": x + 2, "noise": noise}, torch.zeros(1500))),
     )  # fmt: skip

@@ -135,7 +135,8 @@ def ordered_quantiles(seed: int) -> Setup:
 
     def loss_fn(outputs: Tensor, targets: Tensor) -> Tensor:
         error = targets[:, None] - outputs
-        return torch.maximum(shares * error, (shares - 1) * error).mean(1)
+        of = shares.to(outputs.device)
+        return torch.maximum(of * error, (of - 1) * error).mean(1)
 
     return replace(numbers(seed, 3, score + 0.5 * torch.logit(noise, eps=1e-4), loss_fn), network=Ordered)
 
@@ -432,7 +433,7 @@ class Mixture(nn.Module):
 
     def forward(self, inputs: Inputs) -> Tensor:
         shares, means, spreads = self.layers(inputs["numbers"]).chunk(3, 1)
-        return torch.cat([shares.log_softmax(1), means + torch.tensor([-1.0, 0.0, 1.0]), spreads.clamp(-4, 3)], 1)
+        return torch.cat([shares.log_softmax(1), means + means.new_tensor([-1.0, 0.0, 1.0]), spreads.clamp(-4, 3)], 1)
 
 
 def mixture_density(seed: int) -> Setup:

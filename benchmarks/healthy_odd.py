@@ -55,7 +55,8 @@ def quantile_regression(seed: int) -> Setup:
 
     def loss_fn(outputs: Tensor, targets: Tensor) -> Tensor:
         error = targets[:, None] - outputs
-        return torch.maximum(shares * error, (shares - 1) * error).mean(1)
+        of = shares.to(outputs.device)
+        return torch.maximum(of * error, (of - 1) * error).mean(1)
 
     return numbers(seed, 3, score + 0.5 * torch.logit(noise, eps=1e-4), loss_fn)
 

@@ -3,12 +3,13 @@
 All train the same model on the same rows with AdamW, in batches that are taken by their numbers; ours with nothing
 optional, and a clip_norm out of reach. The bare loop has torch.optim.AdamW as it comes; it reads nothing from the
 device, clips nothing and looks for nothing that is not finite. Ours takes the fused AdamW, which is faster: what the
-loop itself costs is its ratio to a bare loop with the fused one. Rounds of some updates take turns in one process, in
-CPU seconds of one thread, so that a busy machine costs no loop more than another; a figure is the median of the
-rounds' ratios. The bare loop runs twice: its ratio to itself is the machine's noise. Lightning's Trainer does what the
-bare loop does, where the extra `lightning` is installed.
+loop itself costs is its ratio to a bare loop with the fused one. Rounds of some updates take turns in one process; a
+figure is the median of the rounds' ratios. Counted are CPU seconds of one thread, so that a busy machine costs no loop
+more than another; on a GPU, where there is one, seconds until it has done what it was asked. The bare loop runs twice:
+its ratio to itself is the machine's noise. Lightning's Trainer does what the bare loop does, where the extra
+`lightning` is installed.
 
-    make bench NAME=loop         about three minutes on an idle core
+    make bench NAME=loop         about three minutes on an idle core, one on a GPU
 """
 
 from __future__ import annotations
@@ -60,6 +61,14 @@ class Setting:
     batch_size: int
     rounds: int
     updates: int
+    device: str = "cpu"
+
+    def clock(self) -> float:
+        """CPU seconds of this process; on a GPU those of the wall, with all that it was asked for done."""
+        if self.device == "cpu":
+            return time.process_time()
+        torch.cuda.synchronize()
+        return time.perf_counter()
 
 
 class Mlp(nn.Module):
@@ -76,14 +85,14 @@ class Mlp(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Two blocks of 128 numbers over 32 positions."""
+    """Blocks over the positions of a row."""
 
-    def __init__(self) -> None:
+    def __init__(self, width: int = 128, blocks: int = 2) -> None:
         super().__init__()
-        self.embed = nn.Embedding(64, 128)
-        layer = nn.TransformerEncoderLayer(128, 4, 512, dropout=0.0, batch_first=True)
-        self.blocks = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
-        self.head = nn.Linear(128, 1)
+        self.embed = nn.Embedding(64, width)
+        layer = nn.TransformerEncoderLayer(width, width // 32, 4 * width, dropout=0.0, batch_first=True)
+        self.blocks = nn.TransformerEncoder(layer, blocks, enable_nested_tensor=False)
+        self.head = nn.Linear(width, 1)
 
     def forward(self, inputs: dict[str, Tensor]) -> Tensor:
         return self.head(self.blocks(self.embed(inputs["x"])).mean(1)).squeeze(1)
@@ -102,21 +111,26 @@ SHORT_ROUNDS = 11
 
 
 def settings(short: bool = False) -> dict[str, Setting]:
-    """An MLP whose update takes about 2.5 ms on one core, and a small transformer."""
+    """An MLP whose update takes about 2.5 ms on one core, and a small transformer; on a GPU a larger one, too."""
     torch.manual_seed(0)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
     whole = {
         "mlp": Setting(Mlp, torch.randn(ROWS, 64), batch_size=256, rounds=400, updates=10),
         "transformer": Setting(Transformer, torch.randint(0, 64, (ROWS, 32)), batch_size=32, rounds=200, updates=2),
     }
-    few = {"rounds": SHORT_ROUNDS, "updates": 1} if short else {}
-    return {name: replace(setting, **few) for name, setting in whole.items()}
+    if device == "cuda":
+        # 85 million parameters over 128 positions.
+        tokens = torch.randint(0, 64, (ROWS, 128))
+        whole["large transformer"] = Setting(partial(Transformer, 768, 12), tokens, 32, rounds=40, updates=2)
+    few: dict[str, Any] = {"rounds": SHORT_ROUNDS, "updates": 1} if short else {}
+    return {name: replace(setting, device=device, **few) for name, setting in whole.items()}
 
 
 def loops(setting: Setting, also: Mapping[str, Make] | None = None) -> dict[str, Loop]:
     """Each trains that many updates more and gives the seconds an update."""
-    model = setting.model()
-    targets = (setting.inputs.float().flatten(1).sum(1) > 0).float()
-    data = TrainData({"x": setting.inputs}, targets)
+    model, inputs = setting.model().to(setting.device), setting.inputs.to(setting.device)
+    targets = (inputs.float().flatten(1).sum(1) > 0).float()
+    data = TrainData({"x": inputs}, targets)
     # Bare again: what the machine's noise makes of two equal loops.
     makes: dict[str, Make] = {"ours": ours, BARE: bare, FUSED: partial(bare, fused=True), "bare again": bare}
     if importlib.util.find_spec("pytorch_lightning") is not None:
@@ -146,9 +160,9 @@ def ours(model: nn.Module, data: TrainData, setting: Setting) -> Loop:
 
     def run(updates: int) -> float:
         end = state.step + updates
-        started = time.process_time()
+        started = setting.clock()
         alarm = train(state, data, plan, recipe, lambda state, update: state.step == end)
-        seconds = time.process_time() - started
+        seconds = setting.clock() - started
         assert alarm is None
         return seconds / updates
 
@@ -163,14 +177,14 @@ def bare(model: nn.Module, data: TrainData, setting: Setting, *, fused: bool | N
 
     def run(updates: int) -> float:
         model.train()
-        started = time.process_time()
+        started = setting.clock()
         for _ in range(updates):
             rows = next(batches)
             optimizer.zero_grad()
             outputs = model({name: tensor[rows] for name, tensor in data.inputs.items()})
             Task.loss_fn(outputs, data.targets[rows]).mean().backward()
             optimizer.step()
-        return (time.process_time() - started) / updates
+        return (setting.clock() - started) / updates
 
     return run
 
@@ -199,20 +213,20 @@ def lightning(model: nn.Module, data: TrainData, setting: Setting) -> Loop:
         started = ended = 0.0
 
         def on_train_batch_start(self, trainer: Any, module: Any, batch: Any, batch_idx: int) -> None:
-            self.started = self.started or time.process_time()
+            self.started = self.started or setting.clock()
 
         def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-            self.ended = time.process_time()
+            self.ended = setting.clock()
 
     class Rows:
         def __iter__(self) -> Iterator[Tensor]:
             return batches
 
     def run(updates: int) -> float:
-        clock = Clock()
+        clock, accelerator = Clock(), "gpu" if setting.device == "cuda" else "cpu"
         trainer = pl.Trainer(
-            max_steps=updates, accelerator="cpu", logger=False, callbacks=[clock], enable_checkpointing=False,
-            enable_progress_bar=False, enable_model_summary=False, deterministic=True,
+            max_steps=updates, accelerator=accelerator, devices=1, logger=False, callbacks=[clock],
+            enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False, deterministic=True,
         )  # fmt: skip
         trainer.fit(Module(), Rows())
         return (clock.ended - clock.started) / updates
@@ -223,7 +237,7 @@ def lightning(model: nn.Module, data: TrainData, setting: Setting) -> Loop:
 def _batches(setting: Setting) -> Iterator[Tensor]:
     """Row numbers of one batch after the other, each epoch in an order of its own."""
     while True:
-        order = torch.randperm(ROWS)
+        order = torch.randperm(ROWS).to(setting.device)
         yield from order[: ROWS // setting.batch_size * setting.batch_size].split(setting.batch_size)
 
 

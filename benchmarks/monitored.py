@@ -23,6 +23,7 @@ from trainworthy.lifecycle.engine.training.monitors.recorder import Recorder
 from trainworthy.lifecycle.engine.training.monitors.row_keys import NamedRows
 from trainworthy.lifecycle.engine.training.monitors.true_gradient import look_at_gradient
 from trainworthy.lifecycle.engine.training.monitors.watch import Watch
+from trainworthy.lifecycle.engine.training.prepare import seed_everything
 from trainworthy.lifecycle.engine.training.state import TrainState, Update
 from trainworthy.lifecycle.engine.training.watching.clock import VALIDATION
 from trainworthy.lifecycle.engine.training.watching.progressive import Progressive
@@ -105,7 +106,7 @@ def monitored(
         watch.plant = before
         progressive = Progressive(subject.plan, subject.training, subject.recipe, 0, subject.held_out)
         after = _after(progressive, watch, until)
-        torch.manual_seed(subject.recipe.seed)
+        seed_everything(subject.recipe.seed)
         started = time.perf_counter()
         with watch.heart():
             train(state, subject.training, subject.plan, subject.recipe, after, watch)

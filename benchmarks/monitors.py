@@ -36,6 +36,7 @@ from benchmarks.planted_processes import PROCESSES, in_two_processes
 from benchmarks.planted_values import VALUES
 from benchmarks.record import FaultRun, HealthyRun, keep, of_faults, of_healthy, whole_parts
 from benchmarks.result import arguments, begin, finish, hardware
+from benchmarks.setup import on_device
 from trainworthy.lifecycle.engine.preflight.subject import Subject
 from trainworthy.lifecycle.engine.training.monitors.causes import RULES
 from trainworthy.lifecycle.protocol.records import Alarm
@@ -179,7 +180,7 @@ def _as_healthy(alarms: Sequence[Alarm], looked: Collection[str], name: Callable
 
 
 def _watch(name: str, seed: int) -> tuple[str, list[Alarm]]:
-    found = monitored(ALL[name](seed)).alarms
+    found = monitored(on_device(ALL[name](seed))).alarms
     alarms = [f"        {one.severity} {one.monitor} at {one.step}: {one.evidence}" for one in found]
     return "\n".join([f"{'told ' if found else 'quiet'} {name} {seed}", *alarms]), list(found)
 

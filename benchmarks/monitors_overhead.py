@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import torch
 from torch import nn
 
@@ -34,9 +32,9 @@ def watched(model: nn.Module, data: TrainData, setting: Setting) -> Loop:
                 watch.after_points(state, (closed, *beside))
             return state.step == end
 
-        started = time.process_time()
+        started = setting.clock()
         train(state, data, plan, recipe, after, watch)
-        return (time.process_time() - started) / updates
+        return (setting.clock() - started) / updates
 
     return run
 

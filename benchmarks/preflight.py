@@ -31,9 +31,11 @@ from benchmarks.planted_fresh import FRESH
 from benchmarks.planted_held_back import HELD_BACK
 from benchmarks.record import FaultRun, HealthyRun, keep, of_faults, of_healthy, whole_parts
 from benchmarks.result import arguments, begin, finish
+from benchmarks.setup import on_device
 from benchmarks.toy_project import new_toy, run_job
 from trainworthy.lifecycle.engine.preflight.run import run_battery
 from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.engine.training.prepare import seed_everything
 from trainworthy.lifecycle.protocol.trial import Trial
 from trainworthy.resources.settings import PRODUCT
 
@@ -75,7 +77,9 @@ def updates(trials: Iterable[Trial]) -> int:
 
 
 def battery(name: str, seed: int, make: Callable[[int], Subject]) -> Tried:
-    subject, started = make(seed), time.perf_counter()
+    subject, started = on_device(make(seed)), time.perf_counter()
+    # As a stage does: with kernels that add in one order.
+    seed_everything(subject.recipe.seed)
     trials = run_battery(subject)
     return Tried(name, seed, trials, time.perf_counter() - started)
 

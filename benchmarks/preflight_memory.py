@@ -14,7 +14,6 @@ import os
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from statistics import median
 from typing import Literal, NamedTuple
 
@@ -26,6 +25,7 @@ from benchmarks.preflight_memory_held_back import HELD_BACK
 from benchmarks.preflight_memory_networks import NETWORKS, Network
 from benchmarks.preflight_memory_unseen import UNSEEN
 from benchmarks.result import arguments, begin, finish, hardware
+from benchmarks.setup import on_device
 from trainworthy.lifecycle.engine.preflight.memory.forecast import step_memory
 from trainworthy.lifecycle.engine.preflight.memory.real_step import memory_levels
 from trainworthy.lifecycle.engine.preflight.subject import Subject
@@ -67,12 +67,10 @@ class Row(NamedTuple):
 
 
 def measure(networks: Iterable[Network], precisions: Sequence[Precision], parts: Sequence[int]) -> Iterator[Row]:
-    device = "cuda" if torch.cuda.is_available() else "cpu"
     for network in networks:
         for precision in precisions:
             for accumulate in parts:
-                subject = replace(network.subject(precision, accumulate), device=device)
-                subject = replace(subject, training=subject.training if device == "cpu" else _moved(subject, device))
+                subject = on_device(network.subject(precision, accumulate))
                 started, cpu_started = time.perf_counter(), _cpu_seconds()
                 found = step_memory(subject, GPUS, repr, lambda forecast: True)
                 seconds, cpu_seconds = time.perf_counter() - started, _cpu_seconds() - cpu_started
@@ -83,12 +81,6 @@ def measure(networks: Iterable[Network], precisions: Sequence[Precision], parts:
 def _cpu_seconds() -> float:
     """Of this process and the forks that have ended."""
     return sum(os.times()[:4])
-
-
-def _moved(subject: Subject, device: str):
-    data = subject.training
-    inputs = {name: tensor.to(device) for name, tensor in data.inputs.items()}
-    return replace(data, inputs=inputs, targets=data.targets.to(device))
 
 
 def allocated(subject: Subject) -> int:

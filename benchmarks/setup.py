@@ -21,6 +21,15 @@ from trainworthy.lifecycle.spec.training import OptimizerSpec, ScheduleSpec, Sta
 STAGES = StagesSpec(smoke=0.01, pilot=0.1, full=1.0)
 
 
+def on_device(subject: Subject) -> Subject:
+    """The same on the GPU, where there is one."""
+    if not torch.cuda.is_available():
+        return subject
+    moved = None if subject.loaded is None else replace(subject.loaded, device="cuda")
+    training, held_out = subject.training.to("cuda"), subject.held_out.to("cuda")
+    return replace(subject, training=training, held_out=held_out, loaded=moved, device="cuda")
+
+
 @dataclass(frozen=True, eq=False)
 class Setup:
     """What a use case would declare and give, with rows that are tensors already.
