@@ -16,6 +16,7 @@ _IN_WORDS: Mapping[Phase, str] = {
     "prepare": "while it prepares its rows or goes back to a checkpoint",
     "start": "while it waits for all ranks to start",
     "order": "before update {step}, which the first rank orders",
+    "script": "in its script, after {step} updates",
     "forward": "in the rows or the forward pass of update {step}",
     "backward": "in the backward pass of update {step} or the exchange of its gradients",
     "losses": "at the exchange of update {step}'s losses",

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
 
+from trainworthy.lifecycle.engine.trainers.ranks import follow_script
 from trainworthy.lifecycle.engine.trainers.stage import train_by_script
 from trainworthy.lifecycle.engine.training.ranks.follow import follow
 from trainworthy.lifecycle.engine.training.ranks.group import Ranks
@@ -24,15 +25,18 @@ def run_stage(
 ) -> TrainResult:
     """Train the stage, resuming from its newest checkpoint. `spent` are seconds before this call, by part of the clock.
 
-    With `ranks` by our loop, as the first of them; the others follow. Raises PreemptedError, CheckpointError,
+    With `ranks` as the first of them; the others follow. Raises PreemptedError, CheckpointError,
     DatasetError, UseCaseError if the code changes meanwhile, and TrainingError if a script breaks the contract.
     """
     with closing(Clock.open(Path(job.out) / "seconds.bin", spent or {})) as seconds:
         if job.trainer is None:
             return train_by_loop(job, seconds, should_stop, forward, ranks)
-        return train_by_script(job, seconds, should_stop, forward)
+        return train_by_script(job, seconds, should_stop, forward, ranks)
 
 
 def follow_stage(job: TrainJob, ranks: Ranks) -> None:
     """Train the stage as another rank than the first. Raises what run_stage does."""
-    follow(job, ranks)
+    if job.trainer is None:
+        follow(job, ranks)
+    else:
+        follow_script(job, ranks)

@@ -9,7 +9,7 @@ from pydantic import Field
 from trainworthy.lifecycle.spec.frozen import Frozen
 
 # In the order in which an update passes them.
-Phase = Literal["prepare", "start", "order", "forward", "backward", "losses", "verdict", "after"]
+Phase = Literal["prepare", "start", "order", "script", "forward", "backward", "losses", "verdict", "after"]
 PHASES: tuple[Phase, ...] = get_args(Phase)
 
 

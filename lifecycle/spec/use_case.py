@@ -200,15 +200,6 @@ class UseCaseSpec(Frozen):
         return self
 
     @model_validator(mode="after")
-    def _own_trainer_is_one_process(self) -> UseCaseSpec:
-        if self.trainer is not None and self.compute.processes > 1:
-            raise ValueError(
-                f"trainer: {self.trainer} is run by one process: remove compute.processes, or let Trainworthy's own "
-                "loop train (remove trainer)"
-            )
-        return self
-
-    @model_validator(mode="after")
     def _ranks_have_rows(self) -> UseCaseSpec:
         rows = self.training.batch_size * self.training.accumulate
         if rows < self.compute.processes:

@@ -377,11 +377,6 @@ def test_processes_need_a_launcher_gpus_and_rows(compute, place, told):
     assert problem.problem.startswith(told)
 
 
-def test_script_of_its_own_is_one_process():
-    with pytest.raises(ValidationError, match="is run by one process"):
-        toy_jobs.spec_with(trainer="train.py", training={}, compute={"launcher": "torchrun", "processes": 2})
-
-
 def test_own_metrics_and_baselines_have_to_be_defined(folder):
     own = {"baselines": ["prior", "linear", "by_hand"], "metrics": {"cost": {"better": "less"}}}
     change(folder, benchmark=own)

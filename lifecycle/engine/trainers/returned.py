@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
+from torch.nn.parallel import DistributedDataParallel
 
 from trainworthy.lifecycle.engine.trainers.watched import spoiled_parameters
 from trainworthy.lifecycle.engine.training.prepare import Prepared
@@ -28,6 +29,9 @@ def module_of(returned: object, job: TrainJob, prepared: Prepared) -> torch.nn.M
     """The module that was returned, or one with the weights that were. Raises TrainingError if it is neither."""
     if isinstance(returned, Mapping):
         returned = _with_weights(dict(returned), job, prepared)
+    if isinstance(returned, DistributedDataParallel):
+        # Around the network it would wait for the other processes at each call.
+        returned = returned.module
     if not isinstance(returned, torch.nn.Module):
         raise TrainingError(f"{job.trainer}: train returned {type(returned).__name__}", fix=_RETURN)
     return returned

@@ -16,6 +16,7 @@ weights. The callbacks for Lightning and transformers (lightning.py, transformer
 
 from __future__ import annotations
 
+import io
 import json
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,30 +30,40 @@ import torch
 from torch import Tensor
 
 from trainworthy.lifecycle.engine.trainers.checkpoints import FILES, SESSION, ScriptCheckpoints
+from trainworthy.lifecycle.engine.trainers.given import Given
 from trainworthy.lifecycle.engine.trainers.gradients import unclipped
 from trainworthy.lifecycle.engine.trainers.logbook import Logbook, Told
 from trainworthy.lifecycle.engine.training.prepare import Prepared
-from trainworthy.lifecycle.engine.training.random_state import random_state, restore_random
-from trainworthy.lifecycle.engine.training.state import Stateful, TrainData
+from trainworthy.lifecycle.engine.training.random_state import random_state, restore_random, seed_all
+from trainworthy.lifecycle.engine.training.ranks.group import Ranks
+from trainworthy.lifecycle.engine.training.state import Stateful
 from trainworthy.lifecycle.engine.training.watching.clock import COMPUTE, DATA
 from trainworthy.lifecycle.errors import CheckpointError, TrainingError
-from trainworthy.lifecycle.files.values import as_texts
-from trainworthy.lifecycle.spec.training import TrainingSpec
+from trainworthy.lifecycle.plan import step_seed
 
 _KEEPS = "keep plain values and tensors in state_dict()"
 
 
-def save_parts(path: Path, parts: Mapping[str, Stateful]) -> None:
-    """Write the parts' state and the random numbers. Raises CheckpointError if it can't be written as a file."""
-    saved = {"parts": {name: part.state_dict() for name, part in parts.items()}, "random": random_state()}
+def save_parts(path: Path, parts: Mapping[str, Stateful], others: Sequence[bytes] = ()) -> None:
+    """Write the parts' state and the random numbers, of `others` as packed_random gives them.
+
+    Raises CheckpointError if it can't be written as a file.
+    """
+    saved = {
+        "parts": {name: part.state_dict() for name, part in parts.items()},
+        "random": random_state(), "random_of_others": [_unpacked(one) for one in others],
+    }  # fmt: skip
     try:
         torch.save(saved, path)
     except (pickle.PicklingError, TypeError, AttributeError) as error:
         raise CheckpointError("the checkpoint holds more than plain values", value=str(error), fix=_KEEPS) from None
 
 
-def load_parts(path: Path, parts: Mapping[str, Stateful]) -> None:
-    """Load what save_parts wrote. Raises CheckpointError if it holds other parts, or more than plain values."""
+def load_parts(path: Path, parts: Mapping[str, Stateful], rank: int = 0, seed: int = 0) -> None:
+    """Load what save_parts wrote, with the random numbers of this rank; of one that was not there, drawn by its number.
+
+    Raises CheckpointError if it holds other parts, or more than plain values.
+    """
     try:
         loaded = torch.load(path, weights_only=True, map_location="cpu")
     except FileNotFoundError:
@@ -68,7 +79,22 @@ def load_parts(path: Path, parts: Mapping[str, Stateful]) -> None:
         raise CheckpointError("the checkpoint holds other parts than this training has", value=told, fix=fix)
     for name, part in parts.items():
         part.load_state_dict(loaded["parts"][name])
-    restore_random(loaded["random"])
+    drawn = [loaded["random"], *loaded.get("random_of_others", ())]
+    if rank < len(drawn):
+        restore_random(drawn[rank])
+    else:
+        seed_all(step_seed(seed, 0, -rank))
+
+
+def packed_random() -> bytes:
+    """The random numbers of this process."""
+    content = io.BytesIO()
+    torch.save(random_state(), content)
+    return content.getvalue()
+
+
+def _unpacked(content: bytes) -> dict[str, Any]:
+    return torch.load(io.BytesIO(content), weights_only=True)
 
 
 Rows = int | Tensor | np.ndarray | Sequence[int] | None
@@ -161,47 +187,16 @@ Optimizers = torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | None
 STATE_FILE = "state.pt"
 
 
-class TrainingSession:
-    """One stage of a training by a script of the use case's own.
+class TrainingSession(Given):
+    """The handle of a script's only process, or the ground of the first one's (ranks.py)."""
 
-    `stage` is smoke, pilot or full, `device` cpu or cuda. `steps` are the updates that use_case.yaml plans (epochs and
-    batch_size), each of `batch_size` rows. `training` and `hyperparameters` are its sections: what of them has an
-    effect is up to the script. `seed` has seeded torch, numpy and random. `preprocessing` was learned from the stage's
-    rows. `inputs` are these rows as to_tensors gives them, each (N, ...), `targets` their labels as loss_fn gets
-    them, (N, ...) float32 or int64 (Task.loss_fn in lifecycle/task.py); both on the device. `has_weights`: rows do not
-    count the same.
-    """
-
-    def __init__(self, log: Logbook, prepared: Prepared, checkpoints: ScriptCheckpoints, device: str) -> None:
-        self._log, self._prepared, self._checkpoints = log, prepared, checkpoints
+    def __init__(
+        self, log: Logbook, prepared: Prepared, checkpoints: ScriptCheckpoints, device: str, ranks: Ranks | None = None
+    ) -> None:  # fmt: skip
+        super().__init__(log.session.job, log.session.plan, prepared, device, ranks)
+        self._log, self._checkpoints = log, checkpoints
         self._newest: Path | None = None
         self._looked = False
-        self.read_weights = False
-        job, data = log.session.job, _whole(prepared)
-        self.stage, self.device, self.seed = job.stage, device, job.training.seed
-        self.steps, self.batch_size = log.session.plan.last_step, log.session.plan.batch_size
-        self.training: TrainingSpec = job.training
-        self.hyperparameters, self.preprocessing = job.hyperparameters, prepared.preprocessing
-        self.inputs, self.targets, self.has_weights = data.inputs, data.targets, data.weights is not None
-
-    @property
-    def weights(self) -> Tensor | None:
-        """Each row's weight, (N,) of mean 1; None where every row counts the same. Once read, they count as used."""
-        self.read_weights = True
-        return _whole(self._prepared).weights
-
-    @property
-    def folder(self) -> Path:
-        """For files of the script's own; it outlives an interruption."""
-        made = Path(self._log.session.job.out) / "script"
-        made.mkdir(parents=True, exist_ok=True)
-        return made
-
-    def parquet(self) -> Path:
-        """The stage's rows as a Parquet file of features and label; files by their absolute paths, as texts."""
-        path, rows = self.folder / "rows.parquet", self._log.session.job.rows
-        as_texts(self._prepared.rows[[*rows.features, rows.label]]).to_parquet(path, index=False)
-        return path
 
     @property
     def done(self) -> int:
@@ -227,10 +222,17 @@ class TrainingSession:
         all gradients before they were clipped, where they are told clipped. Raises TrainingEndedError if loss or
         gradient is not finite, and if the script goes on after should_stop.
         """
+        self._tell(loss_of(loss), count_of(rows), rows, model, optimizer, learning_rate, scaled, grad_norm)
+
+    def _tell(
+        self, loss: float, count: int, rows: Rows, model: torch.nn.Module | None, optimizer: Optimizers,
+        learning_rate: float | None, scaled: bool, grad_norm: float | Tensor | None,
+    ) -> None:  # fmt: skip
+        """As `step`, with the mean loss of `count` rows."""
         told = Told(
-            loss=loss_of(loss),
+            loss=loss,
             # 0 where a callback could not count them.
-            rows=count_of(rows) or self.batch_size,
+            rows=count or self.batch_size,
             rate=_rate(optimizer) if learning_rate is None else learning_rate,
             numbers=lambda: self._numbers(rows),
             optimizers=optimizers_of(optimizer),
@@ -316,7 +318,7 @@ class TrainingSession:
         """
         require_parts(parts)
         if self.newest is not None:
-            load_parts(self.newest / STATE_FILE, parts)
+            load_parts(self.newest / STATE_FILE, parts, self.rank, self.seed)
         return self.done
 
     def _numbers(self, rows: Rows) -> tuple[int, ...]:
@@ -328,12 +330,6 @@ class TrainingSession:
 def _rate(optimizer: Optimizers) -> float:
     """The first one's; 0 if none is told."""
     return next((float(one.param_groups[0]["lr"]) for one in optimizers_of(optimizer)), 0.0)
-
-
-def _whole(prepared: Prepared) -> TrainData:
-    # use_case.py refuses tensors: per_batch beside a trainer.
-    assert isinstance(prepared.data, TrainData)
-    return prepared.data
 
 
 def _told(checkpoint: Path) -> dict[str, object]:

@@ -15,13 +15,16 @@ from trainworthy.lifecycle.engine.incidents.record import make_recorder
 from trainworthy.lifecycle.engine.trainers.checkpoints import ScriptCheckpoints
 from trainworthy.lifecycle.engine.trainers.ended import WORDS, TrainingEndedError
 from trainworthy.lifecycle.engine.trainers.logbook import Logbook
+from trainworthy.lifecycle.engine.trainers.ranks import FirstSession, leave
 from trainworthy.lifecycle.engine.trainers.returned import answering_model, module_of
 from trainworthy.lifecycle.engine.trainers.session import TrainingSession
 from trainworthy.lifecycle.engine.training.checkpoints.checkpoint import parameters_sha256, save_checkpoint
 from trainworthy.lifecycle.engine.training.export import export
 from trainworthy.lifecycle.engine.training.prepare import Prepared, prepare
+from trainworthy.lifecycle.engine.training.ranks.group import Ranks
+from trainworthy.lifecycle.engine.training.ranks.replicas import facts_of
 from trainworthy.lifecycle.engine.training.session import PREFIX_STEPS, Session
-from trainworthy.lifecycle.engine.training.stage import peak_memory_bytes
+from trainworthy.lifecycle.engine.training.stage import peak_memory_bytes, told_of
 from trainworthy.lifecycle.engine.training.state import TrainState
 from trainworthy.lifecycle.engine.training.techniques.deadline import Deadline
 from trainworthy.lifecycle.engine.training.validate import unreviewed_inputs, validate
@@ -50,30 +53,55 @@ class ScriptRun:
 
 
 def run_script(
-    job: TrainJob, seconds: clock.Clock, should_stop: Callable[[], bool], forward: Callable[[str], None] | None
-) -> ScriptRun:
-    """Prepare the stage's rows and call the script. Raises TrainingError if it breaks the contract."""
+    job: TrainJob, seconds: clock.Clock, should_stop: Callable[[], bool], forward: Callable[[str], None] | None,
+    ranks: Ranks | None = None,
+) -> ScriptRun:  # fmt: skip
+    """Prepare the stage's rows and call the script, with `ranks` as the first of them.
+
+    Raises TrainingError if it breaks the contract.
+    """
     began, device = time.perf_counter(), choose_device(job.device)
     prepared = prepare(job, device)
     prepare_seconds = time.perf_counter() - began
     plan = make_plan(len(prepared.rows), job.training, job.stages, job.stage)
+    if ranks is not None:
+        ranks.refuse_others(facts_of(job, prepared, plan))
     deadline = Deadline(job, prepare_seconds / len(prepared.rows), plan.batch_size)
     recorder = make_recorder(job, prepared, plan, device, lambda step: ())
     log = Logbook(Session(job, plan, seconds, deadline, should_stop, forward), recorder)
     checkpoints = ScriptCheckpoints(job)
-    session, began = TrainingSession(log, prepared, checkpoints, device), time.perf_counter()
+    session, began = _session(log, prepared, checkpoints, device, ranks), time.perf_counter()
     returned = _returned(session, log, prepared, job)
     return ScriptRun(prepared, session, log, checkpoints, returned, device, time.perf_counter() - began)
 
 
+def _session(
+    log: Logbook, prepared: Prepared, checkpoints: ScriptCheckpoints, device: str, ranks: Ranks | None
+) -> TrainingSession:
+    if ranks is None:
+        return TrainingSession(log, prepared, checkpoints, device)
+    return FirstSession(log, prepared, checkpoints, device, ranks)
+
+
 def train_by_script(
-    job: TrainJob, seconds: clock.Clock, should_stop: Callable[[], bool], forward: Callable[[str], None] | None
-) -> TrainResult:
-    """Train the stage by job.trainer. Raises PreemptedError, and TrainingError if the script breaks the contract."""
-    ran = run_script(job, seconds, should_stop, forward)
+    job: TrainJob, seconds: clock.Clock, should_stop: Callable[[], bool], forward: Callable[[str], None] | None,
+    ranks: Ranks | None = None,
+) -> TrainResult:  # fmt: skip
+    """Train the stage by job.trainer, with `ranks` as the first of them.
+
+    Raises PreemptedError, and TrainingError if the script breaks the contract.
+    """
+
+    def asked() -> bool:
+        # Both each time: should_stop looks at the leases as well.
+        return should_stop() | (ranks is not None and ranks.asked())
+
+    ran = run_script(job, seconds, asked, forward, ranks)
     prepared, log, checkpoints, device = ran.prepared, ran.log, ran.checkpoints, ran.device
     if log.session.ended == "asked":
         raise PreemptedError(_preempted(checkpoints, log))
+    # The other processes leave here; their peaks, together.
+    others_bytes = 0.0 if ranks is None else leave(ranks)
     whole = log.session.ended in (None, "planned")
     state, checkpoint, metrics, references, unreviewed, artifact = None, None, {}, None, None, None
     if whole:
@@ -87,7 +115,7 @@ def train_by_script(
         seconds.lap(clock.VALIDATION)
         artifact = export(job, prepared, state, device) if job.stage == "full" else None
         seconds.lap(clock.EXPORT)
-    metrics["peak_memory_bytes"] = float(peak_memory_bytes())
+    metrics["peak_memory_bytes"] = peak_memory_bytes() + others_bytes
     return TrainResult(
         alarm=log.alarm,
         rows=len(prepared.rows),
@@ -95,7 +123,7 @@ def train_by_script(
         planned_steps=log.session.plan.last_step,
         ended=_ended(log),
         resumed_from_step=log.resumed_from,
-        notes=prepared.notes + checkpoints.notes + checkpoints.told(),
+        notes=prepared.notes + checkpoints.notes + checkpoints.told() + told_of(ranks),
         parameters=0 if state is None else sum(parameter.numel() for parameter in state.model.parameters()),
         parameters_sha256="" if state is None else parameters_sha256(state.model),
         prefix_steps=min(PREFIX_STEPS, log.session.plan.horizon_steps),

@@ -64,11 +64,12 @@ class Ranks:
     """
 
     def __init__(self, out: Path, rank: int, size: int, asked: Callable[[], bool] = lambda: False) -> None:
-        self.rank, self.size = rank, size
+        self.out, self.rank, self.size = out, rank, size
         self.place = PlaceFile(out, rank)
         self.rows = 0
         self._asked, self._other_asked = asked, False
         self._groups = 0
+        self._group: Any = None
         self._replica: DistributedDataParallel | None = None
         self._outside_model: list[torch.nn.Parameter] = []
 
@@ -202,31 +203,64 @@ class Ranks:
             return content
         return self._hear("start", self.place.step)
 
+    def talk_apart(self, timeout_seconds: float) -> None:
+        """From here on in a group of their own: a script has messages of its own, which come in between.
+
+        All ranks have to call it.
+        """
+        self._group = distributed.new_group(backend="gloo", timeout=timedelta(seconds=timeout_seconds))
+
+    def meet(self, told: Sequence[float]) -> list[list[float]]:
+        """What each rank tells, as many numbers each, in each rank; beside them, whether it was asked to end."""
+        with self._in("losses"):
+            mine = torch.tensor([*told, float(self._asked())], dtype=torch.float64)
+            every = [torch.empty_like(mine) for _ in range(self.size)]
+            distributed.all_gather(every, mine, group=self._group)
+        numbers = [one.tolist() for one in every]
+        self._other_asked = self._other_asked or any(one[-1] for one in numbers)
+        return [one[:-1] for one in numbers]
+
+    def decide(self, told: Sequence[float]) -> list[float]:
+        """What the first decides, in each rank; the others give as many numbers."""
+        with self._in("verdict"):
+            values = torch.tensor(told, dtype=torch.float64)
+            distributed.broadcast(values, src=0, group=self._group)
+        return values.tolist()
+
+    def in_script(self, step: int) -> None:
+        """What comes until the next message is a script's own."""
+        self.place.at(step, PHASES.index("script"))
+
+    def every(self, content: bytes, phase: Phase = "after") -> list[bytes]:
+        """What each rank gives, in each rank."""
+        with self._in(phase):
+            lengths = [torch.zeros(1, dtype=torch.int64) for _ in range(self.size)]
+            distributed.all_gather(lengths, torch.tensor([len(content)]), group=self._group)
+            sizes = [int(one.item()) for one in lengths]
+            padded = torch.zeros(max(sizes), dtype=torch.uint8)
+            padded[: len(content)] = torch.frombuffer(bytearray(content), dtype=torch.uint8)
+            every = [torch.empty_like(padded) for _ in range(self.size)]
+            distributed.all_gather(every, padded, group=self._group)
+        return [one[:size].numpy().tobytes() for one, size in zip(every, sizes, strict=True)]
+
     def others_sum(self, mine: float) -> float:
         """In the first rank the sum of what the others have given."""
         with self._in("after"):
             found = torch.tensor(0.0 if self.first else mine, dtype=torch.float64)
-            distributed.all_reduce(found)
+            distributed.all_reduce(found, group=self._group)
         return found.item()
 
     def any_of(self, mine: bool) -> bool:
         """True in every rank if it is so in one."""
         found = torch.tensor(float(mine))
-        distributed.all_reduce(found)
+        distributed.all_reduce(found, group=self._group)
         return bool(found.item())
 
     def refuse_others(self, facts: dict[str, Any]) -> None:
         """Raises TrainingError in the first rank if another's facts differ from its own: code, rows, versions."""
-        mine = json.dumps(facts, sort_keys=True).encode()
-        with self._in("start"):
-            length = torch.tensor([len(mine)])
-            distributed.all_reduce(length, op=distributed.ReduceOp.MAX)
-            padded = torch.zeros(int(length.item()), dtype=torch.uint8)
-            padded[: len(mine)] = torch.frombuffer(bytearray(mine), dtype=torch.uint8)
-            every = [torch.empty_like(padded) for _ in range(self.size)]
-            distributed.all_gather(every, padded)
+        every = self.every(json.dumps(facts, sort_keys=True).encode(), "start")
         for rank, one in enumerate(every if self.first else ()):
-            other = json.loads(one.numpy().tobytes().rstrip(b"\0"))
+            other = json.loads(one)
             differs = [
                 f"{name}: {other[name]} instead of {facts[name]}" for name in facts if other[name] != facts[name]
             ]
@@ -240,15 +274,15 @@ class Ranks:
 
     def _tell(self, content: bytes, phase: Phase, step: int) -> None:
         with self._in(phase, step):
-            distributed.broadcast(torch.tensor([len(content)]), src=0)
-            distributed.broadcast(torch.frombuffer(bytearray(content), dtype=torch.uint8), src=0)
+            distributed.broadcast(torch.tensor([len(content)]), src=0, group=self._group)
+            distributed.broadcast(torch.frombuffer(bytearray(content), dtype=torch.uint8), src=0, group=self._group)
 
     def _hear(self, phase: Phase, step: int) -> bytes:
         with self._in(phase, step):
             length = torch.zeros(1, dtype=torch.int64)
-            distributed.broadcast(length, src=0)
+            distributed.broadcast(length, src=0, group=self._group)
             content = torch.empty(int(length.item()), dtype=torch.uint8)
-            distributed.broadcast(content, src=0)
+            distributed.broadcast(content, src=0, group=self._group)
         return content.numpy().tobytes()
 
     @contextmanager

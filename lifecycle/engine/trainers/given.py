@@ -1,0 +1,68 @@
+"""What a training script is given of its stage, the same in each of the processes that train together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from torch import Tensor
+
+from trainworthy.lifecycle.engine.training.prepare import Prepared
+from trainworthy.lifecycle.engine.training.ranks.group import Ranks
+from trainworthy.lifecycle.engine.training.state import TrainData
+from trainworthy.lifecycle.files.values import as_texts
+from trainworthy.lifecycle.plan import Plan
+from trainworthy.lifecycle.protocol.jobs import TrainJob
+from trainworthy.lifecycle.spec.training import TrainingSpec
+
+
+class Given:
+    """One stage of a training by a script of the use case's own.
+
+    `stage` is smoke, pilot or full, `device` cpu or cuda. `steps` are the updates that use_case.yaml plans (epochs and
+    batch_size), each of `batch_size` rows. `training` and `hyperparameters` are its sections: what of them has an
+    effect is up to the script. `seed` has seeded torch, numpy and random. `preprocessing` was learned from the stage's
+    rows. `inputs` are these rows as to_tensors gives them, each (N, ...), `targets` their labels as loss_fn gets
+    them, (N, ...) float32 or int64 (Task.loss_fn in lifecycle/task.py); both on the device. `has_weights`: rows do not
+    count the same. This is process `rank`, 0 the first, of `processes` that train together.
+    """
+
+    def __init__(self, job: TrainJob, plan: Plan, prepared: Prepared, device: str, ranks: Ranks | None = None) -> None:
+        self._job, self._prepared, self._ranks = job, prepared, ranks
+        self.read_weights = False
+        data = _whole(prepared)
+        self.stage, self.device, self.seed = job.stage, device, job.training.seed
+        self.steps, self.batch_size = plan.last_step, plan.batch_size
+        self.training: TrainingSpec = job.training
+        self.hyperparameters, self.preprocessing = job.hyperparameters, prepared.preprocessing
+        self.inputs, self.targets, self.has_weights = data.inputs, data.targets, data.weights is not None
+        self.rank, self.processes = (0, 1) if ranks is None else (ranks.rank, ranks.size)
+
+    def share(self, rows: Tensor) -> Tensor:
+        """This process's part of an update's rows, (N, ...): contiguous, and of equal size but for one row."""
+        return rows if self._ranks is None else self._ranks.share(rows)
+
+    @property
+    def weights(self) -> Tensor | None:
+        """Each row's weight, (N,) of mean 1; None where every row counts the same. Once read, they count as used."""
+        self.read_weights = True
+        return _whole(self._prepared).weights
+
+    @property
+    def folder(self) -> Path:
+        """For files of the script's own; it outlives an interruption. Each process has one of its own."""
+        out = Path(self._job.out) if self._ranks is None else self._ranks.out
+        made = out / "script" / (f"rank-{self.rank}" if self.rank else "")
+        made.mkdir(parents=True, exist_ok=True)
+        return made
+
+    def parquet(self) -> Path:
+        """The stage's rows as a Parquet file of features and label; files by their absolute paths, as texts."""
+        path, rows = self.folder / "rows.parquet", self._job.rows
+        as_texts(self._prepared.rows[[*rows.features, rows.label]]).to_parquet(path, index=False)
+        return path
+
+
+def _whole(prepared: Prepared) -> TrainData:
+    # use_case.py refuses tensors: per_batch beside a trainer.
+    assert isinstance(prepared.data, TrainData)
+    return prepared.data
