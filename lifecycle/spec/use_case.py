@@ -9,6 +9,7 @@ from pydantic import (
     AfterValidator,
     Field,
     StringConstraints,
+    field_validator,
     model_validator,
 )
 
@@ -59,6 +60,12 @@ class BudgetSpec(Frozen):
 
 # As long as one process may take between two updates (protocol/signals.py) until it counts as hanging.
 COLLECTIVE_TIMEOUT_SECONDS = 1800.0
+# What one may look for, and what does instead.
+NOT_OFFERED = {
+    "deepspeed": "it starts processes, scales and steps by an engine of its own, and its checkpoints are pickles; "
+    "launcher: torchrun with a script of your own shards a model by FSDP2 (docs/how-to/own-trainer.md)",
+    "accelerate": "a script of your own may use it, started by launcher: torchrun (docs/how-to/own-trainer.md)",
+}
 
 
 class ComputeSpec(Frozen):
@@ -90,6 +97,13 @@ class ComputeSpec(Frozen):
         "are. Changes no result.",
     )
     spot: bool = Field(default=False, description="The machine may be taken away at short notice.")
+
+    @field_validator("launcher", mode="before")
+    @classmethod
+    def _launcher_is_offered(cls, launcher: object) -> object:
+        if isinstance(launcher, str) and launcher in NOT_OFFERED:
+            raise ValueError(f"{launcher} is not offered: {NOT_OFFERED[launcher]}")
+        return launcher
 
     @model_validator(mode="after")
     def _processes_have_a_launcher(self) -> ComputeSpec:
