@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -35,6 +35,7 @@ from trainworthy.lifecycle.engine.trainers.session import (
     require_parts,
     save_parts,
 )
+from trainworthy.lifecycle.engine.training.checkpoints.checkpoint import parameters_sha256
 from trainworthy.lifecycle.engine.training.monitors.beside import replica_checksums
 from trainworthy.lifecycle.engine.training.prepare import Prepared, prepare
 from trainworthy.lifecycle.engine.training.ranks.group import Ranks
@@ -100,10 +101,28 @@ def meet(ranks: Ranks, call: int, loss: float = 0.0, rows: int = 0) -> tuple[flo
     return sum(loss * count for loss, count in zip(losses, counts, strict=True)) / sum(counts), sum(counts)
 
 
-def leave(ranks: Ranks, bytes_here: float = 0.0) -> float:
-    """The script has ended in each process; in the first one, the others' peaks of memory together."""
+def leave(ranks: Ranks, returned: object, bytes_here: float = 0.0) -> float:
+    """The script has ended in each process and returned this; in the first one, the others' peaks of memory together.
+
+    Raises TrainingError in the first if another returned a module with other weights.
+    """
     meet(ranks, _END)
+    whole = isinstance(returned, torch.nn.Module) and not _is_sharded(returned)
+    mine, *others = ranks.every(parameters_sha256(cast("torch.nn.Module", returned)).encode() if whole else b"-")
+    for rank, other in enumerate(others if ranks.first else (), start=1):
+        if b"-" not in (mine, other) and mine != other:
+            raise _apart(ranks, rank, "at the end", "of the returned model")
     return ranks.others_sum(bytes_here)
+
+
+def _apart(ranks: Ranks, rank: int, when: str, where: str) -> TrainingError:
+    return TrainingError(
+        f"the processes train different models: {when} rank {rank} of {ranks.size} has other weights than the first",
+        value=where,
+        fix="wrap the model in torch.nn.parallel.DistributedDataParallel where session.processes is above 1, and let "
+        "each process load the same checkpoint by session.resume",
+        code=REPLICAS_APART,
+    )
 
 
 def refuse_apart(ranks: Ranks, model: torch.nn.Module | None, done: int) -> None:
@@ -120,14 +139,8 @@ def refuse_apart(ranks: Ranks, model: torch.nn.Module | None, done: int) -> None
     for rank, one in enumerate(every if ranks.first else ()):
         apart = [name for (name, _), mine, other in zip(named, every[0], one, strict=True) if mine != other]
         if apart:
-            raise TrainingError(
-                f"the processes train different models: after {done} updates rank {rank} of {ranks.size} has other "
-                "weights than the first",
-                value=f"{', '.join(apart[:3])}{' …' if len(apart) > 3 else ''}",
-                fix="wrap the model in torch.nn.parallel.DistributedDataParallel where session.processes is above 1, "
-                "and let each process load the same checkpoint by session.resume",
-                code=REPLICAS_APART,
-            )
+            told = f"{', '.join(apart[:3])}{' …' if len(apart) > 3 else ''}"
+            raise _apart(ranks, rank, f"after update {done}", told)
 
 
 def refuse_sharded(model: torch.nn.Module | None) -> None:
@@ -329,11 +342,12 @@ def follow_script(job: TrainJob, ranks: Ranks) -> None:
     plan = make_plan(len(prepared.rows), job.training, job.stages, job.stage)
     ranks.refuse_others(facts_of(job, prepared, plan))
     session = FollowingSession(job, prepared, device, ranks, plan)
+    returned: object = None
     try:
-        load_script(prepared.task, job.trainer)(session)
+        returned = load_script(prepared.task, job.trainer)(session)
     except (TrainingEndedError, SystemExit):
         if session.ended is None:
             raise TrainingError(f"{job.trainer} ended its process", fix="return the model from train") from None
     if session.ended == "asked":
         raise PreemptedError
-    leave(ranks, peak_memory_bytes())
+    leave(ranks, returned, peak_memory_bytes())

@@ -101,7 +101,7 @@ def train_by_script(
     if log.session.ended == "asked":
         raise PreemptedError(_preempted(checkpoints, log))
     # The other processes leave here; their peaks, together.
-    others_bytes = 0.0 if ranks is None else leave(ranks)
+    others_bytes = 0.0 if ranks is None else leave(ranks, ran.returned)
     whole = log.session.ended in (None, "planned")
     state, checkpoint, metrics, references, unreviewed, artifact = None, None, {}, None, None, None
     if whole:

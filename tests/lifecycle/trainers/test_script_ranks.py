@@ -97,9 +97,18 @@ def test_processes_that_train_different_models_are_told(splits, tmp_path):
     alone = ("DistributedDataParallel(network) if session.processes > 1 else network", "network")
     code, told = told_by_ranks(job_of(splits, own_trainers.use_case(tmp_path / "toy", HAND, alone), tmp_path / "out"))
     assert code == EXIT_BAD_INPUT
-    assert "after 1 updates rank 1 of 2 has other weights than the first" in told["problem"]
+    assert "after update 1 rank 1 of 2 has other weights than the first" in told["problem"]
     assert "shop.weight" in told["value"]
     assert "DistributedDataParallel" in told["fix"]
+
+
+def test_processes_that_return_different_models_are_told_where_none_was_looked_at(splits, tmp_path):
+    alone = ("DistributedDataParallel(network) if session.processes > 1 else network", "network")
+    unseen = ("rows=rows, model=network, optimizer=optimizer)", "rows=rows)")
+    folder = own_trainers.use_case(tmp_path / "toy", HAND, alone, unseen)
+    code, told = told_by_ranks(job_of(splits, folder, tmp_path / "out", stage="smoke"))
+    assert code == EXIT_BAD_INPUT
+    assert "at the end rank 1 of 2 has other weights than the first" in told["problem"]
 
 
 def test_loss_of_one_process_that_is_not_finite_ends_all_before_the_update(splits, tmp_path):
