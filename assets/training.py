@@ -247,7 +247,7 @@ def job_base(run: StepRun, snapshot: Snapshot, out: Path) -> dict[str, Any]:
     return {
         "use_case_folder": str(run.use_case.folder),
         "out": str(out),
-        "device": device_of(run.use_case),
+        "device": run.use_case.spec.compute.job_device,
         "loaders": run.use_case.spec.compute.loaders,
         "rows": Rows(
             features=snapshot.feature_columns,
@@ -286,12 +286,6 @@ def _files(run: StepRun, contract: Contract, snapshot: Snapshot) -> dict[str, An
 def job_kind(run: StepRun) -> Kind:
     """What the use case predicts."""
     return kind_of(target_of(run.use_case.spec.task, judged_contract(run).label.classes))
-
-
-def device_of(use_case: UseCase) -> Literal["auto", "cpu", "cuda"]:
-    """The declared device; `auto` looks for a GPU only where one is declared, so that none is used outside the pool."""
-    compute = use_case.spec.compute
-    return "cpu" if compute.device == "auto" and compute.gpus == 0 else compute.device
 
 
 def stage_is_whole(run: StepRun, record: Record) -> bool:

@@ -22,7 +22,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from trainworthy.lifecycle.protocol.records import Attempt, Cause
@@ -53,10 +53,21 @@ class TrainworthyError(Exception):
         shown = "" if value is None else f"\n  value: {value!r}"
         super().__init__(f"{problem}{shown}\n  fix: {fix}")
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """As it was made, whatever its class asks for: a worker may try something in another process."""
+        return _made_again, (type(self), self.args, self.__dict__.copy())
+
     @property
     def more(self) -> str:
         """Where the documentation explains this kind of error."""
         return f"docs/errors.md#{type(self).__name__.lower()}"
+
+
+def _made_again(kind: type[TrainworthyError], args: tuple[Any, ...], fields: dict[str, Any]) -> TrainworthyError:
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(fields)
+    return error
 
 
 class UseCaseError(TrainworthyError):

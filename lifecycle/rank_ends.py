@@ -29,6 +29,11 @@ _HANG_FIX = (
     "storage that is away; compute.collective_timeout_seconds is how long the others wait"
 )
 
+_PART_FIX = (
+    "let each process make the same calls in the same order, of session and of torch.distributed: look for a condition "
+    "on the rank, or a loop that ends at another update"
+)
+
 
 def end_of_ranks(
     ends: Mapping[int, RankEnd], places: Mapping[int, RankPlace], size: int, lines: Mapping[int, str] | None = None
@@ -98,13 +103,19 @@ def _hang(
     else:
         state = ", and the system has stopped it (SIGSTOP)" if stopped else ""
         problem = f"{_named(guilty, size)} hangs{_where(places[guilty[0]])}{state}; the other ranks waited for it"
-    rank = guilty[0] if guilty else None
+    rank, fix = guilty[0] if guilty else None, _HANG_FIX
+    if rank is not None and rank in ends and ends[rank].exit_code == EXIT_HANG:
+        # It waited as well, behind another call: its own error knows the line better than stacks of afterwards.
+        lines = {other: line for other, end in ends.items() if (line := (end.told or {}).get("value"))}
+        each = (f"rank {one}{_where(places.get(one))}{_at(lines.get(one))}" for one in sorted(places))
+        problem, fix = f"the ranks wait for each other: {'; '.join(each)}", _PART_FIX
     return EXIT_HANG, {
-        "problem": problem,
-        "value": None if rank is None else lines.get(rank),
-        "fix": _HANG_FIX,
-        "rank": rank,
-    }
+        "problem": problem, "value": None if rank is None else lines.get(rank), "fix": fix, "rank": rank,
+    }  # fmt: skip
+
+
+def _at(line: str | None) -> str:
+    return f", at {line}" if line else ""
 
 
 def _named(ranks: list[int], size: int) -> str:

@@ -295,7 +295,8 @@ def ended(
         if lost is not None:
             # What ended the other rank is told by rank_ends.py.
             code = EXIT_HANG if lost == "late" else EXIT_RANK_LOST
-            return code, {"problem": str(error).splitlines()[0], "value": None, "fix": "see the other ranks"}
+            where = line_of(error, use_case)
+            return code, {"problem": str(error).splitlines()[0], "value": where, "fix": "see the other ranks"}
         traceback.print_exc()
         code, told = _internal(error, use_case)
         return code, told | {"exception": type(error).__name__}

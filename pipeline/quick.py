@@ -58,7 +58,7 @@ def _job(use_case: UseCase, contract: Contract, out: str, found: dict[str, Any])
         label_file=contract.label.column if contract.label.column in files else None,
     )  # fmt: skip
     return QuickJob(
-        use_case_folder=str(use_case.folder), out=out, device=spec.compute.device, training=spec.training,
+        use_case_folder=str(use_case.folder), out=out, device=spec.compute.job_device, training=spec.training,
         stages=spec.stages, hyperparameters=spec.hyperparameters, claims=spec.preflight, trainer=spec.trainer,
         rows=rows, processes=spec.compute.processes, **found,
     )  # fmt: skip

@@ -98,6 +98,11 @@ class ComputeSpec(Frozen):
     )
     spot: bool = Field(default=False, description="The machine may be taken away at short notice.")
 
+    @property
+    def job_device(self) -> Literal["auto", "cpu", "cuda"]:
+        """What a job is given: `auto` looks for a GPU only where one is declared, so none is used outside the pool."""
+        return "cpu" if self.device == "auto" and self.gpus == 0 else self.device
+
     @field_validator("launcher", mode="before")
     @classmethod
     def _launcher_is_offered(cls, launcher: object) -> object:

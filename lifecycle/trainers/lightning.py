@@ -74,6 +74,7 @@ class TrainworthyCallback(Callback):
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         # Lightning leaves its loop by SystemExit if SIGTERM comes between a batch's end and the next one.
         if isinstance(exception, SystemExit) and not self._told:
+            self.session.ask()
             self._save_if_due(trainer, pl_module)
 
     def _save_if_due(self, trainer: Any, pl_module: Any) -> None:

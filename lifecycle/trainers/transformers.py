@@ -60,5 +60,8 @@ class TrainworthyCallback(TrainerCallback):  # pyright: ignore[reportGeneralType
             return
         self._saving = False
         with self.session.checkpoint_files(model=kwargs["model"]) as folder:
-            # The script's folder may lie on another file system.
-            shutil.move(Path(args.output_dir) / f"checkpoint-{state.global_step}", folder / FOLDER)
+            # Each of several processes has files of its own there, and the first one the model. The script's folder may
+            # lie on another file system.
+            written = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+            shutil.copytree(written, folder / FOLDER, dirs_exist_ok=True)
+            shutil.rmtree(written)

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import signal
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from trainworthy.lifecycle.rank_ends import end_of_ranks
 from trainworthy.lifecycle.storage.rank_files import begin_ranks, read_ends, read_lines, read_places
 from trainworthy.lifecycle.worker import main, read_result
 
-SECONDS = 120
+SECONDS = 25
 
 
 def train_by_ranks(job: TrainJob, variables: Mapping[str, str] | None = None) -> TrainResult:
@@ -60,6 +61,11 @@ def run_ranks(
             rank.start()
         for rank in ranks:
             rank.join(SECONDS)
+            if rank.is_alive() and rank.pid is not None:
+                # A hang of a test is told with what it hangs at.
+                os.kill(rank.pid, signal.SIGUSR2)
+                rank.join(2)
+                print(*(path.read_text() for path in out.glob("ranks/*.stacks.txt")), sep="\n")
             rank.kill()
             rank.join()
     killed = {

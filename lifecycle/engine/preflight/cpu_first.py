@@ -24,7 +24,7 @@ ELSEWHERE = "same device"
 
 @dataclass(frozen=True, eq=False)
 class AskedOnCpu:
-    """A loss that raises on the CPU what it raises, before it is computed where its outputs are."""
+    """A loss that raises on the CPU what it raises there, before it is computed where its outputs are."""
 
     loss_fn: LossFn
 
@@ -33,6 +33,9 @@ class AskedOnCpu:
         try:
             # With their graph, since a loss may take a derivative.
             self.loss_fn(tree_map(_on_cpu, outputs), targets.cpu())
+        except NotImplementedError:
+            # A GPU may have what a CPU has not.
+            pass
         except RuntimeError as error:
             if ELSEWHERE not in str(error):
                 raise
@@ -42,7 +45,15 @@ class AskedOnCpu:
 
 
 def _on_cpu(value: Any) -> Any:
-    return value.cpu() if isinstance(value, Tensor) else value
+    """There, and in float32 where it was shorter: a GPU's autocast does not hold on a CPU."""
+    if not isinstance(value, Tensor):
+        return value
+    return value.float().cpu() if value.dtype in (torch.float16, torch.bfloat16) else value.cpu()
+
+
+def in_float64(loss_fn: LossFn, copy: Callable[[LossFn], LossFn]) -> LossFn:
+    """A copy of the loss itself, asked as before."""
+    return AskedOnCpu(copy(loss_fn.loss_fn)) if isinstance(loss_fn, AskedOnCpu) else copy(loss_fn)
 
 
 def cpu_first(subject: Subject) -> Subject:

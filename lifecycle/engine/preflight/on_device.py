@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
+from pathlib import Path
 from typing import TypeVar
 
 from trainworthy.lifecycle.error_causes import ended_its_device
+from trainworthy.lifecycle.errors import TrainingError, TrainworthyError
 from trainworthy.lifecycle.progress import say
 from trainworthy.lifecycle.protocol.jobs import PreflightJob, QuickJob
 from trainworthy.lifecycle.protocol.results import PreflightResult
 from trainworthy.lifecycle.scoring import choose_device
+from trainworthy.lifecycle.task import line_of
 
 Job = TypeVar("Job", PreflightJob, QuickJob)
 ENDED = (
@@ -34,6 +37,18 @@ def on_device(job: Job, attempt: Callable[[Job, str], PreflightResult]) -> Prefl
             raise
     say(f"preflight: {ENDED}; once more on the CPU")
     with ProcessPoolExecutor(1, get_context("spawn")) as process:
-        found = process.submit(attempt, job.model_copy(update={"device": "cpu"}), "cpu").result()
+        found = process.submit(_apart, attempt, job.model_copy(update={"device": "cpu"})).result()
     told = f"{ENDED}; what is said here was found on the CPU"
     return found.model_copy(update={"untried": "; ".join(words for words in (told, found.untried) if words)})
+
+
+def _apart(attempt: Callable[[Job, str], PreflightResult], job: Job) -> PreflightResult:
+    """The attempt on the CPU; what its code raises is told with its line, since no traceback comes back."""
+    try:
+        return attempt(job, "cpu")
+    except TrainworthyError:
+        raise
+    except Exception as error:
+        raise TrainingError(
+            f"{type(error).__name__}: {error}", value=line_of(error, Path(job.use_case_folder)), fix="correct that line"
+        ) from None

@@ -9,6 +9,7 @@ from torch import Tensor
 from trainworthy.lifecycle.engine.training.prepare import Prepared
 from trainworthy.lifecycle.engine.training.ranks.group import Ranks
 from trainworthy.lifecycle.engine.training.state import TrainData
+from trainworthy.lifecycle.errors import TrainingError
 from trainworthy.lifecycle.files.values import as_texts
 from trainworthy.lifecycle.plan import Plan
 from trainworthy.lifecycle.protocol.jobs import TrainJob
@@ -38,7 +39,16 @@ class Given:
         self.rank, self.processes = (0, 1) if ranks is None else (ranks.rank, ranks.size)
 
     def share(self, rows: Tensor) -> Tensor:
-        """This process's part of an update's rows, (N, ...): contiguous, and of equal size but for one row."""
+        """This process's part of an update's rows, (N, ...): contiguous, and of equal size but for one row.
+
+        Raises TrainingError if a process would be without rows.
+        """
+        if len(rows) < self.processes:
+            raise TrainingError(
+                "an update has fewer rows than there are processes",
+                value=f"{len(rows)} rows for {self.processes} processes",
+                fix="draw more rows an update, or lower compute.processes",
+            )
         return rows if self._ranks is None else self._ranks.share(rows)
 
     @property

@@ -202,6 +202,13 @@ class Logbook:
         elif not scaled:
             self._end_by_not_finite(model, told, norm)
 
+    def hear_norm(self, told: Told, norm: float, scaled: bool) -> None:
+        """The norm of all gradients, of a model that is not told. Raises TrainingEndedError if it is not finite."""
+        self._go_on()
+        self.gradients, self._scaled = Gradients(norm, []), scaled
+        if not finite(norm) and not scaled:
+            self._end_by_not_finite(None, told, norm)
+
     def look_back(self) -> None:
         """Judge a closer look whose update is made by now. Raises TrainingEndedError."""
         if (alarm := self.models.look_back()) is not None:

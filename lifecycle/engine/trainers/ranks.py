@@ -8,12 +8,14 @@ So all of them leave their loops at the same update.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+import zlib
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, cast
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -29,6 +31,7 @@ from trainworthy.lifecycle.engine.trainers.session import (
     count_of,
     load_parts,
     loss_of,
+    numbers_of,
     optimizers_of,
     packed_random,
     require_module,
@@ -53,12 +56,14 @@ from trainworthy.lifecycle.training_script import load_script
 
 _REASONS: tuple[Why, ...] = tuple(WORDS)
 # Codes of errors: replicas that go their own ways; a model that no process has whole; other calls in one process.
-REPLICAS_APART, SHARDED, CALLS_APART = "replicas_apart", "sharded_model", "calls_apart"
+REPLICAS_APART, SHARDED, CALLS_APART, ROWS_ALIKE = "replicas_apart", "sharded_model", "calls_apart", "rows_alike"
+SAME_ROWS = 3
+Told = tuple[float, int]
 _CALLS = (
     "session.step", "session.look", "session.checkpoint", "session.checkpoint_files", "session.resume or newest",
-    "the end of train",
+    "session.ask", "the end of train",
 )  # fmt: skip
-_STEP, _LOOK, _CHECKPOINT, _FILES, _NEWEST, _END = range(len(_CALLS))
+_STEP, _LOOK, _CHECKPOINT, _FILES, _NEWEST, _ASK, _END = range(len(_CALLS))
 
 
 class Decision(NamedTuple):
@@ -79,12 +84,41 @@ def hear(ranks: Ranks) -> Decision:
     return Decision(bool(raised), None if reason < 0 else _REASONS[int(reason)], bool(due))
 
 
-def meet(ranks: Ranks, call: int, loss: float = 0.0, rows: int = 0) -> tuple[float, int]:
+class SameRows:
+    """How many updates in a row had the same rows in each process, where their numbers were told."""
+
+    def __init__(self) -> None:
+        self._updates = 0
+
+    def seen(self, fingerprints: Sequence[float]) -> None:
+        """Raises TrainingError in each process at the SAME_ROWS-th: of drawn rows a few may be equal by chance."""
+        same = len(fingerprints) > 1 and fingerprints[0] != 0 and len(set(fingerprints)) == 1
+        self._updates = self._updates + 1 if same else 0
+        if self._updates == SAME_ROWS:
+            raise TrainingError(
+                f"all {len(fingerprints)} processes train on the same rows: at {SAME_ROWS} updates in a row their "
+                "numbers were equal",
+                fix="take this process's part of the update's rows: rows = session.share(rows)",
+                code=ROWS_ALIKE,
+            )
+
+
+def fingerprint(rows: Rows) -> int:
+    """Of the numbers of rows, in their order; 0 if they were not told by number."""
+    numbers = numbers_of(rows)
+    return zlib.crc32(np.asarray(numbers, dtype=np.int64).tobytes()) if len(numbers) > 1 else 0
+
+
+def meet(
+    ranks: Ranks, call: int, loss: float = 0.0, rows: Rows = None, model: torch.nn.Module | None = None,
+    same: SameRows | None = None,
+) -> Told:  # fmt: skip
     """Wait for all processes at this call; the mean loss of all their rows and how many these are, 0 if one can't tell.
 
     Raises TrainingError in each process if one makes another call: it would wait for an answer that never comes.
     """
-    every = ranks.meet((call, loss, rows))
+    parameters = -1 if model is None else len(list(model.parameters()))
+    every = ranks.meet((call, loss, count_of(rows), fingerprint(rows), parameters))
     calls = [int(one[0]) for one in every]
     other = next((rank for rank, one in enumerate(calls) if one != calls[0]), None)
     if other is not None:
@@ -95,6 +129,18 @@ def meet(ranks: Ranks, call: int, loss: float = 0.0, rows: int = 0) -> tuple[flo
             "alone writes; end the loop by session.should_stop, or by what is equal in all",
             code=CALLS_APART,
         )
+    given = [int(one[4]) for one in every]
+    other = next((rank for rank, one in enumerate(given) if one != given[0]), None)
+    if other is not None:
+        told = ["no model" if one < 0 else f"a model of {one} parameters" for one in (given[0], given[other])]
+        raise TrainingError(
+            f"the processes' scripts part: each has to give {_CALLS[call]} the same model",
+            value=f"the first gives {told[0]}, rank {other} of {ranks.size} gives {told[1]}",
+            fix="give the model in every process, or in none",
+            code=CALLS_APART,
+        )
+    if same is not None:
+        same.seen([one[3] for one in every])
     losses, counts = [one[1] for one in every], [int(one[2]) for one in every]
     if not all(counts):
         return sum(losses) / len(losses), 0
@@ -143,15 +189,22 @@ def refuse_apart(ranks: Ranks, model: torch.nn.Module | None, done: int) -> None
             raise _apart(ranks, rank, f"after update {done}", told)
 
 
-def refuse_sharded(model: torch.nn.Module | None) -> None:
-    """Raises TrainingError for a model whose gradients no process has whole: the first would wait for the others."""
-    if model is not None and _is_sharded(model):
+def refuse_sharded(*given: object) -> None:
+    """Raises TrainingError for a model that no process has whole: the first would wait for the others to look at it."""
+    if any(isinstance(one, torch.nn.Module) and _is_sharded(one) for one in given):
         raise TrainingError(
-            "session was given a model whose parameters are sharded (DTensor): its gradients cannot be looked at",
-            fix="leave model and optimizer out, and give grad_norm: that of all gradients, as clip_grad_norm_ returns "
-            "it (.full_tensor())",
+            "session was given a model whose parameters are sharded (DTensor): one process cannot look at it",
+            fix="leave model and optimizer out of step, and give grad_norm: that of all gradients, as clip_grad_norm_ "
+            "returns it (.full_tensor()); save by torch.distributed.checkpoint into session.checkpoint_files()",
             code=SHARDED,
         )
+
+
+def require_whole(model: torch.nn.Module | None) -> None:
+    """Raises TrainingError for what is no module, or a sharded one."""
+    if model is not None:
+        require_module(model)
+        refuse_sharded(model)
 
 
 def _is_sharded(model: torch.nn.Module) -> bool:
@@ -165,7 +218,7 @@ class FirstSession(TrainingSession):
         self, log: Logbook, prepared: Prepared, checkpoints: ScriptCheckpoints, device: str, ranks: Ranks
     ) -> None:  # fmt: skip
         super().__init__(log, prepared, checkpoints, device, ranks)
-        self._all, self._decided = ranks, Decision()
+        self._all, self._decided, self._same = ranks, Decision(), SameRows()
         ranks.talk_apart(self._job.collective_timeout_seconds)
         ranks.in_script(0)
 
@@ -174,16 +227,17 @@ class FirstSession(TrainingSession):
         optimizer: Optimizers = None, learning_rate: float | None = None, scaled: bool = False,
         grad_norm: float | Tensor | None = None,
     ) -> None:  # fmt: skip
-        refuse_sharded(model)
-        mean, count = meet(self._all, _STEP, loss_of(loss), count_of(rows))
+        require_whole(model)
+        mean, count = meet(self._all, _STEP, loss_of(loss), rows, model, self._same)
         refuse_apart(self._all, model, self.done)
         told = partial(super()._tell, mean, count, rows, model, optimizer, learning_rate, scaled, grad_norm)
         self._decide(told)
 
     def look(self, model: torch.nn.Module, *, optimizer: Optimizers = None, scaled: bool = False) -> None:
-        refuse_sharded(model)
-        meet(self._all, _LOOK)
-        self._decide(partial(super().look, model, optimizer=optimizer, scaled=scaled))
+        require_whole(model)
+        meet(self._all, _LOOK, model=model)
+        # Between look and step nobody is asked: the update has to be told before the training can end.
+        self._decide(partial(super().look, model, optimizer=optimizer, scaled=scaled), asks=False)
 
     @property
     def should_stop(self) -> bool:
@@ -196,6 +250,7 @@ class FirstSession(TrainingSession):
 
     def checkpoint(self, **parts: Stateful) -> None:
         require_parts(parts)
+        refuse_sharded(*parts.values())
         if self.checkpoint_due:
             meet(self._all, _CHECKPOINT)
             _, *others = self._all.every(packed_random())
@@ -205,10 +260,12 @@ class FirstSession(TrainingSession):
 
     @contextmanager
     def checkpoint_files(self, model: object = None) -> Iterator[Path]:
+        refuse_sharded(model)
         meet(self._all, _FILES)
         self._decide(partial(self._log.refuse_spoiled, model))
         with super().checkpoint_files(model) as folder:
             self._all.share_state(str(folder).encode())
+            self._all.in_script(self.done)
             yield folder
             # It is a checkpoint once all have written theirs.
             self._all.any_of(False)
@@ -223,15 +280,21 @@ class FirstSession(TrainingSession):
             self._decide(lambda: None)
         return self._newest
 
-    def _decide(self, call: Callable[[], object]) -> None:
-        """Make a call that may end the training, and tell the others."""
+    def ask(self) -> None:
+        meet(self._all, _ASK)
+        self._decide(lambda: None)
+
+    def _decide(self, call: Callable[[], object], *, asks: bool = True) -> None:
+        """Make a call that may end the training, and tell the others; `asks` whether somebody wants it to end, too."""
         ended: TrainingEndedError | None = None
         try:
             call()
         except TrainingEndedError as error:
             ended = error
-        # Asked first: it looks whether somebody wants an end.
-        due = ended is None and super().checkpoint_due
+        due = self._decided.checkpoint_due
+        if asks:
+            # It looks whether somebody wants an end.
+            due = ended is None and super().checkpoint_due
         self._decided = Decision(ended is not None, self._log.session.ended, due)
         self._all.decide(self._decided.numbers())
         self._all.in_script(self.done)
@@ -244,7 +307,7 @@ class FollowingSession(Given):
 
     def __init__(self, job: TrainJob, prepared: Prepared, device: str, ranks: Ranks, plan: Plan) -> None:
         super().__init__(job, plan, prepared, device, ranks)
-        self._all, self._decided = ranks, Decision()
+        self._all, self._decided, self._same = ranks, Decision(), SameRows()
         self._newest: Path | None = None
         self._looked = False
         self.done = 0
@@ -258,16 +321,15 @@ class FollowingSession(Given):
     ) -> None:  # fmt: skip
         """As TrainingSession.step, of this process's rows: their mean loss, and how many there were."""
         optimizers_of(optimizer)
-        refuse_sharded(model)
-        meet(self._all, _STEP, loss_of(loss), count_of(rows))
+        require_whole(model)
+        meet(self._all, _STEP, loss_of(loss), rows, model, self._same)
         refuse_apart(self._all, model, self.done)
         self._hear(1)
 
     def look(self, model: torch.nn.Module, *, optimizer: Optimizers = None, scaled: bool = False) -> None:
         """As TrainingSession.look; the gradients are looked at in the first process."""
-        require_module(model)
-        refuse_sharded(model)
-        meet(self._all, _LOOK)
+        require_whole(model)
+        meet(self._all, _LOOK, model=model)
         self._hear()
 
     @property
@@ -286,6 +348,7 @@ class FollowingSession(Given):
     def checkpoint(self, **parts: Stateful) -> None:
         """Give the random numbers of this process, if a checkpoint is due; the first one writes it."""
         require_parts(parts)
+        refuse_sharded(*parts.values())
         if self.checkpoint_due:
             meet(self._all, _CHECKPOINT)
             self._all.every(packed_random())
@@ -296,9 +359,12 @@ class FollowingSession(Given):
     @contextmanager
     def checkpoint_files(self, model: object = None) -> Iterator[Path]:
         """The same folder as in the first process, for files of each, such as shards."""
+        refuse_sharded(model)
         meet(self._all, _FILES)
         self._hear()
-        yield Path(self._all.share_state(b"").decode())
+        folder = Path(self._all.share_state(b"").decode())
+        self._all.in_script(self.done)
+        yield folder
         self._all.any_of(False)
         self._decided = self._decided._replace(checkpoint_due=False)
 
@@ -320,10 +386,15 @@ class FollowingSession(Given):
             load_parts(self.newest / STATE_FILE, parts, self.rank, self.seed)
         return self.done
 
+    def ask(self) -> None:
+        """As TrainingSession.ask."""
+        meet(self._all, _ASK)
+        self._hear()
+
     @property
-    def ended(self) -> Why | None:
-        """Why the training has ended, if it has."""
-        return self._decided.ended
+    def heard(self) -> Decision:
+        """What the first has decided last, for whoever runs the script."""
+        return self._decided
 
     def _hear(self, updates: int = 0) -> None:
         self._decided = hear(self._all)
@@ -346,8 +417,8 @@ def follow_script(job: TrainJob, ranks: Ranks) -> None:
     try:
         returned = load_script(prepared.task, job.trainer)(session)
     except (TrainingEndedError, SystemExit):
-        if session.ended is None:
+        if session.heard.ended is None:
             raise TrainingError(f"{job.trainer} ended its process", fix="return the model from train") from None
-    if session.ended == "asked":
+    if session.heard.ended == "asked":
         raise PreemptedError
     leave(ranks, returned, peak_memory_bytes())

@@ -32,6 +32,11 @@ def module_of(returned: object, job: TrainJob, prepared: Prepared) -> torch.nn.M
     if isinstance(returned, DistributedDataParallel):
         # Around the network it would wait for the other processes at each call.
         returned = returned.module
+    if isinstance(returned, torch.nn.Module) and any(hasattr(one, "full_tensor") for one in returned.parameters()):
+        raise TrainingError(
+            f"{job.trainer}: train returned a model whose parameters are sharded (DTensor)",
+            fix="return get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))",
+        )
     if not isinstance(returned, torch.nn.Module):
         raise TrainingError(f"{job.trainer}: train returned {type(returned).__name__}", fix=_RETURN)
     return returned

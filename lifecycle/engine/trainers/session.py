@@ -243,6 +243,8 @@ class TrainingSession(Given):
             self._log.look(model, told, scaled)
         if grad_norm is not None and self._log.gradients is not None:
             self._log.gradients = unclipped(self._log.gradients, float(grad_norm))
+        elif grad_norm is not None and model is None:
+            self._log.hear_norm(told, float(grad_norm), scaled)
         self._log.tell(model, told)
         self._checkpoints.schedule.updated()
 
@@ -261,6 +263,13 @@ class TrainingSession(Given):
         """
         self._log.heart.called()
         return self._log.session.ended is not None
+
+    def ask(self) -> None:
+        """Ask anew whether the training was asked to end, where a script leaves its loop by itself.
+
+        Of several processes each has to call it; `checkpoint_due` and `should_stop` are theirs from then on.
+        """
+        self._log.must_end()
 
     def waited(self) -> None:
         """What passed since the last update, checkpoint or call of this was waiting for rows."""

@@ -24,7 +24,7 @@ from trainworthy.lifecycle.engine.training.prepare import Prepared, prepare
 from trainworthy.lifecycle.engine.training.ranks.group import Ranks
 from trainworthy.lifecycle.engine.training.ranks.replicas import facts_of
 from trainworthy.lifecycle.engine.training.session import PREFIX_STEPS, Session
-from trainworthy.lifecycle.engine.training.stage import peak_memory_bytes, told_of
+from trainworthy.lifecycle.engine.training.stage import peak_memory_bytes
 from trainworthy.lifecycle.engine.training.state import TrainState
 from trainworthy.lifecycle.engine.training.techniques.deadline import Deadline
 from trainworthy.lifecycle.engine.training.validate import unreviewed_inputs, validate
@@ -83,6 +83,10 @@ def _session(
     return FirstSession(log, prepared, checkpoints, device, ranks)
 
 
+def _of_processes(ranks: Ranks | None) -> tuple[str, ...]:
+    return () if ranks is None else (f"the script was run by {ranks.size} processes",)
+
+
 def train_by_script(
     job: TrainJob, seconds: clock.Clock, should_stop: Callable[[], bool], forward: Callable[[str], None] | None,
     ranks: Ranks | None = None,
@@ -123,7 +127,7 @@ def train_by_script(
         planned_steps=log.session.plan.last_step,
         ended=_ended(log),
         resumed_from_step=log.resumed_from,
-        notes=prepared.notes + checkpoints.notes + checkpoints.told() + told_of(ranks),
+        notes=prepared.notes + checkpoints.notes + checkpoints.told() + _of_processes(ranks),
         parameters=0 if state is None else sum(parameter.numel() for parameter in state.model.parameters()),
         parameters_sha256="" if state is None else parameters_sha256(state.model),
         prefix_steps=min(PREFIX_STEPS, log.session.plan.horizon_steps),

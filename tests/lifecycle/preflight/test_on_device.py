@@ -8,11 +8,13 @@ from torch.nn import functional
 from toy_jobs import changed_use_case, preflight_job
 
 from benchmarks.healthy import mlp
+from trainworthy.lifecycle.engine.outputs.directional_derivative import copy_in_float64
 from trainworthy.lifecycle.engine.preflight import on_device as module
-from trainworthy.lifecycle.engine.preflight.cpu_first import AskedOnCpu, as_trained, cpu_first
+from trainworthy.lifecycle.engine.preflight.cpu_first import AskedOnCpu, as_trained, cpu_first, in_float64
 from trainworthy.lifecycle.engine.preflight.on_device import on_device
 from trainworthy.lifecycle.engine.preflight.run import run_preflight
 from trainworthy.lifecycle.error_causes import ended_its_device
+from trainworthy.lifecycle.errors import Problem, TrainingError, UseCaseError
 from trainworthy.lifecycle.protocol.results import PreflightResult
 
 ASSERTED = "CUDA error: device-side assert triggered\nCUDA kernel errors might be asynchronously reported"
@@ -116,3 +118,57 @@ def test_subject_on_a_gpu_is_asked_so_and_measured_as_it_is_trained():
     assert isinstance(cpu_first(moved).recipe.loss_fn, AskedOnCpu)
     assert as_trained(cpu_first(moved)).recipe.loss_fn is plain.recipe.loss_fn
     assert as_trained(plain) is plain
+
+
+def refuses(job, device):
+    raise UseCaseError("toy", [Problem("model.py", "no rows", "give some")])
+
+
+def breaks(job, device):
+    if device == "cuda":
+        raise RuntimeError(ASSERTED)
+    raise IndexError("Target 7 is out of bounds")
+
+
+def refuses_on_cpu(job, device):
+    if device == "cuda":
+        raise RuntimeError(ASSERTED)
+    refuses(job, device)
+
+
+@pytest.mark.parametrize(
+    ("attempt", "kind", "told"),
+    [(refuses_on_cpu, UseCaseError, "no rows"), (breaks, TrainingError, "IndexError: Target 7 is out of bounds")],
+)
+def test_error_of_the_attempt_on_the_cpu_comes_back_as_it_was(splits, tmp_path, monkeypatch, attempt, kind, told):
+    monkeypatch.setattr(module, "choose_device", lambda declared: "cuda")
+    with pytest.raises(kind, match=told) as caught:
+        on_device(preflight_job(splits, tmp_path, device="cuda"), attempt)
+    assert "test_on_device.py" in str(caught.value.value) or caught.value.problems
+
+
+@pytest.mark.parametrize("short", [torch.float16, torch.bfloat16])
+def test_loss_of_short_numbers_is_asked_in_float32_and_what_a_cpu_lacks_is_passed_over(short):
+    weights = torch.ones(2)
+    asked = []
+
+    def loss_fn(outputs, targets):
+        asked.append(outputs.dtype)
+        return (outputs.float() if len(asked) > 1 else outputs) @ weights
+
+    AskedOnCpu(loss_fn)(torch.ones(3, 2, dtype=short), torch.ones(3))
+    assert asked == [torch.float32, short]
+
+    def lacks(outputs, targets):
+        if len(asked) == 2:
+            asked.append(None)
+            raise NotImplementedError("not implemented for the CPU")
+        return outputs
+
+    assert torch.equal(AskedOnCpu(lacks)(torch.ones(2), torch.ones(2)), torch.ones(2))
+
+
+def test_copy_of_a_loss_with_weights_in_float64_is_asked_so_too():
+    loss = AskedOnCpu(torch.nn.CrossEntropyLoss(weight=torch.ones(3), reduction="none"))
+    found = in_float64(loss, copy_in_float64)(torch.ones(2, 3, dtype=torch.float64), torch.tensor([0, 2]))
+    assert found.dtype == torch.float64

@@ -56,7 +56,6 @@ def test_any_number_of_processes_trains_as_one_does(splits, plain, tmp_path):
 
 
 ZERO = "        optimizer.zero_grad()\n"
-SEEDED = ("    first = session.resume", "    torch.manual_seed(100 + session.rank)\n    first = session.resume")
 
 
 def asks(step: int, rank: int) -> tuple[str, str]:
@@ -72,8 +71,8 @@ def asks(step: int, rank: int) -> tuple[str, str]:
 @pytest.mark.parametrize("rank", [0, 1])
 def test_stopped_training_goes_on_bit_for_bit_whoever_was_asked(splits, tmp_path, rank):
     """With dropout, each process drawing its own."""
-    whole = train_by_ranks(job_of(splits, own_trainers.use_case(tmp_path / "whole", HAND, SEEDED), tmp_path / "1"))
-    folder = own_trainers.use_case(tmp_path / "parted", HAND, SEEDED, asks(50, rank))
+    whole = train_by_ranks(job_of(splits, own_trainers.use_case(tmp_path / "whole", HAND), tmp_path / "1"))
+    folder = own_trainers.use_case(tmp_path / "parted", HAND, asks(50, rank))
     job = job_of(splits, folder, tmp_path / "2")
     assert told_by_ranks(job)[0] == EXIT_PREEMPTED
     result = train_by_ranks(job)
@@ -109,6 +108,15 @@ def test_processes_that_return_different_models_are_told_where_none_was_looked_a
     code, told = told_by_ranks(job_of(splits, folder, tmp_path / "out", stage="smoke"))
     assert code == EXIT_BAD_INPUT
     assert "at the end rank 1 of 2 has other weights than the first" in told["problem"]
+
+
+def test_processes_that_train_on_the_same_rows_are_told(splits, tmp_path):
+    all_rows = ("session.share(batch(session, step))", "batch(session, step)")
+    folder = own_trainers.use_case(tmp_path / "toy", HAND, all_rows)
+    code, told = told_by_ranks(job_of(splits, folder, tmp_path / "out"))
+    assert code == EXIT_BAD_INPUT
+    assert "all 2 processes train on the same rows" in told["problem"]
+    assert "session.share(rows)" in told["fix"]
 
 
 def test_loss_of_one_process_that_is_not_finite_ends_all_before_the_update(splits, tmp_path):
@@ -151,6 +159,41 @@ def test_look_and_loss_may_be_told_apart_and_nothing_resumed(splits, plain, tmp_
     (plain / "train.py").write_text(script)
     one, two = by_one(job_of(splits, plain, tmp_path / "1")), train_by_ranks(job_of(splits, plain, tmp_path / "2"))
     assert losses(two) == pytest.approx(losses(one), abs=1e-6)
+
+
+def test_update_between_look_and_step_is_told_before_an_end_that_was_asked_for(splits, plain, tmp_path):
+    step = "        session.step(loss=loss, rows=rows, model=network, optimizer=optimizer)\n"
+    script = (plain / "train.py").read_text().replace(*asks(50, 1))
+    (plain / "train.py").write_text(script.replace(step, f"        session.look(network, optimizer=optimizer)\n{step}"))
+    job = job_of(splits, plain, tmp_path / "out", spec=toy_jobs.spec_with(training={"checkpoint_every_steps": 1000}))
+    code, told = told_by_ranks(job)
+    assert (code, told["problem"]) == (EXIT_PREEMPTED, "preempted; a checkpoint is written")
+    assert train_by_ranks(job).resumed_from_step >= 50
+
+
+def test_end_that_a_script_takes_by_itself_has_its_checkpoint_once_it_asks(splits, plain, tmp_path):
+    leaves = (
+        "        if session.should_stop:\n            break\n",
+        "        if step == 50 and session.newest is None:\n            import os, signal\n"
+        "            os.kill(os.getpid(), signal.SIGTERM)\n            session.ask()\n"
+        "            session.checkpoint(model=network, optimizer=optimizer)\n            raise SystemExit(143)\n"
+        "        if session.should_stop:\n            break\n",
+    )
+    (plain / "train.py").write_text((plain / "train.py").read_text().replace(*leaves))
+    job = job_of(splits, plain, tmp_path / "out", spec=toy_jobs.spec_with(training={"checkpoint_every_steps": 1000}))
+    assert told_by_ranks(job)[0] == EXIT_PREEMPTED
+    assert train_by_ranks(job).resumed_from_step == 51
+
+
+def test_model_that_one_process_alone_gives_is_told(splits, plain, tmp_path):
+    update = "\n        optimizer.step"
+    alone = (f"model=network, optimizer=optimizer){update}", f"model=network if session.rank == 0 else None){update}")
+    script = (plain / "train.py").read_text()
+    assert alone[0] in script
+    (plain / "train.py").write_text(script.replace(*alone))
+    code, told = told_by_ranks(job_of(splits, plain, tmp_path / "out"))
+    assert code == EXIT_BAD_INPUT
+    assert told["value"] == "the first gives a model of 5 parameters, rank 1 of 2 gives no model"
 
 
 # As docs/how-to/own-trainer.md says of sharded models.
@@ -199,6 +242,35 @@ def test_sharded_model_is_trained_kept_in_shards_and_goes_on(splits, plain, tmp_
     assert result.metrics["val_loss"] == pytest.approx(one.metrics["val_loss"], abs=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "told_of"),
+    [
+        ("        session.checkpoint(model=network, optimizer=optimizer)\n",
+         "        session.checkpoint(model=network)\n", "one process cannot look at it"),
+        ("        session.checkpoint(model=network, optimizer=optimizer)\n", "", "train returned a model whose"),
+    ],
+    ids=["checkpoint", "returned"],
+)  # fmt: skip
+def test_sharded_model_is_refused_wherever_one_process_would_look_at_it(splits, plain, tmp_path, old, new, told_of):
+    script = (plain / "train.py").read_text().replace(*SHARDS[0]).replace(*SHARDS[2])
+    script = script.replace("session.resume(model=network, optimizer=optimizer)", "0").replace(old, new)
+    (plain / "train.py").write_text(script)
+    code, told = told_by_ranks(job_of(splits, plain, tmp_path / "out"))
+    assert code == EXIT_BAD_INPUT
+    assert told_of in told["problem"]
+
+
+def test_norm_of_sharded_gradients_that_is_not_finite_ends_all(splits, plain, tmp_path):
+    script = (plain / "train.py").read_text()
+    for old, new in SHARDS:
+        script = script.replace(old, new)
+    bad = "        norm = norm * float('nan') if step == 30 else norm\n        session.step("
+    (plain / "train.py").write_text(script.replace("        session.step(", bad))
+    result = train_by_ranks(job_of(splits, plain, tmp_path / "out"))
+    assert result.alarm is not None
+    assert (result.alarm.monitor, result.steps) == ("non_finite_gradient", 30)
+
+
 def test_sharded_model_that_is_to_be_looked_at_is_refused(splits, plain, tmp_path):
     script = (plain / "train.py").read_text().replace(*SHARDS[0])
     (plain / "train.py").write_text(script.replace("session.resume(model=network, optimizer=optimizer)", "0"))
@@ -225,4 +297,6 @@ def test_checkpoint_that_one_process_alone_asks_for_is_a_hang_with_its_place(spl
     job = job_of(splits, folder, tmp_path / "out", spec=spec, collective_timeout_seconds=4)
     code, told = told_by_ranks(job)
     assert code == EXIT_HANG
-    assert "in its script, after 10 updates" in told["problem"]
+    assert "rank 1 in its script, after 10 updates, at train.py:20 in train" in told["problem"]
+    assert "rank 0" in told["problem"]
+    assert "a condition on the rank" in told["fix"]

@@ -45,6 +45,9 @@ def test_framework_trains_by_two_processes_as_by_one(splits, tmp_path, name):
     assert two.trainer is not None
     assert two.trainer.gradients
     assert two.trainer.checkpoints > 0
+    if name == "transformers":
+        kept = max((tmp_path / "2" / "checkpoints").iterdir()) / "files" / "checkpoint"
+        assert {"rng_state_0.pth", "rng_state_1.pth", "model.safetensors"} <= {path.name for path in kept.iterdir()}
     assert [alarm for alarm in two.alarms if alarm.severity == "critical"] == []
     # Rows and dropout are drawn otherwise.
     assert two.metrics["val_loss"] == pytest.approx(one.metrics["val_loss"], abs=0.03)

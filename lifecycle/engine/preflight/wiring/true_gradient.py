@@ -18,6 +18,7 @@ from trainworthy.lifecycle.engine.outputs.directional_derivative import copy_in_
 from trainworthy.lifecycle.engine.outputs.gradient_breaks import estimates_held, in_words
 from trainworthy.lifecycle.engine.outputs.true_gradient import APART_ALONE, BY_CHANCE, Compared, Off, compare, shares
 from trainworthy.lifecycle.engine.preflight.battery import same_random_numbers
+from trainworthy.lifecycle.engine.preflight.cpu_first import in_float64 as loss_in_float64
 from trainworthy.lifecycle.engine.preflight.subject import Subject
 from trainworthy.lifecycle.engine.preflight.wiring.passes import others, put_back, spread, stirred
 from trainworthy.lifecycle.engine.training.loop import losses_of, train_step, weighed
@@ -88,7 +89,7 @@ def gradient_is_slope(subject: Subject) -> Found:
 
 def _in_float64(subject: Subject) -> tuple[_Asked, Compared]:
     model = to_float64(stirred(subject.model()))
-    asked = _asked(subject, model, in_float64, copy_in_float64(subject.recipe.loss_fn))
+    asked = _asked(subject, model, in_float64, loss_in_float64(subject.recipe.loss_fn, copy_in_float64))
     return asked, compare(model, asked.mean_loss)
 
 
