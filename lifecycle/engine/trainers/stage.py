@@ -12,10 +12,11 @@ from typing import Literal
 import torch
 
 from trainworthy.lifecycle.engine.incidents.record import make_recorder
+from trainworthy.lifecycle.engine.trainers.agreement import leave
 from trainworthy.lifecycle.engine.trainers.checkpoints import ScriptCheckpoints
 from trainworthy.lifecycle.engine.trainers.ended import WORDS, TrainingEndedError
 from trainworthy.lifecycle.engine.trainers.logbook import Logbook
-from trainworthy.lifecycle.engine.trainers.ranks import FirstSession, leave
+from trainworthy.lifecycle.engine.trainers.ranks import FirstSession
 from trainworthy.lifecycle.engine.trainers.returned import answering_model, module_of
 from trainworthy.lifecycle.engine.trainers.session import TrainingSession
 from trainworthy.lifecycle.engine.training.checkpoints.checkpoint import parameters_sha256, save_checkpoint
