@@ -100,4 +100,6 @@ class StepRun(StepOfRun, StepResources):
 
     def in_worker(self, job: AnyJob, seconds_left: float = math.inf, *, fresh: bool = False) -> AnyResult:
         """The worker's answer, charged to this step; as Launcher.run."""
-        return self.launcher.run(self.context, job, self.charged_to, seconds_left, fresh=fresh)
+        return self.launcher.run(
+            self.context, job, self.charged_to, seconds_left, fresh=fresh, compute=self.use_case.spec.compute
+        )

@@ -70,13 +70,15 @@ class MemorySeen(Frozen):
 class End(Frozen):
     """An end of the worker without an answer: exit code (negative: a signal), its error.json, what was seen of memory.
 
-    `batch` is what an update is made of, (batch_size, accumulate); None if nothing is trained.
+    `batch` is what an update is made of, (batch_size, accumulate); None if nothing is trained. `seen` is what the
+    machines' owner says of an end that the worker did not choose, as half a sentence.
     """
 
     exit_code: int
     told: dict[str, Any] | None = None
     memory: MemorySeen = MemorySeen()
     batch: tuple[int, int] | None = None
+    seen: str = ""
 
 
 # What torch says of a loader that was killed, by who notices it first.
@@ -106,11 +108,12 @@ def error_of(end: End) -> WorkerError:
     """The end as an error: what was told, or what the exit code and memory say; with numbers where memory ran out."""
     cause, told = cause_of(end), end.told
     known = f"; {end.memory.words}" if end.memory.words and (cause == "out_of_memory" or end.exit_code < 0) else ""
+    seen = f"; {end.seen}" if end.seen else ""
     if told is None:
-        problem, fix = f"the worker {_ended(end.exit_code)} and left no word{known}", _fix_unknown(end)
+        problem, fix = f"the worker {_ended(end.exit_code)} and left no word{known}{seen}", _fix_unknown(end)
     else:
         prefix = "" if cause == "preempted" else "the worker stopped: "
-        problem, fix = f"{prefix}{told['problem']}{known}", told["fix"]
+        problem, fix = f"{prefix}{told['problem']}{known}{seen}", told["fix"]
     if cause == "out_of_memory":
         fix = memory_fix(end.batch, told.get("in_update") if told is not None else None)
     value = told.get("value") if told is not None else None

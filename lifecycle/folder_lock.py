@@ -19,19 +19,21 @@ from trainworthy.lifecycle.errors import LeaseLostError
 
 # How often a lease is looked at, seconds: on a file server a look is a round trip.
 LOOK_SECONDS = 1.0
+# The file that is locked.
+LOCK = ".lock"
 
 
 @contextlib.contextmanager
-def locked(folder: Path, tell: Callable[[str], None]) -> Iterator[int]:
-    """Hold the folder's lock and give its descriptor; a wait for it is told, and counted as queue seconds.
+def locked(folder: Path, tell: Callable[[str], None], name: str = LOCK) -> Iterator[int]:
+    """Hold the folder's lock `name` and give its descriptor; a wait for it is told, and counted as queue seconds.
 
     A child that inherits the descriptor holds the lock too: it is free when both are gone.
     """
-    with (folder / ".lock").open("a+") as file:
+    with (folder / name).open("a+") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            tell(f"another run does the same work{_holder(folder)}; waiting for it to end")
+            tell(f"another run does the same work{_holder(folder / name)}; waiting for it to end")
             with queued():
                 fcntl.flock(file, fcntl.LOCK_EX)
         file.truncate(0)
@@ -41,9 +43,9 @@ def locked(folder: Path, tell: Callable[[str], None]) -> Iterator[int]:
         yield file.fileno()
 
 
-def _holder(folder: Path) -> str:
+def _holder(lock: Path) -> str:
     """Who wrote its name last; it may be just about to, so nothing depends on it."""
-    named, _, _ = (folder / ".lock").read_text().partition(" since ")
+    named, _, _ = lock.read_text().partition(" since ")
     return f" ({named})" if named else ""
 
 
@@ -51,7 +53,7 @@ class Lease:
     """The name in the lock's file as it was when this was made; whoever makes it holds the lock."""
 
     def __init__(self, folder: Path) -> None:
-        self._path = folder / ".lock"
+        self._path = folder / LOCK
         self._name, self._looked = self._path.read_text(), time.monotonic()
 
     def check(self) -> None:

@@ -57,7 +57,8 @@ def main(arguments: list[str] | None = None) -> int:
             write_atomic(out / "error.json", canonical_json(told))
             return code
         begin_ranks(out)
-        ends = _run(job, out, ["--job", str(asked.job), "--queued", str(asked.queued)])
+        submitted = [] if asked.submitted is None else ["--submitted", str(asked.submitted)]
+        ends = _run(job, out, ["--job", str(asked.job), "--queued", str(asked.queued), *submitted])
         code, told = end_of_ranks(ends, read_places(out), job.processes, read_lines(out, Path(job.use_case_folder)))
         if told is not None:
             write_atomic(out / "error.json", canonical_json(told))

@@ -100,15 +100,16 @@ def main(arguments: list[str] | None = None) -> int:
     job = read_job(asked.job)
     if job is None:
         return EXIT_BAD_INPUT
+    job, queued = after_its_queue(job, asked)
     if asked.rendezvous is not None:
         assert isinstance(job, TrainJob)
-        return _rank(job, asked.rendezvous, asked.queued)
+        return _rank(job, asked.rendezvous, queued)
     out = Path(job.out)
     out.mkdir(parents=True, exist_ok=True)
     started = time.monotonic()
     # A lock that was handed over is held as long as this process has it open.
     with open_pipes() as pipes, locked(out, say) if asked.lock is None else contextlib.nullcontext():
-        code, error = _run(job, out, pipes, waited=time.monotonic() - started, queued=asked.queued)
+        code, error = _run(job, out, pipes, waited=time.monotonic() - started, queued=queued)
         if error is not None:
             write_atomic(out / "error.json", canonical_json(error))
         return code
@@ -120,7 +121,16 @@ def command_line(name: str, description: str) -> argparse.ArgumentParser:
     parser.add_argument("--job", type=Path, required=True, help="path of job.json")
     parser.add_argument("--lock", type=int, help="descriptor of the folder's lock, which whoever starts this holds")
     parser.add_argument("--queued", type=float, default=0.0, help="seconds that whoever starts this waited for it")
+    parser.add_argument("--submitted", type=float, help="Unix time since when this waited for a machine to run on")
     return parser
+
+
+def after_its_queue(job: AnyJob, asked: argparse.Namespace) -> tuple[AnyJob, float]:
+    """The job, whose budget pays for no wait for a machine, and all seconds that were waited before this began."""
+    waited = max(0.0, time.time() - asked.submitted) if asked.submitted is not None else 0.0
+    if waited and isinstance(job, TrainJob) and job.ends_at is not None:
+        job = job.model_copy(update={"ends_at": job.ends_at + waited})
+    return job, asked.queued + waited
 
 
 def read_job(path: Path) -> AnyJob | None:

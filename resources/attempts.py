@@ -90,6 +90,8 @@ class OpenAttempt:
         # By the clock that nobody sets: its start, and its newest sign of life.
         self._since = self._beaten = 0.0
         self._was_away = False
+        # Seconds since its start in which it waited for a machine.
+        self._waited = 0.0
 
     def begin(self) -> None:
         """Enter the attempt, just before its worker is started. Raises as `recorded` says."""
@@ -111,7 +113,7 @@ class OpenAttempt:
         self._started, self._since = started, time.monotonic()
         self._beaten = self._since
 
-    def look(self, pid: int) -> None:
+    def look(self) -> None:
         """A sign of life, every BEAT_SECONDS at most. A database that is away is told once, and not waited for."""
         if self._started is None or time.monotonic() - self._beaten < BEAT_SECONDS:
             return
@@ -123,6 +125,10 @@ class OpenAttempt:
                 self._log.warning(f"{self._job.kind}: no sign of life in the table of attempts: {error}")
             self._was_away = True
 
+    def waited(self, seconds: float) -> None:
+        """So long it has waited for a machine since it was entered, which is no part of what it costs."""
+        self._waited = seconds
+
     def end(self, outcome: Outcome, told: str = "", cause: Cause | None = None, exit_code: int | None = None) -> None:
         """Enter the end. One that cannot be entered is kept and told: what ended the worker is what is raised."""
         if self._started is None:
@@ -131,7 +137,7 @@ class OpenAttempt:
             attempt=self._started.attempt,
             outcome=outcome,
             ended_at=time.time(),
-            seconds=time.monotonic() - self._since,
+            seconds=max(0.0, time.monotonic() - self._since - self._waited),
             cause=cause,
             told=_storable(told),
             exit_code=exit_code,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import tempfile
 import warnings
 from pathlib import Path
 from typing import Literal
@@ -19,6 +20,8 @@ from trainworthy.lifecycle.protocol.results import AnyResult
 from trainworthy.lifecycle.spec.use_case import ComputeSpec
 from trainworthy.lifecycle.worker import read_modules
 from trainworthy.resources.attempts import OpenAttempt, recorded
+from trainworthy.resources.backends.backend import Backend
+from trainworthy.resources.backends.local import LOCAL
 from trainworthy.resources.settings import read_settings
 from trainworthy.resources.supervisor import supervise
 from trainworthy.resources.worker_output import kept_output
@@ -28,7 +31,7 @@ Context = dg.AssetExecutionContext | dg.OpExecutionContext
 
 
 class Launcher(dg.ConfigurableResource):
-    """Runs the worker in a child process."""
+    """Runs the worker where the use case's compute.launcher says."""
 
     device: Literal["as_declared", "cpu", "cuda"] = Field(
         default="as_declared", description="Overrides the device that use cases declare."
@@ -42,50 +45,64 @@ class Launcher(dg.ConfigurableResource):
 
     def run(
         self, context: Context, job: AnyJob, charged_to: ChargedTo, seconds_left: float = math.inf, *,
-        fresh: bool = False,
+        fresh: bool = False, compute: ComputeSpec | None = None,
     ) -> AnyResult:  # fmt: skip
         """Run the job to its answer; a training goes on from its checkpoint while its end and `seconds_left` allow it.
 
-        `fresh`: in a process that shares nothing with those before it, not even the order of sets.
+        `fresh`: in a process that shares nothing with those before it, not even the order of sets. Without `compute`
+        it runs on this machine.
 
         Raises WorkerError if there is no answer, whatever the exit code was, and AttemptError if a training cannot be
         entered in the table of attempts.
         """
         if self.device != "as_declared":
             job = job.model_copy(update={"device": self.device})
+        backend = backend_of(compute)
         if not isinstance(job, TrainJob):
-            return self._attempt(context, job, charged_to, fresh)
-        once = functools.partial(self._attempt, context, job, charged_to, fresh)
+            return self._attempt(context, job, charged_to, fresh, backend)
+        once = functools.partial(self._attempt, context, job, charged_to, fresh, backend)
         return supervise(job, once, context.log.warning, seconds_left)
 
-    def _attempt(self, context: Context, job: AnyJob, charged_to: ChargedTo, fresh: bool) -> AnyResult:
+    def _attempt(
+        self, context: Context, job: AnyJob, charged_to: ChargedTo, fresh: bool, backend: Backend
+    ) -> AnyResult:  # fmt: skip
         processes = processes_of(job)
-        launcher = "local" if processes == 1 else "torchrun"
+        launcher = "torchrun" if backend is LOCAL and processes > 1 else backend.name
         with recorded(job, charged_to, context.log, launcher=launcher, world_size=processes) as attempt:
-            return self._worker(context, job, attempt, fresh)
+            return self._worker(context, job, attempt, fresh, backend)
 
-    def _worker(self, context: Context, job: AnyJob, attempt: OpenAttempt, fresh: bool) -> AnyResult:
+    def _worker(
+        self, context: Context, job: AnyJob, attempt: OpenAttempt, fresh: bool, backend: Backend
+    ) -> AnyResult:  # fmt: skip
         # Before it begins, since whoever works on the code may change it meanwhile.
         covered = CodeOnDisk(read_settings().var.joinpath(*KEPT)).modules_of(job)
-        with warnings.catch_warnings():
+        out = Path(job.out)
+        out.mkdir(parents=True, exist_ok=True)
+        # In the job's folder, which is all that a worker on another machine has in common with this one.
+        with tempfile.TemporaryDirectory(prefix="pipes-", dir=out) as pipes, warnings.catch_warnings():
             # Dagster calls previews of its own when a session starts and ends, and warns whoever waits for a model.
             warnings.simplefilter("ignore", dg.PreviewWarning)
             with dg.open_pipes_session(
                 context=context.op_execution_context if isinstance(context, dg.AssetExecutionContext) else context,
-                context_injector=dg.PipesTempFileContextInjector(),
-                message_reader=dg.PipesTempFileMessageReader(),
+                context_injector=dg.PipesFileContextInjector(f"{pipes}/context"),
+                message_reader=dg.PipesFileMessageReader(f"{pipes}/messages"),
             ) as session:
                 more, grace = session.get_bootstrap_env_vars(), self.grace_seconds
                 with kept_output(context.instance.compute_log_manager, _title(context, job)) as output:
                     answer = run_worker(
-                        job, more=more, grace_seconds=grace, tell=context.log.info, fresh=fresh, output=output,
-                        begin=attempt.begin, look=attempt.look,
+                        job, backend=backend, more=more, grace_seconds=grace, tell=context.log.info, fresh=fresh,
+                        output=output, watcher=attempt,
                     )  # fmt: skip
         reported = [message.get("job_sha256") for message in session.get_custom_messages()]
         if job_sha256(job) not in reported:
             raise no_answer(job)
-        refuse_unhashed(job, read_modules(Path(job.out)), covered)
+        refuse_unhashed(job, read_modules(out), covered)
         return answer
+
+
+def backend_of(compute: ComputeSpec | None) -> Backend:
+    """What runs workers where `compute.launcher` says."""
+    return LOCAL
 
 
 def _title(context: Context, job: AnyJob) -> str:

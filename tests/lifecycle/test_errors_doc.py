@@ -20,6 +20,7 @@ from trainworthy.lifecycle.cost.prices import load_prices
 from trainworthy.lifecycle.engine.training.loop import train_step
 from trainworthy.lifecycle.engine.training.state import Recipe, TrainData, TrainState
 from trainworthy.lifecycle.errors import TrainworthyError
+from trainworthy.lifecycle.failure import MemorySeen
 from trainworthy.lifecycle.files.versions import published_version
 from trainworthy.lifecycle.folder_lock import Lease, locked
 from trainworthy.lifecycle.incidents.incident import read_incident, write_manifest
@@ -33,6 +34,7 @@ from trainworthy.lifecycle.tasks.probabilities import require_both_classes
 from trainworthy.lifecycle.use_case import load_use_case
 from trainworthy.resources import dagster_private
 from trainworthy.resources.attempt_table import AttemptTable
+from trainworthy.resources.backends.backend import Ended
 from trainworthy.resources.notifier import webhook
 from trainworthy.resources.process_group import run_group
 from trainworthy.resources.settings import read_settings
@@ -110,7 +112,7 @@ def incident_error(folder: Path) -> None:
 def worker_error(folder: Path) -> None:
     kill = f"import os; os.kill(os.getpid(), {int(signal.SIGKILL)})"
     killed = functools.partial(subprocess.Popen, [sys.executable, "-c", kill], start_new_session=True)
-    raise error_of_worker(folder, run_group(killed, 1.0))
+    raise error_of_worker(folder, Ended(run_group(killed, 1.0), MemorySeen()))
 
 
 def lease_lost_error(folder: Path) -> None:

@@ -21,11 +21,12 @@ import toy_jobs
 from trainworthy.lifecycle.errors import AttemptError, SettingsError, TrainworthyError, WorkerError
 from trainworthy.lifecycle.protocol.attempts import AttemptRow, ChargedTo, EndedAttempt, Process, StartedAttempt
 from trainworthy.lifecycle.protocol.jobs import AnyJob, VerifyJob
-from trainworthy.resources import attempts, worker_process
+from trainworthy.resources import attempts
 from trainworthy.resources.attempt_table import AttemptTable, attempt_table, database_url
 from trainworthy.resources.attempts import SILENT_SECONDS, kept_ends, recorded, settle, this_process, why_lost
+from trainworthy.resources.backends import local
 from trainworthy.resources.settings import DATABASE, Settings, read_settings
-from trainworthy.resources.worker_process import run_worker
+from trainworthy.resources.worker_process import Nobody, run_worker
 
 CHARGED = ChargedTo(
     run_id="run-1", use_case="toy", step="smoke", identity="i", dataset="toy@v1", sku="small", usd_per_hour=2.0
@@ -46,7 +47,7 @@ job = VerifyJob(use_case_folder="u", out="o", device="cpu", artifact="a", artifa
 for _ in range(int(sys.argv[1])):
     with recorded(job, charged, Log()) as attempt:
         attempt.begin()
-        attempt.look(1)
+        attempt.look()
         if sys.argv[2] == "wait":
             print("begun", flush=True)
             time.sleep(600)
@@ -277,7 +278,7 @@ def test_attempt_ends_with_what_ended_its_worker(either, tmp_path, raised, expec
 
 def test_worker_that_never_started_is_no_attempt(settings, tmp_path):
     with recorded(question(tmp_path), CHARGED, Told()) as attempt:
-        attempt.look(1)
+        attempt.look()
     assert not (settings.var / "attempts.db").exists()
 
 
@@ -300,7 +301,7 @@ def test_signs_of_life_are_entered_at_most_every_thirty_seconds(settings, tmp_pa
         attempt.begin()
         for _ in range(95):
             clock[0] += 1.0
-            attempt.look(1)
+            attempt.look()
     assert beats == [1030.0, 1060.0, 1090.0]
 
 
@@ -311,10 +312,10 @@ def unusable(settings: Settings) -> None:
 
 def test_training_whose_attempt_cannot_be_entered_does_not_start(settings, tmp_path, hasty, monkeypatch):
     unusable(settings)
-    monkeypatch.setattr(worker_process, "start_worker", lambda *given, **how: pytest.fail("a worker was started"))
+    monkeypatch.setattr(local, "start_worker", lambda *given, **how: pytest.fail("a worker was started"))
     job = training(tmp_path)
     with pytest.raises(AttemptError) as caught, recorded(job, CHARGED, Told()) as attempt:
-        run_worker(job, begin=attempt.begin, look=attempt.look)
+        run_worker(job, watcher=attempt)
     assert str(caught.value) == (
         f"the table of attempts in {settings.var}/attempts.db cannot be read: unable to open database file\n"
         "  fix: make the file and its folder writable and free space there; a damaged file: move it away"
@@ -326,7 +327,7 @@ def test_question_whose_attempt_cannot_be_entered_says_so_and_goes_on(settings, 
     log = Told()
     with recorded(question(tmp_path), CHARGED, log) as attempt:
         attempt.begin()
-        attempt.look(1)
+        attempt.look()
     (line,) = log.lines
     assert line.startswith("warning: verify: not in the table of attempts, so its cost is missing there: the table of")
 
@@ -338,12 +339,16 @@ def test_worker_begins_after_its_folder_is_free_and_is_looked_at_while_it_lives(
         order.append("start")
         return subprocess.Popen([sys.executable, "-c", "raise SystemExit(65)"], start_new_session=True)
 
-    def begin() -> None:
-        order.append(f"begin, holder {(tmp_path / '.lock').read_text().partition(' ')[0]}")
+    class Follows(Nobody):
+        def begin(self) -> None:
+            order.append(f"begin, holder {(tmp_path / '.lock').read_text().partition(' ')[0]}")
 
-    monkeypatch.setattr(worker_process, "start_worker", start)
+        def look(self) -> None:
+            order.append("look")
+
+    monkeypatch.setattr(local, "start_worker", start)
     with pytest.raises(WorkerError):
-        run_worker(question(tmp_path), begin=begin, look=lambda pid: order.append("look"))
+        run_worker(question(tmp_path), watcher=Follows())
     assert order[:3] == ["begin, holder process", "start", "look"]
 
 
@@ -491,10 +496,10 @@ def test_server_that_crashes_between_a_sign_of_life_and_the_end_gets_the_end_onc
     monkeypatch.setattr(AttemptTable, "end", restarted_after_a_try)
     with recorded(training(tmp_path), CHARGED, log) as attempt:
         attempt.begin()
-        attempt.look(1)
+        attempt.look()
         server.crash()
-        attempt.look(1)
-        attempt.look(1)
+        attempt.look()
+        attempt.look()
     (line,) = log.lines
     assert line.startswith("warning: train: no sign of life in the table of attempts: the table of attempts in postg")
     (row,) = rows(shared)

@@ -1,0 +1,93 @@
+"""The contract of whatever starts a worker: it is started once, waited for, and gone when the wait ends.
+
+All that a worker is asked and answers lies in its job's folder, which it and its starter see under one path; what a
+backend adds is a process somewhere and the truth about its end. Who goes on, and how often, is decided by neither
+(lifecycle/failure.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from trainworthy.lifecycle.failure import MemorySeen
+from trainworthy.lifecycle.protocol.jobs import AnyJob, processes_of
+
+# Threads that wait actively starve each other on a busy machine: the full stage of flights took 13 s on an idle one
+# and 130 s under load. Below level 6 torch's profiler writes a line on stderr for each start and stop. A crash of
+# native code leaves its stack on stderr.
+ENVIRONMENT = {"OMP_WAIT_POLICY": "PASSIVE", "KINETO_LOG_LEVEL": "6", "PYTHONFAULTHANDLER": "1"}
+WORKER = "trainworthy.lifecycle.worker"
+TORCHRUN = "trainworthy.lifecycle.torchrun"
+
+
+@dataclass(frozen=True)
+class Start:
+    """A worker to be started for the job in the file `path`, job.json of its folder.
+
+    `queued` are seconds that were waited for the folder, `environment` what is added for it (ENVIRONMENT is what it has
+    besides, unless its machine says otherwise), `output` descriptors for what it writes on stdout and stderr. It has
+    `grace_seconds` from being asked to end to being killed. `fresh`: it shares nothing with workers before it. `lock`
+    holds the folder (Backend.lock).
+    """
+
+    job: AnyJob
+    path: Path
+    queued: float
+    environment: Mapping[str, str]
+    output: tuple[int, int]
+    grace_seconds: float
+    fresh: bool
+    lock: int
+
+    @property
+    def module(self) -> str:
+        """What is run as `python -m`: the worker, or what starts one for each of several processes."""
+        return TORCHRUN if processes_of(self.job) > 1 else WORKER
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a worker ended: its exit code, negative the number of a signal, and what was seen of its memory.
+
+    `seen` is what the machines' owner says of an end that the worker did not choose, as half a sentence.
+    """
+
+    exit_code: int
+    memory: MemorySeen
+    seen: str = ""
+
+
+class Watcher(Protocol):
+    """Who follows a worker: `begin` before it is started (what it raises prevents that), `look` about every second.
+
+    `waited` is told the seconds that it waited for a machine, which are nobody's cost.
+    """
+
+    def begin(self) -> None: ...
+    def look(self) -> None: ...
+    def waited(self, seconds: float) -> None: ...
+
+
+class Backend(Protocol):
+    """Runs workers on one kind of machine.
+
+    `name` is how compute.launcher calls it. `lock` is the file by which starts of equal jobs take turns: the worker's
+    own, whose descriptor it is handed, or that of the starters alone, where the worker takes its own by itself.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def lock(self) -> str: ...
+
+    def run(self, start: Start, watcher: Watcher, tell: Callable[[str], None]) -> Ended:
+        """Start the worker, wait for its end and say how it ended. `watcher.begin` was called.
+
+        On any other way out (an exception, a cancel) nothing of the worker lives on. Raises a TrainworthyError if it
+        cannot be started at all.
+        """
+        ...

@@ -1,0 +1,55 @@
+"""Workers as child processes of this machine: one, or by torchrun several that train together."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from trainworthy.lifecycle.folder_lock import LOCK
+from trainworthy.lifecycle.storage.rank_files import read_places
+from trainworthy.resources.backends.backend import ENVIRONMENT, TORCHRUN, Ended, Start, Watcher
+from trainworthy.resources.fork_server import start_worker
+from trainworthy.resources.memory_seen import MemoryWatch
+from trainworthy.resources.process_group import run_group
+from trainworthy.resources.settings import IMPORTED_FROM
+
+# What a shell adds to a signal's number to make an exit code of it.
+SIGNALLED = 128
+
+
+class LocalBackend:
+    """Child processes, which the kernel ends with this one (process_group.py)."""
+
+    name = "local"
+    # The worker holds it too: if this process is killed, nobody gets the folder before the worker is gone.
+    lock = LOCK
+
+    def run(self, start: Start, watcher: Watcher, tell: Callable[[str], None]) -> Ended:
+        """As Backend.run: the exit code is the child's, and its memory as this machine tells it."""
+        memory, several, out = MemoryWatch(), start.module == TORCHRUN, Path(start.job.out)
+        given = ["--queued", str(start.queued), "--job", str(start.path)]
+        environment = {**ENVIRONMENT, **os.environ, **start.environment, "PYTHONPATH": _python_path()}
+        begin = functools.partial(
+            start_worker, given, environment, start.lock, fresh=start.fresh, output=start.output, entry=start.module
+        )
+
+        def look(leader: int) -> None:
+            memory.look(*([place.pid for place in read_places(out).values()] if several else [leader]))
+            watcher.look()
+
+        code = run_group(begin, start.grace_seconds, look=look)
+        if several and code > SIGNALLED:
+            # It lives on to say by which signal a rank was killed.
+            code = SIGNALLED - code
+        return Ended(code, memory.seen())
+
+
+def _python_path() -> str:
+    """Of the worker: it shall import the Trainworthy that started it. An installed one is found by any process."""
+    own = "" if IMPORTED_FROM.name in ("site-packages", "dist-packages") else str(IMPORTED_FROM)
+    return os.pathsep.join(part for part in (own, os.environ.get("PYTHONPATH", "")) if part)
+
+
+LOCAL = LocalBackend()
