@@ -157,7 +157,10 @@ def in_words(attempt: Attempt) -> str:
 
 def memory_fix(batch: tuple[int, int] | None, in_update: bool | None) -> str:
     """What to change after memory ran out; `in_update` is None where nobody knows what it was doing."""
-    elsewhere = "take fewer rows or columns, or a machine with more memory (compute.sku)"
+    elsewhere = (
+        "take fewer rows or columns, leave the rows on the disk (training.tensors: per_batch), or take a machine with "
+        "more memory (compute.sku)"
+    )
     if in_update is False or batch is None:
         return f"it ran out beside the optimizer's updates, where a smaller batch helps nothing: {elsewhere}"
     offered = smaller_batch(*batch)

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from trainworthy.lifecycle.data.mapped import mapped_frame
 from trainworthy.lifecycle.errors import DatasetError
 from trainworthy.lifecycle.files.values import with_paths
 from trainworthy.lifecycle.protocol.jobs import Rows
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
 
 
-def read_rows(path: str, rows: Rows, extra: tuple[str, ...] = (), limit: int | None = None) -> pd.DataFrame:
+def read_rows(
+    path: str, rows: Rows, extra: tuple[str, ...] = (), limit: int | None = None, *, mapped_in: Path | None = None,
+    chosen: np.ndarray | None = None,
+) -> pd.DataFrame:  # fmt: skip
     """The split at `path`, or its first `limit` rows: features, label, group, keys and `extra`, each once.
 
     Raises DatasetError.
 
-    Columns of files (`rows.files`) hold absolute Paths: so to_tensors and baselines tell them from texts.
+    With `mapped_in` columns lie on that folder's disk (mapped.py), and only the rows `chosen`, numbers that ascend, are
+    there; all of them without it. Columns of files (`rows.files`) hold absolute Paths: so to_tensors and baselines tell
+    them from texts.
     """
     import pandas as pd
     import pyarrow.parquet as parquet
@@ -32,8 +40,13 @@ def read_rows(path: str, rows: Rows, extra: tuple[str, ...] = (), limit: int | N
         if missing:
             fix = "use a dataset version that has them, or leave them out of the features"
             raise DatasetError(f"the rows lack columns: {', '.join(missing)}", value=str(path), fix=fix)
-        found = pd.read_parquet(path, columns=columns) if limit is None else _first(path, columns, limit)
+        if mapped_in is not None:
+            found = mapped_frame(Path(path), columns, mapped_in, chosen)
+        else:
+            found = pd.read_parquet(path, columns=columns) if limit is None else _first(path, columns, limit)
     except (OSError, ValueError, KeyError) as error:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise
         fix = "materialize the snapshot again"
         raise DatasetError(f"the split's file cannot be read: {error}", value=str(path), fix=fix) from None
     return with_paths(found, [name for name in rows.files if name in found], Path(rows.files_root))

@@ -28,7 +28,10 @@ TRAINER = own_trainer.FAMILY
 CHECKS = (*FAMILIES, "leakage_in_training", "memory_forecast", "cost_forecast")
 # What decides a family, worst first.
 _WORST = ("error", "fail", "insufficient", "pass", "not_applicable")
-_SMALLER = "a smaller batch, a smaller model, or a machine with more memory (compute.sku in prices.yaml)"
+_SMALLER = (
+    "a smaller batch, a smaller model, rows that stay on the disk (training.tensors: per_batch), or a machine with "
+    "more memory (compute.sku in prices.yaml)"
+)
 
 Looked = TypeVar("Looked", Trial, CheckResult)
 

@@ -62,7 +62,9 @@ def run_preflight(job: PreflightJob, began: float | None = None) -> PreflightRes
 
 
 def _run(job: PreflightJob, device: str, began: float) -> PreflightResult:
-    rows = read_rows(job.training_file, job.rows, (job.rows.weight,) if job.rows.weight else ())
+    # As a stage has them: rows that become tensors batch by batch are left on the disk.
+    mapped_in = Path(job.out) if job.training.tensors == "per_batch" else None
+    rows = read_rows(job.training_file, job.rows, (job.rows.weight,) if job.rows.weight else (), mapped_in=mapped_in)
     start_seconds = time.time() - began
     _try_own(job)
     if job.trainer is not None:

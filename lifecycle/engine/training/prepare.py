@@ -81,19 +81,37 @@ def prepare_rows(
 def chosen_rows(job: TrainJob) -> tuple[pd.DataFrame, pd.DataFrame, str]:
     """The rows that the stage trains on, those of its reserve, and what names the first.
 
-    In mode continue every stage sees all training rows, since the stages are pauses of one run.
+    In mode continue every stage sees all training rows, since the stages are pauses of one run. Rows that become
+    tensors batch by batch are left on the disk, in the job's folder, and have no reserve.
     """
-    rows = read_rows(job.training_file, job.rows, (*((job.rows.weight,) if job.rows.weight else ()), *job.slices))
+    extra = (*((job.rows.weight,) if job.rows.weight else ()), *job.slices)
+    if job.training.tensors == "per_batch":
+        chosen = _of_stage(job, labels_of(job.rows, _label_rows(job))) if job.stages.mode == "restart" else None
+        rows = read_rows(job.training_file, job.rows, extra, mapped_in=Path(job.out), chosen=chosen)
+        return rows, rows.iloc[:0], ""
+    rows = read_rows(job.training_file, job.rows, extra)
     if job.stages.mode == "continue" and not job.training.reserve:
         return rows, rows.iloc[:0], "all"
-    strata, chosen = kind_of_rows(job.rows).strata(labels_of(job.rows, rows)), np.arange(len(rows))
-    if job.stages.mode == "restart":
-        chosen = stage_rows(strata, job.stages.fraction(job.stage), job.training.seed)
+    labels = labels_of(job.rows, rows)
+    chosen = _of_stage(job, labels) if job.stages.mode == "restart" else np.arange(len(rows))
     held_back = chosen[:0]
     if job.training.reserve:
+        strata = kind_of_rows(job.rows).strata(labels)
         chosen, held_back = without_reserve(chosen, strata, job.training.reserve, job.training.seed)
     trained = rows.iloc[chosen].reset_index(drop=True)
     return trained, rows.iloc[held_back], hashlib.sha256(chosen.tobytes()).hexdigest()
+
+
+def _of_stage(job: TrainJob, labels: np.ndarray) -> np.ndarray:
+    strata = kind_of_rows(job.rows).strata(labels)
+    return stage_rows(strata, job.stages.fraction(job.stage), job.training.seed)
+
+
+def _label_rows(job: TrainJob) -> pd.DataFrame:
+    """All training rows with no more than their labels."""
+    files = () if job.rows.label_file is None else (job.rows.label_file,)
+    only = {"features": (), "keys": (), "files": files, "group": job.rows.label}
+    return read_rows(job.training_file, job.rows.model_copy(update=only))
 
 
 def _data(

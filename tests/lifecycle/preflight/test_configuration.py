@@ -579,6 +579,18 @@ def test_room_is_asked_of_the_folder_for_copies_as_well(splits, tmp_path, monkey
     assert checkpoints_have_room(seen).status == "pass"
 
 
+def test_rows_on_the_disk_are_a_part_of_the_room_that_is_asked(splits, tmp_path, monkeypatch):
+    job, ahead = seen_with(splits, tmp_path)
+    training = job.training.model_copy(update={"tensors": "per_batch"})
+    loaded = job.model_copy(update={"training": training, "processes": 2})
+    rows = read_rows(job.training_file, job.rows)
+    mapped, needed = rows.memory_usage(index=False).sum(), []
+    for one in (job, loaded):
+        free(monkeypatch, {tmp_path: 10**12})
+        needed.append(checkpoints_have_room((one, ahead)).threshold)
+    assert needed[1] - needed[0] == pytest.approx(2 * 2 * mapped, rel=0.02)
+
+
 def test_folder_for_copies_that_is_not_there_or_takes_no_files_is_a_store_that_fails(tmp_path):
     (tmp_path / "file").write_text("")
     for folder in (tmp_path / "unmounted", tmp_path / "file"):

@@ -1,7 +1,10 @@
 """What a training declares beside its network is tried, counted and timed as it will train: average, early stopping."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
 import toy_jobs
@@ -12,10 +15,12 @@ from trainworthy.lifecycle.data.rows import read_rows
 from trainworthy.lifecycle.engine.preflight import determinism
 from trainworthy.lifecycle.engine.preflight.battery import run_checks
 from trainworthy.lifecycle.engine.preflight.configuration.disk_space import state_bytes
+from trainworthy.lifecycle.engine.preflight.memory import forecast as memory_forecast
 from trainworthy.lifecycle.engine.preflight.memory.forecast import (
     LAUNCHER_BYTES,
     fits_here,
     forecast_memory,
+    prepared_bytes,
     state_copy_bytes,
     step_memory,
 )
@@ -203,3 +208,31 @@ def test_host_holds_rows_and_state_once_for_each_process(splits, tmp_path):
     # What this process holds may move between two looks.
     assert two - LAUNCHER_BYTES == pytest.approx(2 * alone, rel=0.1)
     assert three - two == pytest.approx(alone, rel=0.1)
+
+
+def test_rows_on_the_disk_count_as_what_fitting_takes_and_not_as_rows(splits, tmp_path):
+    job, sample = job_and_sample(splits, tmp_path, {"tensors": "per_batch"})
+    few = read_rows(job.training_file, job.rows)
+    few = pd.concat([few] * (100_000 // len(few)), ignore_index=True)
+    few.to_parquet(tmp_path / "rows.parquet", index=False)
+    mapped = read_rows(str(tmp_path / "rows.parquet"), job.rows, mapped_in=tmp_path / "out")
+    # The toy's model takes the mean and the deviation of one column at a time: a few times its 8 bytes a row.
+    assert 8 < prepared_bytes(job, sample, mapped) / len(mapped) < 40
+
+    def copies(training, hyperparameters):
+        return {"sum": float(np.stack([training[name].to_numpy(float) for name in ("x1", "x2")] * 8).sum())}
+
+    greedy = replace(sample, task=SimpleNamespace(**vars(sample.task) | {"fit_preprocessing": copies}))
+    assert prepared_bytes(job, greedy, mapped) / len(mapped) > 16 * 8
+    # Rows that are in memory are copied.
+    ahead = replace(sample, subject=replace(sample.subject, loaded=None))
+    assert prepared_bytes(job, ahead, few) == few[list(job.rows.features)].memory_usage(deep=False).sum()
+
+
+def test_pages_of_rows_on_the_disk_are_no_part_of_what_a_process_will_hold(splits, tmp_path, monkeypatch):
+    job, sample = job_and_sample(splits, tmp_path, {"tensors": "per_batch"})
+    rows, step, found = read_rows(job.training_file, job.rows), forecast(wide()), []
+    for pages in (0, 200_000_000):
+        monkeypatch.setattr(memory_forecast, "mapped_bytes", lambda pages=pages: pages)
+        found.append(forecast_memory(job, sample, rows, step).value)
+    assert found[0] - found[1] == pytest.approx(200_000_000, rel=0.1)

@@ -47,6 +47,9 @@ def checkpoints_have_room(seen: tuple[PreflightJob, Sample]) -> Found:
     weights, beside = state_bytes(sample.subject)
     copies, own = count * (weights + beside), count * (weights + beside) + ARTIFACTS * weights
     what = f"{count} checkpoints of {(weights + beside) / 1e6:.1f} MB"
+    if job.training.tensors == "per_batch":
+        mapped = mapped_rows_bytes(sample, len(labels))
+        own, what = own + job.processes * mapped, f"{what}, rows of {mapped / 1e6:.1f} MB"
     if job.durable is None:
         return room(what, [_place("here", folder, own)])
     if same_disk(folder, Path(job.durable)):
@@ -54,6 +57,11 @@ def checkpoints_have_room(seen: tuple[PreflightJob, Sample]) -> Found:
     return room(
         what, [_place("here", folder, own), _place("for copies", Path(job.durable), copies, "TRAINWORTHY_DURABLE")]
     )
+
+
+def mapped_rows_bytes(sample: Sample, rows: int) -> int:
+    """What so many rows like the sample's take on the disk while a stage trains on them (data/mapped.py)."""
+    return round(sample.rows.memory_usage(index=False, deep=False).sum() / len(sample.rows) * rows)
 
 
 def _place(name: str, folder: Path, needed: int, variable: str = "TRAINWORTHY_VAR") -> Place:

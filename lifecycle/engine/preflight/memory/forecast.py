@@ -8,12 +8,14 @@ extrapolated from the sample.
 from __future__ import annotations
 
 import importlib
+import tracemalloc
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import pandas as pd
 import torch
 
+from trainworthy.lifecycle.data.mapped import mapped_bytes
 from trainworthy.lifecycle.engine.preflight.cpu_first import as_trained
 from trainworthy.lifecycle.engine.preflight.memory.gpu_fit import gpu_fits, measured_fits, with_unfollowed
 from trainworthy.lifecycle.engine.preflight.memory.sandbox import SandboxError, in_sandbox
@@ -26,6 +28,7 @@ from trainworthy.lifecycle.engine.preflight.memory.step_memory import (
 )
 from trainworthy.lifecycle.engine.preflight.sample import Sample
 from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.engine.training.random_state import random_kept
 from trainworthy.lifecycle.engine.training.rows.loading import AHEAD
 from trainworthy.lifecycle.protocol.forecasts import GpuFit, MemoryForecast
 from trainworthy.lifecycle.protocol.jobs import PreflightJob
@@ -35,6 +38,8 @@ from trainworthy.lifecycle.protocol.records import Forecast
 LOW, HIGH = 0.75, 1.4
 # The process that starts several ones and waits for them, with torch imported.
 LAUNCHER_BYTES = 250_000_000
+# Rows by which the memory of fit_preprocessing is measured: enough that what it holds besides does not count.
+FITTED = 200_000
 
 
 @dataclass(frozen=True)
@@ -126,14 +131,14 @@ def forecast_memory(job: PreflightJob, sample: Sample, rows: pd.DataFrame, step:
     """
     import psutil
 
-    held, processes = psutil.Process().memory_info().rss, sample.subject.processes
+    # The kernel takes pages of mapped rows back when memory is short.
+    held, processes = psutil.Process().memory_info().rss - mapped_bytes(), sample.subject.processes
     loaded = sample.subject.loaded
     # With loaders only the batches that are ready, and the one at work, are there.
     many = len(rows) if loaded is None else (loaded.loaders * AHEAD + 1) * share_rows(sample.subject)
     scale = many / len(sample.rows)
     tensors = sum(t.element_size() * t.numel() for t in sample.data.inputs.values()) * scale
-    # Preparing tensors holds a copy of the feature columns for a while.
-    copied = rows[list(job.rows.features)].memory_usage(deep=False).sum()
+    copied = prepared_bytes(job, sample, rows)
     scored = sample.subject.scored
     kept = scored is not None and scored.kept
     scale = scored.rows / len(sample.subject.held_out.targets) if scored is not None and kept else 0.0
@@ -145,6 +150,25 @@ def forecast_memory(job: PreflightJob, sample: Sample, rows: pd.DataFrame, step:
         name="memory", unit="bytes", value=float(beside + state + value),
         low=beside * LOW + state + low, high=beside * HIGH + state + high,
     )  # fmt: skip
+
+
+def prepared_bytes(job: PreflightJob, sample: Sample, rows: pd.DataFrame) -> float:
+    """What preparing all the rows holds for a while beside their tensors.
+
+    A copy of the feature columns; of rows on the disk what fit_preprocessing takes, from what it allocates for the
+    first FITTED of them. Of files it may read each, so that it is not asked.
+    """
+    features = rows[list(job.rows.features)]
+    if sample.subject.loaded is None or job.rows.files:
+        return features.memory_usage(deep=False).sum()
+    some = features.iloc[:FITTED]
+    tracemalloc.start()
+    try:
+        with random_kept():
+            sample.task.fit_preprocessing(some, job.hyperparameters)
+        return tracemalloc.get_traced_memory()[1] * len(rows) / len(some)
+    finally:
+        tracemalloc.stop()
 
 
 def state_copy_bytes(step: MemoryForecast, *, best_weights: bool = False) -> int:

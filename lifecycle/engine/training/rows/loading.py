@@ -81,9 +81,10 @@ class LoadedRows:
         """
         # Its own generator: without one, DataLoader draws from torch's, and a resumed run would go on with others.
         loader = DataLoader(
-            cast("Dataset[Any]", _Steps(self, plan, share)),
+            cast("Dataset[Any]", _Batches(self)),
             batch_size=None,
-            sampler=range(first_step, plan.last_step),
+            # Numbers go to the loaders: the order of an epoch, 8 bytes a row, is not made in each of them once more.
+            sampler=((step, share(plan.batch(step)).numpy()) for step in range(first_step, plan.last_step)),
             num_workers=self.loaders,
             prefetch_factor=AHEAD,
             # Rows and functions are handed over by the fork, and never pickled.
@@ -128,36 +129,34 @@ class _Failed:
 
 
 @dataclass(frozen=True, eq=False)
-class _Steps:
-    """The batches of a plan by their step, as DataLoader asks for them in a loader."""
+class _Batches:
+    """Batches by their step and the numbers of their rows, as DataLoader asks for them in a loader."""
 
     rows: LoadedRows
-    plan: Plan
-    share: Share
 
-    def __getitem__(self, step: int) -> tuple[Inputs, Tensor, Tensor | None] | _Failed:
+    def __getitem__(self, asked: tuple[int, np.ndarray]) -> tuple[Inputs, Tensor, Tensor | None] | _Failed:
         try:
-            return self._made(step)
+            return self._made(*asked)
         except Exception as error:
             # Raised here, it would reach the training as a page of text without its traceback.
             told = f"{type(error).__name__}: {error} ({line_of(error, self.rows.folder)})"
             return _Failed(told, isinstance(error, MemoryError), storage_errno(error))
 
-    def _made(self, step: int) -> tuple[Inputs, Tensor, Tensor | None]:
+    def _made(self, step: int, numbers: np.ndarray) -> tuple[Inputs, Tensor, Tensor | None]:
         seed = step_seed(self.rows.seed, step, self.rows.rank)
         # Every generator that to_tensors may draw from; a loader has no other use for them.
         seed_all(seed)
-        taken = self.rows.take(self.share(self.plan.batch(step)))
+        taken = self.rows.take(torch.from_numpy(numbers))
         if self.rows.augment is None:
             return taken.inputs, taken.targets, taken.weights
         # As the loop does it: one generator a step, one part after the other.
         generator = torch.Generator().manual_seed(seed)
-        numbers = torch.arange(len(taken.targets)).tensor_split(min(self.rows.parts, len(taken.targets)))
+        parts = torch.arange(len(taken.targets)).tensor_split(min(self.rows.parts, len(taken.targets)))
         changed = [
             self.rows.augment(
                 {name: tensor[part] for name, tensor in taken.inputs.items()}, taken.targets[part], generator
             )
-            for part in numbers
+            for part in parts
         ]
         inputs = {name: torch.cat([inputs[name] for inputs, _ in changed]) for name in changed[0][0]}
         return inputs, torch.cat([targets for _, targets in changed]), taken.weights
