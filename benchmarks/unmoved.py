@@ -8,7 +8,7 @@ weights and its answers to the benchmark's rows. On one machine all should be eq
     make bench NAME=unmoved                                          two minutes on 2 idle cores
     python -m benchmarks.unmoved --since 51d800d --version v9        another commit, or more months
 
-A short run trains HEAD beside this checkout on three months, the fewest that the split of flight_delays takes.
+A short run trains HEAD beside this checkout, the small demo on a month.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ import numpy as np
 from benchmarks.process import run
 from benchmarks.result import arguments, begin, finish
 from benchmarks.toy_project import job_command
+from trainworthy.lifecycle.use_case import load_use_case
 from trainworthy.resources.settings import PRODUCT
 
-SINCE, VERSION, SHORT_VERSION = "51d800d", "v4", "v3"
-USE_CASE, STAGES = "flight_delays", ("smoke", "pilot", "full")
+SINCE, VERSION = "51d800d", "v4"
+USE_CASE, SHORT_USE_CASE, STAGES = "flight_delays", "flights_small", ("smoke", "pilot", "full")
 TARGETS = {"splits_other": 0.0, "stages_other": 0.0, "losses_other": 0.0, "weights_other": 0.0, "answers_apart": 0.0}
 
 # Run by each tree, so that its own code reads its own artifact. Arguments: artifact, its sha256, rows, where to write.
@@ -62,13 +63,14 @@ def main() -> None:
     parser.add_argument("--version", default=VERSION, help=f"of the dataset flights; default {VERSION}")
     given = parser.parse_args()
     begin(given.short)
-    since, version = ("HEAD", SHORT_VERSION) if given.short else (given.since, given.version)
+    since, use_case = ("HEAD", SHORT_USE_CASE) if given.short else (given.since, USE_CASE)
+    version = published(use_case) if given.short else given.version
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         with worktree(since, folder / "earlier") as earlier:
-            before = trained(earlier, folder / "before", version)
-        now = trained(PRODUCT, folder / "now", version)
-    print(f"{USE_CASE} on flights@{version}: {since} and this checkout")
+            before = trained(earlier, folder / "before", use_case, version)
+        now = trained(PRODUCT, folder / "now", use_case, version)
+    print(f"{use_case} at {version}: {since} and this checkout")
     finish("unmoved", differences(before, now), TARGETS, short=given.short, zero_allowed=tuple(TARGETS))
 
 
@@ -83,7 +85,12 @@ def worktree(commit: str, folder: Path) -> Iterator[Path]:
         subprocess.run([*git, "remove", "--force", str(folder)], check=True)
 
 
-def trained(tree: Path, state: Path, version: str) -> Trained:
+def published(use_case: str) -> str:
+    """The dataset version that the use case declares."""
+    return load_use_case(PRODUCT / "use_cases" / use_case).spec.dataset.version
+
+
+def trained(tree: Path, state: Path, use_case: str, version: str) -> Trained:
     """Train by the tree's code into the new folder `state`; the training must end well."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("TRAINWORTHY_", "DAGSTER_HOME"))}
     environment = kept | {"PYTHONPATH": f"{tree / 'src'}{os.pathsep}{tree}", "TRAINWORTHY_VAR": str(state)}
@@ -94,8 +101,8 @@ def trained(tree: Path, state: Path, version: str) -> Trained:
     (config := state / "run.json").write_text(
         json.dumps({"resources": {"intent": {"config": {"dataset_version": version}}}})
     )
-    run(in_its_names(tree, *job_command(f"experiment_{USE_CASE}", "-c", str(config))), environment, tree)
-    records = _records(state)
+    run(in_its_names(tree, *job_command(f"experiment_{use_case}", "-c", str(config))), environment, tree)
+    records = _records(state, use_case)
     full, rows = records["full"], records["snapshot"]["splits"]["benchmark"]["file"]["path"]
     out = state / "answers.npy"
     command = [
@@ -119,9 +126,9 @@ def in_its_names(tree: Path, *words: str) -> list[str]:
     ]
 
 
-def _records(state: Path) -> dict[str, Any]:
+def _records(state: Path, use_case: str) -> dict[str, Any]:
     """The newest record of each step as JSON: what an earlier commit wrote, this one need not be able to read."""
-    folder = state / "records" / USE_CASE
+    folder = state / "records" / use_case
     (run_folder,) = (folder / "runs").iterdir()
     names = {path.name: path.read_text().strip() for path in run_folder.iterdir()}
     return {step: json.loads((folder / "objects" / f"{name}.json").read_text()) for step, name in names.items()}

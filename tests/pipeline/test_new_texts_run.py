@@ -11,7 +11,7 @@ from trainworthy.lifecycle.storage.records import FileRecordStore
 from trainworthy.lifecycle.storage.state import StateFolder
 
 # Characters of a page: a training takes as long as all of them are, and pages grow.
-PAGE = 6500
+PAGE = 4200
 
 
 @pytest.mark.slow
