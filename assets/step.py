@@ -59,6 +59,7 @@ from trainworthy.lifecycle.protocol.records import (
 from trainworthy.lifecycle.provenance import collect_provenance
 from trainworthy.lifecycle.storage.upstream import parent_hashes, upstream_records
 from trainworthy.lifecycle.use_case import UseCase
+from trainworthy.resources.stuck_runs import MACHINE_TAG, this_machine
 from trainworthy.resources.workspace import Intent, Workspace
 
 BodyT = TypeVar("BodyT", bound=Body, covariant=True)
@@ -108,7 +109,8 @@ def run_step(
     use_case = use_case.at_version(resources.declared.dataset_version)
     if step == first_step(context):
         dataset = use_case.spec.dataset
-        context.instance.add_run_tags(context.run.run_id, {DATASET_TAG: f"{dataset.name}@{dataset.version}"})
+        told = {DATASET_TAG: f"{dataset.name}@{dataset.version}", MACHINE_TAG: this_machine()}
+        context.instance.add_run_tags(context.run.run_id, told)
     try:
         run = _step_run(context, resources, use_case, step, read)
         _refuse_benchmark(run)

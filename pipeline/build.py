@@ -21,6 +21,7 @@ from trainworthy.pipeline.broken import broken_jobs
 from trainworthy.pipeline.console import console
 from trainworthy.pipeline.factory import lifecycle_assets, lifecycle_checks, lifecycle_jobs
 from trainworthy.pipeline.retraining import new_version_sensor, weekly_schedule
+from trainworthy.pipeline.stuck_runs import stuck_runs_sensor
 from trainworthy.pipeline.validation import daily_schedule, validating_sensor
 from trainworthy.resources.launcher import Launcher
 from trainworthy.resources.mlflow import Tracking
@@ -47,7 +48,10 @@ def build_defs(
             *(job for use_case in use_cases for job in lifecycle_jobs(use_case)),
             *(job for error in broken for job in broken_jobs(error)),
         ],
-        sensors=[make(use_case) for use_case in use_cases for make in (new_version_sensor, validating_sensor)],
+        sensors=[
+            *(make(use_case) for use_case in use_cases for make in (new_version_sensor, validating_sensor)),
+            stuck_runs_sensor(),
+        ],
         schedules=[make(use_case) for use_case in use_cases for make in (weekly_schedule, daily_schedule)],
         resources={**defaults, **(resources or {})},
         loggers={"console": console},

@@ -8,7 +8,6 @@ They also end what nobody else can any more, the attempts whose process is gone.
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
 import time
 import uuid
@@ -32,7 +31,7 @@ from trainworthy.lifecycle.protocol.records import Cause
 from trainworthy.lifecycle.storage.checkpoints import reached_step
 from trainworthy.lifecycle.storage.state import write_atomic
 from trainworthy.resources.settings import Settings, read_settings
-from trainworthy.resources.stuck_runs import lives
+from trainworthy.resources.stuck_runs import lives, pid_space
 
 if TYPE_CHECKING:
     from trainworthy.resources.attempt_table import AttemptTable
@@ -183,15 +182,7 @@ def started_attempt(job: AnyJob, charged_to: ChargedTo, launcher: str, world_siz
 def this_process() -> Process:
     """This process, as others can look for it."""
     own = psutil.Process()
-    return Process(host=socket.gethostname(), pid_space=_pid_space(), pid=own.pid, started=own.create_time())
-
-
-def _pid_space() -> str:
-    """Where process numbers are one's own: this start of this kernel, and this container. "" where nobody tells."""
-    try:
-        return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} {os.readlink('/proc/self/ns/pid')}"
-    except OSError:
-        return ""
+    return Process(host=socket.gethostname(), pid_space=pid_space(), pid=own.pid, started=own.create_time())
 
 
 def patiently(write: Callable[[], Given], seconds: float, wait: Callable[[float], None] = time.sleep) -> Given:

@@ -1,14 +1,18 @@
 """Dagster runs that are marked as running and whose process is gone.
 
 Killed with everything (kill -9, a power cut), a run stays STARTED for ever, and a pool slot that it held stays
-taken: the next step of that pool would wait for it without end.
+taken: the next step of that pool would wait for it without end. Several machines may share one database: a process
+is looked for on its own machine alone, which the run is tagged with.
 """
 
 from __future__ import annotations
 
+import os
+import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import dagster as dg
 import psutil
@@ -21,6 +25,8 @@ RUNNING = [
 ]
 # A run names its process right after it starts; until then it may just be starting.
 STARTING_SECONDS = 120
+# Where the run is: this_machine, from its first step on.
+MACHINE_TAG = "trainworthy/machine"
 
 
 @dataclass(frozen=True)
@@ -32,10 +38,11 @@ class StuckRun:
 
 
 def stuck_runs(instance: dg.DagsterInstance) -> list[StuckRun]:
-    """Runs marked as running whose process is gone from this machine, newest first."""
-    records = instance.get_run_records(dg.RunsFilter(statuses=RUNNING))
+    """Runs of this machine that are marked as running and whose process is gone, newest first."""
     found = []
-    for record in records:
+    for record in running(instance):
+        if elsewhere(instance, record.dagster_run) is not None:
+            continue
         pid, started = run_process(instance, record.dagster_run.run_id)
         # Not since it was created: it may have waited in the queue.
         begun = started or record.update_timestamp.timestamp()
@@ -44,6 +51,35 @@ def stuck_runs(instance: dg.DagsterInstance) -> list[StuckRun]:
         if pid is None or not lives(pid, begun):
             found.append(StuckRun(record.dagster_run, pid))
     return found
+
+
+def running(instance: dg.DagsterInstance) -> Sequence[dg.RunRecord]:
+    """Runs that are marked as running, newest first."""
+    return instance.get_run_records(dg.RunsFilter(statuses=RUNNING))
+
+
+def elsewhere(instance: dg.DagsterInstance, run: dg.DagsterRun) -> str | None:
+    """The machine that the run is on, if that is not this one; "" if it names none and might be on any.
+
+    In SQLite, a file of this machine, all runs are its own until they say otherwise.
+    """
+    named = run.tags.get(MACHINE_TAG)
+    if named is None:
+        return None if "sqlite" in type(instance.run_storage).__name__.lower() else ""
+    return None if named == this_machine() else named.partition(" ")[0]
+
+
+def this_machine() -> str:
+    """Its name, and where process numbers are one's own (pid_space)."""
+    return f"{socket.gethostname()} {pid_space()}"
+
+
+def pid_space() -> str:
+    """Where process numbers are one's own: this start of this kernel, and this container. "" where nobody tells."""
+    try:
+        return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} {os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return ""
 
 
 def run_process(instance: dg.DagsterInstance, run_id: str) -> tuple[int | None, float | None]:
@@ -78,6 +114,6 @@ def leaked_slots(instance: dg.DagsterInstance) -> Iterator[tuple[str, str]]:
 def end_stuck_run(instance: dg.DagsterInstance, found: StuckRun) -> None:
     """Mark the run as failed and give its pool slots back."""
     gone = f"its process (pid {found.pid}) is gone" if found.pid else "it never named a process"
-    told = f"{gone}; marked as failed by trainworthy doctor --fix"
+    told = f"{gone}; marked as failed by Trainworthy"
     instance.report_run_failed(found.run, told)
     instance.event_log_storage.free_concurrency_slots_for_run(found.run.run_id)

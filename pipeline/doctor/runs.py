@@ -5,33 +5,61 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import dagster as dg
 import psutil
+import yaml
 
+from trainworthy.lifecycle.errors import SettingsError
 from trainworthy.lifecycle.protocol.checks import CheckResult, holds
 from trainworthy.pipeline.doctor.ports import command_of
 from trainworthy.pipeline.doctor.stores import dagster_folder
 from trainworthy.resources.settings import Settings
-from trainworthy.resources.stuck_runs import end_stuck_run, leaked_slots, stuck_runs
+from trainworthy.resources.storage import StateFolderStorage
+from trainworthy.resources.stuck_runs import elsewhere, end_stuck_run, leaked_slots, running, stuck_runs
 
 FIX = "trainworthy doctor --fix"
 
 
 @contextlib.contextmanager
 def instance_of(settings: Settings) -> Iterator[dg.DagsterInstance | None]:
-    """Dagster's instance on the state folder; None if nothing ever ran there, so that looking writes nothing."""
-    if not (dagster_folder(settings) / "history" / "runs.db").is_file():
+    """Dagster's instance, as its commands open it; None if nothing ever ran there, so that looking writes nothing.
+
+    Raises SettingsError if its storage does not answer.
+    """
+    home = Path(os.environ.get("DAGSTER_HOME") or settings.project)
+    if not _has_a_server(home) and not (dagster_folder(settings) / "history" / "runs.db").is_file():
         yield None
         return
-    with dg.DagsterInstance.from_config(str(settings.project)) as instance:
+    try:
+        instance = dg.DagsterInstance.from_config(str(home))
+    except Exception as error:
+        # Of whichever database it is; the address that it was asked by may hold a password.
+        raise SettingsError(
+            f"Dagster's storage does not answer: {type(error).__name__}",
+            value=f"storage of {home / 'dagster.yaml'}",
+            fix="start the database, or correct its address; `dagster instance info` shows what it says",
+        ) from None
+    with instance:
         yield instance
 
 
+def _has_a_server(home: Path) -> bool:
+    """True if dagster.yaml names a storage that is no folder of this machine."""
+    declared = yaml.safe_load((home / "dagster.yaml").read_text()) if (home / "dagster.yaml").is_file() else None
+    storage = (declared or {}).get("storage") or {}
+    own = (storage.get("custom") or {}).get("class") == StateFolderStorage.__name__
+    return bool(storage) and not own and "sqlite" not in storage
+
+
 def stuck(settings: Settings) -> Iterator[CheckResult]:
-    """No run is marked as running whose process is gone."""
+    """No run of this machine is marked as running whose process is gone; those of others are named."""
     with instance_of(settings) as instance:
         found = stuck_runs(instance) if instance else []
+        others = [elsewhere(instance, one.dagster_run) for one in running(instance)] if instance else []
+    hosts = sorted({host or "a machine that they do not name" for host in others if host is not None})
+    away = f"; on {', '.join(hosts)}, not looked at: {sum(host is not None for host in others)}" if hosts else ""
     named = ", ".join(
         f"{item.run.job_name} {item.run.run_id[:8]} ({f'pid {item.pid}' if item.pid else 'it named none'})"
         for item in found[:5]
@@ -41,9 +69,8 @@ def stuck(settings: Settings) -> Iterator[CheckResult]:
         not found,
         severity="warning",
         observed=len(found),
-        evidence=f"marked as running, and the process is gone: {named}" if found else "none",
-        fix=f"{FIX} marks them as failed, unless they run on another machine or in another container; "
-        "then run again: training resumes",
+        evidence=(f"marked as running, and the process is gone: {named}" if found else "none") + away,
+        fix=f"{FIX} marks them as failed; then run again: training resumes",
     )
 
 
@@ -105,12 +132,16 @@ def _end_tracked(settings: Settings, run_id: str) -> None:
 def repair_runs(settings: Settings) -> Iterator[str]:
     """Mark stuck runs as failed and free every leaked slot; what was done."""
     with instance_of(settings) as instance:
-        if instance is None:
-            return
-        for found in stuck_runs(instance):
-            end_stuck_run(instance, found)
-            _end_tracked(settings, found.run.run_id)
-            yield f"run {found.run.run_id[:8]} ({found.run.job_name}) is marked as failed"
-        for pool, run_id in leaked_slots(instance):
-            instance.event_log_storage.free_concurrency_slots_for_run(run_id)
-            yield f"a slot of the pool {pool} that run {run_id[:8]} held is free"
+        if instance is not None:
+            yield from repaired(settings, instance)
+
+
+def repaired(settings: Settings, instance: dg.DagsterInstance) -> Iterator[str]:
+    """The same on an instance that is open."""
+    for found in stuck_runs(instance):
+        end_stuck_run(instance, found)
+        _end_tracked(settings, found.run.run_id)
+        yield f"run {found.run.run_id[:8]} ({found.run.job_name}) is marked as failed"
+    for pool, run_id in leaked_slots(instance):
+        instance.event_log_storage.free_concurrency_slots_for_run(run_id)
+        yield f"a slot of the pool {pool} that run {run_id[:8]} held is free"

@@ -2,11 +2,12 @@
 
 import fcntl
 import json
+import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import pytest
-from toy_project import FIRST, Done, Toy, new_toy
+from toy_project import FIRST, ROOT, Done, Toy, git, new_toy
 
 
 @dataclass(frozen=True)
@@ -63,3 +64,20 @@ def toy(trained, tmp_path) -> Toy:
 def fresh(tmp_path) -> Toy:
     """A project that was never run."""
     return new_toy(tmp_path)
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch):
+    """A committed project of one use case and an empty state folder, in the environment."""
+    shutil.copytree(ROOT / "tests" / "toy", tmp_path / "project", ignore=shutil.ignore_patterns("__pycache__"))
+    git(tmp_path, "init", "--quiet", "project")
+    for key, value in (("user.name", "Tests"), ("user.email", "tests@example.org")):
+        git(tmp_path / "project", "config", key, value)
+    git(tmp_path / "project", "add", "--all")
+    git(tmp_path / "project", "commit", "--quiet", "--message", "start")
+    monkeypatch.setenv("TRAINWORTHY_VAR", str(tmp_path / "state"))
+    monkeypatch.setenv("TRAINWORTHY_USE_CASES", str(tmp_path / "project" / "use_cases"))
+    for name in ("MLFLOW_TRACKING_URI", "DAGSTER_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(ROOT)
+    return tmp_path

@@ -11,13 +11,11 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-import dagster as dg
 import pandas as pd
 import psutil
 import pytest
-import sqlalchemy
-from dagster._core.events import EngineEventData
-from toy_project import ROOT, git, until
+from doctor_checks import bad, only
+from toy_project import ROOT, until
 
 from trainworthy.lifecycle.promotion import log
 from trainworthy.lifecycle.worker import NOTICE
@@ -25,38 +23,6 @@ from trainworthy.pipeline.doctor import copies, examine, machine, ports, project
 from trainworthy.resources.mlflow import Tracking
 from trainworthy.resources.mlflow_folder import champion_alias
 from trainworthy.resources.settings import Settings, read_settings
-
-
-@pytest.fixture
-def place(tmp_path, monkeypatch):
-    """A committed project of one use case and an empty state folder, in the environment."""
-    shutil.copytree(ROOT / "tests" / "toy", tmp_path / "project", ignore=shutil.ignore_patterns("__pycache__"))
-    git(tmp_path, "init", "--quiet", "project")
-    for key, value in (("user.name", "Tests"), ("user.email", "tests@example.org")):
-        git(tmp_path / "project", "config", key, value)
-    git(tmp_path / "project", "add", "--all")
-    git(tmp_path / "project", "commit", "--quiet", "--message", "start")
-    monkeypatch.setenv("TRAINWORTHY_VAR", str(tmp_path / "state"))
-    monkeypatch.setenv("TRAINWORTHY_USE_CASES", str(tmp_path / "project" / "use_cases"))
-    for name in ("MLFLOW_TRACKING_URI", "DAGSTER_HOME"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.chdir(ROOT)
-    return tmp_path
-
-
-def bad(check, settings: Settings | None = None) -> list[str]:
-    """Sign, evidence and fix of what did not pass."""
-    found = examine.examined(check, settings or read_settings())
-    assert found, "a check that says nothing can't fail"
-    return [examine.text([result]) for result in found if result.status not in ("pass", "not_applicable")]
-
-
-def only(check, *told: str, settings: Settings | None = None) -> None:
-    """Exactly one result is not good, and it says all of this."""
-    (line,) = bad(check, settings)
-    assert "\n    fix: " in line
-    for text in told:
-        assert text in line, line
 
 
 def test_doctor_python_outside_the_range_fails(place, monkeypatch):
@@ -471,86 +437,6 @@ def test_doctor_verdict_log_that_was_changed_is_told_and_never_mended(place):
     path.write_text(path.read_text().replace("shadow", "promote"))
     only(stores.verdicts, "✗ verdicts toy", "was changed after it was written", "restore the log")
     assert list(stores.repair_aliases(read_settings())) == []
-
-
-def dead_pid() -> int:
-    """The number of a process that has ended."""
-    process = subprocess.Popen([sys.executable, "-c", ""])
-    process.wait()
-    return process.pid
-
-
-def started_run(instance: dg.DagsterInstance, run_id: str, pid: int) -> None:
-    """A run that this process says it executes, holding the one slot of the pool gpu."""
-    run = dg.DagsterRun(job_name="train_toy", run_id=run_id, status=dg.DagsterRunStatus.STARTED)
-    instance.add_run(run)
-    instance.report_engine_event("Executing steps", run, EngineEventData.in_process(pid))
-    instance.event_log_storage.set_concurrency_slots("gpu", 1)
-    instance.event_log_storage.claim_concurrency_slot("gpu", run_id, "toy__smoke")
-
-
-@pytest.fixture
-def instance(place):
-    """Dagster's instance on the state folder."""
-    with dg.DagsterInstance.from_config(str(ROOT)) as instance:
-        yield instance
-
-
-def test_doctor_run_in_progress_is_not_stuck_and_keeps_its_slot(instance):
-    started_run(instance, "1" * 32, os.getpid())
-    assert bad(runs.stuck) == []
-    assert bad(runs.pools) == []
-    assert list(runs.repair_runs(read_settings())) == []
-
-
-def test_doctor_run_whose_process_is_gone_is_told_and_ended_only_by_mend(instance):
-    started_run(instance, "2" * 32, dead_pid())
-    only(runs.stuck, "! stuck runs", "train_toy 22222222", "--fix", "training resumes")
-    only(runs.pools, "✗ pool slots", "gpu by run 22222222", "--fix")
-    assert instance.get_run_by_id("2" * 32).status == dg.DagsterRunStatus.STARTED
-    assert list(runs.repair_runs(read_settings())) == ["run 22222222 (train_toy) is marked as failed"]
-    assert instance.get_run_by_id("2" * 32).status == dg.DagsterRunStatus.FAILURE
-    assert instance.event_log_storage.get_concurrency_info("gpu").claimed_slots == []
-    assert bad(runs.stuck) == bad(runs.pools) == []
-
-
-def test_doctor_mend_of_a_stuck_run_ends_it_in_mlflow_too(place, trained):
-    shutil.copytree(trained.toy.var, place / "state", ignore=shutil.ignore_patterns("work"))
-    with dg.DagsterInstance.from_config(str(ROOT)) as instance:
-        started_run(instance, "5" * 32, dead_pid())
-    tracked = Tracking().run("toy", "5" * 32, {})
-    assert Tracking().client.get_run(tracked.run_id).info.status == "RUNNING"
-    assert len(list(runs.repair_runs(read_settings()))) == 1
-    assert Tracking().client.get_run(tracked.run_id).info.status == "KILLED"
-
-
-def test_doctor_process_with_the_number_of_a_dead_one_is_another(instance, monkeypatch):
-    started_run(instance, "3" * 32, os.getpid())
-    monkeypatch.setattr("trainworthy.resources.stuck_runs.psutil.Process.create_time", lambda process: 9e9)
-    only(runs.stuck, "33333333")
-
-
-@pytest.mark.parametrize("status", ["NOT_STARTED", "STARTING"])
-def test_doctor_run_that_never_named_a_process_is_stuck_only_a_while_after_its_last_change(
-    instance, monkeypatch, status
-):
-    run = dg.DagsterRun(job_name="train_toy", run_id="6" * 32, status=dg.DagsterRunStatus[status])
-    instance.add_run(run)
-    with instance.run_storage.connect() as connection:  # It waited in the queue.
-        connection.execute(sqlalchemy.text("UPDATE runs SET create_timestamp = '2020-01-01 00:00:00'"))
-    assert bad(runs.stuck) == []
-    monkeypatch.setattr("trainworthy.resources.stuck_runs.STARTING_SECONDS", 0)
-    only(runs.stuck, "train_toy 66666666 (it named none)")
-    assert list(runs.repair_runs(read_settings())) == ["run 66666666 (train_toy) is marked as failed"]
-    assert instance.get_run_by_id("6" * 32).status == dg.DagsterRunStatus.FAILURE
-
-
-def test_doctor_slot_of_a_deleted_run_is_freed(instance):
-    started_run(instance, "4" * 32, os.getpid())
-    instance.run_storage.delete_run("4" * 32)
-    only(runs.pools, "gpu by run 44444444")
-    assert list(runs.repair_runs(read_settings())) == ["a slot of the pool gpu that run 44444444 held is free"]
-    assert bad(runs.pools) == []
 
 
 # pytest-xdist shows a test's name as its process's command, and a parent named after Dagster counts as one of its.

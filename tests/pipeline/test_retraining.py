@@ -99,7 +99,7 @@ def reason(tick):
 
 def test_sensor_and_schedule_are_off_until_switched_on_and_start_the_train_job(here):
     definitions = build_defs([load_use_case(here.folder)])
-    sensor, validating = definitions.sensors
+    sensor, validating, _ = definitions.sensors
     schedule, daily = definitions.schedules
     assert (sensor.name, schedule.name) == ("toy_new_version", "toy_weekly")
     assert (validating.name, daily.name) == ("toy_validate_new_version", "toy_validate_daily")
