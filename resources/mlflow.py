@@ -46,6 +46,7 @@ from trainworthy.resources.settings import dagster_url, mlflow_url, read_setting
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
+    from mlflow.exceptions import MlflowException
 
     from trainworthy.lifecycle.contract.model import Contract
 
@@ -57,7 +58,8 @@ MOST_DIGEST = 36
 # So long its first answer is waited for; a server that is busy for longer is left to MLflow, which itself tries for
 # 250 s where nobody listens.
 ANSWER_SECONDS = 10.0
-# What MLflow answers for a name, an alias or a file that does not exist.
+# What MLflow answers to whom it does not know or let in; and for a name, an alias or a file that does not exist.
+_REFUSED = ("UNAUTHENTICATED", "PERMISSION_DENIED")
 _NOT_THERE = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
 
 
@@ -79,6 +81,20 @@ def refuse_silent(uri: str) -> None:
             fix="start it, or name the right one in MLFLOW_TRACKING_URI; then run it again: finished steps are reused",
             code="mlflow_away",
         ) from None
+
+
+def refused(uri: str, error: MlflowException) -> SettingsError | None:
+    """What to do where a server with users says that who asks is not known, or may not; None of any other error."""
+    if error.error_code not in _REFUSED:
+        return None
+    named = os.environ.get("MLFLOW_TRACKING_USERNAME")
+    who = f"the user {named}" if named else "a request without a user"
+    return SettingsError(
+        f"MLflow's server refuses {who}",
+        value=without_credentials(uri),
+        fix="name a user who may edit experiments and models in MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD",
+        code="mlflow_refused",
+    )
 
 
 @dataclass(frozen=True)
@@ -179,7 +195,7 @@ class Tracking(dg.ConfigurableResource):
     def client(self) -> MlflowClient:
         """The client; the first use of a fresh database migrates it, one process at a time.
 
-        Raises SettingsError if it is a server that does not answer.
+        Raises SettingsError if it is a server that does not answer, or that refuses who asks.
         """
         refuse_silent(self.uri)
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
@@ -188,6 +204,7 @@ class Tracking(dg.ConfigurableResource):
         os.environ.setdefault("MLFLOW_ALLOW_PICKLE_DESERIALIZATION", "false")
         os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
         from mlflow import MlflowClient
+        from mlflow.exceptions import MlflowException
 
         for noisy in ("alembic", "mlflow.store.db.utils", "mlflow.pyfunc"):
             logging.getLogger(noisy).setLevel(logging.WARNING)
@@ -197,7 +214,10 @@ class Tracking(dg.ConfigurableResource):
                 settle(self._folder)
                 _create(self._folder / "mlflow.db")
             client = MlflowClient(tracking_uri=self.uri)
-            client.search_experiments(max_results=1)
+            try:
+                client.search_experiments(max_results=1)
+            except MlflowException as error:
+                raise (refused(self.uri, error) or error) from None
         return client
 
     def reach(self) -> None:

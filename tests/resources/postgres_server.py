@@ -38,14 +38,19 @@ def owner() -> str | None:
     return "postgres" if "postgres" in names else "nobody"
 
 
+def free_port() -> int:
+    """A port of loopback that nobody listens on now."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
 class PostgresServer:
     """The server on a free port; `restart` is what a crash of it looks like."""
 
     def __init__(self, programs: Path, folder: Path) -> None:
         self._programs, self._folder, self._process = programs, folder, None
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         (folder / "password").write_text(PASSWORD)
         if (name := owner()) is not None:
             for path in (folder, folder / "password"):

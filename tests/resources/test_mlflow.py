@@ -393,3 +393,31 @@ def test_mlflow_version_and_its_logged_model_say_what_the_verdict_was(state):
     assert (version.description, version.tags["verdict"]) == ("**shadow** on rows@v1", "shadow")
     logged = tracking.client.get_logged_model(version.tags["logged_model"])
     assert (logged.tags["verdict"], [metric.value for metric in logged.metrics or ()]) == ("shadow", [0.9])
+
+
+@pytest.mark.parametrize(("status", "user"), [(401, None), (403, "reader")])
+def test_mlflow_server_that_refuses_who_asks_is_told_with_what_to_set(status, user, tmp_path, monkeypatch):
+    class Refuses(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.send_response(status)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def do_GET(self) -> None:
+            self.do_POST()
+
+        def log_message(self, *told: object) -> None: ...
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Refuses) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("TRAINWORTHY_VAR", str(tmp_path))
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{server.server_port}")
+        for name, value in (("MLFLOW_TRACKING_USERNAME", user), ("MLFLOW_TRACKING_PASSWORD", user and "s3cret")):
+            monkeypatch.setenv(name, value) if value else monkeypatch.delenv(name, raising=False)
+        with pytest.raises(SettingsError) as caught:
+            Tracking().reach()
+        server.shutdown()
+    who = f"the user {user}" if user else "a request without a user"
+    assert caught.value.problem == f"MLflow's server refuses {who}"
+    assert "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD" in str(caught.value)
+    assert "s3cret" not in str(caught.value)
