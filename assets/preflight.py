@@ -103,7 +103,8 @@ def worker_result(run: StepRun, host: Host, first: tuple[Trial, ...]) -> Preflig
         processes=spec.compute.processes,
         gpu_memory_gb={name: sku.gpu_memory_gb for name, sku in run.workspace.prices.skus.items() if sku.gpu_memory_gb},
     )
-    result = run.in_worker(job)
+    # What it took to start is the forecast's start of a training, and torchrun forks no process with torch in it.
+    result = run.in_worker(job, fresh=spec.compute.processes > 1)
     assert isinstance(result, PreflightResult)
     return with_host(result, first, host, run.launcher.uses_cuda(spec.compute))
 
