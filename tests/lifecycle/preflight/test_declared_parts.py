@@ -236,3 +236,11 @@ def test_pages_of_rows_on_the_disk_are_no_part_of_what_a_process_will_hold(split
         monkeypatch.setattr(memory_forecast, "mapped_bytes", lambda pages=pages: pages)
         found.append(forecast_memory(job, sample, rows, step).value)
     assert found[0] - found[1] == pytest.approx(200_000_000, rel=0.1)
+
+
+def test_start_of_several_processes_is_forecast_with_that_of_whoever_starts_them(splits, tmp_path):
+    job, sample = job_and_sample(splits, tmp_path, {})
+    rows, step = read_rows(job.training_file, job.rows), measure_step(sample.subject)
+    several = job.model_copy(update={"processes": 2})
+    alone, two = (run_time(one, sample, rows, step, 1.5, ()) for one in (job, several))
+    assert (alone.start_seconds, two.start_seconds) == (1.5 * alone.workers, 3.0 * alone.workers)

@@ -56,7 +56,8 @@ def run_time(
     judged = pyarrow.parquet.read_metadata(job.validation_file).num_rows
     export = sum(trial.seconds for trial in trials if trial.check == "one_batch.export")
     return RunTime(
-        start_seconds=workers * (start_seconds + step.compile_seconds),
+        # torchrun imports torch before the processes do that it starts, one after the other.
+        start_seconds=workers * (start_seconds * (2 if job.processes > 1 else 1) + step.compile_seconds),
         prepare_seconds=sum(plan.rows * trainings[stage] for stage, plan in plans.items()) * row_seconds,
         train_seconds=sum(updates.values()) * step.seconds + monitored * score_seconds,
         evaluate_seconds=_evaluations(job, updates) * judged * _evaluate_seconds(job, sample),
