@@ -35,6 +35,7 @@ from trainworthy.lifecycle.protocol.records import Cost, DatasetVersion, Provena
 from trainworthy.lifecycle.spec.task import target_of
 from trainworthy.lifecycle.storage.state import StateFolder
 from trainworthy.lifecycle.use_case import UseCase, load_use_case
+from trainworthy.resources.backends.backend import ENVIRONMENT
 from trainworthy.resources.settings import PRODUCT
 
 SIZES, SHORT_SIZES = (1_000_000, 10_000_000, 30_000_000), (20_000, 40_000)
@@ -141,7 +142,9 @@ def part(generator: np.random.Generator, first: int, count: int, rows: int) -> p
 
 def followed(command: list[str]) -> Taken:
     """Run the command to its end, looking at its memory and its children's twice a second."""
-    process = psutil.Popen(command, cwd=PRODUCT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    process = psutil.Popen(
+        command, cwd=PRODUCT, env=ENVIRONMENT | os.environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
     began, peaks, ended = time.perf_counter(), [0.0, 0.0], threading.Event()
 
     def look() -> None:
