@@ -101,7 +101,11 @@ class Launcher(dg.ConfigurableResource):
 
 
 def backend_of(compute: ComputeSpec | None) -> Backend:
-    """What runs workers where `compute.launcher` says."""
+    """What runs workers where `compute.launcher` says. Raises SettingsError or PriceError if it cannot be asked."""
+    if compute is not None and compute.launcher == "ray":
+        from trainworthy.resources.backends.ray import ray_backend
+
+        return ray_backend(compute)
     return LOCAL
 
 

@@ -1,4 +1,4 @@
-"""Where things live: five environment variables, and the folders they default to.
+"""Where things live: six environment variables, and the folders they default to.
 
 TRAINWORTHY_PROJECT    the project: use cases, dataset versions, settings; default the nearest folder with use_cases/,
                        from the working directory upwards
@@ -7,6 +7,8 @@ TRAINWORTHY_USE_CASES  folders of use cases, separated like PATH; default use_ca
 TRAINWORTHY_DURABLE    a folder on storage that outlives this machine, for copies of checkpoints; default none
 TRAINWORTHY_DATABASE   a PostgreSQL database for the table of attempts, postgresql://USER:PASSWORD@HOST:PORT/NAME;
                        default SQLite in the state folder (docs/how-to/attempts.md)
+TRAINWORTHY_RAY_ADDRESS  the dashboard of a Ray cluster for compute.launcher: ray, http://HOST:8265; no default
+                       (docs/how-to/ray.md)
 
 And two for where links lead (docs/how-to/tracking.md):
 
@@ -37,6 +39,7 @@ PROJECT, USE_CASES, VAR = "TRAINWORTHY_PROJECT", "TRAINWORTHY_USE_CASES", "TRAIN
 OWNERS = "use_cases.txt"
 DURABLE = "TRAINWORTHY_DURABLE"
 DATABASE = "TRAINWORTHY_DATABASE"
+RAY_ADDRESS = "TRAINWORTHY_RAY_ADDRESS"
 DAGSTER_URL, MLFLOW_URL = "TRAINWORTHY_DAGSTER_URL", "TRAINWORTHY_MLFLOW_URL"
 
 

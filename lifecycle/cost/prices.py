@@ -20,6 +20,8 @@ Amount = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 class Sku(Frozen):
     """One kind of machine: its price an hour, and its memory if jobs are to be held against it.
 
+    `cpus` are the cores that a job asks a cluster for.
+
     What is not known stays None and is told, never guessed: the spot price and how often such a machine is taken away;
     of its GPUs the memory of each, and the data sheet's dense teraflops. `dated` is the day of this price, the
     table's if None.
@@ -27,6 +29,7 @@ class Sku(Frozen):
 
     usd_per_hour: float = Field(ge=0, allow_inf_nan=False)
     memory_gb: Amount | None = None
+    cpus: int | None = Field(default=None, ge=1)
     gpus: int = Field(default=0, ge=0)
     gpu_memory_gb: Amount | None = None
     tflops_fp32: Amount | None = None

@@ -71,19 +71,19 @@ NOT_OFFERED = {
 class ComputeSpec(Frozen):
     """Where the worker runs. With `gpus` above 0 a step that trains takes a slot of the pool `gpu`."""
 
-    launcher: Literal["local", "torchrun"] = Field(
+    launcher: Literal["local", "torchrun", "ray"] = Field(
         default="local",
         description="local: a child process on this machine. torchrun: a training by several of them, each with a "
-        "share of every batch.",
+        "share of every batch. ray: a job on a Ray cluster, by one process or several.",
     )
     processes: int = Field(
-        default=1, ge=1, description="Processes of a training, for launcher torchrun; with GPUs one for each."
+        default=1, ge=1, description="Processes of a training, for launcher torchrun or ray; with GPUs one for each."
     )
     collective_timeout_seconds: float = Field(
         default=COLLECTIVE_TIMEOUT_SECONDS,
         gt=0,
         allow_inf_nan=False,
-        description="A process that waits longer for another ends the training, for launcher torchrun.",
+        description="A process that waits longer for another ends the training, for several processes.",
     )
     device: Literal["auto", "cpu", "cuda"] = Field(
         default="auto", description="auto looks for a GPU only if gpus is above 0."

@@ -30,7 +30,8 @@ class Start:
     `queued` are seconds that were waited for the folder, `environment` what is added for it (ENVIRONMENT is what it has
     besides, unless its machine says otherwise), `output` descriptors for what it writes on stdout and stderr. It has
     `grace_seconds` from being asked to end to being killed. `fresh`: it shares nothing with workers before it. `lock`
-    holds the folder (Backend.lock).
+    holds the folder (Backend.lock). `submitted` is the Unix time since when it waits for a machine, None if
+    it has one.
     """
 
     job: AnyJob
@@ -41,6 +42,7 @@ class Start:
     grace_seconds: float
     fresh: bool
     lock: int
+    submitted: float | None = None
 
     @property
     def module(self) -> str:

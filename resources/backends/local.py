@@ -30,7 +30,8 @@ class LocalBackend:
         """As Backend.run: the exit code is the child's, and its memory as this machine tells it."""
         memory, several, out = MemoryWatch(), start.module == TORCHRUN, Path(start.job.out)
         given = ["--queued", str(start.queued), "--job", str(start.path)]
-        environment = {**ENVIRONMENT, **os.environ, **start.environment, "PYTHONPATH": _python_path()}
+        given += [] if start.submitted is None else ["--submitted", str(start.submitted)]
+        environment = {**ENVIRONMENT, **os.environ, **start.environment, "PYTHONPATH": python_path()}
         begin = functools.partial(
             start_worker, given, environment, start.lock, fresh=start.fresh, output=start.output, entry=start.module
         )
@@ -46,7 +47,7 @@ class LocalBackend:
         return Ended(code, memory.seen())
 
 
-def _python_path() -> str:
+def python_path() -> str:
     """Of the worker: it shall import the Trainworthy that started it. An installed one is found by any process."""
     own = "" if IMPORTED_FROM.name in ("site-packages", "dist-packages") else str(IMPORTED_FROM)
     return os.pathsep.join(part for part in (own, os.environ.get("PYTHONPATH", "")) if part)

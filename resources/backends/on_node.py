@@ -1,0 +1,124 @@
+"""Runs a worker on the node that a scheduler chose, as it would run on the starter's own machine.
+
+`python -m trainworthy.resources.backends.on_node --folder FOLDER --job JOB …` takes the lock of the job's folder,
+starts the worker as a child (local.py) and says in FOLDER/end.json how it ended and what was seen of this node's
+memory. So the truth about the end comes from beside the worker, over the storage that both machines see, and not from
+the scheduler.
+
+The worker is wanted as long as the file FOLDER/wanted lies there and changes now and then. If it is taken away, or this
+process is asked to end, the worker has its grace for a checkpoint; if this process is killed, the kernel kills it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+
+from pydantic import ValidationError
+
+from trainworthy.lifecycle.failure import EXIT_BAD_INPUT, MemorySeen
+from trainworthy.lifecycle.folder_lock import LOCK, locked
+from trainworthy.lifecycle.identity import canonical_json
+from trainworthy.lifecycle.progress import say
+from trainworthy.lifecycle.spec.frozen import Frozen
+from trainworthy.lifecycle.storage.state import write_atomic
+from trainworthy.lifecycle.worker import read_job
+from trainworthy.resources.backends.backend import Ended, Start
+from trainworthy.resources.backends.local import LOCAL, SIGNALLED
+from trainworthy.resources.backends.signs import Given, Seen
+from trainworthy.resources.memory_seen import MemoryWatch
+
+# In the folder of one start.
+WANTED, ALIVE, END = "wanted", "alive", "end.json"
+# Whoever wants the worker is gone after so long without a sign: a day's training shall not be paid for nobody.
+ABANDONED_SECONDS = 600.0
+
+
+class NodeEnd(Frozen):
+    """How a worker ended on a node: as backend.Ended."""
+
+    exit_code: int
+    memory: MemorySeen = MemorySeen()
+    seen: str = ""
+
+
+class _AskedToEndError(Exception):
+    """The worker is no longer wanted; the message says how that is known."""
+
+
+class _OnNode:
+    """Follows the worker on its node; a Watcher."""
+
+    def __init__(self, folder: Path) -> None:
+        self._wanted, self._alive = Seen(folder / WANTED), Given(folder / ALIVE)
+        self._asked = False
+
+    def begin(self) -> None: ...
+
+    def waited(self, seconds: float) -> None: ...
+
+    def look(self) -> None:
+        """Give a sign of life. Raises _AskedToEndError if the worker is no longer wanted."""
+        self._alive.give()
+        if not self._wanted.there():
+            self._end("it is no longer wanted by whoever started it")
+        if (silent := self._wanted.silent_seconds()) > ABANDONED_SECONDS:
+            self._end(f"whoever started it has given no sign of life for {silent:.0f} s")
+
+    def stop(self, number: int, frame: FrameType | None) -> None:
+        """A signal asks for the end, also while this waits."""
+        self._end(f"its node was asked to end it by {signal.Signals(number).name}")
+
+    def _end(self, why: str) -> None:
+        # Once: a second signal would cut the grace short.
+        if not self._asked:
+            self._asked = True
+            raise _AskedToEndError(why)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one job's worker to its end; returns its exit code, 128 and its number for a signal."""
+    parser = argparse.ArgumentParser(prog="trainworthy.resources.backends.on_node", description="Runs a worker here.")
+    parser.add_argument("--folder", type=Path, required=True, help="folder of this start, below the job's")
+    parser.add_argument("--job", type=Path, required=True, help="path of job.json")
+    parser.add_argument("--queued", type=float, required=True, help="seconds that the job's folder was waited for")
+    parser.add_argument("--submitted", type=float, required=True, help="Unix time since when a node is waited for")
+    parser.add_argument("--grace", type=float, required=True, help="seconds from being asked to end to being killed")
+    asked = parser.parse_args(arguments)
+    job = read_job(asked.job)
+    if job is None:
+        return EXIT_BAD_INPUT
+    following, memory = _OnNode(asked.folder), MemoryWatch()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, following.stop)
+    try:
+        following.look()
+        with locked(Path(job.out), say, LOCK) as lock:
+            # While it was waited for.
+            following.look()
+            start = Start(
+                job=job, path=asked.job, queued=asked.queued, environment={}, output=(1, 2), grace_seconds=asked.grace,
+                fresh=True, lock=lock, submitted=asked.submitted,
+            )  # fmt: skip
+            ended = LOCAL.run(start, following, say)
+    except _AskedToEndError as error:
+        # As if the worker had got the signal itself: a training goes on where somebody wants it.
+        ended = Ended(-signal.SIGTERM, memory.seen(), seen=str(error))
+    end = NodeEnd(exit_code=ended.exit_code, memory=ended.memory, seen=ended.seen)
+    write_atomic(asked.folder / END, canonical_json(end.model_dump(mode="json")))
+    return SIGNALLED - ended.exit_code if ended.exit_code < 0 else ended.exit_code
+
+
+def read_end(folder: Path) -> NodeEnd | None:
+    """How the worker of a start ended, if it has; its group is gone then."""
+    try:
+        return NodeEnd.model_validate_json((folder / END).read_bytes())
+    except (OSError, ValidationError):
+        return None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

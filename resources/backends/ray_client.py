@@ -1,0 +1,124 @@
+"""The door to Ray's job server: few calls with a limit of time, whose failures are told as ours.
+
+Ray's own client waits for an answer for ever, and takes the address of RAY_API_SERVER_ADDRESS or RAY_ADDRESS in the
+place of the one that it is given. The door adds a limit, and refuses to ask another cluster than the named one.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
+
+from trainworthy.lifecycle.errors import SettingsError
+from trainworthy.resources.backends.ray_jobs import JobSeen
+from trainworthy.resources.settings import RAY_ADDRESS
+
+if TYPE_CHECKING:
+    from ray.job_submission import JobDetails, JobSubmissionClient
+
+# Of one call; a head that is just starting takes seconds.
+CALL_SECONDS = 30.0
+Given = TypeVar("Given")
+
+
+class RayAwayError(Exception):
+    """Ray's head does not answer, or no longer knows the job."""
+
+
+def ray_address() -> str:
+    """The address of Ray's dashboard. Raises SettingsError if none is named, it is no http address, or has a user."""
+    named = os.environ.get(RAY_ADDRESS, "").rstrip("/")
+    fix = f"name the dashboard of Ray's head, for example {RAY_ADDRESS}=http://10.0.0.5:8265"
+    if not named:
+        raise SettingsError("compute.launcher: ray needs the address of a Ray cluster", value=named, fix=fix)
+    parts = urlsplit(named)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.path:
+        # A password may stand before the @.
+        raise SettingsError("this is no address of Ray's dashboard", value=named.rpartition("@")[2], fix=fix)
+    if "@" in parts.netloc:
+        fix = f"{fix}; Ray's client takes a token from RAY_AUTH_TOKEN"
+        raise SettingsError(f"{RAY_ADDRESS} names a user", value=named.rpartition("@")[2], fix=fix)
+    return named
+
+
+class RayClient:
+    """The jobs of one cluster. Its making raises SettingsError if the cluster cannot be asked."""
+
+    def __init__(self, address: str) -> None:
+        try:
+            from ray.job_submission import JobSubmissionClient
+        except ImportError:
+            fix = "pip install 'trainworthy[ray]', in the version of the cluster"
+            raise SettingsError("compute.launcher: ray needs Ray, which is not installed", fix=fix) from None
+        overriding = [name for name in ("RAY_API_SERVER_ADDRESS", "RAY_ADDRESS") if os.environ.get(name)]
+        if overriding:
+            fix = f"unset {' and '.join(overriding)}, or start Dagster without"
+            raise SettingsError(f"Ray would be asked by {overriding[0]}, not by {RAY_ADDRESS}", value=address, fix=fix)
+        self._address = address
+        try:
+            self._client: JobSubmissionClient = _within(lambda: JobSubmissionClient(address))
+        except RayAwayError as error:
+            fix = f"look whether Ray's head runs with its dashboard, and correct {RAY_ADDRESS}"
+            raise SettingsError(f"Ray does not answer: {error}", value=address, fix=fix) from None
+
+    def submit(self, request: Mapping[str, Any]) -> None:
+        """Add a job. Raises SettingsError if Ray refuses it or does not answer."""
+        try:
+            _within(lambda: self._client.submit_job(**request))
+        except RayAwayError as error:
+            fix = "look at Ray's head; run again"
+            raise SettingsError(f"Ray took no job: {error}", value=self._address, fix=fix) from None
+
+    def job(self, id: str) -> JobSeen:
+        """What Ray says of a job now. Raises RayAwayError."""
+        return _seen(_within(lambda: self._client.get_job_info(id)))
+
+    def jobs(self, prefix: str) -> list[JobSeen]:
+        """Those whose id begins so. Raises SettingsError if Ray does not answer."""
+        try:
+            found = _within(self._client.list_jobs)
+        except RayAwayError as error:
+            fix = "look at Ray's head; run again"
+            raise SettingsError(f"Ray does not answer: {error}", value=self._address, fix=fix) from None
+        return [_seen(job) for job in found if (job.submission_id or "").startswith(prefix)]
+
+    def stop(self, id: str) -> None:
+        """Ask for a job's end. Raises RayAwayError."""
+        _within(lambda: self._client.stop_job(id))
+
+
+def _seen(job: JobDetails) -> JobSeen:
+    error = job.error_type
+    return JobSeen(
+        id=job.submission_id or "",
+        status=str(job.status.value),
+        exit_code=job.driver_exit_code,
+        error="" if error is None else str(getattr(error, "value", error)),
+        message=job.message or "",
+    )
+
+
+def _within(call: Callable[[], Given]) -> Given:
+    """What a call of Ray's client gives. Raises RayAwayError if it fails, or has not answered in CALL_SECONDS."""
+    given: list[Given] = []
+    failed: list[Exception] = []
+
+    def ask() -> None:
+        try:
+            given.append(call())
+        # ConnectionError, an error of requests, or RuntimeError for any status but 200.
+        except Exception as error:
+            failed.append(error)
+
+    # A daemon, which keeps no process from ending.
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(CALL_SECONDS)
+    if given:
+        return given[0]
+    if failed:
+        raise RayAwayError(f"{type(failed[0]).__name__}: {str(failed[0]).splitlines()[0][:200]}")
+    raise RayAwayError(f"no answer in {CALL_SECONDS:.0f} s")

@@ -1,0 +1,147 @@
+"""What a worker is as a job of Ray, and what Ray's words about its end mean. Pure: nothing here imports Ray."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import shlex
+import signal
+import sys
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from trainworthy.lifecycle.errors import SettingsError
+from trainworthy.lifecycle.failure import MemorySeen
+from trainworthy.lifecycle.protocol.jobs import AnyJob, processes_of
+from trainworthy.resources.backends.backend import ENVIRONMENT, Ended, Start
+from trainworthy.resources.backends.local import python_path
+from trainworthy.resources.backends.on_node import WANTED
+
+ON_NODE = "trainworthy.resources.backends.on_node"
+# Below the job's folder: a folder for each start, with what the node writes.
+STARTS = "ray"
+STDOUT, STDERR = "stdout", "stderr"
+# From what our own process on the node needs to Ray's SIGKILL, seconds.
+STOP_MARGIN = 5
+PENDING, STOPPED, FAILED = "PENDING", "STOPPED", "FAILED"
+ENDED = (STOPPED, "SUCCEEDED", FAILED)
+# Ray 2.60's words for kills of its memory monitor, for a node that was asked to end, and for one that was not.
+_MEMORY = "due to the node running low on memory"
+_NODE_ENDED = ("terminated expectedly", "preempted")
+_NODE_DIED = "node has died"
+
+
+@dataclass(frozen=True)
+class Node:
+    """What a job asks of its node: cores, GPUs, and how many of each further resource that Ray counts there."""
+
+    cpus: int
+    gpus: int = 0
+    resources: Mapping[str, float] = field(default_factory=dict)
+
+    def gpus_of(self, job: AnyJob) -> int:
+        """Those of a job, which may be meant for the CPU."""
+        return 0 if job.device == "cpu" else self.gpus
+
+    def words(self, job: AnyJob) -> str:
+        """What it asks for, in words."""
+        gpus = self.gpus_of(job)
+        asked = [f"{self.cpus} CPU"] + ([f"{gpus} GPU"] if gpus else [])
+        return ", ".join(asked + [f"{count:g} of {name!r}" for name, count in self.resources.items()])
+
+
+@dataclass(frozen=True)
+class JobSeen:
+    """What Ray says of a job; `exit_code` is that of its command, negative for a signal, None where Ray has none."""
+
+    id: str
+    status: str
+    exit_code: int | None = None
+    error: str = ""
+    message: str = ""
+
+    @property
+    def over(self) -> bool:
+        """It runs no more, and will not."""
+        return self.status in ENDED
+
+
+def id_prefix(job: AnyJob) -> str:
+    """How the ids of all starts of a job begin: by its use case, kind and folder."""
+    folder = hashlib.sha256(job.out.encode()).hexdigest()[:12]
+    return f"trainworthy-{Path(job.use_case_folder).name}-{job.kind}-{folder}-"
+
+
+def new_id(job: AnyJob) -> str:
+    """The id of one more start."""
+    return id_prefix(job) + uuid.uuid4().hex[:8]
+
+
+def command(start: Start, folder: Path, submitted: float) -> str:
+    """The command line of the job: nothing, if it is no longer wanted once Ray has a node for it.
+
+    Ray cannot take a job back that waits for a node. What the worker writes goes to files of `folder`, of which nothing
+    is lost with the node; `exec` lets Ray see the exit code itself.
+    """
+    given = [
+        "--folder", str(folder), "--job", str(start.path), "--queued", str(start.queued), "--submitted", str(submitted),
+        "--grace", str(start.grace_seconds),
+    ]  # fmt: skip
+    python = ["env", f"PYTHONPATH={python_path()}", sys.executable, "-m", ON_NODE, *given]
+    wanted = shlex.quote(str(folder / WANTED))
+    files = f">{shlex.quote(str(folder / STDOUT))} 2>{shlex.quote(str(folder / STDERR))}"
+    return f"test -e {wanted} || exit 75; echo {shlex.quote(f'writes to {folder}')}; exec {shlex.join(python)} {files}"
+
+
+def request(start: Start, node: Node, id: str, folder: Path, handed_on: Mapping[str, str], submitted: float) -> dict:
+    """Arguments of JobSubmissionClient.submit_job. `handed_on` are variables of the project, none of them secret."""
+    stop = math.ceil(start.grace_seconds) + STOP_MARGIN
+    # Each of several processes has its part of the cores; Ray itself would give all of them to each.
+    threads = max(1, node.cpus // processes_of(start.job))
+    variables = {
+        **ENVIRONMENT, "OMP_NUM_THREADS": str(threads), **handed_on, **start.environment,
+        "RAY_JOB_STOP_WAIT_TIME_S": str(stop),
+    }  # fmt: skip
+    asked: dict[str, Any] = {
+        "submission_id": id,
+        "entrypoint": command(start, folder, submitted),
+        "runtime_env": {"env_vars": variables},
+        "entrypoint_num_cpus": node.cpus,
+        "entrypoint_num_gpus": node.gpus_of(start.job),
+        "entrypoint_resources": dict(node.resources),
+    }
+    return asked
+
+
+def end_without_word(job: JobSeen, began: bool, last_line: str) -> Ended:
+    """What Ray says of a worker whose node has left no end.json; `began`: it had given a sign of life.
+
+    Raises SettingsError if it never began: the node, and no training, is at fault.
+    """
+    said = " ".join(job.message.split())[:500]
+    if _MEMORY in job.message:
+        memory = MemorySeen(kernel_kills=1, counted_in="the node, by Ray's memory monitor,")
+        return Ended(-signal.SIGKILL, memory, seen=f"Ray said: {said}")
+    if job.error == "JOB_SUPERVISOR_ACTOR_START_TIMEOUT":
+        fix = "start a node that has them, or let jobs wait longer: RAY_JOB_START_TIMEOUT_SECONDS on Ray's head"
+        raise SettingsError("Ray had no node for the job in the time that its head allows", value=said, fix=fix)
+    if any(words in job.message for words in _NODE_ENDED):
+        return Ended(-signal.SIGTERM, MemorySeen(), seen=f"its node was taken away; Ray said: {_node_words(said)}")
+    if _NODE_DIED in job.message:
+        return Ended(-signal.SIGKILL, MemorySeen(), seen=f"its node died; Ray said: {_node_words(said)}")
+    if not began and job.status == FAILED:
+        fix = "look whether the node sees the project, its Python and the state folder under the paths of this machine"
+        raise SettingsError("the worker could not begin on the node of Ray", value=last_line or said, fix=fix)
+    if job.status == STOPPED:
+        return Ended(-signal.SIGTERM, MemorySeen(), seen="its job of Ray was stopped by somebody else")
+    code = -signal.SIGKILL if job.exit_code is None else job.exit_code
+    return Ended(code, MemorySeen(), seen=f"what started it on the node ended first; Ray said: {said}")
+
+
+def _node_words(said: str) -> str:
+    """Of what Ray says of an actor whose node is gone, that about the node."""
+    _, found, words = said.partition("The actor died because ")
+    return words if found else said
