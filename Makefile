@@ -33,7 +33,7 @@ NO_CHAMPION := 3
 # Declares that there is no champion yet.
 FIRST_MODEL := use_cases/flight_delays/first_model.yaml
 
-.PHONY: demo demo-small next test test-changed test-slow test-gpu spark check ui mlflow-ui bench screenshots setup clean
+.PHONY: demo demo-small next test test-changed test-slow test-gpu test-engines spark check ui mlflow-ui bench screenshots setup clean
 
 setup: $(READY)
 
@@ -93,6 +93,10 @@ test-slow: $(READY)  ## tests that need a browser, Spark or more than a minute
 
 test-gpu:  ## trainings, preflight, checkpoints and incidents on a CUDA device, in the environment that is active
 	TRAINWORTHY_TEST_DEVICE=cuda PYTHONPATH=src python -m pytest -n $(TEST_PROCESSES) $(GPU_TESTS) -m "not slow"
+
+test-engines: $(READY)  ## install the extras that start workers elsewhere (Ray: 270 MB), and run their tests on real ones
+	$(INSTALL) $(VENV) --editable '.[dev,ray]'
+	pytest -n 0 -m engine --timeout 900
 
 spark: $(READY)  ## add Spark to .venv, for validation: {engine: spark}; it needs Java 17 or newer
 	$(INSTALL) $(VENV) --editable '.[dev,spark]'

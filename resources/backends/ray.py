@@ -44,6 +44,8 @@ LOOK_SECONDS = 1.0
 PATIENCE_SECONDS = 300.0
 # From the kill of a worker to a free lock of its folder.
 GONE_SECONDS = 30.0
+# From a worker's end to Ray's word of it.
+SETTLE_SECONDS = 10.0
 # A file of another machine may be seen so much later than Ray's word that its writer has ended.
 LATE_SECONDS = 60.0
 # Of the variables of this process these are handed on as they are, besides the project's folders.
@@ -79,6 +81,7 @@ class RayBackend:
             wanted.withdraw()
             if read_end(folder) is None:
                 _stop(ray, [id], out, start.grace_seconds)
+            _settle(ray, id)
 
     def _follow(
         self, ray: RayClient, id: str, start: Start, wanted: Given, watcher: Watcher, tell: Callable[[str], None]
@@ -185,6 +188,14 @@ def _stop(ray: RayClient, ids: list[str], out: Path, grace_seconds: float) -> bo
             return False
         time.sleep(LOOK_SECONDS / 5)
     return True
+
+
+def _settle(ray: RayClient, id: str) -> None:
+    """Wait until Ray, too, knows of the end: its node is free for the next worker only then."""
+    until = time.monotonic() + SETTLE_SECONDS
+    with contextlib.suppress(RayAwayError):
+        while not (job := ray.job(id)).over and job.status != PENDING and time.monotonic() < until:
+            time.sleep(LOOK_SECONDS / 5)
 
 
 def _is_free(out: Path) -> bool:

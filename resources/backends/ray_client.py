@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ray.job_submission import JobDetails, JobSubmissionClient
 
 # Of one call; a head that is just starting takes seconds.
-CALL_SECONDS = 30.0
+CALL_SECONDS = 15.0
 Given = TypeVar("Given")
 
 
@@ -120,5 +120,6 @@ def _within(call: Callable[[], Given]) -> Given:
     if given:
         return given[0]
     if failed:
-        raise RayAwayError(f"{type(failed[0]).__name__}: {str(failed[0]).splitlines()[0][:200]}")
+        said = str(failed[0]).partition("\n")[0][:200]
+        raise RayAwayError(f"{type(failed[0]).__name__}: {said}".removesuffix(": "))
     raise RayAwayError(f"no answer in {CALL_SECONDS:.0f} s")

@@ -32,9 +32,7 @@ class RayCluster:
     """The cluster, by the process that holds it."""
 
     def __init__(self, folder: Path) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        port = free_port()
         self.address, self.folder = f"http://127.0.0.1:{port}", folder
         # Else Ray looks for the machine's own address and is open to others by it.
         environment = {**os.environ, "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLED": "0"}
@@ -99,6 +97,13 @@ class RayCluster:
         raise AssertionError((self.folder / "log").read_text()[-4000:])
 
 
+def free_port() -> int:
+    """A port of loopback that nobody has just now."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
 def _command(process: psutil.Process) -> list[str]:
     try:
         return process.cmdline()
@@ -137,8 +142,10 @@ def hold(folder: Path, port: int) -> None:
     # Where Ray notes its newest cluster, whatever its folder is.
     Path("/tmp/ray").mkdir(exist_ok=True)
     common = {"object_store_memory": STORE_BYTES, "node_ip_address": "127.0.0.1", "include_log_monitor": False}
+    # Else each asks for the same one, which another cluster of this machine may have.
+    agent = "dashboard_agent_listen_port"
     head = {"num_cpus": 0, "include_dashboard": True, "dashboard_port": port, "temp_dir": str(folder)}
-    cluster = Cluster(initialize_head=True, head_node_args=common | head)
+    cluster = Cluster(initialize_head=True, head_node_args=common | head | {agent: free_port()})
     nodes = {}
     print("done head", flush=True)
     for line in sys.stdin:
@@ -146,13 +153,16 @@ def hold(folder: Path, port: int) -> None:
         if what == "add":
             variables = json.loads(more[1])
             os.environ.update(variables)
-            node = cluster.add_node(**common, num_cpus=int(more[0]), resources={SKU: 1, name: 1}, wait=True)
+            given = common | {agent: free_port(), "num_cpus": int(more[0]), "resources": {SKU: 1, name: 1}}
+            node = cluster.add_node(wait=True, **given)
             for variable in variables:
                 os.environ.pop(variable)
             nodes[name] = node
+            told = node.node_id
         else:
             cluster.remove_node(nodes.pop(name), allow_graceful=what == "end")
-        print(f"done {node.node_id if what == 'add' else ''}", flush=True)
+            told = ""
+        print(f"done {told}", flush=True)
     cluster.shutdown()
 
 

@@ -1,0 +1,137 @@
+"""What runs beside the worker on a node: it starts it, is told whether it is still wanted, and says how it ended."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "lifecycle"))
+import toy_jobs
+
+from trainworthy.resources.backends import on_node
+from trainworthy.resources.backends.on_node import _AskedToEndError, _OnNode, read_end
+from trainworthy.resources.backends.signs import Given, Seen
+
+ROOT = Path(__file__).parents[2]
+
+
+@contextlib.contextmanager
+def started(folder: Path, *, wanted: bool = True) -> Iterator[subprocess.Popen[bytes]]:
+    """on_node as a process, on a job that need not come as far as its rows."""
+    job = toy_jobs.write_job(toy_jobs.train_job(folder, folder / "out"))
+    if wanted:
+        (folder / "wanted").write_text("1")
+    given = ["--folder", folder, "--job", job, "--queued", "0", "--submitted", str(time.time()), "--grace", "5"]
+    command = [sys.executable, "-m", "trainworthy.resources.backends.on_node", *map(str, given)]
+    with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT / "src")}) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def worker_of(process: subprocess.Popen[bytes]) -> psutil.Process:
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        for child in psutil.Process(process.pid).children():
+            if "trainworthy.lifecycle.worker" in child.cmdline():
+                return child
+        time.sleep(0.02)
+    raise AssertionError("no worker within 60 s")
+
+
+def is_gone(process: psutil.Process) -> bool:
+    until = time.monotonic() + 10
+    while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def test_killed_worker_is_told_with_its_signal_and_what_was_seen_of_memory(tmp_path):
+    with started(tmp_path) as process:
+        worker = worker_of(process)
+        assert (tmp_path / "alive").exists()
+        worker.kill()
+        assert process.wait(60) == 137
+    end = read_end(tmp_path)
+    assert end is not None
+    assert end.exit_code == -signal.SIGKILL
+    assert end.memory.limit_bytes is not None
+
+
+@pytest.mark.parametrize("way", ["no longer wanted", "SIGTERM"])
+def test_worker_that_is_asked_to_end_is_gone_and_its_end_says_who_asked(tmp_path, way):
+    with started(tmp_path) as process:
+        worker = worker_of(process)
+        if way == "SIGTERM":
+            process.terminate()
+        else:
+            (tmp_path / "wanted").unlink()
+        assert process.wait(60) == 143
+    assert is_gone(worker)
+    end = read_end(tmp_path)
+    assert end is not None
+    assert end.exit_code == -signal.SIGTERM
+    assert way in end.seen
+
+
+def test_worker_ends_with_what_started_it(tmp_path):
+    with started(tmp_path) as process:
+        worker = worker_of(process)
+        process.kill()
+        assert is_gone(worker)
+    assert read_end(tmp_path) is None
+
+
+def test_worker_that_is_not_wanted_does_not_begin(tmp_path):
+    with started(tmp_path, wanted=False) as process:
+        assert process.wait(60) == 143
+    assert not (tmp_path / "out" / ".lock").exists()
+    end = read_end(tmp_path)
+    assert end is not None
+    assert "no longer wanted" in end.seen
+
+
+def test_starter_that_is_silent_for_long_is_taken_for_gone_and_asked_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(on_node, "ABANDONED_SECONDS", 0.1)
+    (tmp_path / "wanted").write_text("1")
+    following = _OnNode(tmp_path)
+    following.look()
+    time.sleep(0.08)
+    (tmp_path / "wanted").write_text("2")
+    following.look()
+    time.sleep(0.08)
+    following.look()
+    time.sleep(0.08)
+    with pytest.raises(_AskedToEndError, match="no sign of life"):
+        following.look()
+    # A second one would cut the grace short.
+    following.stop(signal.SIGTERM, None)
+
+
+def test_file_that_is_no_job_is_refused(tmp_path):
+    given = ["--folder", tmp_path, "--job", tmp_path / "none", "--queued", 0, "--submitted", 0, "--grace", 1]
+    assert on_node.main([str(one) for one in given]) == 65
+
+
+def test_sign_that_was_withdrawn_is_not_given_again(tmp_path, monkeypatch):
+    monkeypatch.setattr("trainworthy.resources.backends.signs.BEAT_SECONDS", 0.0)
+    given, seen = Given(tmp_path / "sign"), Seen(tmp_path / "sign")
+    assert not seen.there()
+    given.give()
+    assert seen.there()
+    first = (tmp_path / "sign").read_text()
+    given.give()
+    assert (tmp_path / "sign").read_text() != first
+    given.withdraw()
+    given.give()
+    assert not seen.there()
