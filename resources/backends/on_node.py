@@ -12,6 +12,7 @@ process is asked to end, the worker has its grace for a checkpoint; if this proc
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
 from pathlib import Path
@@ -97,6 +98,8 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         following.look()
         with locked(Path(job.out), say, LOCK) as lock:
+            # Held until this process is gone, so that whoever finds it free finds nobody.
+            os.dup(lock)
             # While it was waited for.
             following.look()
             start = Start(

@@ -81,7 +81,7 @@ class RayBackend:
             wanted.withdraw()
             if read_end(folder) is None:
                 _stop(ray, [id], out, start.grace_seconds)
-            _settle(ray, id)
+            _settle(ray, id, out)
 
     def _follow(
         self, ray: RayClient, id: str, start: Start, wanted: Given, watcher: Watcher, tell: Callable[[str], None]
@@ -190,9 +190,11 @@ def _stop(ray: RayClient, ids: list[str], out: Path, grace_seconds: float) -> bo
     return True
 
 
-def _settle(ray: RayClient, id: str) -> None:
-    """Wait until Ray, too, knows of the end: its node is free for the next worker only then."""
+def _settle(ray: RayClient, id: str, out: Path) -> None:
+    """Wait until what ran on the node is gone, and Ray knows of it: the node is free for the next worker only then."""
     until = time.monotonic() + SETTLE_SECONDS
+    while not _is_free(out) and time.monotonic() < until:
+        time.sleep(LOOK_SECONDS / 5)
     with contextlib.suppress(RayAwayError):
         while not (job := ray.job(id)).over and job.status != PENDING and time.monotonic() < until:
             time.sleep(LOOK_SECONDS / 5)

@@ -144,4 +144,4 @@ def end_without_word(job: JobSeen, began: bool, last_line: str) -> Ended:
 def _node_words(said: str) -> str:
     """Of what Ray says of an actor whose node is gone, that about the node."""
     _, found, words = said.partition("The actor died because ")
-    return words if found else said
+    return words.partition(" The actor ")[0] if found else said

@@ -366,7 +366,7 @@ def test_keys_that_do_not_go_together_are_told_without_the_whole_file():
         ),
         ({"launcher": "torchrun", "processes": 999}, "use_case.yaml", "an update of 128 rows"),
         ({"launcher": "deepspeed"}, "use_case.yaml: compute.launcher", "deepspeed is not offered: it starts processes"),
-        ({"launcher": "slurm"}, "use_case.yaml: compute.launcher", "Input should be 'local' or 'torchrun'"),
+        ({"launcher": "slurm"}, "use_case.yaml: compute.launcher", "Input should be 'local', 'torchrun' or 'ray'"),
     ],
 )  # fmt: skip
 def test_processes_need_a_launcher_gpus_and_rows(compute, place, told):

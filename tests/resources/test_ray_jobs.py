@@ -103,9 +103,9 @@ ENDS = {
     ),
     "node preempted": (JobSeen("i", "FAILED", message=DIED + "preempted"), "preempted", "its node was taken away"),
     "node died": (
-        JobSeen("i", "FAILED", message=DIED + "terminated unexpectedly: health check failed"),
+        JobSeen("i", "FAILED", message=DIED + "terminated unexpectedly: late. The actor never ran"),
         "killed",
-        "its node died; Ray said: its node has died",
+        "its node died; Ray said: its node has died. Node Id: e12f the actor's node was terminated unexpectedly: late.",
     ),
     "supervisor died": (JobSeen("i", "FAILED", message="worker process has died"), "killed", "worker process has died"),
     "stopped": (JobSeen("i", "STOPPED", message="stopped"), "preempted", "stopped by somebody else"),
