@@ -26,6 +26,8 @@ import pytest
 SKU = "local-2cpu"
 # Small: no job here keeps anything in Ray's own store.
 STORE_BYTES = 100_000_000
+# Where Ray notes its newest cluster, whatever its own folder is.
+NOTES = Path("/tmp/ray")
 
 
 class RayCluster:
@@ -125,12 +127,16 @@ def ray_cluster() -> Iterator[RayCluster]:
         pytest.skip("Ray is not installed: make test-engines installs it")
     # Short, since Ray's sockets lie below it, and no path of a socket may be long.
     folder = Path(tempfile.mkdtemp(prefix="tw-ray-"))
+    notes = NOTES.exists()
+    NOTES.mkdir(exist_ok=True)
     cluster = RayCluster(folder)
     try:
         yield cluster
     finally:
         left = cluster.stop()
         shutil.rmtree(folder, ignore_errors=True)
+        if not notes:
+            shutil.rmtree(NOTES, ignore_errors=True)
     assert not left
 
 
@@ -139,8 +145,6 @@ def hold(folder: Path, port: int) -> None:
     from ray.cluster_utils import Cluster
 
     os.environ["TRAINWORTHY_TEST_RAY"] = str(folder)
-    # Where Ray notes its newest cluster, whatever its folder is.
-    Path("/tmp/ray").mkdir(exist_ok=True)
     common = {"object_store_memory": STORE_BYTES, "node_ip_address": "127.0.0.1", "include_log_monitor": False}
     # Else each asks for the same one, which another cluster of this machine may have.
     agent = "dashboard_agent_listen_port"

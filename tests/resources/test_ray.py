@@ -244,6 +244,21 @@ def test_cancelled_training_that_ignores_sigterm_is_killed_after_its_grace(clust
     assert workers_of(job) == []
 
 
+def test_job_that_somebody_stops_in_ray_is_told_as_preempted_with_its_checkpoint(cluster, splits, tmp_path):
+    job = planted(splits, tmp_path, SLOWLY)
+
+    def stop() -> None:
+        ray = RayClient(cluster.address)
+        (running,) = [one.id for one in ray.jobs(id_prefix(job)) if not one.over]
+        ray.stop(running)
+
+    with pytest.raises(WorkerError, match="its node was asked to end it by SIGTERM") as caught:
+        run_worker(job, backend=backend(cluster), watcher=at_step(job, 5, stop))
+    assert caught.value.cause == "preempted"
+    assert "checkpoint is written" in caught.value.problem
+    assert statuses(cluster, job) == ["STOPPED"]
+
+
 def test_job_that_waits_for_a_node_is_told_and_once_cancelled_never_begins(cluster, splits, tmp_path):
     began = tmp_path / "began"
     place = f"    pathlib.Path({str(began)!r}).write_text('')"
