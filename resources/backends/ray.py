@@ -11,6 +11,7 @@ import contextlib
 import fcntl
 import os
 import shutil
+import signal
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -103,12 +104,12 @@ class RayBackend:
                 ended = following.look()
                 copy_out()
                 copy()
-                if ended is not None:
-                    return ended
                 if following.began and "began" not in told:
                     told.add("began")
                     watcher.waited(time.monotonic() - submitted)
-                elif following.pending:
+                if ended is not None:
+                    return ended
+                if following.pending:
                     once("pending", f"waits for a node of Ray at {self.address} with {self.node.words(start.job)}")
                 if following.away:
                     once("away", f"Ray at {self.address} does not answer ({following.away}); the worker may go on")
@@ -133,7 +134,7 @@ class _Following:
         if job is None:
             silent = min(silent, time.monotonic() - self._answered)
             seen = f"neither Ray's head nor the worker gave a sign of life for {silent:.0f} s: {self.away}"
-            return Ended(-9, MemorySeen(), seen=seen) if silent > PATIENCE_SECONDS else None
+            return Ended(-signal.SIGKILL, MemorySeen(), seen=seen) if silent > PATIENCE_SECONDS else None
         self.pending = job.status == PENDING
         return self._without_word(job) if job.over else None
 
@@ -148,11 +149,12 @@ class _Following:
 
     def _without_word(self, job: JobSeen) -> Ended:
         """The end of a job whose node has said nothing yet; where its command ended by itself, it will have."""
-        until = time.monotonic() + (LATE_SECONDS if self.began and (job.exit_code or 0) >= 0 and not job.error else 0)
+        until = time.monotonic() + (LATE_SECONDS if job.leaves_its_end else 0.0)
         while (end := read_end(self._folder)) is None and time.monotonic() < until:
             time.sleep(LOOK_SECONDS)
         if end is not None:
             return _as_ended(end)
+        self.began = self.began or self._alive.there()
         return end_without_word(job, self.began, _last_line(self._folder / STDERR))
 
 

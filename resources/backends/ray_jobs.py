@@ -68,6 +68,11 @@ class JobSeen:
         """It runs no more, and will not."""
         return self.status in ENDED
 
+    @property
+    def leaves_its_end(self) -> bool:
+        """Its command ended by itself or was asked to, and so has written how, or never could."""
+        return self.status == STOPPED or (self.exit_code is not None and self.exit_code >= 0)
+
 
 def id_prefix(job: AnyJob) -> str:
     """How the ids of all starts of a job begin: by its use case, kind and folder."""
@@ -122,15 +127,17 @@ def end_without_word(job: JobSeen, began: bool, last_line: str) -> Ended:
     Raises SettingsError if it never began: the node, and no training, is at fault.
     """
     said = " ".join(job.message.split())[:500]
-    if _MEMORY in job.message:
+    # Of a command that ended by itself the message is its log.
+    of_node = job.message if job.exit_code is None else ""
+    if _MEMORY in of_node:
         memory = MemorySeen(kernel_kills=1, counted_in="the node, by Ray's memory monitor,")
         return Ended(-signal.SIGKILL, memory, seen=f"Ray said: {said}")
     if job.error == "JOB_SUPERVISOR_ACTOR_START_TIMEOUT":
         fix = "start a node that has them, or let jobs wait longer: RAY_JOB_START_TIMEOUT_SECONDS on Ray's head"
         raise SettingsError("Ray had no node for the job in the time that its head allows", value=said, fix=fix)
-    if any(words in job.message for words in _NODE_ENDED):
+    if any(words in of_node for words in _NODE_ENDED):
         return Ended(-signal.SIGTERM, MemorySeen(), seen=f"its node was taken away; Ray said: {_node_words(said)}")
-    if _NODE_DIED in job.message:
+    if _NODE_DIED in of_node:
         return Ended(-signal.SIGKILL, MemorySeen(), seen=f"its node died; Ray said: {_node_words(said)}")
     if not began and job.status == FAILED:
         fix = "look whether the node sees the project, its Python and the state folder under the paths of this machine"

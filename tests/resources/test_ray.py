@@ -346,6 +346,7 @@ def test_worker_that_rays_memory_monitor_ends_ran_out_of_memory(cluster, splits,
 
 def test_node_without_the_project_is_told_and_starts_no_training(cluster, splits, tmp_path, monkeypatch):
     monkeypatch.setattr("trainworthy.resources.backends.ray_jobs.sys.executable", "/no/such/python")
+    monkeypatch.setattr("trainworthy.resources.backends.ray.LATE_SECONDS", 1.0)
     job = planted(splits, tmp_path, stage="smoke")
     with pytest.raises(SettingsError, match="could not begin on the node") as caught:
         run_worker(job, backend=backend(cluster, first=1))

@@ -109,6 +109,7 @@ ENDS = {
     ),
     "supervisor died": (JobSeen("i", "FAILED", message="worker process has died"), "killed", "worker process has died"),
     "stopped": (JobSeen("i", "STOPPED", message="stopped"), "preempted", "stopped by somebody else"),
+    "a log that speaks of nodes": (JobSeen("i", "FAILED", exit_code=1, message=DIED + "preempted"), "bug", "node"),
     "our own process failed": (JobSeen("i", "FAILED", exit_code=1, message="exit code 1"), "bug", "exit code 1"),
 }
 
@@ -212,6 +213,43 @@ def test_silent_head_and_silent_worker_are_waited_for_and_then_killed_in_words(t
     # Its end is known without the head.
     (tmp_path / "end.json").write_text(json.dumps({"exit_code": 0}))
     assert following.look() == Ended(0, on_node.NodeEnd(exit_code=0).memory)
+
+
+class Over:
+    """A head that says of every job that it is over."""
+
+    def __init__(self, **fields: Any) -> None:
+        self._job = JobSeen("i", **fields)
+
+    def job(self, id: str) -> JobSeen:
+        return self._job
+
+
+def test_end_that_comes_late_over_the_storage_is_waited_for_where_the_node_has_left_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(ray, "LOOK_SECONDS", 0.01)
+    (tmp_path / "alive").write_text("1")
+
+    def come(seconds: float) -> None:
+        (tmp_path / "end.json").write_text(json.dumps({"exit_code": 65}))
+
+    def end_of(**fields: Any) -> Ended | None:
+        (tmp_path / "end.json").unlink(missing_ok=True)
+        return ray._Following(Over(**fields), "i", tmp_path).look()  # pyright: ignore[reportArgumentType]
+
+    monkeypatch.setattr(ray.time, "sleep", come)
+    for fields in (
+        {"status": "FAILED", "exit_code": 65},
+        {"status": "STOPPED"},
+        {"status": "SUCCEEDED", "exit_code": 0},
+    ):
+        ended = end_of(**fields)
+        assert ended is not None
+        assert ended.exit_code == 65
+    # Of a node that died, and of a killed command, nothing comes.
+    for fields in ({"status": "FAILED", "message": DIED}, {"status": "FAILED", "exit_code": -9}):
+        ended = end_of(**fields)
+        assert ended is not None
+        assert ended.exit_code == -9
 
 
 def test_output_is_copied_as_it_comes_and_to_its_end(tmp_path):
