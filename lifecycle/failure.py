@@ -46,7 +46,8 @@ _CAUSES: dict[int, Cause] = {
 class MemorySeen(Frozen):
     """What could be seen of memory from outside: None where this machine does not tell.
 
-    `kernel_kills` is how many processes the kernel killed for memory meanwhile, in `counted_in`.
+    `kernel_kills` is how many processes were killed for memory meanwhile, in `counted_in`; "" where the machines'
+    owner tells of it (End.seen).
     """
 
     kernel_kills: int | None = None
@@ -61,7 +62,7 @@ class MemorySeen(Frozen):
         if self.peak_bytes is not None:
             of = f" of {_size(self.limit_bytes)}" if self.limit_bytes is not None else ""
             parts.append(f"its process was seen with {_size(self.peak_bytes)}{of}")
-        if self.kernel_kills is not None:
+        if self.kernel_kills is not None and self.counted_in:
             many = "no process" if self.kernel_kills == 0 else f"{self.kernel_kills} of the processes"
             parts.append(f"the kernel killed {many} in {self.counted_in} for memory meanwhile")
         return "; ".join(parts)

@@ -130,7 +130,8 @@ def end_without_word(job: JobSeen, began: bool, last_line: str) -> Ended:
     # Of a command that ended by itself the message is its log.
     of_node = job.message if job.exit_code is None else ""
     if _MEMORY in of_node:
-        memory = MemorySeen(kernel_kills=1, counted_in="the node, by Ray's memory monitor,")
+        # Ray's own words say who killed it.
+        memory = MemorySeen(kernel_kills=1)
         return Ended(-signal.SIGKILL, memory, seen=f"Ray said: {said}")
     if job.error == "JOB_SUPERVISOR_ACTOR_START_TIMEOUT":
         fix = "start a node that has them, or let jobs wait longer: RAY_JOB_START_TIMEOUT_SECONDS on Ray's head"
