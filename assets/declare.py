@@ -143,8 +143,9 @@ def checks_of(use_case: UseCase, step: Step) -> tuple[str, ...]:
 
 
 def gpu_pool(use_case: UseCase) -> str | None:
-    """The pool that bounds how many steps hold a GPU at once, over all runs of the instance."""
-    return "gpu" if use_case.spec.compute.gpus else None
+    """The pool that bounds how many steps hold a GPU of this machine at once, over all runs of the instance."""
+    compute = use_case.spec.compute
+    return "gpu" if compute.gpus and not compute.elsewhere else None
 
 
 def code_version(use_case_folder: Path, step: Step) -> str:

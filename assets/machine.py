@@ -1,6 +1,6 @@
 """What the machine does while a stage trains, as MLflow's own system metrics: CPU and memory, every ten seconds.
 
-Of the machine that the step runs on, which is the worker's too unless a launcher sends it elsewhere. A picture beside
+Of the machine that the step runs on; where a launcher sends the worker elsewhere, there is none. A picture beside
 the windows and nothing that decides: what MLflow does not take at its time is left out.
 """
 

@@ -9,11 +9,10 @@ from trainworthy.assets.declare import gpu_pool, step_asset
 from trainworthy.assets.step import Outcome
 from trainworthy.assets.step_run import StepRun
 from trainworthy.assets.training import job_base
-from trainworthy.lifecycle import memory_limit
 from trainworthy.lifecycle.cost.duration import measured_step
 from trainworthy.lifecycle.cost.skus import SkuCost, Work, costs
 from trainworthy.lifecycle.evaluation.comparison import metric_columns
-from trainworthy.lifecycle.gates.declared import Host, file_system, is_writable, takes_files
+from trainworthy.lifecycle.gates.declared import SHARED_VOLUME, Host, file_system, is_writable, takes_files
 from trainworthy.lifecycle.gates.preflight import (
     cost_forecast,
     host_memory,
@@ -26,6 +25,7 @@ from trainworthy.lifecycle.protocol.records import PreflightBody, PreflightRepor
 from trainworthy.lifecycle.protocol.results import PreflightResult
 from trainworthy.lifecycle.protocol.trial import Trial
 from trainworthy.lifecycle.use_case import UseCase
+from trainworthy.resources.launcher import backend_of
 
 GIB = 2**30
 
@@ -56,7 +56,7 @@ def try_out(run: StepRun) -> Outcome[PreflightBody]:
     result = not_started(first, host) if stops(first) else worker_result(run, host, first)
     cost = cost_forecast(result.seconds, run.sku)
     uses_cuda = run.launcher.uses_cuda(spec.compute)
-    limit, gpu_sku = memory_limit_bytes(run.sku.memory_gb), spec.compute.sku if uses_cuda else None
+    limit, gpu_sku = memory_limit_bytes(run), spec.compute.sku if uses_cuda else None
     return Outcome(
         checks=preflight_checks(result, cost, limit, spec.budget.run_usd, machines(run, result), gpu_sku),
         body=PreflightBody(memory_bytes=host_memory(result, uses_cuda), seconds=result.seconds, cost_usd=cost),
@@ -94,7 +94,7 @@ def worker_result(run: StepRun, host: Host, first: tuple[Trial, ...]) -> Preflig
         split=spec.split,
         prediction_time=spec.prediction_time,
         data_folders=(str(state.folder("snapshots", run.use_case.name)), str(state.folder("datasets"))),
-        memory_limit_bytes=memory_limit_bytes(run.sku.memory_gb),
+        memory_limit_bytes=memory_limit_bytes(run),
         trainer=spec.trainer,
         metrics=tuple(spec.benchmark.metrics),
         baselines=spec.benchmark.baselines,
@@ -132,7 +132,7 @@ def host_of(run: StepRun) -> Host:
             "snapshots": lambda: is_writable(state.folder("snapshots", use_case.name)),
             **({f"copies of checkpoints in {durable}": lambda: takes_files(durable)} if durable else {}),
         },
-        disk=file_system(durable or state.root),
+        disk=SHARED_VOLUME if use_case.spec.compute.elsewhere else file_system(durable or state.root),
         durable=durable,
     )
 
@@ -151,14 +151,11 @@ def still_fits(run: StepRun, record: Record) -> bool:
     memory, cost = record.memory_bytes, cost_forecast(record.seconds, run.sku)
     if memory is None or cost is None or cost != record.cost_usd:
         return False
-    fits = memory.high <= memory_limit_bytes(run.sku.memory_gb)
+    fits = memory.high <= memory_limit_bytes(run)
     return fits and cost.high <= run.use_case.spec.budget.run_usd
 
 
-def memory_limit_bytes(declared_gb: float | None) -> int:
-    """The SKU's memory, or what this process may use here if it is smaller or none is declared."""
-    import psutil
-
-    # Where there is no /proc, the machine's.
-    here = memory_limit.memory_limit_bytes() or psutil.virtual_memory().total
-    return min(here, int(declared_gb * GIB)) if declared_gb is not None else here
+def memory_limit_bytes(run: StepRun) -> int:
+    """The SKU's memory, or what a worker may use where it runs if that is smaller or none is declared."""
+    usable, declared_gb = backend_of(run.use_case.spec.compute).memory_bytes, run.sku.memory_gb
+    return min(usable, int(declared_gb * GIB)) if declared_gb is not None else usable

@@ -167,7 +167,7 @@ def _trainings(
 def _mirrored(run: StepRun, folder: Path) -> Iterator[None]:
     """The windows that the worker writes in `folder`, in the run's MLflow while it trains; its incidents are sent.
 
-    Beside them what the machine does.
+    Beside them what the machine does, if the worker is on it.
     """
 
     def send(lines: Sequence[MetricsLine]) -> None:
@@ -177,7 +177,8 @@ def _mirrored(run: StepRun, folder: Path) -> Iterator[None]:
     def send_machine(figures: Mapping[str, float]) -> None:
         run.tracking.log_system(run.tracked(), figures)
 
-    with mirrored(folder, send, run.context.log.warning), machine_followed(send_machine):
+    machine = contextlib.nullcontext() if run.use_case.spec.compute.elsewhere else machine_followed(send_machine)
+    with mirrored(folder, send, run.context.log.warning), machine:
         yield
 
 

@@ -12,6 +12,7 @@ TrainworthyError            the base: `problem`, `value`, `fix`
 ├── LeaseLostError          another run took the folder that this worker wrote
 ├── EvaluationError         predictions, labels or groups from which no figure can be computed
 ├── PriceError              a price that is not in prices.yaml
+├── BackendError            the machines that workers run on refuse, or do not answer
 ├── AttemptError            the table of attempts cannot be read or written
 ├── NotifierError           an alert that its receiver did not take
 └── ChampionError           the champion is not the declared or logged one, or there is none to go back to
@@ -148,6 +149,10 @@ class PriceError(TrainworthyError):
 
 class ChampionError(TrainworthyError):
     """The champion is not what the run declares or the log holds, or there is none before it that may be trusted."""
+
+
+class BackendError(TrainworthyError):
+    """The machines that workers run on refuse a worker, do not answer, or do not let it begin in time."""
 
 
 class AttemptError(TrainworthyError):

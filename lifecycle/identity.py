@@ -61,6 +61,26 @@ def deciding_packages() -> Mapping[str, str]:
     return MappingProxyType({"python": platform.python_version(), **versions})
 
 
+def told_packages() -> dict[str, str]:
+    """The same as one machine tells another: without what only says how a package was built (+cpu, +cu130)."""
+    return {name: version.partition("+")[0] for name, version in deciding_packages().items()}
+
+
+def other_packages(told: Mapping[str, str]) -> tuple[str, ...]:
+    """Which packages are here in another version than another machine has told, each with both."""
+    import platform
+
+    found = []
+    for name, version in sorted(told.items()):
+        try:
+            here = platform.python_version() if name == "python" else metadata.version(name).partition("+")[0]
+        except metadata.PackageNotFoundError:
+            here = "missing"
+        if here != version:
+            found.append(f"{name} {here}, not {version}")
+    return tuple(found)
+
+
 def step_identity(step: str, *, sections: Mapping[str, Any], inputs: Mapping[str, str], code_sha256: str) -> str:
     """Identity of a step: its YAML sections, what it read (by identity or content hash), and its code.
 

@@ -1,4 +1,4 @@
-"""What pydantic finds wrong in a use_case.yaml, in the words of somebody who writes one."""
+"""What pydantic finds wrong in a YAML file, above all use_case.yaml, in the words of somebody who writes one."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from pydantic import BaseModel
 from trainworthy.lifecycle.errors import Problem, did_you_mean
 from trainworthy.lifecycle.spec.task import KINDS
 
-_HOW_TO = "docs/how-to/use-case.md explains each key"
-
 # How keys are added that somebody meets in a file of before there were such.
 _ADDED = {
     "task": f"write task: {{kind: {KINDS[0]}}}, {', '.join(KINDS[1:-1])} or {KINDS[-1]}, or let `trainworthy check "
@@ -21,32 +19,38 @@ _ADDED = {
 }
 
 
-def spec_problem(item: Any, form: type[BaseModel]) -> Problem:
-    """One of pydantic's errors of `form` as a Problem, with a did-you-mean for unknown keys and kinds."""
+def spec_problem(
+    item: Any, form: type[BaseModel], file: str = "use_case.yaml", how_to: str = "docs/how-to/use-case.md"
+) -> Problem:
+    """One of pydantic's errors of `form` as a Problem, with a did-you-mean for unknown keys and kinds.
+
+    `file` is what was read, `how_to` the page that explains its keys.
+    """
     path, known = _place(item["loc"], form)
+    where, how_to = _where(file, path), f"{how_to} explains each key"
     if item["type"] == "extra_forbidden":
-        return Problem(_where(path), "unknown key", did_you_mean(path[-1], known), item["input"])
+        return Problem(where, "unknown key", did_you_mean(path[-1], known), item["input"])
     if item["type"] == "missing":
-        return Problem(_where(path), "the key is missing", f"{_ADDED.get('.'.join(path), 'add it')}; {_HOW_TO}")
+        return Problem(where, "the key is missing", f"{_ADDED.get('.'.join(path), 'add it')}; {how_to}")
     if item["type"] == "union_tag_not_found":
         key = item["ctx"]["discriminator"].strip("'")
-        return Problem(_where([*path, key]), "the key is missing", f"add it; {_HOW_TO}")
+        return Problem(_where(file, [*path, key]), "the key is missing", f"add it; {how_to}")
     if item["type"] == "union_tag_invalid":
         key, kinds = item["ctx"]["discriminator"].strip("'"), item["ctx"]["expected_tags"].replace("'", "")
         fix = did_you_mean(item["ctx"]["tag"], kinds.split(", "))
-        return Problem(_where([*path, key]), "there is no such kind", fix, item["ctx"]["tag"])
+        return Problem(_where(file, [*path, key]), "there is no such kind", fix, item["ctx"]["tag"])
     if item["type"] == "literal_error" and isinstance(item["input"], str):
         values = re.findall("'([^']*)'", item["ctx"]["expected"])
-        return Problem(_where(path), item["msg"], did_you_mean(item["input"], values), item["input"])
+        return Problem(where, item["msg"], did_you_mean(item["input"], values), item["input"])
     said = item["msg"].removeprefix("Value error, ")
     if item["type"] == "value_error" and isinstance(item["input"], dict):
         # Keys that do not go together: the message names them, and the value would be the whole section.
-        return Problem(_where(path), said, f"correct one of them; {_HOW_TO}")
-    return Problem(_where(path), said, f"correct the value; {_HOW_TO}", item["input"])
+        return Problem(where, said, f"correct one of them; {how_to}")
+    return Problem(where, said, f"correct the value; {how_to}", item["input"])
 
 
-def _where(path: list[str]) -> str:
-    return ": ".join(part for part in ("use_case.yaml", ".".join(path)) if part)
+def _where(file: str, path: list[str]) -> str:
+    return ": ".join(part for part in (file, ".".join(path)) if part)
 
 
 def _place(location: tuple[Any, ...], form: type[BaseModel]) -> tuple[list[str], list[str]]:

@@ -29,7 +29,7 @@ from trainworthy.lifecycle.rank_ends import end_of_ranks
 from trainworthy.lifecycle.scoring import choose_device
 from trainworthy.lifecycle.storage.rank_files import RANKS, begin_ranks, last_lines, read_ends, read_lines, read_places
 from trainworthy.lifecycle.storage.state import write_atomic
-from trainworthy.lifecycle.worker import command_line, ended, has_answer, open_pipes, read_job, report
+from trainworthy.lifecycle.worker import command_line, ended, has_answer, open_pipes, read_job, refuses_packages, report
 
 # From SIGTERM to SIGKILL for ranks that are asked to end; the first writes its checkpoint meanwhile.
 SHUTDOWN_SECONDS = 30
@@ -43,6 +43,8 @@ def main(arguments: list[str] | None = None) -> int:
         return EXIT_BAD_INPUT
     if not isinstance(job, TrainJob):
         say(f"{asked.job} is no training: {job.kind}")
+        return EXIT_BAD_INPUT
+    if refuses_packages(job, asked):
         return EXIT_BAD_INPUT
     out = Path(job.out)
     out.mkdir(parents=True, exist_ok=True)

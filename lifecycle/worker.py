@@ -52,7 +52,7 @@ from trainworthy.lifecycle.failure import (
     EXIT_STORAGE,
 )
 from trainworthy.lifecycle.folder_lock import Lease, locked
-from trainworthy.lifecycle.identity import canonical_json, job_sha256, sha256_file
+from trainworthy.lifecycle.identity import canonical_json, job_sha256, other_packages, sha256_file
 from trainworthy.lifecycle.progress import say
 from trainworthy.lifecycle.protocol.jobs import (
     AnyJob,
@@ -100,6 +100,8 @@ def main(arguments: list[str] | None = None) -> int:
     job = read_job(asked.job)
     if job is None:
         return EXIT_BAD_INPUT
+    if refuses_packages(job, asked):
+        return EXIT_BAD_INPUT
     job, queued = after_its_queue(job, asked)
     if asked.rendezvous is not None:
         assert isinstance(job, TrainJob)
@@ -122,7 +124,21 @@ def command_line(name: str, description: str) -> argparse.ArgumentParser:
     parser.add_argument("--lock", type=int, help="descriptor of the folder's lock, which whoever starts this holds")
     parser.add_argument("--queued", type=float, default=0.0, help="seconds that whoever starts this waited for it")
     parser.add_argument("--submitted", type=float, help="Unix time since when this waited for a machine to run on")
+    parser.add_argument(
+        "--packages", type=json.loads, help="versions, as JSON, that whoever starts this counts on here"
+    )
     return parser
+
+
+def refuses_packages(job: AnyJob, asked: argparse.Namespace) -> bool:
+    """True, and told, if this machine has other packages than the records of its answer will name."""
+    others = other_packages(asked.packages or {})
+    if others:
+        problem = f"this machine has other packages than its launcher: {'; '.join(others)}"
+        fix = "install the same versions on both (constraints.txt), or make the image of the worker anew"
+        Path(job.out).mkdir(parents=True, exist_ok=True)
+        write_atomic(Path(job.out) / "error.json", canonical_json({"problem": problem, "value": None, "fix": fix}))
+    return bool(others)
 
 
 def after_its_queue(job: AnyJob, asked: argparse.Namespace) -> tuple[AnyJob, float]:

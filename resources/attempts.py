@@ -70,6 +70,10 @@ def recorded(
     except WorkerError as error:
         attempt.end("failed", error.problem, error.cause, error.exit_code)
         raise
+    except TrainworthyError as error:
+        # Its machine, and no bug: no worker began, or nobody knows how it ended.
+        attempt.end("failed", error.problem)
+        raise
     except Exception as error:
         attempt.end("failed", f"{type(error).__name__}: {error}", "bug")
         raise

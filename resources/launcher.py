@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import tempfile
 import warnings
@@ -13,6 +12,7 @@ import dagster as dg
 from pydantic import Field
 
 from trainworthy.lifecycle.code_identity import KEPT, CodeOnDisk, refuse_unhashed
+from trainworthy.lifecycle.cost.meter import Meter
 from trainworthy.lifecycle.identity import job_sha256
 from trainworthy.lifecycle.protocol.attempts import ChargedTo
 from trainworthy.lifecycle.protocol.jobs import AnyJob, TrainJob, processes_of
@@ -60,7 +60,14 @@ class Launcher(dg.ConfigurableResource):
         backend = backend_of(compute)
         if not isinstance(job, TrainJob):
             return self._attempt(context, job, charged_to, fresh, backend)
-        once = functools.partial(self._attempt, context, job, charged_to, fresh, backend)
+        meter = Meter()
+
+        def once() -> AnyResult:
+            # What earlier attempts have waited for takes nothing of what the budget allows.
+            ends_at = None if job.ends_at is None else job.ends_at + meter.queue_seconds
+            attempt = job.model_copy(update={"ends_at": ends_at})
+            return self._attempt(context, attempt, charged_to, fresh, backend)
+
         return supervise(job, once, context.log.warning, seconds_left)
 
     def _attempt(
@@ -101,12 +108,20 @@ class Launcher(dg.ConfigurableResource):
 
 
 def backend_of(compute: ComputeSpec | None) -> Backend:
-    """What runs workers where `compute.launcher` says. Raises SettingsError or PriceError if it cannot be asked."""
-    if compute is not None and compute.launcher == "ray":
-        from trainworthy.resources.backends.ray import ray_backend
+    """What runs workers where `compute.launcher` says. Raises SettingsError or PriceError if that cannot be used."""
+    if compute is None:
+        return LOCAL
+    match compute.launcher:
+        case "kubernetes":
+            from trainworthy.resources.backends.kubernetes.backend import kubernetes_backend
 
-        return ray_backend(compute)
-    return LOCAL
+            return kubernetes_backend(compute, read_settings())
+        case "ray":
+            from trainworthy.resources.backends.ray import ray_backend
+
+            return ray_backend(compute)
+        case _:
+            return LOCAL
 
 
 def _title(context: Context, job: AnyJob) -> str:

@@ -91,6 +91,11 @@ def project_folder() -> Path:
     return next((folder for folder in (here, *here.parents, home) if (folder / "use_cases").is_dir()), outside)
 
 
+def own_python_path() -> str:
+    """Where another process finds the Trainworthy that runs here; "" if it is installed, which needs no path."""
+    return "" if IMPORTED_FROM.name in ("site-packages", "dist-packages") else str(IMPORTED_FROM)
+
+
 def refuse_own_name(project: Path) -> None:
     """Raises SettingsError if the project has a package of Trainworthy's name: Python would import it instead."""
     for own in (project / "trainworthy" / "__init__.py", project / "trainworthy.py"):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from trainworthy.lifecycle.cost.meter import Meter
+from trainworthy.lifecycle.cost.meter import Meter, count_queued
 from trainworthy.lifecycle.errors import WorkerError
 from trainworthy.lifecycle.failure import End, error_of
 from trainworthy.lifecycle.folder_lock import locked
@@ -29,6 +29,24 @@ class Nobody:
     def waited(self, seconds: float) -> None: ...
 
 
+class _Queueing:
+    """A watcher whose waits for a machine are queue seconds of this process's meters, too."""
+
+    def __init__(self, watcher: Watcher) -> None:
+        self._watcher, self._counted = watcher, 0.0
+
+    def begin(self) -> None:
+        self._watcher.begin()
+
+    def look(self) -> None:
+        self._watcher.look()
+
+    def waited(self, seconds: float) -> None:
+        count_queued(max(0.0, seconds - self._counted))
+        self._counted = max(self._counted, seconds)
+        self._watcher.waited(seconds)
+
+
 def run_worker(
     job: AnyJob,
     *,
@@ -47,7 +65,7 @@ def run_worker(
 
     Waits as long as another run does the same; `tell` says so. An answer that was there already cost no GPU seconds.
     """
-    out, watcher = Path(job.out), watcher or Nobody()
+    out, watcher = Path(job.out), _Queueing(watcher or Nobody())
     path = out / "job.json"
     out.mkdir(parents=True, exist_ok=True)
     meter = Meter()

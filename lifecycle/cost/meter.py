@@ -26,6 +26,12 @@ def count_worker(cpu_seconds: float) -> None:
     _workers_seconds += cpu_seconds
 
 
+def count_queued(seconds: float) -> None:
+    """A worker of this process's run has waited so long for a machine, which nobody pays for."""
+    global _queued_seconds
+    _queued_seconds += seconds
+
+
 @contextlib.contextmanager
 def queued() -> Iterator[None]:
     """Around a wait for a run that does the same work: that run pays for these seconds, not this one."""

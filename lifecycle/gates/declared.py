@@ -18,7 +18,22 @@ from trainworthy.lifecycle.spec.use_case import UseCaseSpec
 
 # Epochs may be added until there are MIN_STEPS; beyond this factor another training runs than the declared one.
 ADDED_EPOCHS = 2
-NETWORK_DISKS = ("nfs", "cifs", "smb", "fuse.", "lustre", "ceph", "gpfs", "beegfs", "9p", "virtiofs", "glusterfs")
+# What pods and their launcher have in common; of which kind it is says neither.
+SHARED_VOLUME = "shared volume"
+NETWORK_DISKS = (
+    SHARED_VOLUME,
+    "nfs",
+    "cifs",
+    "smb",
+    "fuse.",
+    "lustre",
+    "ceph",
+    "gpfs",
+    "beegfs",
+    "9p",
+    "virtiofs",
+    "glusterfs",
+)
 LOST_DISKS = ("tmpfs", "ramfs", "overlay", "aufs")
 
 

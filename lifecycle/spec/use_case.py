@@ -69,26 +69,33 @@ NOT_OFFERED = {
 
 
 class ComputeSpec(Frozen):
-    """Where the worker runs. With `gpus` above 0 a step that trains takes a slot of the pool `gpu`."""
+    """Where the worker runs. With `gpus` above 0 a step that trains takes a slot of the pool `gpu` of this machine."""
 
-    launcher: Literal["local", "torchrun", "ray"] = Field(
+    launcher: Literal["local", "torchrun", "kubernetes", "ray"] = Field(
         default="local",
         description="local: a child process on this machine. torchrun: a training by several of them, each with a "
-        "share of every batch. ray: a job on a Ray cluster, by one process or several.",
+        "share of every batch. kubernetes: a pod of the cluster of kubernetes.yaml. ray: a job on a Ray cluster.",
     )
     processes: int = Field(
-        default=1, ge=1, description="Processes of a training, for launcher torchrun or ray; with GPUs one for each."
+        default=1,
+        ge=1,
+        description="Processes of a training, for launcher torchrun, or on one node of kubernetes or ray; with GPUs "
+        "one for each.",
     )
     collective_timeout_seconds: float = Field(
         default=COLLECTIVE_TIMEOUT_SECONDS,
         gt=0,
         allow_inf_nan=False,
-        description="A process that waits longer for another ends the training, for several processes.",
+        description="A process that waits longer for another ends the training, where there are several.",
     )
     device: Literal["auto", "cpu", "cuda"] = Field(
         default="auto", description="auto looks for a GPU only if gpus is above 0."
     )
-    gpus: int = Field(default=0, ge=0, description="Above 0, a step that trains takes a slot of the pool gpu.")
+    gpus: int = Field(
+        default=0,
+        ge=0,
+        description="Above 0, a step that trains takes a slot of the pool gpu, unless a cluster has the queue.",
+    )
     sku: str = Field(description="A price of prices.yaml.")
     loaders: int | None = Field(
         default=None,
@@ -97,6 +104,11 @@ class ComputeSpec(Frozen):
         "are. Changes no result.",
     )
     spot: bool = Field(default=False, description="The machine may be taken away at short notice.")
+
+    @property
+    def elsewhere(self) -> bool:
+        """True if workers run on another machine than their launcher, which then says nothing about theirs."""
+        return self.launcher in ("kubernetes", "ray")
 
     @property
     def job_device(self) -> Literal["auto", "cpu", "cuda"]:

@@ -65,7 +65,8 @@ class Ended:
 class Watcher(Protocol):
     """Who follows a worker: `begin` before it is started (what it raises prevents that), `look` about every second.
 
-    `waited` is told the seconds that it waited for a machine, which are nobody's cost.
+    `waited` is told the seconds that it has waited for a machine so far, which are nobody's cost: while it waits, and
+    last when it begins.
     """
 
     def begin(self) -> None: ...
@@ -85,6 +86,11 @@ class Backend(Protocol):
 
     @property
     def lock(self) -> str: ...
+
+    @property
+    def memory_bytes(self) -> int:
+        """What a worker may use, which is not always what its SKU says."""
+        ...
 
     def run(self, start: Start, watcher: Watcher, tell: Callable[[str], None]) -> Ended:
         """Start the worker, wait for its end and say how it ended. `watcher.begin` was called.

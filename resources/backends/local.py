@@ -8,12 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from trainworthy.lifecycle.folder_lock import LOCK
+from trainworthy.lifecycle.memory_limit import memory_limit_bytes
 from trainworthy.lifecycle.storage.rank_files import read_places
 from trainworthy.resources.backends.backend import ENVIRONMENT, TORCHRUN, Ended, Start, Watcher
 from trainworthy.resources.fork_server import start_worker
 from trainworthy.resources.memory_seen import MemoryWatch
 from trainworthy.resources.process_group import run_group
-from trainworthy.resources.settings import IMPORTED_FROM
+from trainworthy.resources.settings import own_python_path
 
 # What a shell adds to a signal's number to make an exit code of it.
 SIGNALLED = 128
@@ -25,6 +26,13 @@ class LocalBackend:
     name = "local"
     # The worker holds it too: if this process is killed, nobody gets the folder before the worker is gone.
     lock = LOCK
+
+    @property
+    def memory_bytes(self) -> int:
+        """What this process may use; where there is no /proc, the machine's."""
+        import psutil
+
+        return memory_limit_bytes() or psutil.virtual_memory().total
 
     def run(self, start: Start, watcher: Watcher, tell: Callable[[str], None]) -> Ended:
         """As Backend.run: the exit code is the child's, and its memory as this machine tells it."""
@@ -49,8 +57,7 @@ class LocalBackend:
 
 def python_path() -> str:
     """Of the worker: it shall import the Trainworthy that started it. An installed one is found by any process."""
-    own = "" if IMPORTED_FROM.name in ("site-packages", "dist-packages") else str(IMPORTED_FROM)
-    return os.pathsep.join(part for part in (own, os.environ.get("PYTHONPATH", "")) if part)
+    return os.pathsep.join(part for part in (own_python_path(), os.environ.get("PYTHONPATH", "")) if part)
 
 
 LOCAL = LocalBackend()

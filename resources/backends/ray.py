@@ -12,6 +12,7 @@ import fcntl
 import os
 import shutil
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -55,10 +56,14 @@ HANDED_ON = ("TRAINWORTHY_SPOT_NOTICE",)
 
 @dataclass(frozen=True)
 class RayBackend:
-    """Starts workers on the cluster at `address`, each on a node that has what `node` says."""
+    """Starts workers on the cluster at `address`, each on a node that has what `node` says.
+
+    `memory_bytes` is what such a node is said to have, by its SKU; Ray does not bound what a worker uses of it.
+    """
 
     address: str
     node: Node
+    memory_bytes: int = sys.maxsize
 
     name = "ray"
     # The worker takes its own on its node: an earlier one that still runs keeps the next from training beside it.
@@ -246,4 +251,5 @@ def ray_backend(compute: ComputeSpec) -> RayBackend:
     """
     sku = load_prices(read_settings().prices).sku(compute.sku)
     cpus = sku.cpus or compute.processes + (compute.loaders or 0)
-    return RayBackend(ray_address(), Node(cpus=cpus, gpus=compute.gpus, resources={compute.sku: 1.0}))
+    memory = sys.maxsize if sku.memory_gb is None else int(sku.memory_gb * 2**30)
+    return RayBackend(ray_address(), Node(cpus=cpus, gpus=compute.gpus, resources={compute.sku: 1.0}), memory)

@@ -17,7 +17,7 @@ from trainworthy.resources.backends.ray_jobs import JobSeen
 from trainworthy.resources.settings import RAY_ADDRESS
 
 if TYPE_CHECKING:
-    from ray.job_submission import JobDetails, JobSubmissionClient
+    from ray.job_submission import JobDetails, JobSubmissionClient  # pyright: ignore[reportMissingImports]
 
 # Of one call; a head that is just starting takes seconds.
 CALL_SECONDS = 15.0
@@ -49,7 +49,7 @@ class RayClient:
 
     def __init__(self, address: str) -> None:
         try:
-            from ray.job_submission import JobSubmissionClient
+            from ray.job_submission import JobSubmissionClient  # pyright: ignore[reportMissingImports]
         except ImportError:
             fix = "pip install 'trainworthy[ray]', in the version of the cluster"
             raise SettingsError("compute.launcher: ray needs Ray, which is not installed", fix=fix) from None

@@ -50,6 +50,7 @@ def run(request):
         tracked=lambda: tracked,
         run_id=tracked.run_id,
         step="smoke",
+        use_case=SimpleNamespace(spec=SimpleNamespace(compute=SimpleNamespace(elsewhere=False))),
         context=SimpleNamespace(log=SimpleNamespace(warning=told.append)),
         told=told,
     )

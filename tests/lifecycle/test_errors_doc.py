@@ -13,6 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from kubernetes.client import ApiClient, BatchV1Api
+from kubernetes.client.exceptions import ApiException
 from sqlalchemy.engine import URL
 
 from trainworthy.lifecycle import failure
@@ -35,6 +37,7 @@ from trainworthy.lifecycle.use_case import load_use_case
 from trainworthy.resources import dagster_private
 from trainworthy.resources.attempt_table import AttemptTable
 from trainworthy.resources.backends.backend import Ended
+from trainworthy.resources.backends.kubernetes.api import Api
 from trainworthy.resources.notifier import webhook
 from trainworthy.resources.process_group import run_group
 from trainworthy.resources.settings import read_settings
@@ -139,6 +142,17 @@ def attempt_error(folder: Path) -> None:
     AttemptTable(URL.create("sqlite", database="attempts.db")).rows()
 
 
+def backend_error(folder: Path) -> None:
+    def forbid(*given: object, **how: object) -> None:
+        body = '{"message": "jobs.batch is forbidden: User \\"ci\\" cannot create resource \\"jobs\\""}'
+        raise ApiException(status=403, body=body)
+
+    api = Api(ApiClient(), "training")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(BatchV1Api, "create_namespaced_job", forbid)
+        api.create_job({})
+
+
 def training_error(folder: Path) -> None:
     model = torch.nn.Module()
     model.words = torch.nn.Embedding(9, 1, sparse=True)
@@ -164,6 +178,7 @@ PROVOKED: dict[str, Callable[[Path], object]] = {
     "ChampionError": champion_error,
     "NotifierError": notifier_error,
     "AttemptError": attempt_error,
+    "BackendError": backend_error,
 }
 
 

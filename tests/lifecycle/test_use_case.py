@@ -366,7 +366,10 @@ def test_keys_that_do_not_go_together_are_told_without_the_whole_file():
         ),
         ({"launcher": "torchrun", "processes": 999}, "use_case.yaml", "an update of 128 rows"),
         ({"launcher": "deepspeed"}, "use_case.yaml: compute.launcher", "deepspeed is not offered: it starts processes"),
-        ({"launcher": "slurm"}, "use_case.yaml: compute.launcher", "Input should be 'local', 'torchrun' or 'ray'"),
+        (
+            {"launcher": "slurm"}, "use_case.yaml: compute.launcher",
+            "Input should be 'local', 'torchrun', 'kubernetes' or 'ray'",
+        ),
     ],
 )  # fmt: skip
 def test_processes_need_a_launcher_gpus_and_rows(compute, place, told):
@@ -376,6 +379,13 @@ def test_processes_need_a_launcher_gpus_and_rows(compute, place, told):
     problem = spec_problem(item, UseCaseSpec)
     assert problem.where == place
     assert problem.problem.startswith(told)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_pod_may_have_one_process_or_several(processes):
+    compute = toy_jobs.spec_with(compute={"launcher": "kubernetes", "processes": processes}).compute
+    assert compute.elsewhere
+    assert not toy_jobs.SPEC.compute.elsewhere
 
 
 def test_own_metrics_and_baselines_have_to_be_defined(folder):

@@ -1,4 +1,5 @@
 import fcntl
+import json
 import os
 import shutil
 import subprocess
@@ -8,6 +9,8 @@ from pathlib import Path
 import pytest
 import toy_jobs
 
+from trainworthy.lifecycle import torchrun
+from trainworthy.lifecycle.identity import other_packages, told_packages
 from trainworthy.lifecycle.protocol.results import PredictResult, TrainResult
 from trainworthy.lifecycle.worker import (
     EXIT_BAD_INPUT,
@@ -210,3 +213,20 @@ def test_preflight_and_prediction_run_in_the_worker_too(done, splits, tmp_path):
         file.unlink()
         assert not files_are_whole(result)
         file.write_bytes(whole)
+
+
+@pytest.mark.parametrize("entry", [main, torchrun.main], ids=["worker", "torchrun"])
+def test_machine_with_other_packages_than_its_launcher_begins_nothing(splits, tmp_path, entry):
+    job = toy_jobs.train_job(splits, tmp_path / "out", processes=2)
+    packages = told_packages()
+    assert other_packages(packages) == ()
+    assert not [version for version in packages.values() if "+" in version]
+    others = packages | {"torch": "1.0", "python": "2.7.18", "no-such-package": "3"}
+    code = entry(["--job", str(toy_jobs.write_job(job)), "--packages", json.dumps(others)])
+    assert code == EXIT_BAD_INPUT
+    problem = told(job)["problem"]
+    assert f"torch {packages['torch']}, not 1.0" in problem
+    assert f"python {packages['python']}, not 2.7.18" in problem
+    assert "no-such-package missing, not 3" in problem
+    assert "pandas" not in problem
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"error.json", "job.json"}

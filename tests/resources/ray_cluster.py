@@ -142,7 +142,7 @@ def ray_cluster() -> Iterator[RayCluster]:
 
 def hold(folder: Path, port: int) -> None:
     """The process that holds the cluster."""
-    from ray.cluster_utils import Cluster
+    from ray.cluster_utils import Cluster  # pyright: ignore[reportMissingImports]
 
     os.environ["TRAINWORTHY_TEST_RAY"] = str(folder)
     common = {"object_store_memory": STORE_BYTES, "node_ip_address": "127.0.0.1", "include_log_monitor": False}

@@ -18,7 +18,7 @@ from sqlalchemy import event
 sys.path.insert(0, str(Path(__file__).parents[1] / "lifecycle"))
 import toy_jobs
 
-from trainworthy.lifecycle.errors import AttemptError, SettingsError, TrainworthyError, WorkerError
+from trainworthy.lifecycle.errors import AttemptError, BackendError, SettingsError, TrainworthyError, WorkerError
 from trainworthy.lifecycle.protocol.attempts import AttemptRow, ChargedTo, EndedAttempt, Process, StartedAttempt
 from trainworthy.lifecycle.protocol.jobs import AnyJob, VerifyJob
 from trainworthy.resources import attempts
@@ -249,6 +249,7 @@ def test_attempt_of_another_machine_is_lost_only_after_a_long_silence(changed):
         (None, ("answered", None, "", 0)),
         (WorkerError("k\0", fix="f", exit_code=-9, cause="killed"), ("failed", "killed", "k", -9)),
         (ValueError("x" * 600), ("failed", "bug", f"ValueError: {'x' * 488}", None)),
+        (BackendError("no node", fix="f"), ("failed", None, "no node", None)),
         (KeyboardInterrupt(), ("cancelled", None, "KeyboardInterrupt", None)),
     ],
 )

@@ -406,7 +406,7 @@ def test_mlflow_server_that_refuses_who_asks_is_told_with_what_to_set(status, us
         def do_GET(self) -> None:
             self.do_POST()
 
-        def log_message(self, *told: object) -> None: ...
+        def log_message(self, format, *args): ...
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Refuses) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()

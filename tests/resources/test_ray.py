@@ -112,7 +112,7 @@ def node_of(cluster: RayCluster, job: TrainJob, names: dict[str, str]) -> str:
 
 
 def _details(cluster: RayCluster) -> list[Any]:
-    from ray.job_submission import JobSubmissionClient
+    from ray.job_submission import JobSubmissionClient  # pyright: ignore[reportMissingImports]
 
     return [one for one in JobSubmissionClient(cluster.address).list_jobs() if one.status == "RUNNING"]
 

@@ -1,18 +1,26 @@
 """What whoever starts a worker adds to its answer: whose seconds they were."""
 
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "lifecycle"))
 import toy_jobs
 
+from trainworthy.lifecycle.cost.meter import Meter, count_queued
 from trainworthy.lifecycle.errors import WorkerError
-from trainworthy.lifecycle.failure import OUTAGE_SECONDS
+from trainworthy.lifecycle.failure import OUTAGE_SECONDS, MemorySeen
+from trainworthy.lifecycle.protocol.attempts import ChargedTo
+from trainworthy.lifecycle.protocol.jobs import VerifyJob
 from trainworthy.lifecycle.protocol.results import TrainResult
 from trainworthy.resources import worker_process
+from trainworthy.resources.backends.backend import Ended, Start, Watcher
+from trainworthy.resources.launcher import Launcher
 from trainworthy.resources.supervisor import supervise
 
 
@@ -38,6 +46,44 @@ def test_answer_that_lay_there_already_costs_no_gpu_seconds_and_its_wait_is_its_
     assert 1000 <= first.seconds.queue < 1001
     # The wait lay before the worker's life, so nothing else is less for it.
     assert first.seconds.start > 0
+
+
+class Busy:
+    """Machines that are had after a wait, of whose end nothing comes."""
+
+    name, lock, memory_bytes = "busy", ".launch.lock", 2**30
+
+    def run(self, start: Start, watcher: Watcher, tell: Callable[[str], None]) -> Ended:
+        # It says so while it waits, and last when it begins: half a minute earlier than it had thought.
+        for seconds in (100.0, 400.0, 370.0):
+            watcher.waited(seconds)
+        return Ended(-15, MemorySeen(), "reclaimed")
+
+
+def test_wait_for_a_machine_is_nobodys_cost(tmp_path):
+    job = VerifyJob(use_case_folder="u", out=str(tmp_path / "out"), device="cpu", artifact="a", artifact_sha256="s")
+    meter, begun = Meter(), time.perf_counter()
+    with pytest.raises(WorkerError, match="reclaimed") as caught:
+        worker_process.run_worker(job, backend=Busy())
+    assert caught.value.cause == "preempted"
+    assert meter.queue_seconds == pytest.approx(400, abs=1)
+    assert meter.wall_seconds == pytest.approx(time.perf_counter() - begun - meter.queue_seconds, abs=1)
+
+
+def test_budget_pays_for_no_attempts_wait(splits, tmp_path, monkeypatch):
+    ends: list[float | None] = []
+
+    def attempt(launcher, context, job, *given):
+        ends.append(job.ends_at)
+        count_queued(500.0)
+        raise WorkerError("told", fix="f", exit_code=70, cause="preempted" if len(ends) < 2 else "bug")
+
+    monkeypatch.setattr(Launcher, "_attempt", attempt)
+    context: Any = SimpleNamespace(log=SimpleNamespace(warning=print))
+    job = toy_jobs.train_job(splits, tmp_path, ends_at=1000.0)
+    with pytest.raises(WorkerError, match="told"):
+        Launcher().run(context, job, ChargedTo(run_id="r", use_case="toy", step="smoke", identity="i"))
+    assert ends == [1000.0, 1500.0]
 
 
 def test_storage_that_was_away_is_waited_for_and_the_wait_counts(splits, tmp_path):

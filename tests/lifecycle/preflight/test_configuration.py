@@ -31,7 +31,7 @@ from trainworthy.lifecycle.engine.training.recipe import make_optimizers
 from trainworthy.lifecycle.engine.training.state import Recipe, TrainData
 from trainworthy.lifecycle.gates.catalogue import CATALOGUE
 from trainworthy.lifecycle.gates.check import CPU_ONLY, DECLARED, UNTRIED
-from trainworthy.lifecycle.gates.declared import Host, file_system, is_writable, takes_files
+from trainworthy.lifecycle.gates.declared import SHARED_VOLUME, Host, file_system, is_writable, takes_files
 from trainworthy.lifecycle.gates.host import (
     AFTER_CHECKS,
     HOST_CHECKS,
@@ -475,6 +475,7 @@ SPOT = {"compute": {"spot": True}}
     [
         (host(), "not_applicable"),
         (host(disk="nfs4", **SPOT), "pass"),
+        (host(disk=SHARED_VOLUME, compute={"spot": True}), "pass"),
         # Named as what outlives the machine, and not to be told from its own disk; not named at all.
         (host(disk="ext4", durable=Path("/volume"), **SPOT), "insufficient"),
         (host(disk="nfs4", durable=Path("/volume"), **SPOT), "pass"),

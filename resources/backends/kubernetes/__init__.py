@@ -1,0 +1,1 @@
+"""Workers as Jobs of a Kubernetes cluster, a pod each."""

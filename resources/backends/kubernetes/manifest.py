@@ -1,0 +1,240 @@
+"""A worker's Job as the API takes it: pure, from what is to be started and what the cluster is like."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainworthy.lifecycle.errors import SettingsError
+from trainworthy.lifecycle.identity import canonical_json, told_packages
+from trainworthy.lifecycle.protocol.jobs import AnyJob, processes_of
+from trainworthy.resources.backends.backend import ENVIRONMENT, Start
+from trainworthy.resources.backends.kubernetes.cluster import FILE, HOW_TO, Cluster, Machine, Toleration
+
+Json = dict[str, Any]
+# The container that works; the pod has no other of ours.
+CONTAINER = "worker"
+# Label by which a worker's Job and pods are found, whoever made them.
+WORKER_LABEL = "trainworthy/worker"
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+# A Job that nobody looks after any more is removed by the cluster so long after its end.
+KEPT_SECONDS = 3600
+MIB = 2**20
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the use case and the tables ask of the pod: its machine with `gpus`, and whether it may be taken away."""
+
+    cluster: Cluster
+    machine: Machine
+    gpus: int
+    spot: bool
+
+
+def job_manifest(
+    start: Start, asked: Asked, variables: Mapping[str, str], python_path: str, submitted: float
+) -> Json:  # fmt: skip
+    """The Job, suspended where Kueue has to admit it.
+
+    `variables` are settings for the worker; `python_path` is where the pod finds this Trainworthy, "" where its image
+    has one. `submitted` is the Unix time of now.
+    """
+    cluster, name = asked.cluster, job_name(start.job, asked.cluster)
+    labels = {
+        "app.kubernetes.io/name": "trainworthy",
+        "app.kubernetes.io/managed-by": "trainworthy",
+        "trainworthy/use-case": _label(Path(start.job.use_case_folder).name),
+        "trainworthy/job": start.job.kind,
+        WORKER_LABEL: name,
+    }
+    queue = {QUEUE_LABEL: cluster.queue} if cluster.queue is not None else {}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "namespace": cluster.namespace, "labels": labels | queue},
+        "spec": {
+            # Whether a training goes on, and how often, is decided outside (lifecycle/failure.py).
+            "backoffLimit": 0,
+            "parallelism": 1,
+            "completions": 1,
+            "podReplacementPolicy": "Failed",
+            "podFailurePolicy": {
+                "rules": [
+                    {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
+                    {
+                        "action": "FailJob",
+                        "onExitCodes": {"containerName": CONTAINER, "operator": "NotIn", "values": [0]},
+                    },
+                ]
+            },
+            # For a Job whose launcher is gone. That of the run is the pod's, for which no wait for a node counts.
+            "activeDeadlineSeconds": cluster.queue_timeout_seconds + cluster.run_timeout_seconds,
+            "ttlSecondsAfterFinished": KEPT_SECONDS,
+            "suspend": cluster.queue is not None,
+            "template": {"metadata": {"labels": labels}, "spec": _pod(start, asked, variables, python_path, submitted)},
+        },
+    }
+
+
+def _pod(
+    start: Start, asked: Asked, variables: Mapping[str, str], python_path: str, submitted: float
+) -> Json:  # fmt: skip
+    cluster, machine = asked.cluster, asked.machine
+    tolerations = (*machine.tolerations, *(cluster.spot_tolerations if asked.spot else ()))
+    selector = machine.node_selector | (cluster.spot_node_selector if asked.spot else {})
+    return {
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": max(1, math.ceil(start.grace_seconds)),
+        "activeDeadlineSeconds": cluster.run_timeout_seconds,
+        "serviceAccountName": cluster.service_account,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        # Else the worker is process 1 of its container: signals that it does not handle would be lost, and nobody would
+        # collect processes that others left behind.
+        "shareProcessNamespace": True,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": cluster.user,
+            "runAsGroup": cluster.group,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        **({"priorityClassName": cluster.priority_class} if cluster.priority_class is not None else {}),
+        **({"nodeSelector": selector} if selector else {}),
+        **({"tolerations": [_toleration(one) for one in tolerations]} if tolerations else {}),
+        "volumes": [
+            {"name": "project", "persistentVolumeClaim": {"claimName": cluster.volume.claim}},
+            # Processes that load rows hand them over in shared memory, of which a container has 64 MiB. What lies there
+            # counts as its memory.
+            {"name": "shared-memory", "emptyDir": {"medium": "Memory"}},
+            {"name": "temporary", "emptyDir": {}},
+        ],
+        "containers": [
+            {
+                "name": CONTAINER,
+                "image": cluster.image,
+                "imagePullPolicy": cluster.image_pull_policy,
+                "command": [
+                    "python", "-m", start.module, "--job", str(start.path), "--queued", str(start.queued),
+                    "--submitted", str(submitted), "--packages", canonical_json(told_packages()).decode(),
+                ],
+                "workingDir": cluster.volume.mount,
+                "env": [
+                    {"name": name, "value": value}
+                    for name, value in sorted(environment(start, asked, variables, python_path).items())
+                ],
+                "resources": _resources(asked),
+                "securityContext": {
+                    "allowPrivilegeEscalation": False,
+                    "capabilities": {"drop": ["ALL"]},
+                    "privileged": False,
+                },
+                "terminationMessagePolicy": "File",
+                "volumeMounts": [
+                    {"name": "project", "mountPath": cluster.volume.mount},
+                    {"name": "shared-memory", "mountPath": "/dev/shm"},
+                    {"name": "temporary", "mountPath": "/tmp"},
+                ],
+            }
+        ],
+    }  # fmt: skip
+
+
+def job_name(job: AnyJob, cluster: Cluster) -> str:
+    """A DNS label, the same for equal folders on equal volumes: by it a Job is found that a dead launcher left."""
+    told = hashlib.sha256(f"{cluster.volume.claim} {job.out}".encode()).hexdigest()[:10]
+    use_case = re.sub(r"[^a-z0-9]+", "-", Path(job.use_case_folder).name.lower()).strip("-")[:40].rstrip("-")
+    return f"{use_case or 'worker'}-{job.kind}-{told}"
+
+
+def selector(name: str) -> str:
+    """By which the pods of a Job of that name are found, whoever made it."""
+    return f"{WORKER_LABEL}={name}"
+
+
+def environment(
+    start: Start, asked: Asked, variables: Mapping[str, str], python_path: str
+) -> dict[str, str]:  # fmt: skip
+    """The worker's variables: of this process's environment, which may hold secrets, nothing else reaches the pod."""
+    # As many threads as it has cores: torch would count the node's.
+    threads = max(1, math.floor(asked.machine.cpu) // processes_of(start.job))
+    return {
+        # The user's number has no entry, and so no home, in most images.
+        "HOME": "/tmp",
+        "USER": "trainworthy",
+        "OMP_NUM_THREADS": str(threads),
+        "PYTHONUNBUFFERED": "1",
+        **({"PYTHONPATH": python_path} if python_path else {}),
+        **ENVIRONMENT,
+        **variables,
+        **start.environment,
+    }
+
+
+def refuse_outside(named: Mapping[str, str], cluster: Cluster) -> None:
+    """Raises SettingsError if files that the pod needs lie outside of its volume; `named` has each by what it is."""
+    mount = Path(cluster.volume.mount)
+    outside = {what: path for what, path in named.items() if not Path(path).is_relative_to(mount)}
+    if outside:
+        listed = "; ".join(f"{what}: {path}" for what, path in outside.items())
+        fix = f"move them below it, or correct volume.mount of {FILE}: pods see them by the same paths ({HOW_TO})"
+        raise SettingsError(f"not on the volume that pods mount at {mount}: {listed}", fix=fix)
+
+
+def files_of(job: AnyJob) -> dict[str, str]:
+    """Absolute paths in a job that are there on this machine, by where they stand in it."""
+    return {where: text for where, text in _texts(job.model_dump(mode="json"), "") if _is_file(text)}
+
+
+def _is_file(text: str) -> bool:
+    try:
+        return text.startswith("/") and Path(text).exists()
+    except (OSError, ValueError):
+        return False
+
+
+def _texts(value: Any, where: str) -> Iterator[tuple[str, str]]:
+    match value:
+        case str():
+            yield where, value
+        case dict():
+            for name, one in value.items():
+                yield from _texts(one, f"{where}.{name}" if where else str(name))
+        case list():
+            for number, one in enumerate(value):
+                yield from _texts(one, f"{where}[{number}]")
+        case _:
+            pass
+
+
+def _resources(asked: Asked) -> Json:
+    """Limits are requests: neighbours take nothing of a measurement, and a queue counts what is used."""
+    counted = {"cpu": f"{round(asked.machine.cpu * 1000)}m", "memory": f"{memory_bytes(asked.machine) // MIB}Mi"}
+    gpus = {asked.cluster.gpu_resource: str(asked.gpus)} if asked.gpus else {}
+    return {"requests": counted | gpus, "limits": counted | gpus}
+
+
+def memory_bytes(machine: Machine) -> int:
+    """What the pod may use; a GB is 2**30 bytes, as in prices.yaml."""
+    return int(machine.memory_gb * 2**30)
+
+
+def _toleration(one: Toleration) -> Json:
+    told = {
+        "key": one.key,
+        "operator": one.operator,
+        "value": one.value,
+        "effect": one.effect,
+        "tolerationSeconds": one.toleration_seconds,
+    }
+    return {name: value for name, value in told.items() if value is not None}
+
+
+def _label(name: str) -> str:
+    """As a label's value: use cases may end with _, which values may not."""
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", name)[:63].strip("_.-") or "worker"

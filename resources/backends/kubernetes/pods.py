@@ -1,0 +1,70 @@
+"""The newest pod of a Job, followed by a watch: also the last that was known of one that is gone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trainworthy.resources.backends.kubernetes.api import Api, ExpiredError
+
+Json = dict[str, Any]
+
+
+class Pods:
+    """The pods that the Job `uid` owns, among those with a label."""
+
+    def __init__(self, api: Api, selector: str, uid: str) -> None:
+        self._api, self._selector, self._uid = api, selector, uid
+        self._version = ""
+        # By their uid.
+        self._known: dict[str, Json] = {}
+        self._gone: set[str] = set()
+
+    def look(self, seconds: int) -> None:
+        """Follow what happens to them, for so many seconds or until something does. Raises as Api's requests."""
+        if not self._version:
+            self._list()
+            return
+        try:
+            for event in self._api.pod_changes(self._selector, self._version, seconds):
+                self._version = event["object"]["metadata"]["resourceVersion"]
+                if event["type"] != "BOOKMARK":
+                    self._take(event["object"], deleted=event["type"] == "DELETED")
+                    return
+        except ExpiredError:
+            self._version = ""
+        except BaseException:
+            # What happened meanwhile may be lost with the stream.
+            self._version = ""
+            raise
+
+    @property
+    def newest(self) -> Json | None:
+        """The pod that was made last, as it was seen last; None before there was one."""
+        return max(self._known.values(), key=lambda pod: pod["metadata"]["creationTimestamp"], default=None)
+
+    @property
+    def newest_is_gone(self) -> bool:
+        """True if that one is there no more."""
+        return self.newest is not None and self.newest["metadata"]["uid"] in self._gone
+
+    def _list(self) -> None:
+        there, version = self._api.pods(self._selector)
+        for pod in there:
+            self._take(pod, deleted=False)
+        self._gone |= set(self._known) - {pod["metadata"]["uid"] for pod in there}
+        self._version = version
+
+    def _take(self, pod: Json, *, deleted: bool) -> None:
+        if owner_of(pod) != self._uid:
+            return
+        uid = pod["metadata"]["uid"]
+        self._known[uid] = pod
+        if deleted:
+            self._gone.add(uid)
+
+
+def owner_of(pod: Json) -> str:
+    """The uid of the Job that made a pod, also where the Job is gone and the pod was left; "" if none did."""
+    metadata = pod["metadata"]
+    owners = (owner["uid"] for owner in metadata.get("ownerReferences", []) if owner["kind"] == "Job")
+    return next(owners, metadata.get("labels", {}).get("batch.kubernetes.io/controller-uid", ""))

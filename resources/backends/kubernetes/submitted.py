@@ -1,0 +1,180 @@
+"""One worker from its submission to its end: followed through its pod, its log copied, and gone afterwards."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+from trainworthy.lifecycle.errors import BackendError
+from trainworthy.resources.backends.backend import Ended, Start, Watcher
+from trainworthy.resources.backends.kubernetes.api import Api, AwayError, ConflictError
+from trainworthy.resources.backends.kubernetes.cluster import Cluster
+from trainworthy.resources.backends.kubernetes.ends import (
+    IMAGE_FIX,
+    Refused,
+    Runs,
+    Seen,
+    Waits,
+    has_run,
+    is_over,
+    ran_seconds,
+    state_of,
+)
+from trainworthy.resources.backends.kubernetes.logs import LogCopy
+from trainworthy.resources.backends.kubernetes.manifest import Json, selector
+from trainworthy.resources.backends.kubernetes.patience import Time, patiently, pause
+from trainworthy.resources.backends.kubernetes.pods import Pods
+from trainworthy.resources.backends.kubernetes.remove import remove
+
+# How often a worker is looked at, whole seconds: as long as a watch is left open.
+LOOK_SECONDS = 1
+# How long a worker that is there goes on while nobody can ask for it. Its pod has a limit of its own.
+AWAY_SECONDS = 3600.0
+# How long trouble that may pass (a registry that is away) is given.
+TROUBLE_SECONDS = 300.0
+# How often Jobs of one name that others make are removed for one's own.
+CONFLICTS = 3
+
+
+class Submitted:
+    """One worker from its submission to its end."""
+
+    def __init__(
+        self, api: Api, manifest: Json, cluster: Cluster, start: Start, watcher: Watcher, tell: Callable[[str], None],
+        clock: Time,
+    ) -> None:  # fmt: skip
+        self._api, self._manifest, self._cluster, self._start = api, manifest, cluster, start
+        self._watcher, self._tell, self._time = watcher, tell, clock
+        self._name = manifest["metadata"]["name"]
+        self._submitted, self._began = clock.now(), False
+        # Unanswered requests in a row, and since when.
+        self._failures, self._away_since = 0, 0.0
+        self._log: LogCopy | None = None
+        # What was told last of a wait, and of the log.
+        self._told = {"waits": "", "log": ""}
+
+    def run(self) -> Ended:
+        """Submit it, follow it to its end, and leave nothing."""
+        self._remove(None)
+        uid = None
+        try:
+            uid = self._submit()
+            return self._follow(uid)
+        finally:
+            self._leave_nothing(uid)
+            # Of a worker that was ended just now these are its last words.
+            self._end_log()
+
+    def _submit(self) -> str:
+        """The uid of the Job. Those of its name that others make meanwhile are removed: never two trainers at once."""
+        for _ in range(CONFLICTS):
+            try:
+                made = patiently(lambda: self._api.create_job(self._manifest), self._name, self._time)
+            except ConflictError:
+                # Of another launcher, or of a request whose answer was lost.
+                self._remove(None)
+            else:
+                return made["metadata"]["uid"]
+        fix = f"look who makes Jobs of the name {self._name}, and stop it"
+        raise BackendError("another Job of this worker's name comes again and again", value=self._name, fix=fix)
+
+    def _follow(self, uid: str) -> Ended:
+        pods, trouble_since = Pods(self._api, selector(self._name), uid), math.inf
+        while True:
+            seen = self._look(pods, uid)
+            if seen is None:
+                continue
+            state, waited = state_of(seen), self._time.now() - self._submitted
+            if seen.pod is not None and has_run(seen.pod):
+                if not self._began:
+                    self._began = True
+                    self._watcher.waited(max(0.0, waited - ran_seconds(seen.pod)))
+                self._copy_log(seen.pod)
+            match state:
+                case Ended():
+                    if seen.pod is not None and is_over(seen.pod):
+                        # Before the pod is removed, and its log with it.
+                        self._end_log()
+                    return state
+                case Refused():
+                    raise BackendError(f"{self._name}: {state.problem}", value=self._where(seen), fix=state.fix)
+                case Waits():
+                    trouble_since = min(trouble_since, self._time.now()) if state.trouble else math.inf
+                    self._wait(state, waited, self._time.now() - trouble_since)
+                case Runs():
+                    pass
+            self._watcher.look()
+
+    def _look(self, pods: Pods, uid: str) -> Seen | None:
+        """What the cluster says now; after LOOK_SECONDS at most where nothing happens. None if it does not answer."""
+        try:
+            pods.look(LOOK_SECONDS)
+            seen = Seen(uid, self._api.job(self._name), pods.newest, pods.newest_is_gone)
+            if self._cluster.queue is not None and not isinstance(state_of(seen), Runs):
+                seen = replace(seen, workloads=self._api.workloads(uid))
+        except (AwayError, BackendError) as error:
+            if isinstance(error, BackendError) and not self._began:
+                raise
+            self._bear_with(error)
+            return None
+        if self._failures > 1:
+            self._tell(f"the cluster answers again about {self._name}")
+        self._failures = 0
+        return seen
+
+    def _bear_with(self, error: AwayError | BackendError) -> None:
+        """Wait for a cluster that does not answer. Raises BackendError when it did not for too long."""
+        self._away_since = self._away_since if self._failures else self._time.now()
+        self._failures += 1
+        away = self._time.now() - self._away_since
+        if self._failures == 2:
+            # One alone is a connection that was closed, and is made again.
+            self._tell(f"the cluster does not answer about {self._name}, which goes on: {error}")
+        if away > AWAY_SECONDS:
+            fix = "once it answers, run again: what is left of this worker is ended first, and a training resumes"
+            told = f"the cluster did not answer about {self._name} for {away / 60:.0f} min: {error}"
+            raise BackendError(told, value=self._name, fix=fix)
+        pause(error, self._time)
+        self._watcher.look()
+
+    def _wait(self, state: Waits, waited: float, trouble: float) -> None:
+        self._watcher.waited(waited)
+        self._say("waits", f"{self._name} waits: {state.what}")
+        if trouble > TROUBLE_SECONDS:
+            raise BackendError(f"{self._name}: {state.what}", value=f"for {trouble:.0f} s", fix=IMAGE_FIX)
+        if waited > self._cluster.queue_timeout_seconds:
+            fix = "free what it waits for, or a larger queue_timeout_seconds in kubernetes.yaml"
+            told = f"{self._name} has not begun within queue_timeout_seconds: {state.what}"
+            raise BackendError(told, value=self._cluster.queue_timeout_seconds, fix=fix)
+
+    def _copy_log(self, pod: Json) -> None:
+        if self._log is None:
+            self._log = LogCopy(self._api, pod["metadata"]["name"], self._start.output[0])
+        elif self._log.trouble:
+            self._say("log", f"the log of {self._name} cannot be read, and the worker goes on: {self._log.trouble}")
+
+    def _end_log(self) -> None:
+        if self._log is not None:
+            self._log.end()
+
+    def _leave_nothing(self, uid: str | None) -> None:
+        """Remove it, whatever it ended by; what cannot be removed is told, and ended before the next start."""
+        try:
+            self._remove(uid)
+        except BackendError as error:
+            self._tell(f"what is left of {self._name} could not be removed; {error}")
+
+    def _remove(self, uid: str | None) -> None:
+        grace = max(1, math.ceil(self._start.grace_seconds))
+        remove(self._api, self._name, uid, grace, self._time, self._tell)
+
+    def _say(self, about: str, line: str) -> None:
+        """Once, and again when it changes."""
+        if line != self._told[about]:
+            self._told[about] = line
+            self._tell(line)
+
+    def _where(self, seen: Seen) -> str:
+        pod = seen.pod["metadata"]["name"] if seen.pod is not None else "no pod"
+        return f"{self._cluster.namespace}/{self._name} ({pod})"

@@ -1,0 +1,118 @@
+"""What a cluster's words about a worker mean, where a scripted cluster would be a long way to them."""
+
+from typing import Any
+
+import pytest
+
+from trainworthy.lifecycle.failure import MemorySeen
+from trainworthy.resources.backends.backend import Ended
+from trainworthy.resources.backends.kubernetes.ends import Refused, Runs, Seen, Waits, has_run, ran_seconds, state_of
+from trainworthy.resources.backends.kubernetes.pods import owner_of
+
+JOB: dict[str, Any] = {"metadata": {"uid": "u"}, "spec": {"suspend": False}, "status": {}}
+RUNNING = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
+
+
+def pod(state: dict[str, Any] | None = None, **status: Any) -> dict[str, Any]:
+    containers = [{"name": "sidecar", "state": {"running": {}}}]
+    containers += [{"name": "worker", "state": state}] if state is not None else []
+    return {"metadata": {"name": "p", "uid": "q"}, "status": {"containerStatuses": containers, **status}}
+
+
+def job(kind: str = "", reason: str = "", *, suspend: bool = False) -> dict[str, Any]:
+    told = [{"type": kind, "status": "True", "reason": reason, "message": "said so"}] if kind else []
+    return {"metadata": {"uid": "u"}, "spec": {"suspend": suspend}, "status": {"conditions": told}}
+
+
+def asked(seen: str) -> Ended:
+    return Ended(-15, MemorySeen(), seen)
+
+
+@pytest.mark.parametrize(
+    ("seen", "state"),
+    [
+        (Seen("u", JOB, None), Waits("the cluster makes its pod")),
+        (Seen("u", job(suspend=True), None), Waits("queued by Kueue")),
+        (Seen("u", JOB, pod()), Waits("a node for its pod")),
+        (
+            Seen("u", JOB, pod({"waiting": {"reason": "ContainerCreating"}})),
+            Waits("the node makes its container, and pulls the image where it lacks it"),
+        ),
+        (
+            Seen("u", JOB, pod({"waiting": {"reason": "CreateContainerError", "message": "busy"}})),
+            Waits("its container cannot be made: CreateContainerError: busy", trouble=True),
+        ),
+        (Seen("u", JOB, pod(RUNNING)), Runs()),
+        # What is suspended while its pod still runs ends with the pod: a checkpoint is being written.
+        (Seen("u", job(suspend=True), pod(RUNNING)), Runs()),
+        (Seen("u", job(suspend=True), pod(RUNNING), deleted=True), asked("its Job was suspended")),
+        (Seen("u", job("Failed", "BackoffLimitExceeded"), pod(RUNNING), deleted=True), asked("its pod was deleted")),
+        # Its pod was collected before anybody saw its exit code, and the controller had.
+        (Seen("u", job("Complete"), pod(RUNNING), deleted=True), Ended(0, MemorySeen())),
+        (Seen("u", job("FailureTarget", "PodFailurePolicy"), None), asked("its pod is gone, and nothing says why")),
+        (Seen("u", None, pod(RUNNING)), asked("its Job was deleted")),
+        (Seen("x", JOB, pod(RUNNING)), asked("its Job was deleted, and another of its name made")),
+        (Seen("u", JOB, pod(phase="Failed")), asked("the node ended its pod (Failed)")),
+        (
+            Seen("u", JOB, pod({"terminated": {"exitCode": 137}}, phase="Failed", reason="Evicted", message="disk")),
+            asked("the node ended its pod (Evicted): disk"),
+        ),
+        # An answer that was written counts, whatever was asked meanwhile.
+        (Seen("u", None, pod({"terminated": {"exitCode": 0}})), Ended(0, MemorySeen())),
+        (
+            Seen("u", JOB, pod({"terminated": {"exitCode": 0}}, phase="Succeeded", reason="DeadlineExceeded")),
+            Ended(0, MemorySeen()),
+        ),
+        # A loader was killed for memory, and the worker lived on to tell it.
+        (
+            Seen("u", JOB, pod({"terminated": {"exitCode": 70, "reason": "OOMKilled"}})),
+            Ended(70, MemorySeen(kernel_kills=1, counted_in="its container")),
+        ),
+        # Also of one that was being evicted: the same would run out again.
+        (
+            Seen("u", job(suspend=True), pod({"terminated": {"exitCode": 137, "reason": "OOMKilled"}})),
+            Ended(-9, MemorySeen(kernel_kills=1, counted_in="its container"), "its Job was suspended"),
+        ),
+    ],
+)  # fmt: skip
+def test_state_is_what_the_cluster_says(seen, state):
+    assert state_of(seen) == state
+
+
+def test_deadline_and_a_container_that_cannot_start_are_refused_in_the_clusters_words():
+    late = state_of(Seen("u", JOB, pod(RUNNING, reason="DeadlineExceeded", message="too long")))
+    assert isinstance(late, Refused)
+    assert late.problem.endswith("too long")
+    begun = pod({"terminated": {"exitCode": 128, "reason": "StartError", "message": "no such file"}})
+    assert isinstance(state_of(Seen("u", JOB, begun)), Refused)
+    assert not has_run(begun)
+
+
+def test_queue_tells_the_first_word_that_kueue_has_on_a_wait():
+    load = {"status": {"conditions": [
+        {"type": "Evicted", "status": "False", "message": "old"},
+        {"type": "QuotaReserved", "status": "False", "message": "couldn't assign\n flavors"},
+    ]}}  # fmt: skip
+    assert state_of(Seen("u", job(suspend=True), None, workloads=(load,))) == Waits(
+        "queued by Kueue: couldn't assign flavors"
+    )
+
+
+@pytest.mark.parametrize(
+    ("ended", "seconds"),
+    [
+        ({"startedAt": "2026-01-01T00:00:00Z", "finishedAt": "2026-01-01T00:01:30.123456789Z"}, 90.123456),
+        ({"startedAt": "2026-01-01T00:01:00Z", "finishedAt": "2026-01-01T00:00:00Z"}, 0.0),
+        ({"startedAt": None, "finishedAt": "2026-01-01T00:00:00Z"}, 0.0),
+        ({"startedAt": "never", "finishedAt": "2026-01-01T00:00:00Z"}, 0.0),
+    ],
+)
+def test_seconds_that_a_container_ran_are_the_nodes(ended, seconds):
+    assert ran_seconds(pod({"terminated": {"exitCode": 0, **ended}})) == pytest.approx(seconds)
+    assert ran_seconds(pod(RUNNING)) == 0.0
+
+
+def test_pod_that_was_left_by_its_job_is_known_by_its_label():
+    owned = {"metadata": {"ownerReferences": [{"kind": "Node", "uid": "n"}, {"kind": "Job", "uid": "j"}]}}
+    left = {"metadata": {"labels": {"batch.kubernetes.io/controller-uid": "j"}}}
+    assert [owner_of(owned), owner_of(left), owner_of({"metadata": {}})] == ["j", "j", ""]
