@@ -12,13 +12,13 @@ import fcntl
 import os
 import shutil
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from trainworthy.lifecycle.cost.prices import load_prices
+from trainworthy.lifecycle.errors import PriceError
 from trainworthy.lifecycle.failure import MemorySeen
 from trainworthy.lifecycle.folder_lock import LOCK
 from trainworthy.lifecycle.spec.use_case import ComputeSpec
@@ -63,7 +63,7 @@ class RayBackend:
 
     address: str
     node: Node
-    memory_bytes: int = sys.maxsize
+    memory_bytes: int
 
     name = "ray"
     # The worker takes its own on its node: an earlier one that still runs keeps the next from training beside it.
@@ -251,5 +251,8 @@ def ray_backend(compute: ComputeSpec) -> RayBackend:
     """
     sku = load_prices(read_settings().prices).sku(compute.sku)
     cpus = sku.cpus or compute.processes + (compute.loaders or 0)
-    memory = sys.maxsize if sku.memory_gb is None else int(sku.memory_gb * 2**30)
-    return RayBackend(ray_address(), Node(cpus=cpus, gpus=compute.gpus, resources={compute.sku: 1.0}), memory)
+    if sku.memory_gb is None:
+        fix = f"enter memory_gb of {compute.sku} in prices.yaml: preflight holds a training against it"
+        raise PriceError("compute.launcher: ray needs the memory of its nodes", value=compute.sku, fix=fix)
+    node = Node(cpus=cpus, gpus=compute.gpus, resources={compute.sku: 1.0})
+    return RayBackend(ray_address(), node, int(sku.memory_gb * 2**30))

@@ -70,7 +70,7 @@ def _one_thread(monkeypatch):
 
 
 def backend(cluster: RayCluster, cpus: int = 1, **resources: float) -> RayBackend:
-    return RayBackend(cluster.address, Node(cpus=cpus, resources=resources or {SKU: 1}))
+    return RayBackend(cluster.address, Node(cpus=cpus, resources=resources or {SKU: 1}), 2**30)
 
 
 def workers_of(job: TrainJob) -> list[psutil.Process]:
@@ -290,7 +290,7 @@ from trainworthy.resources.backends.ray import RayBackend
 from trainworthy.resources.backends.ray_jobs import Node
 from trainworthy.resources.worker_process import run_worker
 job = JobFile.model_validate_json(pathlib.Path(sys.argv[1]).read_text()).job
-run_worker(job, backend=RayBackend(sys.argv[2], Node(cpus=1, resources={sys.argv[3]: 1})))
+run_worker(job, backend=RayBackend(sys.argv[2], Node(cpus=1, resources={sys.argv[3]: 1}), 2**30))
 """
 
 
@@ -356,7 +356,7 @@ def test_node_without_the_project_is_told_and_starts_no_training(cluster, splits
 def test_cluster_that_is_not_there_is_told_before_anything_begins(splits, tmp_path):
     job = planted(splits, tmp_path, stage="smoke")
     with pytest.raises(SettingsError, match="Ray does not answer"):
-        run_worker(job, backend=RayBackend("http://127.0.0.1:9", Node(cpus=1)))
+        run_worker(job, backend=RayBackend("http://127.0.0.1:9", Node(cpus=1), 2**30))
     assert not (Path(job.out) / STARTS).exists()
 
 

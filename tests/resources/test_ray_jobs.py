@@ -149,17 +149,23 @@ def test_address_that_is_no_dashboard_s_is_refused_without_its_password(value, m
 def test_launcher_ray_takes_a_machine_of_the_sku(monkeypatch, tmp_path):
     monkeypatch.setenv(RAY_ADDRESS, "http://10.0.0.5:8265/")
     chosen = backend_of(compute(processes=2, loaders=3, gpus=2))
-    assert chosen == ray.RayBackend("http://10.0.0.5:8265", Node(cpus=5, gpus=2, resources={"local-2cpu": 1.0}))
+    node = Node(cpus=5, gpus=2, resources={"local-2cpu": 1.0})
+    assert chosen == ray.RayBackend("http://10.0.0.5:8265", node, 4 * 2**30)
     assert chosen.name == "ray"
-    (tmp_path / "prices.yaml").write_text("dated: 2026-01-01\nskus: {local-2cpu: {usd_per_hour: 1, cpus: 16}}\n")
+    (tmp_path / "prices.yaml").write_text(
+        "dated: 2026-01-01\nskus: {local-2cpu: {usd_per_hour: 1, cpus: 16, memory_gb: 1}}\n"
+    )
     monkeypatch.setattr(ray, "read_settings", lambda: SimpleNamespace(prices=tmp_path / "prices.yaml"))
     other = backend_of(compute())
     assert isinstance(other, ray.RayBackend)
-    assert other.node.cpus == 16
+    assert (other.node.cpus, other.memory_bytes) == (16, 2**30)
     with pytest.raises(PriceError):
         backend_of(ComputeSpec(launcher="ray", sku="unknown"))
     monkeypatch.delenv(RAY_ADDRESS)
     with pytest.raises(SettingsError, match="needs the address"):
+        backend_of(compute())
+    (tmp_path / "prices.yaml").write_text("dated: 2026-01-01\nskus: {local-2cpu: {usd_per_hour: 1}}\n")
+    with pytest.raises(PriceError, match="memory_gb of local-2cpu"):
         backend_of(compute())
 
 
