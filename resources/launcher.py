@@ -85,8 +85,9 @@ class Launcher(dg.ConfigurableResource):
         covered = CodeOnDisk(read_settings().var.joinpath(*KEPT)).modules_of(job)
         out = Path(job.out)
         out.mkdir(parents=True, exist_ok=True)
-        # In the job's folder, which is all that a worker on another machine has in common with this one.
-        with tempfile.TemporaryDirectory(prefix="pipes-", dir=out) as pipes, warnings.catch_warnings():
+        # The job's folder is all that a worker on another machine has in common with this one.
+        place = None if backend is LOCAL else out
+        with tempfile.TemporaryDirectory(prefix="pipes-", dir=place) as pipes, warnings.catch_warnings():
             # Dagster calls previews of its own when a session starts and ends, and warns whoever waits for a model.
             warnings.simplefilter("ignore", dg.PreviewWarning)
             with dg.open_pipes_session(
@@ -100,6 +101,8 @@ class Launcher(dg.ConfigurableResource):
                         job, backend=backend, more=more, grace_seconds=grace, tell=context.log.info, fresh=fresh,
                         output=output, watcher=attempt,
                     )  # fmt: skip
+                # An open file of a file server may look for seconds as it was; opening it anew asks how long it is.
+                Path(f"{pipes}/messages").open().close()
         reported = [message.get("job_sha256") for message in session.get_custom_messages()]
         if job_sha256(job) not in reported:
             raise no_answer(job)

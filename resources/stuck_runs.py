@@ -27,6 +27,7 @@ RUNNING = [
 STARTING_SECONDS = 120
 # Where the run is: this_machine, from its first step on.
 MACHINE_TAG = "trainworthy/machine"
+_UNKNOWN = "-"
 
 
 @dataclass(frozen=True)
@@ -59,19 +60,31 @@ def running(instance: dg.DagsterInstance) -> Sequence[dg.RunRecord]:
 
 
 def elsewhere(instance: dg.DagsterInstance, run: dg.DagsterRun) -> str | None:
-    """The machine that the run is on, if that is not this one; "" if it names none and might be on any.
+    """The machine or container that the run is on, if that is not this one; "" if it names none and might be on any.
 
-    In SQLite, a file of this machine, all runs are its own until they say otherwise.
+    In SQLite, a file of this machine, all runs are its own until they say otherwise. Of a run from before this machine
+    was restarted the process is gone.
     """
-    named = run.tags.get(MACHINE_TAG)
+    own = "sqlite" in type(instance.run_storage).__name__.lower()
+    named, here = run.tags.get(MACHINE_TAG), this_machine()
     if named is None:
-        return None if "sqlite" in type(instance.run_storage).__name__.lower() else ""
-    return None if named == this_machine() else named.partition(" ")[0]
+        return None if own else ""
+    host, machine, boot, pids = (named.split(" ") + [""] * 4)[:4]
+    my_host, my_machine, my_boot, my_pids = here.split(" ")
+    if host != my_host or not (own or machine == my_machine != _UNKNOWN):
+        return host
+    return None if boot != my_boot or pids == my_pids else host
 
 
 def this_machine() -> str:
-    """Its name, and where process numbers are one's own (pid_space)."""
-    return f"{socket.gethostname()} {pid_space()}"
+    """Its name, what it is known by beside it, its newest start, and the container in which process numbers are one's
+    own; a word each."""
+    try:
+        machine = Path("/etc/machine-id").read_text().strip() or _UNKNOWN
+    except OSError:
+        machine = _UNKNOWN
+    boot, _, pids = pid_space().partition(" ")
+    return " ".join((socket.gethostname().replace(" ", "-"), machine, boot or _UNKNOWN, pids or _UNKNOWN))
 
 
 def pid_space() -> str:

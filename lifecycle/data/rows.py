@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,7 +44,8 @@ def read_rows(
         else:
             found = pd.read_parquet(path, columns=columns) if limit is None else _first(path, columns, limit)
     except (OSError, ValueError, KeyError) as error:
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if mapped_in is not None and isinstance(error, OSError) and error.errno is not None:
+            # Of the disk that they are written to, most likely: what follows is the storage's (failure.py).
             raise
         fix = "materialize the snapshot again"
         raise DatasetError(f"the split's file cannot be read: {error}", value=str(path), fix=fix) from None

@@ -21,6 +21,8 @@ from trainworthy.lifecycle.protocol.jobs import AnyJob, processes_of
 ENVIRONMENT = {"OMP_WAIT_POLICY": "PASSIVE", "KINETO_LOG_LEVEL": "6", "PYTHONFAULTHANDLER": "1"}
 WORKER = "trainworthy.lifecycle.worker"
 TORCHRUN = "trainworthy.lifecycle.torchrun"
+# By which launchers of equal jobs take turns where the worker takes the folder's own lock by itself.
+LAUNCH_LOCK = ".launch.lock"
 
 
 @dataclass(frozen=True)

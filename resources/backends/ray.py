@@ -22,7 +22,7 @@ from trainworthy.lifecycle.errors import PriceError
 from trainworthy.lifecycle.failure import MemorySeen
 from trainworthy.lifecycle.folder_lock import LOCK
 from trainworthy.lifecycle.spec.use_case import ComputeSpec
-from trainworthy.resources.backends.backend import Ended, Start, Watcher
+from trainworthy.resources.backends.backend import LAUNCH_LOCK, Ended, Start, Watcher
 from trainworthy.resources.backends.on_node import ALIVE, WANTED, NodeEnd, read_end
 from trainworthy.resources.backends.ray_client import RayAwayError, RayClient, ray_address
 from trainworthy.resources.backends.ray_jobs import (
@@ -67,10 +67,10 @@ class RayBackend:
 
     name = "ray"
     # The worker takes its own on its node: an earlier one that still runs keeps the next from training beside it.
-    lock = ".launcher.lock"
+    lock = LAUNCH_LOCK
 
     def run(self, start: Start, watcher: Watcher, tell: Callable[[str], None]) -> Ended:
-        """As Backend.run. Raises SettingsError if Ray cannot be asked, or its node cannot begin."""
+        """As Backend.run. Raises BackendError if Ray does not answer, or its node cannot begin."""
         ray, id = RayClient(self.address), new_id(start.job)
         out = Path(start.job.out)
         _end_earlier(ray, start, tell)
@@ -85,8 +85,8 @@ class RayBackend:
             return self._follow(ray, id, start, wanted, watcher, tell)
         finally:
             wanted.withdraw()
-            if read_end(folder) is None:
-                _stop(ray, [id], out, start.grace_seconds)
+            if read_end(folder) is None and not _stop(ray, [id], out, start.grace_seconds):
+                tell(f"the worker {id} may still be on its node of Ray; the next start ends it, or it ends by itself")
             _settle(ray, id, out)
 
     def _follow(
@@ -109,9 +109,9 @@ class RayBackend:
                 ended = following.look()
                 copy_out()
                 copy()
-                if following.began and "began" not in told:
-                    told.add("began")
+                if "began" not in told:
                     watcher.waited(time.monotonic() - submitted)
+                    told |= {"began"} if following.began else set()
                 if ended is not None:
                     return ended
                 if following.pending:
@@ -230,8 +230,10 @@ def _copied(path: Path, descriptor: int) -> Iterator[Callable[[], None]]:
                 os.write(descriptor, chunk)
                 at += len(chunk)
 
-    yield copy
-    copy()
+    try:
+        yield copy
+    finally:
+        copy()
 
 
 def _last_line(path: Path) -> str:

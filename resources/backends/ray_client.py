@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
-from trainworthy.lifecycle.errors import SettingsError
+from trainworthy.lifecycle.errors import BackendError, SettingsError
 from trainworthy.resources.backends.ray_jobs import JobSeen
 from trainworthy.resources.settings import RAY_ADDRESS
 
@@ -45,7 +45,7 @@ def ray_address() -> str:
 
 
 class RayClient:
-    """The jobs of one cluster. Its making raises SettingsError if the cluster cannot be asked."""
+    """The jobs of one cluster. Making it raises SettingsError for what is set wrong, BackendError for no answer."""
 
     def __init__(self, address: str) -> None:
         try:
@@ -62,27 +62,27 @@ class RayClient:
             self._client: JobSubmissionClient = _within(lambda: JobSubmissionClient(address))
         except RayAwayError as error:
             fix = f"look whether Ray's head runs with its dashboard, and correct {RAY_ADDRESS}"
-            raise SettingsError(f"Ray does not answer: {error}", value=address, fix=fix) from None
+            raise BackendError(f"Ray does not answer: {error}", value=address, fix=fix) from None
 
     def submit(self, request: Mapping[str, Any]) -> None:
-        """Add a job. Raises SettingsError if Ray refuses it or does not answer."""
+        """Add a job. Raises BackendError if Ray refuses it or does not answer."""
         try:
             _within(lambda: self._client.submit_job(**request))
         except RayAwayError as error:
             fix = "look at Ray's head; run again"
-            raise SettingsError(f"Ray took no job: {error}", value=self._address, fix=fix) from None
+            raise BackendError(f"Ray took no job: {error}", value=self._address, fix=fix) from None
 
     def job(self, id: str) -> JobSeen:
         """What Ray says of a job now. Raises RayAwayError."""
         return _seen(_within(lambda: self._client.get_job_info(id)))
 
     def jobs(self, prefix: str) -> list[JobSeen]:
-        """Those whose id begins so. Raises SettingsError if Ray does not answer."""
+        """Those whose id begins so. Raises BackendError if Ray does not answer."""
         try:
             found = _within(self._client.list_jobs)
         except RayAwayError as error:
             fix = "look at Ray's head; run again"
-            raise SettingsError(f"Ray does not answer: {error}", value=self._address, fix=fix) from None
+            raise BackendError(f"Ray does not answer: {error}", value=self._address, fix=fix) from None
         return [_seen(job) for job in found if (job.submission_id or "").startswith(prefix)]
 
     def stop(self, id: str) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from trainworthy.lifecycle.errors import SettingsError
+from trainworthy.lifecycle.errors import BackendError
 from trainworthy.lifecycle.failure import MemorySeen
 from trainworthy.lifecycle.protocol.jobs import AnyJob, processes_of
 from trainworthy.resources.backends.backend import ENVIRONMENT, Ended, Start
@@ -124,7 +124,7 @@ def request(start: Start, node: Node, id: str, folder: Path, handed_on: Mapping[
 def end_without_word(job: JobSeen, began: bool, last_line: str) -> Ended:
     """What Ray says of a worker whose node has left no end.json; `began`: it had given a sign of life.
 
-    Raises SettingsError if it never began: the node, and no training, is at fault.
+    Raises BackendError if it never began: the node, and no training, is at fault.
     """
     said = " ".join(job.message.split())[:500]
     # Of a command that ended by itself the message is its log.
@@ -135,14 +135,14 @@ def end_without_word(job: JobSeen, began: bool, last_line: str) -> Ended:
         return Ended(-signal.SIGKILL, memory, seen=f"Ray said: {said}")
     if job.error == "JOB_SUPERVISOR_ACTOR_START_TIMEOUT":
         fix = "start a node that has them, or let jobs wait longer: RAY_JOB_START_TIMEOUT_SECONDS on Ray's head"
-        raise SettingsError("Ray had no node for the job in the time that its head allows", value=said, fix=fix)
+        raise BackendError("Ray had no node for the job in the time that its head allows", value=said, fix=fix)
     if any(words in of_node for words in _NODE_ENDED):
         return Ended(-signal.SIGTERM, MemorySeen(), seen=f"its node was taken away; Ray said: {_node_words(said)}")
     if _NODE_DIED in of_node:
         return Ended(-signal.SIGKILL, MemorySeen(), seen=f"its node died; Ray said: {_node_words(said)}")
     if not began and job.status == FAILED:
         fix = "look whether the node sees the project, its Python and the state folder under the paths of this machine"
-        raise SettingsError("the worker could not begin on the node of Ray", value=last_line or said, fix=fix)
+        raise BackendError("the worker could not begin on the node of Ray", value=last_line or said, fix=fix)
     if job.status == STOPPED:
         return Ended(-signal.SIGTERM, MemorySeen(), seen="its job of Ray was stopped by somebody else")
     code = -signal.SIGKILL if job.exit_code is None else job.exit_code

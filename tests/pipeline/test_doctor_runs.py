@@ -106,14 +106,18 @@ def test_doctor_slot_of_a_deleted_run_is_freed(instance):
 
 def test_doctor_leaves_runs_of_other_machines_alone_and_names_them(instance):
     started_run(instance, "7" * 32, dead_pid())
-    instance.add_run_tags("7" * 32, {MACHINE_TAG: "gpu-3 another-boot pid:[1]"})
+    instance.add_run_tags("7" * 32, {MACHINE_TAG: "gpu-3 another-machine another-boot pid:[1]"})
     (result,) = examine.examined(runs.stuck, read_settings())
     assert (result.status, result.evidence) == ("pass", "none; on gpu-3, not looked at: 1")
     assert bad(runs.pools) == []
     assert list(runs.repair_runs(read_settings())) == []
     # A container of this machine has processes of its own, too.
-    instance.add_run_tags("7" * 32, {MACHINE_TAG: f"{this_machine()} of another container"})
+    host, machine, boot, pids = this_machine().split()
+    instance.add_run_tags("7" * 32, {MACHINE_TAG: f"{host} {machine} {boot} pid:[1]"})
     assert bad(runs.stuck) == []
+    # A process from before a power cut is gone, whatever has its number now.
+    instance.add_run_tags("7" * 32, {MACHINE_TAG: f"{host} {machine} an-earlier-boot {pids}"})
+    only(runs.stuck, "train_toy 77777777")
     instance.add_run_tags("7" * 32, {MACHINE_TAG: this_machine()})
     only(runs.stuck, "train_toy 77777777")
 
@@ -145,6 +149,10 @@ def test_doctor_looks_into_postgresql_at_runs_that_name_this_machine(place, tmp_
             # Before its first step nobody knows on which of the machines that share the database it is.
             (result,) = examine.examined(runs.stuck, read_settings())
             assert result.evidence == "none; on a machine that they do not name, not looked at: 1"
+            # Two machines of one name are told apart, also after a restart of one.
+            host, _, _, pids = this_machine().split()
+            instance.add_run_tags("9" * 32, {MACHINE_TAG: f"{host} another-machine an-earlier-boot {pids}"})
+            assert bad(runs.stuck) == []
             instance.add_run_tags("9" * 32, {MACHINE_TAG: this_machine()})
             only(runs.stuck, "train_toy 99999999")
             assert list(runs.repair_runs(read_settings())) == ["run 99999999 (train_toy) is marked as failed"]

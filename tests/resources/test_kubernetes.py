@@ -289,6 +289,28 @@ def test_signal_of_whoever_deletes_the_pod_is_a_request_to_end_and_no_kill(playe
     assert (ended.exit_code, ended.seen) == (-15, "its pod was deleted")
 
 
+def test_node_that_is_gone_ends_the_wait_although_its_container_still_runs_by_its_last_word(played, monkeypatch):
+    monkeypatch.setattr(remove, "GONE_SECONDS", 8.0)
+    # Nor does it answer.
+    monkeypatch.setattr(played.kube, "drop_pod", lambda name: None)
+    tainted = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager", "message": ""}
+
+    def look(looks: int) -> None:
+        if looks == 3:
+            played.kube.set_pod(played.pod, conditions=[tainted])
+            played.kube.delete_pod(played.pod)
+        if looks > 3:
+            played.clock.at += 100
+
+    played.kube.played = runs
+    played.look_does = look
+    ended = played.run()
+    assert (ended.exit_code, ended.seen) == (-15, "the cluster ended its pod (DeletionByTaintManager)")
+    assert 300 < played.clock.at < 3000
+    # What its node may still run is told, and lets no other begin.
+    assert played.told("could not be removed")
+
+
 def test_node_that_gives_a_pod_up_before_it_runs_is_a_machine_that_was_taken_away(played):
     played.kube.played = lambda kube, pod: kube.set_pod(pod, phase="Failed", reason="OutOfcpu", message="no room")
     ended = played.run()

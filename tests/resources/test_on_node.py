@@ -15,7 +15,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "lifecycle"))
 import toy_jobs
 
-from trainworthy.resources.backends import on_node
+from trainworthy.resources.backends import on_node, signs
 from trainworthy.resources.backends.on_node import _AskedToEndError, _OnNode, read_end
 from trainworthy.resources.backends.signs import Given, Seen
 
@@ -134,4 +134,24 @@ def test_sign_that_was_withdrawn_is_not_given_again(tmp_path, monkeypatch):
     assert (tmp_path / "sign").read_text() != first
     given.withdraw()
     given.give()
+    assert not seen.there()
+
+
+def test_storage_that_is_away_is_no_sign_and_no_end(tmp_path, monkeypatch):
+    sign, seen = Given(tmp_path / "sign"), Seen(tmp_path / "sign")
+    sign.give()
+    assert seen.there()
+    read, write = Path.read_text, Path.write_text
+
+    def away(path: Path, *given: object) -> str:
+        raise OSError(5, "Input/output error", str(path))
+
+    monkeypatch.setattr(Path, "read_text", away)
+    monkeypatch.setattr(Path, "write_text", away)
+    monkeypatch.setattr(signs, "BEAT_SECONDS", 0.0)
+    sign.give()
+    assert seen.there()
+    monkeypatch.setattr(Path, "read_text", read)
+    monkeypatch.setattr(Path, "write_text", write)
+    sign.withdraw()
     assert not seen.there()

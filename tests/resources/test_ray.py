@@ -20,7 +20,7 @@ from test_supervisor import in_training, planted
 sys.path.insert(0, str(Path(__file__).parents[1] / "lifecycle"))
 import toy_jobs
 
-from trainworthy.lifecycle.errors import SettingsError, WorkerError
+from trainworthy.lifecycle.errors import BackendError, SettingsError, WorkerError
 from trainworthy.lifecycle.protocol.jobs import JobFile, TrainJob
 from trainworthy.lifecycle.protocol.results import TrainResult
 from trainworthy.lifecycle.storage.checkpoints import reached_step
@@ -348,14 +348,14 @@ def test_node_without_the_project_is_told_and_starts_no_training(cluster, splits
     monkeypatch.setattr("trainworthy.resources.backends.ray_jobs.sys.executable", "/no/such/python")
     monkeypatch.setattr("trainworthy.resources.backends.ray.LATE_SECONDS", 1.0)
     job = planted(splits, tmp_path, stage="smoke")
-    with pytest.raises(SettingsError, match="could not begin on the node") as caught:
+    with pytest.raises(BackendError, match="could not begin on the node") as caught:
         run_worker(job, backend=backend(cluster, first=1))
     assert "/no/such/python" in str(caught.value.value)
 
 
 def test_cluster_that_is_not_there_is_told_before_anything_begins(splits, tmp_path):
     job = planted(splits, tmp_path, stage="smoke")
-    with pytest.raises(SettingsError, match="Ray does not answer"):
+    with pytest.raises(BackendError, match="Ray does not answer"):
         run_worker(job, backend=RayBackend("http://127.0.0.1:9", Node(cpus=1), 2**30))
     assert not (Path(job.out) / STARTS).exists()
 
@@ -396,6 +396,6 @@ def test_head_that_goes_during_a_training_is_told_once_and_its_end_and_a_cancel_
 def cluster_answers(cluster: RayCluster) -> bool:
     try:
         RayClient(cluster.address)
-    except SettingsError:
+    except BackendError:
         return False
     return True

@@ -14,7 +14,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "lifecycle"))
 import toy_jobs
 
-from trainworthy.lifecycle.errors import PriceError, SettingsError
+from trainworthy.lifecycle.errors import BackendError, PriceError, SettingsError
 from trainworthy.lifecycle.failure import End, cause_of
 from trainworthy.lifecycle.spec.use_case import ComputeSpec
 from trainworthy.resources.backends import on_node, ray, ray_client
@@ -123,11 +123,11 @@ def test_end_that_only_ray_knows_gets_its_cause_and_words(name):
 
 
 def test_end_of_what_never_began_is_no_training_s_fault():
-    with pytest.raises(SettingsError, match="could not begin") as caught:
+    with pytest.raises(BackendError, match="could not begin") as caught:
         end_without_word(JobSeen("i", "FAILED", exit_code=127, message="exit code 127"), False, "sh: no python")
     assert caught.value.value == "sh: no python"
     timeout = JobSeen("i", "FAILED", error="JOB_SUPERVISOR_ACTOR_START_TIMEOUT", message="within 900 seconds")
-    with pytest.raises(SettingsError, match="no node") as caught:
+    with pytest.raises(BackendError, match="no node") as caught:
         end_without_word(timeout, False, "")
     assert "RAY_JOB_START_TIMEOUT_SECONDS" in caught.value.fix
     # A node that dies at once, and a job that somebody stops while it waits, are as they are later.

@@ -39,7 +39,7 @@ def pack(job: PackJob) -> PackResult:
     folder, target = Path(job.incident), Path(job.target)
     incident = read_incident(folder)
     _refuse(incident, folder, target)
-    scene = open_scene(folder, incident)
+    scene = open_scene(folder, incident, Path(job.out))
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
     try:

@@ -37,13 +37,13 @@ def run_replay(job: ReplayJob) -> ReplayResult:
         return replay_of_script(folder, incident, changed_code=job.changed_code)
     # Sums of several threads are added up in another order.
     torch.set_num_threads(int(incident.environment.made_with["threads"]))
-    scene = open_scene(folder, incident, changed_code=job.changed_code)
+    scene = open_scene(folder, incident, Path(job.out), changed_code=job.changed_code)
     from_step = scene.state.step
     way = _go(scene, incident, incident.step)
     notes = list[str]()
     if scene.state.step < incident.step:
         notes.append(f"the update of step {scene.state.step} spoiled the weights, so that it is looked at")
-        at, scene = scene.state.step, open_scene(folder, incident, changed_code=job.changed_code)
+        at, scene = scene.state.step, open_scene(folder, incident, Path(job.out), changed_code=job.changed_code)
         way = _go(scene, incident, at)
     notes += _random_notes(scene, incident)
     step = make_step(scene, *_batch(scene), AsRecorded(incident.done))

@@ -95,21 +95,23 @@ def is_portable(folder: Path) -> bool:
     return (folder / "batches.pt").is_file()
 
 
-def open_scene(folder: Path, incident: Incident, *, changed_code: bool = False) -> Scene:
+def open_scene(folder: Path, incident: Incident, out: Path, *, changed_code: bool = False) -> Scene:
     """The training at the incident's checkpoint, on the device that it ran on where there is one.
+
+    Nothing is written but in `out`, where rows that stay on the disk are mapped.
 
     Raises IncidentError, CheckpointError, DatasetError.
     """
     device = choose_device("cpu" if incident.environment.made_with["device"] == "cpu" else "auto")
-    return _packed(folder, incident, device) if is_portable(folder) else _local(incident, device, changed_code)
+    return _packed(folder, incident, device) if is_portable(folder) else _local(incident, device, out, changed_code)
 
 
-def _local(incident: Incident, device: str, changed_code: bool) -> Scene:
+def _local(incident: Incident, device: str, out: Path, changed_code: bool) -> Scene:
     # Kept features are left alone: what is to be shown shall hang on rows and code alone.
     job = incident.job.model_copy(update={"kept_features": None})
     require_code(incident, Path(job.use_case_folder), changed_code)
     require_rows(incident)
-    prepared = prepare(job, device)
+    prepared = prepare(job, device, out)
     plan = make_plan(len(prepared.rows), job.training, job.stages, job.stage, prepared.oversampled)
     if plan.model_copy(update={"oversampled": None}) != incident.plan:
         fix = "replay it by the version of Trainworthy that recorded it"

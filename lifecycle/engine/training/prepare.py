@@ -47,11 +47,14 @@ class Prepared:
     notes: tuple[str, ...] = ()
 
 
-def prepare(job: TrainJob, device: str) -> Prepared:
-    """The stage's rows and tensors; preprocessing is fitted on the rows that are trained on only."""
+def prepare(job: TrainJob, device: str, mapped_in: Path | None = None) -> Prepared:
+    """The stage's rows and tensors; preprocessing is fitted on the rows that are trained on only.
+
+    Rows that stay on the disk are mapped in that folder, the job's own without it.
+    """
     code = code_sha256(job)
     task = load_task(Path(job.use_case_folder))
-    rows, held_back, rows_sha256 = chosen_rows(job)
+    rows, held_back, rows_sha256 = chosen_rows(job, mapped_in)
     return prepare_rows(job, task, code, rows, device, held_back, rows_sha256)
 
 
@@ -78,16 +81,16 @@ def prepare_rows(
     return Prepared(task, code, rows, preprocessing, data, raised, oversampled, reserve, notes)
 
 
-def chosen_rows(job: TrainJob) -> tuple[pd.DataFrame, pd.DataFrame, str]:
+def chosen_rows(job: TrainJob, mapped_in: Path | None = None) -> tuple[pd.DataFrame, pd.DataFrame, str]:
     """The rows that the stage trains on, those of its reserve, and what names the first.
 
     In mode continue every stage sees all training rows, since the stages are pauses of one run. Rows that become
-    tensors batch by batch are left on the disk, in the job's folder, and have no reserve.
+    tensors batch by batch are left on the disk, as `prepare` says, and have no reserve.
     """
     extra = (*((job.rows.weight,) if job.rows.weight else ()), *job.slices)
     if job.training.tensors == "per_batch":
         chosen = _of_stage(job, labels_of(job.rows, _label_rows(job))) if job.stages.mode == "restart" else None
-        rows = read_rows(job.training_file, job.rows, extra, mapped_in=Path(job.out), chosen=chosen)
+        rows = read_rows(job.training_file, job.rows, extra, mapped_in=mapped_in or Path(job.out), chosen=chosen)
         return rows, rows.iloc[:0], ""
     rows = read_rows(job.training_file, job.rows, extra)
     if job.stages.mode == "continue" and not job.training.reserve:

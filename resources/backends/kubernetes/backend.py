@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from trainworthy.lifecycle.cost.prices import load_prices
 from trainworthy.lifecycle.errors import SettingsError
 from trainworthy.lifecycle.spec.use_case import ComputeSpec
-from trainworthy.resources.backends.backend import Ended, Start, Watcher
+from trainworthy.resources.backends.backend import LAUNCH_LOCK, Ended, Start, Watcher
 from trainworthy.resources.backends.kubernetes.api import connect
 from trainworthy.resources.backends.kubernetes.cluster import FILE, load_cluster
 from trainworthy.resources.backends.kubernetes.manifest import (
@@ -35,7 +35,7 @@ class KubernetesBackend:
 
     name = "kubernetes"
     # The worker in the pod takes its own.
-    lock = ".launch.lock"
+    lock = LAUNCH_LOCK
 
     def __init__(
         self, asked: Asked, variables: Mapping[str, str], python_path: str = "", clock: Time = CLOCK

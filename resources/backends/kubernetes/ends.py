@@ -100,6 +100,11 @@ def owns(seen: Seen) -> bool:
     return seen.job is not None and seen.job["metadata"]["uid"] == seen.uid
 
 
+def is_leaving(seen: Seen) -> bool:
+    """True once somebody has asked for the end of its pod, which its node has to carry out."""
+    return bool((seen.pod or {}).get("metadata", {}).get("deletionTimestamp"))
+
+
 def has_run(pod: Json) -> bool:
     """True once its container has begun."""
     state = _container(pod).get("state", {})
@@ -139,7 +144,7 @@ def who_asked(seen: Seen) -> str:
         return "its Job was deleted, and another of its name made"
     if seen.job.get("spec", {}).get("suspend"):
         return "its Job was suspended"
-    if seen.deleted or (seen.pod or {}).get("metadata", {}).get("deletionTimestamp"):
+    if seen.deleted or is_leaving(seen):
         return "its pod was deleted"
     return ""
 

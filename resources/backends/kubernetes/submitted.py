@@ -16,7 +16,9 @@ from trainworthy.resources.backends.kubernetes.ends import (
     Runs,
     Seen,
     Waits,
+    asked_to_end,
     has_run,
+    is_leaving,
     is_over,
     ran_seconds,
     state_of,
@@ -33,6 +35,8 @@ LOOK_SECONDS = 1
 AWAY_SECONDS = 3600.0
 # How long trouble that may pass (a registry that is away) is given.
 TROUBLE_SECONDS = 300.0
+# From a pod's grace to giving up its node, which may be gone: what it last said stays as it was.
+LOST_SECONDS = 300.0
 # How often Jobs of one name that others make are removed for one's own.
 CONFLICTS = 3
 
@@ -80,7 +84,7 @@ class Submitted:
         raise BackendError("another Job of this worker's name comes again and again", value=self._name, fix=fix)
 
     def _follow(self, uid: str) -> Ended:
-        pods, trouble_since = Pods(self._api, selector(self._name), uid), math.inf
+        pods, trouble_since, leaves_since = Pods(self._api, selector(self._name), uid), math.inf, math.inf
         while True:
             seen = self._look(pods, uid)
             if seen is None:
@@ -103,7 +107,10 @@ class Submitted:
                     trouble_since = min(trouble_since, self._time.now()) if state.trouble else math.inf
                     self._wait(state, waited, self._time.now() - trouble_since)
                 case Runs():
-                    pass
+                    leaves_since = min(leaves_since, self._time.now()) if is_leaving(seen) else math.inf
+                    if self._time.now() - leaves_since > self._start.grace_seconds + LOST_SECONDS:
+                        # A node that is gone says of its containers no more than it last did.
+                        return asked_to_end(seen)
             self._watcher.look()
 
     def _look(self, pods: Pods, uid: str) -> Seen | None:

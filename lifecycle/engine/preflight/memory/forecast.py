@@ -132,8 +132,8 @@ def forecast_memory(job: PreflightJob, sample: Sample, rows: pd.DataFrame, step:
     import psutil
 
     # The kernel takes pages of mapped rows back when memory is short.
-    held, processes = psutil.Process().memory_info().rss - mapped_bytes(), sample.subject.processes
-    loaded = sample.subject.loaded
+    loaded, processes = sample.subject.loaded, sample.subject.processes
+    held = psutil.Process().memory_info().rss - (0 if loaded is None else mapped_bytes())
     # With loaders only the batches that are ready, and the one at work, are there.
     many = len(rows) if loaded is None else (loaded.loaders * AHEAD + 1) * share_rows(sample.subject)
     scale = many / len(sample.rows)
