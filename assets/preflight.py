@@ -25,7 +25,7 @@ from trainworthy.lifecycle.protocol.records import PreflightBody, PreflightRepor
 from trainworthy.lifecycle.protocol.results import PreflightResult
 from trainworthy.lifecycle.protocol.trial import Trial
 from trainworthy.lifecycle.use_case import UseCase
-from trainworthy.resources.launcher import backend_of
+from trainworthy.resources.backends.choose import backend_of
 
 GIB = 2**30
 

@@ -28,6 +28,7 @@ from trainworthy.lifecycle.protocol.jobs import FunctionsJob, Rows
 from trainworthy.lifecycle.protocol.results import FunctionsResult, TriedFunction
 from trainworthy.lifecycle.spec.task import LABEL_TYPES, Target, TaskSpec, target_of
 from trainworthy.lifecycle.use_case import UseCase, load_use_case
+from trainworthy.resources.backends.choose import launcher_problems
 from trainworthy.resources.settings import Settings, read_settings, use_case_folder
 from trainworthy.resources.worker_process import run_worker
 
@@ -92,7 +93,8 @@ def _declarations(folder: Path, settings: Settings) -> tuple[UseCase | None, lis
         use_case = load_use_case(folder)
     except UseCaseError as error:
         return None, list(error.problems)
-    return use_case, declaration_problems(use_case, load_prices(settings.prices))
+    problems = declaration_problems(use_case, load_prices(settings.prices))
+    return use_case, problems or launcher_problems(use_case.spec.compute)
 
 
 def contract_of(folder: Path) -> Contract | None:

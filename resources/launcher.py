@@ -21,6 +21,7 @@ from trainworthy.lifecycle.spec.use_case import ComputeSpec
 from trainworthy.lifecycle.worker import read_modules
 from trainworthy.resources.attempts import OpenAttempt, recorded
 from trainworthy.resources.backends.backend import Backend
+from trainworthy.resources.backends.choose import backend_of
 from trainworthy.resources.backends.local import LOCAL
 from trainworthy.resources.settings import read_settings
 from trainworthy.resources.supervisor import supervise
@@ -108,23 +109,6 @@ class Launcher(dg.ConfigurableResource):
             raise no_answer(job)
         refuse_unhashed(job, read_modules(out), covered)
         return answer
-
-
-def backend_of(compute: ComputeSpec | None) -> Backend:
-    """What runs workers where `compute.launcher` says. Raises SettingsError or PriceError if that cannot be used."""
-    if compute is None:
-        return LOCAL
-    match compute.launcher:
-        case "kubernetes":
-            from trainworthy.resources.backends.kubernetes.backend import kubernetes_backend
-
-            return kubernetes_backend(compute, read_settings())
-        case "ray":
-            from trainworthy.resources.backends.ray import ray_backend
-
-            return ray_backend(compute)
-        case _:
-            return LOCAL
 
 
 def _title(context: Context, job: AnyJob) -> str:

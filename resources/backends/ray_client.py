@@ -31,9 +31,9 @@ class RayAwayError(Exception):
 def ray_address() -> str:
     """The address of Ray's dashboard. Raises SettingsError if none is named, it is no http address, or has a user."""
     named = os.environ.get(RAY_ADDRESS, "").rstrip("/")
-    fix = f"name the dashboard of Ray's head, for example {RAY_ADDRESS}=http://10.0.0.5:8265"
+    fix = f"name the dashboard of Ray's head, with http:// and its port: {RAY_ADDRESS}=http://10.0.0.5:8265"
     if not named:
-        raise SettingsError("compute.launcher: ray needs the address of a Ray cluster", value=named, fix=fix)
+        raise SettingsError(f"compute.launcher: ray needs the address of a Ray cluster in {RAY_ADDRESS}", fix=fix)
     parts = urlsplit(named)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.path:
         # A password may stand before the @.

@@ -229,3 +229,12 @@ def test_line_that_is_mended_in_changes_no_other_value(text):
     changed = with_line(text, "task: {kind: binary}")
     assert yaml.safe_load(changed) == yaml.safe_load(text) | {"task": {"kind": "binary"}}
     assert changed.replace("task: {kind: binary}\n", "").rstrip() == text.rstrip()
+
+
+def test_check_tells_what_keeps_the_launcher_from_being_asked(toy, capsys, monkeypatch):
+    edit(toy, "use_case.yaml", "sku: local-2cpu", "sku: local-2cpu, launcher: kubernetes")
+    assert main(["check", "toy"]) == 1
+    out = capsys.readouterr().out
+    assert "compute.launcher" in out
+    assert "kubernetes.yaml" in out
+    assert "fix: " in out

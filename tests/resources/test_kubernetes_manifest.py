@@ -23,12 +23,12 @@ from trainworthy.lifecycle.protocol.records import STEPS
 from trainworthy.lifecycle.spec.use_case import ComputeSpec
 from trainworthy.lifecycle.use_case import load_use_case
 from trainworthy.resources.backends.backend import TORCHRUN, WORKER, Start
+from trainworthy.resources.backends.choose import backend_of
 from trainworthy.resources.backends.kubernetes.api import connect
 from trainworthy.resources.backends.kubernetes.backend import KubernetesBackend
 from trainworthy.resources.backends.kubernetes.cluster import Cluster, load_cluster
 from trainworthy.resources.backends.kubernetes.manifest import Asked, files_of, job_manifest, job_name, refuse_outside
 from trainworthy.resources.backends.local import LOCAL
-from trainworthy.resources.launcher import backend_of
 from trainworthy.resources.settings import DATABASE, PROJECT, VAR
 from trainworthy.resources.worker_process import Nobody
 

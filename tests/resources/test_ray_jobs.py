@@ -17,8 +17,9 @@ import toy_jobs
 from trainworthy.lifecycle.errors import BackendError, PriceError, SettingsError
 from trainworthy.lifecycle.failure import End, cause_of
 from trainworthy.lifecycle.spec.use_case import ComputeSpec
-from trainworthy.resources.backends import on_node, ray, ray_client
+from trainworthy.resources.backends import choose, on_node, ray, ray_client
 from trainworthy.resources.backends.backend import Ended, Start
+from trainworthy.resources.backends.choose import backend_of, launcher_problems
 from trainworthy.resources.backends.ray_jobs import (
     JobSeen,
     Node,
@@ -28,7 +29,6 @@ from trainworthy.resources.backends.ray_jobs import (
     new_id,
     request,
 )
-from trainworthy.resources.launcher import backend_of
 from trainworthy.resources.settings import RAY_ADDRESS
 
 DIED = "Job supervisor actor died: …\nThe actor died because its node has died. Node Id: e12f\n\tthe actor's node was "
@@ -267,3 +267,17 @@ def test_output_is_copied_as_it_comes_and_to_its_end(tmp_path):
         with (tmp_path / "out").open("ab") as out:
             out.write(b"two")
     assert (tmp_path / "copy").read_bytes() == b"one two"
+
+
+def test_all_that_keeps_a_launcher_from_being_asked_is_told_before_anything_runs(monkeypatch):
+    assert launcher_problems(ComputeSpec(sku="local-2cpu")) == []
+    monkeypatch.delenv(RAY_ADDRESS, raising=False)
+    monkeypatch.setattr(choose, "find_spec", lambda name: None)
+    package, address = launcher_problems(compute())
+    assert (package.where, package.problem) == ("use_case.yaml: compute.launcher", "the package ray is not installed")
+    assert package.fix == "pip install 'trainworthy[ray]'"
+    assert RAY_ADDRESS in address.problem
+    assert "http://" in address.fix
+    monkeypatch.setenv(RAY_ADDRESS, "http://10.0.0.5:8265")
+    monkeypatch.setattr(choose, "find_spec", lambda name: object())
+    assert launcher_problems(compute()) == []

@@ -213,20 +213,28 @@ def test_host_holds_rows_and_state_once_for_each_process(splits, tmp_path):
 def test_rows_on_the_disk_count_as_what_fitting_takes_and_not_as_rows(splits, tmp_path):
     job, sample = job_and_sample(splits, tmp_path, {"tensors": "per_batch"})
     few = read_rows(job.training_file, job.rows)
-    few = pd.concat([few] * (100_000 // len(few)), ignore_index=True)
+    few = pd.concat([few] * (200_000 // len(few) + 1), ignore_index=True)
     few.to_parquet(tmp_path / "rows.parquet", index=False)
     mapped = read_rows(str(tmp_path / "rows.parquet"), job.rows, mapped_in=tmp_path / "out")
-    # The toy's model takes the mean and the deviation of one column at a time: a few times its 8 bytes a row.
-    assert 8 < prepared_bytes(job, sample, mapped) / len(mapped) < 40
 
-    def copies(training, hyperparameters):
-        return {"sum": float(np.stack([training[name].to_numpy(float) for name in ("x1", "x2")] * 8).sum())}
+    def taken(fit):
+        task = SimpleNamespace(**vars(sample.task) | {"fit_preprocessing": fit})
+        return prepared_bytes(job, replace(sample, task=task), mapped) / len(mapped)
 
-    greedy = replace(sample, task=SimpleNamespace(**vars(sample.task) | {"fit_preprocessing": copies}))
-    assert prepared_bytes(job, greedy, mapped) / len(mapped) > 16 * 8
+    # The toy's model takes the mean and the deviation of one column at a time: a few copies of its 8 bytes a row.
+    assert 0 < prepared_bytes(job, sample, mapped) / len(mapped) < 80
+    assert taken(lambda training, given: {"sum": float(np.stack([training["x1"].to_numpy(float)] * 16).sum())}) > 100
+    # Texts lie in another library's memory.
+    assert taken(lambda training, given: {"all": len(training["shop"] + "-" * 200)}) > 100
+
+    def raises(training, given):
+        raise ValueError("nothing to fit")
+
+    copied = few[list(job.rows.features)].memory_usage(deep=False).sum()
+    assert taken(raises) == pytest.approx(copied / len(few), rel=0.2)
     # Rows that are in memory are copied.
     ahead = replace(sample, subject=replace(sample.subject, loaded=None))
-    assert prepared_bytes(job, ahead, few) == few[list(job.rows.features)].memory_usage(deep=False).sum()
+    assert prepared_bytes(job, ahead, few) == copied
 
 
 def test_pages_of_rows_on_the_disk_are_no_part_of_what_a_process_will_hold(splits, tmp_path, monkeypatch):
