@@ -1,5 +1,8 @@
 """What a check of `trainworthy doctor` finds wrong, as it is printed."""
 
+import subprocess
+import sys
+
 from trainworthy.pipeline.doctor import examine
 from trainworthy.resources.settings import Settings, read_settings
 
@@ -17,3 +20,10 @@ def only(check, *told: str, settings: Settings | None = None) -> None:
     assert "\n    fix: " in line
     for text in told:
         assert text in line, line
+
+
+def dead_pid() -> int:
+    """The number of a process that has ended."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid

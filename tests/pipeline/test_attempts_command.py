@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from test_doctor import bad, dead_pid, only, place
+from doctor_checks import bad, dead_pid, only
 
 from trainworthy.lifecycle.errors import SettingsError
 from trainworthy.lifecycle.protocol.attempts import ChargedTo, EndedAttempt, StartedAttempt
@@ -12,8 +12,6 @@ from trainworthy.pipeline.doctor import attempts, examine
 from trainworthy.resources.attempt_table import attempt_table
 from trainworthy.resources.attempts import keep_end, this_process
 from trainworthy.resources.settings import DATABASE, read_settings
-
-__all__ = ["place"]
 
 
 def entered(name: str, step: str = "full", at: float = 0.0, *, gone: bool = False) -> StartedAttempt:

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 import sqlalchemy
 import yaml
 from dagster._core.events import EngineEventData
-from doctor_checks import bad, only
+from doctor_checks import bad, dead_pid, only
 from toy_project import ROOT
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "resources"))
@@ -22,13 +21,6 @@ from trainworthy.pipeline.stuck_runs import stuck_runs_sensor
 from trainworthy.resources.mlflow import Tracking
 from trainworthy.resources.settings import read_settings
 from trainworthy.resources.stuck_runs import MACHINE_TAG, this_machine
-
-
-def dead_pid() -> int:
-    """The number of a process that has ended."""
-    process = subprocess.Popen([sys.executable, "-c", ""])
-    process.wait()
-    return process.pid
 
 
 def started_run(instance: dg.DagsterInstance, run_id: str, pid: int) -> None:

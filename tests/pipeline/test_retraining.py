@@ -99,14 +99,14 @@ def reason(tick):
 
 def test_sensor_and_schedule_are_off_until_switched_on_and_start_the_train_job(here):
     definitions = build_defs([load_use_case(here.folder)])
-    sensor, validating, _ = definitions.sensors
+    sensor, checker, _ = definitions.sensors
     schedule, daily = definitions.schedules
     assert (sensor.name, schedule.name) == ("toy_new_version", "toy_weekly")
-    assert (validating.name, daily.name) == ("toy_validate_new_version", "toy_validate_daily")
-    assert sensor.default_status == validating.default_status == dg.DefaultSensorStatus.STOPPED
+    assert (checker.name, daily.name) == ("toy_validate_new_version", "toy_validate_daily")
+    assert sensor.default_status == checker.default_status == dg.DefaultSensorStatus.STOPPED
     assert schedule.default_status == daily.default_status == dg.DefaultScheduleStatus.STOPPED
     assert sensor.job_name == schedule.job_name == "train_toy"
-    assert validating.job_name == daily.job_name == "validate_toy"
+    assert checker.job_name == daily.job_name == "validate_toy"
 
 
 def test_sensor_requests_one_run_of_the_newest_version_with_a_valid_config(here, instance):
