@@ -106,7 +106,7 @@ def test_sensor_and_schedule_are_off_until_switched_on_and_start_the_train_job(h
     assert sensor.default_status == checker.default_status == dg.DefaultSensorStatus.STOPPED
     assert schedule.default_status == daily.default_status == dg.DefaultScheduleStatus.STOPPED
     assert sensor.job_name == schedule.job_name == "train_toy"
-    assert checker.job_name == daily.job_name == "validate_toy"
+    assert checker.job_name == daily.job_name == "validate_toy"  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def test_sensor_requests_one_run_of_the_newest_version_with_a_valid_config(here, instance):
