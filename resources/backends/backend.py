@@ -23,6 +23,8 @@ WORKER = "trainworthy.lifecycle.worker"
 TORCHRUN = "trainworthy.lifecycle.torchrun"
 # By which launchers of equal jobs take turns where the worker takes the folder's own lock by itself.
 LAUNCH_LOCK = ".launch.lock"
+# What a shell and a container's runtime add to a signal's number to make an exit code of it.
+SIGNALLED = 128
 
 
 @dataclass(frozen=True)

@@ -10,14 +10,11 @@ from pathlib import Path
 from trainworthy.lifecycle.folder_lock import LOCK
 from trainworthy.lifecycle.memory_limit import memory_limit_bytes
 from trainworthy.lifecycle.storage.rank_files import read_places
-from trainworthy.resources.backends.backend import ENVIRONMENT, TORCHRUN, Ended, Start, Watcher
+from trainworthy.resources.backends.backend import ENVIRONMENT, SIGNALLED, TORCHRUN, Ended, Start, Watcher
 from trainworthy.resources.fork_server import start_worker
 from trainworthy.resources.memory_seen import MemoryWatch
 from trainworthy.resources.process_group import run_group
 from trainworthy.resources.settings import own_python_path
-
-# What a shell adds to a signal's number to make an exit code of it.
-SIGNALLED = 128
 
 
 class LocalBackend:

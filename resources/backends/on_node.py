@@ -27,8 +27,8 @@ from trainworthy.lifecycle.progress import say
 from trainworthy.lifecycle.spec.frozen import Frozen
 from trainworthy.lifecycle.storage.state import write_atomic
 from trainworthy.lifecycle.worker import read_job
-from trainworthy.resources.backends.backend import Ended, Start
-from trainworthy.resources.backends.local import LOCAL, SIGNALLED
+from trainworthy.resources.backends.backend import SIGNALLED, Ended, Start
+from trainworthy.resources.backends.local import LOCAL
 from trainworthy.resources.backends.signs import Given, Seen
 from trainworthy.resources.memory_seen import MemoryWatch
 

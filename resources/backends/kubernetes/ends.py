@@ -14,12 +14,10 @@ from datetime import datetime
 from typing import Any
 
 from trainworthy.lifecycle.failure import MemorySeen
-from trainworthy.resources.backends.backend import Ended
+from trainworthy.resources.backends.backend import SIGNALLED, Ended
 from trainworthy.resources.backends.kubernetes.manifest import CONTAINER
 
 Json = dict[str, Any]
-# What a runtime adds to a signal's number to make an exit code of it.
-SIGNALLED = 128
 # Reasons of a container that waits: which no time mends, and which a registry or a node that is busy causes as well.
 NEVER = ("InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError")
 PULLS = ("ErrImagePull", "ImagePullBackOff", "RegistryUnavailable")
