@@ -71,7 +71,8 @@ class MemorySeen(Frozen):
 class End(Frozen):
     """An end of the worker without an answer: exit code (negative: a signal), its error.json, what was seen of memory.
 
-    `batch` is what an update is made of, (batch_size, accumulate); None if nothing is trained. `seen` is what the
+    `batch` is what an update is made of, (batch_size, accumulate); None if nothing is trained. `rows_on_disk`: they are
+    left there, and a batch is read when it is due. `seen` is what the
     machines' owner says of an end that the worker did not choose, as half a sentence.
     """
 
@@ -79,6 +80,7 @@ class End(Frozen):
     told: dict[str, Any] | None = None
     memory: MemorySeen = MemorySeen()
     batch: tuple[int, int] | None = None
+    rows_on_disk: bool = False
     seen: str = ""
 
 
@@ -116,7 +118,7 @@ def error_of(end: End) -> WorkerError:
         prefix = "" if cause == "preempted" else "the worker stopped: "
         problem, fix = f"{prefix}{told['problem']}{known}{seen}", told["fix"]
     if cause == "out_of_memory":
-        fix = memory_fix(end.batch, told.get("in_update") if told is not None else None)
+        fix = memory_fix(end.batch, told.get("in_update") if told is not None else None, end.rows_on_disk)
     value = told.get("value") if told is not None else None
     exception = str(told.get("exception", "")) if told is not None else ""
     return WorkerError(problem, value=value, fix=fix, exit_code=end.exit_code, cause=cause, exception=exception)
@@ -156,12 +158,13 @@ def in_words(attempt: Attempt) -> str:
     return f"{attempt.told} (after {attempt.seconds:.0f} s; its newest checkpoint is of step {attempt.to_step})"
 
 
-def memory_fix(batch: tuple[int, int] | None, in_update: bool | None) -> str:
+_LEAVE_ROWS = "leave the rows on the disk (training.tensors: per_batch)"
+
+
+def memory_fix(batch: tuple[int, int] | None, in_update: bool | None, rows_on_disk: bool = False) -> str:
     """What to change after memory ran out; `in_update` is None where nobody knows what it was doing."""
-    elsewhere = (
-        "take fewer rows or columns, leave the rows on the disk (training.tensors: per_batch), or take a machine with "
-        "more memory (compute.sku)"
-    )
+    leave = "take fewer loaders (compute.loaders)" if rows_on_disk else _LEAVE_ROWS
+    elsewhere = f"take fewer rows or columns, {leave}, or take a machine with more memory (compute.sku)"
     if in_update is False or batch is None:
         return f"it ran out beside the optimizer's updates, where a smaller batch helps nothing: {elsewhere}"
     offered = smaller_batch(*batch)

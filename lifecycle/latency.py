@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from trainworthy.lifecycle.processor import waits_for_cores
+from trainworthy.lifecycle.processor import usable_cores, waits_for_cores
 from trainworthy.lifecycle.protocol.latency import BUSY_SHARE, Latency
 
 CALLS, WARM_UP = 50, 5
@@ -58,7 +58,7 @@ def measure_latency(
 
 def clocks_here() -> Clocks:
     """Those of the thread that asks."""
-    return Clocks(thread=str(threading.get_native_id()), cores=_cores())
+    return Clocks(thread=str(threading.get_native_id()), cores=usable_cores())
 
 
 def _round(answer: Callable[[int], object], clocks: Clocks) -> dict[str, float]:
@@ -86,7 +86,3 @@ def timed_call(answer: Callable[[int], object], call: int, clocks: Clocks) -> di
     least = min(most, max(own, wall - sum(waited.values())))
     busy = sum(waited.values()) > BUSY_SHARE * wall
     return {"wall_ms": wall, "cpu_ms": cpu, "least_ms": least / SLOWED if busy else least, "most_ms": most}
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

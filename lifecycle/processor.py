@@ -1,11 +1,38 @@
-"""What Linux tells of the time that this process' threads were ready to compute and other work had the cores."""
+"""The cores that this process may use, and how long its threads were ready to compute while other work had them."""
 
 from __future__ import annotations
 
 import contextlib
+import math
+import os
 from pathlib import Path
 
+from trainworthy.lifecycle.memory_limit import control_group_files
+
+ROOT = Path("/")
 TASKS = Path("/proc/self/task")
+
+
+def usable_cores(root: Path = ROOT) -> int:
+    """How many cores this process may use at once: what it is bound to, or less where its control group allows less.
+
+    A container's share is of the second kind: 2.5 cores of a machine's 64 are 3 here. At least one.
+    """
+    bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min([bound, *_shares(root)]))
+
+
+def _shares(root: Path) -> list[int]:
+    found = []
+    for path in control_group_files(root, "cpu", "cpu.max", "cpu.cfs_quota_us"):
+        with contextlib.suppress(OSError, ValueError, ZeroDivisionError):
+            told = path.read_text().split()
+            if path.name == "cpu.cfs_quota_us":
+                told += path.with_name("cpu.cfs_period_us").read_text().split()
+            # "max" and -1 are none.
+            if told[0] not in ("max", "-1"):
+                found.append(math.ceil(int(told[0]) / int(told[1])))
+    return found
 
 
 def waits_for_cores() -> dict[str, float] | None:

@@ -49,7 +49,7 @@ def kernel_kills(root: Path = _ROOT) -> tuple[int | None, str]:
     This process's control group counts its own only, whether its limit or the machine's was met. Without one the
     machine's count has to do, in which others' processes are as well.
     """
-    for path in control_group_files(root, "memory.events", "memory.oom_control"):
+    for path in control_group_files(root, "memory", "memory.events", "memory.oom_control"):
         if (found := value_in(path, "oom_kill")) is not None:
             return found, "this control group"
     return value_in(root / "proc/vmstat", "oom_kill"), "this machine"

@@ -81,8 +81,7 @@ def run_worker(
         watcher.begin()
         ended = backend.run(start, watcher, tell)
         if ended.exit_code != 0:
-            batch = (job.training.batch_size, job.training.accumulate) if isinstance(job, TrainJob) else None
-            raise worker_error(out, ended, batch)
+            raise worker_error(out, ended, job)
         answer = read_result(out, job)
         if isinstance(answer, TrainResult) and _written(out) == earlier:
             answer = answer.model_copy(update={"gpu_seconds": 0.0})
@@ -107,10 +106,15 @@ def _written(out: Path) -> tuple[int, int] | None:
     return found.st_ino, found.st_mtime_ns
 
 
-def worker_error(out: Path, ended: Ended, batch: tuple[int, int] | None = None) -> WorkerError:
+def worker_error(out: Path, ended: Ended, job: AnyJob) -> WorkerError:
     """What the worker told in error.json, or what its exit code, its memory and its machine's owner say."""
     try:
         told: dict[str, Any] | None = json.loads((out / "error.json").read_text())
     except (OSError, ValueError):
         told = None
-    return error_of(End(exit_code=ended.exit_code, told=told, memory=ended.memory, batch=batch, seen=ended.seen))
+    end = End(exit_code=ended.exit_code, told=told, memory=ended.memory, seen=ended.seen)
+    if isinstance(job, TrainJob):
+        asked = job.training
+        on_disk = asked.tensors == "per_batch"
+        end = end.model_copy(update={"batch": (asked.batch_size, asked.accumulate), "rows_on_disk": on_disk})
+    return error_of(end)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from trainworthy.lifecycle.memory_limit import memory_limit_bytes
+from trainworthy.lifecycle.processor import usable_cores
 from trainworthy.resources.memory_seen import MemoryWatch, kernel_kills
 
 
@@ -72,3 +73,28 @@ def test_own_peak_on_this_machine_is_between_nothing_and_the_limit():
     assert seen.limit_bytes is not None
     assert seen.peak_bytes is not None
     assert 10 * 2**20 < seen.peak_bytes < seen.limit_bytes
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "cores"),
+    [
+        ("0::/slice/job\n", {"sys/fs/cgroup/slice/job/cpu.max": "250000 100000\n"}, 3),
+        ("0::/\n", {"sys/fs/cgroup/cpu.max": "50000 100000\n"}, 1),
+        ("0::/\n", {"sys/fs/cgroup/cpu.max": "max 100000\n"}, 5),
+        ("0::/\n", {"sys/fs/cgroup/cpu.max": "900000 100000\n"}, 5),
+        (
+            "4:cpu,cpuacct:/job\n",
+            {"sys/fs/cgroup/cpu/cpu.cfs_quota_us": "200000\n", "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n"},
+            2,
+        ),
+        ("4:cpu,cpuacct:/job\n", {"sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1\n"}, 5),
+        ("0::/\n", {}, 5),
+    ],
+)
+def test_cores_are_those_that_a_container_has_and_not_its_machines(tmp_path, monkeypatch, groups, files, cores):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(5)), raising=False)
+    assert usable_cores(machine(tmp_path, groups, files)) == cores
+
+
+def test_cores_of_this_machine_are_some():
+    assert 1 <= usable_cores() <= (os.cpu_count() or 1)

@@ -181,6 +181,14 @@ def test_memory_error_beside_the_updates_offers_no_batch():
     fix = error_of(End(exit_code=71, told=told, batch=(128, 1))).fix
     assert "batch_size" not in fix
     assert "compute.sku" in fix
+    assert "per_batch" in fix
+
+
+def test_memory_error_offers_fewer_loaders_where_the_rows_are_on_the_disk_already():
+    told = {"problem": "MemoryError: ", "value": None, "fix": "", "in_update": False}
+    fix = error_of(End(exit_code=71, told=told, batch=(128, 1), rows_on_disk=True)).fix
+    assert "per_batch" not in fix
+    assert "compute.loaders" in fix
 
 
 def test_memory_kill_tells_what_was_seen_and_offers_both():

@@ -25,6 +25,7 @@ from trainworthy.lifecycle.engine.training.state import TrainState
 from trainworthy.lifecycle.engine.training.techniques.compiled import compile_updates, uncompiled
 from trainworthy.lifecycle.engine.training.techniques.parts import move_average
 from trainworthy.lifecycle.plan import step_seed
+from trainworthy.lifecycle.processor import usable_cores
 from trainworthy.lifecycle.progress import Progress
 from trainworthy.lifecycle.protocol.forecasts import StepTime
 from trainworthy.lifecycle.protocol.records import CurvePoint
@@ -38,8 +39,6 @@ WARM_UP, TIMED_STEPS, FEWEST_STEPS = 3, 12, 4
 
 def measure_step(subject: Subject) -> StepTime:
     """Median over updates on random rows of the sample, as a stage draws them: TIMED_STEPS optimizer steps."""
-    import os
-
     subject = as_trained(subject)
     state = subject.state()
     if subject.compiled:
@@ -84,7 +83,7 @@ def measure_step(subject: Subject) -> StepTime:
         write_seconds=write_seconds,
         cores_busy=cpu / wall,
         others_busy=max(0.0, (busy - cpu) / wall),
-        cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        cores=usable_cores(),
         flops=flops,
         operations=operations,
         joules=None if before is None or after is None else (after - before) / len(timed),

@@ -8,7 +8,6 @@ resume, gives the same bits, and the same as whole tensors where to_tensors draw
 
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
@@ -25,6 +24,7 @@ from trainworthy.lifecycle.engine.training.random_state import seed_all
 from trainworthy.lifecycle.engine.training.state import Augment, Inputs, Recipe, Share, TrainData, whole
 from trainworthy.lifecycle.error_causes import BatchError, storage_errno
 from trainworthy.lifecycle.plan import Plan, step_seed
+from trainworthy.lifecycle.processor import usable_cores
 from trainworthy.lifecycle.task import line_of
 
 # Batches that a loader keeps ready: one that took longer than usual is made up for.
@@ -108,8 +108,7 @@ class LoadedRows:
 
 def usual_loaders() -> int:
     """One core is the loop's, and the others make batches; one loader at least."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(MOST_LOADERS, cores - 1))
+    return max(1, min(MOST_LOADERS, usable_cores() - 1))
 
 
 @dataclass(frozen=True)
