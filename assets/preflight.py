@@ -12,7 +12,7 @@ from trainworthy.assets.training import job_base
 from trainworthy.lifecycle.cost.duration import measured_step
 from trainworthy.lifecycle.cost.skus import SkuCost, Work, costs
 from trainworthy.lifecycle.evaluation.comparison import metric_columns
-from trainworthy.lifecycle.gates.declared import SHARED_VOLUME, Host, file_system, is_writable, takes_files
+from trainworthy.lifecycle.gates.declared import SHARED_VOLUME, Host, file_system, is_writable
 from trainworthy.lifecycle.gates.preflight import (
     cost_forecast,
     host_memory,
@@ -24,6 +24,7 @@ from trainworthy.lifecycle.protocol.jobs import PreflightJob
 from trainworthy.lifecycle.protocol.records import PreflightBody, PreflightReport, Record, Snapshot
 from trainworthy.lifecycle.protocol.results import PreflightResult
 from trainworthy.lifecycle.protocol.trial import Trial
+from trainworthy.lifecycle.storage.durable.place import takes_copies
 from trainworthy.lifecycle.use_case import UseCase
 from trainworthy.resources.backends.choose import backend_of
 
@@ -99,7 +100,7 @@ def worker_result(run: StepRun, host: Host, first: tuple[Trial, ...]) -> Preflig
         metrics=tuple(spec.benchmark.metrics),
         baselines=spec.benchmark.baselines,
         metric_columns=metric_columns(spec.benchmark, snapshot),
-        durable=str(host.durable) if host.durable else None,
+        durable=host.durable,
         processes=spec.compute.processes,
         gpu_memory_gb={name: sku.gpu_memory_gb for name, sku in run.workspace.prices.skus.items() if sku.gpu_memory_gb},
     )
@@ -130,7 +131,7 @@ def host_of(run: StepRun) -> Host:
             "MLflow": run.tracking.reach,
             "records": lambda: is_writable(state.folder("records", use_case.name)),
             "snapshots": lambda: is_writable(state.folder("snapshots", use_case.name)),
-            **({f"copies of checkpoints in {durable}": lambda: takes_files(durable)} if durable else {}),
+            **({f"copies of checkpoints in {durable}": lambda: takes_copies(durable)} if durable else {}),
         },
         disk=SHARED_VOLUME if use_case.spec.compute.elsewhere else file_system(durable or state.root),
         durable=durable,

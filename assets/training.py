@@ -233,7 +233,7 @@ def train_job(
         interruptions=interruptions(
             spec.compute.spot,
             run.sku.interruptions_per_hour,
-            str(durable) if (durable := run.workspace.require_durable()) and rerun_steps is None else None,
+            run.workspace.require_durable() if rerun_steps is None else None,
         ),
     )
 

@@ -70,7 +70,7 @@ from trainworthy.lifecycle.protocol.jobs import (
 )
 from trainworthy.lifecycle.protocol.results import AnyResult, PredictResult, ResultFile, TrainResult
 from trainworthy.lifecycle.storage.checkpoints import verify_checkpoint
-from trainworthy.lifecycle.storage.durable_lease import durable_lease
+from trainworthy.lifecycle.storage.durable.lease import durable_lease
 from trainworthy.lifecycle.storage.rank_files import (
     OUTPUT,
     dump_stacks_when_asked,

@@ -4,7 +4,8 @@ TRAINWORTHY_PROJECT    the project: use cases, dataset versions, settings; defau
                        from the working directory upwards
 TRAINWORTHY_VAR        the state folder; default var/ of the project
 TRAINWORTHY_USE_CASES  folders of use cases, separated like PATH; default use_cases/
-TRAINWORTHY_DURABLE    a folder on storage that outlives this machine, for copies of checkpoints; default none
+TRAINWORTHY_DURABLE    storage that outlives this machine, for copies of checkpoints: a folder, or s3://BUCKET/PREFIX;
+                       default none
 TRAINWORTHY_DATABASE   a PostgreSQL database for the table of attempts, postgresql://USER:PASSWORD@HOST:PORT/NAME;
                        default SQLite in the state folder (docs/how-to/attempts.md)
 TRAINWORTHY_RAY_ADDRESS  the dashboard of a Ray cluster for compute.launcher: ray, http://HOST:8265; no default
@@ -30,6 +31,7 @@ from urllib.parse import urlsplit
 
 from trainworthy.lifecycle.errors import SettingsError, did_you_mean
 from trainworthy.lifecycle.provenance import PRODUCT as PRODUCT
+from trainworthy.lifecycle.storage.durable.bucket import check_address, is_bucket
 from trainworthy.lifecycle.storage.state import StateFolder, write_atomic
 
 # What trainworthy is imported from: the checkout's src/, or site-packages.
@@ -45,13 +47,16 @@ DAGSTER_URL, MLFLOW_URL = "TRAINWORTHY_DAGSTER_URL", "TRAINWORTHY_MLFLOW_URL"
 
 @dataclass(frozen=True)
 class Settings:
-    """Resolved folders. `database` is the address of attempts as it is named, "" for SQLite; it may hold a password."""
+    """Resolved folders; `durable` may be an address of object storage.
+
+    `database` is the address of attempts as it is named, "" for SQLite; it may hold a password.
+    """
 
     project: Path
     var: Path
     use_cases: tuple[Path, ...]
     prices: Path
-    durable: Path | None = None
+    durable: str | None = None
     database: str = field(default="", repr=False)
 
 
@@ -129,7 +134,7 @@ def resolved_variables(settings: Settings) -> dict[str, str]:
     """The settings as variables for a command in the project's folder, from where a relative path leads elsewhere."""
     named = {PROJECT: str(settings.project), VAR: str(settings.var)}
     named[USE_CASES] = os.pathsep.join(map(str, settings.use_cases))
-    return named | ({DURABLE: str(settings.durable)} if settings.durable else {})
+    return named | ({DURABLE: settings.durable} if settings.durable else {})
 
 
 def claim_state(settings: Settings) -> StateFolder:
@@ -172,21 +177,24 @@ def _owners_heading(settings: Settings) -> str:
     return f"# Who uses {settings.var}: a folder of use cases a line."
 
 
-def _durable() -> Path | None:
-    """The folder for copies of checkpoints, which need not be there: preflight and doctor say so."""
+def _durable() -> str | None:
+    """Where copies of checkpoints go; it need not be there: preflight and doctor say so."""
     named = os.environ.get(DURABLE)
-    return Path(named).resolve() if named else None
+    return str(Path(named).resolve()) if named and not is_bucket(named) else named or None
 
 
-def require_durable(settings: Settings) -> Path | None:
+def require_durable(settings: Settings) -> str | None:
     """The same before a training, never made here: a volume that is not mounted would look empty.
 
-    Raises SettingsError if it is named and is no folder.
+    Raises SettingsError if it is named and is no folder, and no address of a bucket, which is not asked here.
     """
-    if settings.durable is not None and not settings.durable.is_dir():
+    durable = settings.durable
+    if durable is not None and is_bucket(durable):
+        check_address(durable)
+    elif durable is not None and not Path(durable).is_dir():
         fix = f"mount it, or name an existing folder in {DURABLE}"
-        raise SettingsError("the folder for copies of checkpoints does not exist", value=str(settings.durable), fix=fix)
-    return settings.durable
+        raise SettingsError("the folder for copies of checkpoints does not exist", value=durable, fix=fix)
+    return durable
 
 
 def dagster_url() -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cached_property
-from pathlib import Path
 from typing import Literal
 
 import dagster as dg
@@ -27,11 +26,11 @@ class Workspace(dg.ConfigurableResource):
         return FileRecordStore(self.state)
 
     @property
-    def durable(self) -> Path | None:
-        """The folder that outlives this machine, as it is named."""
+    def durable(self) -> str | None:
+        """The storage that outlives this machine, as it is named."""
         return read_settings().durable
 
-    def require_durable(self) -> Path | None:
+    def require_durable(self) -> str | None:
         """The same, looked for anew each time, since a volume may be unmounted. Raises SettingsError if it is gone."""
         return require_durable(read_settings())
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +14,8 @@ from trainworthy.lifecycle.protocol.jobs import DURABLE_SECONDS, Interruptions
 from trainworthy.lifecycle.protocol.records import STAGES, Forecast
 from trainworthy.lifecycle.provenance import without_credentials
 from trainworthy.lifecycle.spec.use_case import UseCaseSpec
+from trainworthy.lifecycle.storage.durable.bucket import is_bucket
+from trainworthy.lifecycle.storage.durable.folder import takes_files
 
 # Epochs may be added until there are MIN_STEPS; beyond this factor another training runs than the declared one.
 ADDED_EPOCHS = 2
@@ -22,6 +23,7 @@ ADDED_EPOCHS = 2
 SHARED_VOLUME = "shared volume"
 NETWORK_DISKS = (
     SHARED_VOLUME,
+    "s3",
     "nfs",
     "cifs",
     "smb",
@@ -42,9 +44,9 @@ class Host:
     """What is known before the worker starts; `positives` of the training rows have the label 1, which only the
     oversampling of a label of two values asks.
 
-    `stores` are by name what opens a store, or raises. `durable` is the folder that checkpoints are copied to, `disk`
-    its file system, that of the state folder if there is none. `seconds` are forecast of the three stages and `step` is
-    measured, once they are.
+    `stores` are by name what opens a store, or raises. `durable` is where checkpoints are copied to, `disk` its
+    file system or protocol, that of the state folder if there is none. `seconds` are forecast of the three stages and
+    `step` is measured, once they are.
     """
 
     spec: UseCaseSpec
@@ -53,7 +55,7 @@ class Host:
     stores: Mapping[str, Callable[[], object]]
     disk: str
     seconds: Forecast | None = None
-    durable: Path | None = None
+    durable: str | None = None
     step: StepTime | None = None
 
     def after(self, seconds: Forecast | None, step: StepTime | None) -> Host:
@@ -123,7 +125,7 @@ def checkpoints_survive(host: Host) -> Found:
         cause = "checkpoints lie in memory or in a container's own layer, which go with the machine"
         return Found("fail", told, host.disk, cause=cause, fix=_ELSEWHERE)
     if host.durable is None and not host.disk.startswith(NETWORK_DISKS):
-        told += ", this machine's own disk, and TRAINWORTHY_DURABLE names no folder beside it"
+        told += ", this machine's own disk, and TRAINWORTHY_DURABLE names no other storage"
         return Found("fail", told, host.disk, fix=f"{_ELSEWHERE}; {_DECLARE}")
     if high > DURABLE_SECONDS:
         return Found("insufficient", told, round(high), DURABLE_SECONDS)
@@ -159,7 +161,7 @@ def _oldest(host: Host, forecast: Forecast, step: StepTime) -> tuple[float, floa
     return likely, high, told
 
 
-_ELSEWHERE = "name a folder on storage that outlives the machine in TRAINWORTHY_DURABLE"
+_ELSEWHERE = "name storage that outlives the machine in TRAINWORTHY_DURABLE: a folder, or s3://BUCKET/PREFIX"
 _DECLARE = "if its disk does, say so under preflight.not_applicable"
 
 
@@ -173,17 +175,15 @@ def is_writable(folder: Path) -> None:
     takes_files(folder)
 
 
-def takes_files(folder: Path) -> None:
-    """Raises OSError unless files can be made in the folder, which is never made: a volume may not be mounted."""
-    if not folder.is_dir():
-        raise FileNotFoundError(f"{folder} is no folder: mount it, or name another one in TRAINWORTHY_DURABLE")
-    with tempfile.TemporaryFile(dir=folder):
-        pass
+def file_system(place: str | Path) -> str:
+    """Kind of the file system that a folder lies on, such as ext4, nfs4 or tmpfs; s3 of a bucket.
 
-
-def file_system(folder: Path) -> str:
-    """Kind of the file system that a folder lies on, such as ext4, nfs4 or tmpfs; unknown where it can't be told."""
+    unknown where it can't be told.
+    """
     import psutil
 
+    if is_bucket(str(place)):
+        return "s3"
+    folder = Path(place)
     mounts = [part for part in psutil.disk_partitions(all=True) if folder.resolve().is_relative_to(part.mountpoint)]
     return max(mounts, key=lambda part: len(part.mountpoint)).fstype if mounts else "unknown"

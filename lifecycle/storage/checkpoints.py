@@ -11,20 +11,15 @@ import errno
 import json
 import os
 import shutil
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from trainworthy.lifecycle.errors import CheckpointError
 from trainworthy.lifecycle.identity import canonical_json, sha256_file
-from trainworthy.lifecycle.progress import say
-from trainworthy.lifecycle.protocol.jobs import DURABLE_SECONDS, TrainJob
 from trainworthy.lifecycle.storage.state import sync_folder, write_atomic
-
-Loaded = TypeVar("Loaded")
 
 KEEP = 2
 MANIFEST = "manifest.json"
@@ -85,34 +80,6 @@ def verify_checkpoint(path: Path, sha256: str | None = None, identity: str | Non
     return manifest
 
 
-def newest_sound(
-    folders: Sequence[Path], load: Callable[[Path], Loaded]
-) -> tuple[Path, Loaded, tuple[str, ...]] | None:
-    """The newest checkpoint below the folders that `load` takes, and what it gives; None if there is none at all.
-
-    Copies count as those in the first folder do. One for which `load` raises CheckpointError is passed over for the one
-    before and named in the notes. Raises CheckpointError if all are: a silent fresh start would hide the loss.
-    """
-    found = [path for folder in folders for path in checkpoints_in(folder)]
-    refused = []
-    # Stable: of equal steps the one in the first folder is first.
-    for path in sorted(found, key=lambda path: path.name, reverse=True):
-        try:
-            loaded = load(path)
-        except CheckpointError as error:
-            refused.append(f"{path.name}: {error.problem}")
-        else:
-            copy = (f"resumed from the copy {path}",) if path.parent != folders[0] else ()
-            return path, loaded, (*(f"skipped checkpoint {line}" for line in refused), *copy)
-    if refused:
-        raise CheckpointError(
-            "every checkpoint is damaged or of another training",
-            value=refused,
-            fix=f"delete the folder {' and '.join(map(str, folders))} to start afresh",
-        )
-    return None
-
-
 def copy_checkpoint(path: Path, durable: Path) -> None:
     """Copy a complete checkpoint below `durable`: whole or not at all, read back against its hash. Raises OSError."""
     final = durable / path.name
@@ -130,30 +97,6 @@ def copy_checkpoint(path: Path, durable: Path) -> None:
     _install(temporary, final)
 
 
-class Copies:
-    """Copies of a training's checkpoints on storage that outlives the machine; none if there is no such folder."""
-
-    def __init__(self, durable: Path | None) -> None:
-        self._durable = durable
-        self._failing_since: float | None = None
-
-    def add(self, path: Path) -> None:
-        """A storage that is away for a moment ends no training; one that stays away does, by its OSError."""
-        if self._durable is None:
-            return
-        try:
-            copy_checkpoint(path, self._durable)
-        except OSError as error:
-            now = time.monotonic()
-            # From the first failure on, and not from the newest copy: that may be hours old where one is rarely due.
-            self._failing_since = now if self._failing_since is None else self._failing_since
-            if now - self._failing_since > DURABLE_SECONDS:
-                raise
-            say(f"{path.name} could not be copied to {self._durable}: {error}; the next one will be tried")
-        else:
-            self._failing_since = None
-
-
 def reached_step(out: Path) -> int:
     """The step of the newest checkpoint of a stage's folder, read from its name alone; 0 if there is none."""
     return max((int(path.name.removeprefix("step-")) for path in (out / "checkpoints").glob("step-*")), default=0)
@@ -169,13 +112,6 @@ def forget_after(folder: Path, step: int) -> None:
     for path in checkpoints_in(folder):
         if int(path.name.removeprefix("step-")) > step:
             shutil.rmtree(path)
-
-
-def durable_folder(job: TrainJob) -> Path | None:
-    """Where copies of the checkpoints go; None if nothing outlives the machine."""
-    durable = job.interruptions.durable
-    # The training's id, and its own folder below it: another seed of the stage has another.
-    return Path(durable, job.identity.partition(":")[0], Path(job.out).name) if durable else None
 
 
 def _manifest(path: Path) -> dict[str, Any]:

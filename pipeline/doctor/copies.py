@@ -1,27 +1,31 @@
-"""The folder on storage that outlives this machine, to which checkpoints are copied."""
+"""The storage that outlives this machine, to which checkpoints are copied."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from trainworthy.lifecycle.errors import TrainworthyError
-from trainworthy.lifecycle.gates.declared import LOST_DISKS, NETWORK_DISKS, file_system, takes_files
+from trainworthy.lifecycle.gates.declared import LOST_DISKS, NETWORK_DISKS, file_system
 from trainworthy.lifecycle.protocol.checks import CheckResult, holds
+from trainworthy.lifecycle.storage.durable.bucket import is_bucket
+from trainworthy.lifecycle.storage.durable.place import takes_copies
 from trainworthy.lifecycle.use_case import load_use_case
 from trainworthy.resources.settings import DURABLE, Settings, use_case_folders
 
 
 def durable_folder(settings: Settings) -> Iterator[CheckResult]:
-    """The folder for copies of checkpoints takes files; use cases on spot machines have one that outlives them."""
+    """The storage for copies of checkpoints takes files; use cases on spot machines have one that outlives them."""
     durable, spot = settings.durable, _on_spot(settings)
     if durable is None:
         yield _unnamed(settings, spot)
         return
-    fix = f"mount it and make it writable, or name another folder in {DURABLE}; every training refuses until then"
+    make = "put that right" if is_bucket(durable) else "mount it and make it writable"
+    fix = f"{make}, or name another place in {DURABLE}; every training refuses until then"
     try:
-        takes_files(durable)
-    except OSError as error:
-        told = f"checkpoints are copied to {durable}, which takes no files: {error.strerror or error}"
+        takes_copies(durable)
+    except (OSError, TrainworthyError) as error:
+        said = error.strerror or error if isinstance(error, OSError) else f"{error.problem}; {error.fix}"
+        told = f"checkpoints are copied to {durable}, which takes no files: {said}"
         yield CheckResult(name="durable_folder", status="fail", evidence=told, fix=fix)
         return
     kind = file_system(durable)
@@ -30,22 +34,22 @@ def durable_folder(settings: Settings) -> Iterator[CheckResult]:
         not (spot and kind.startswith(LOST_DISKS)),
         severity="warning",
         evidence=f"checkpoints are copied to {durable}, which takes files and lies on {kind}{_told(spot)}",
-        fix=f"memory and a container's own layer go with a spot machine: name a folder on a volume in {DURABLE}",
+        fix=f"memory and a container's own layer go with a spot machine: name a volume or a bucket in {DURABLE}",
     )
 
 
 def _unnamed(settings: Settings, spot: list[str]) -> CheckResult:
     """No folder is named: nothing is amiss, unless a spot machine would take its only checkpoints with it."""
     if not spot:
-        told = f"{DURABLE} names no folder, and no use case trains on a spot machine"
+        told = f"{DURABLE} names no storage, and no use case trains on a spot machine"
         return CheckResult(name="durable_folder", status="not_applicable", evidence=told)
     kind = file_system(next(folder for folder in (settings.var, *settings.var.parents) if folder.exists()))
     return holds(
         "durable_folder",
         kind.startswith(NETWORK_DISKS),
         severity="warning",
-        evidence=f"{DURABLE} names no folder, and checkpoints lie on {kind}{_told(spot)}",
-        fix=f"name a folder on storage that outlives the machine in {DURABLE}, or remove compute.spot",
+        evidence=f"{DURABLE} names no storage, and checkpoints lie on {kind}{_told(spot)}",
+        fix=f"name storage that outlives the machine in {DURABLE}, or remove compute.spot",
     )
 
 

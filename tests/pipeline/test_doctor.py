@@ -170,6 +170,8 @@ def test_doctor_durable_folder_that_takes_no_files_fails_and_is_never_made(place
     volume.touch()
     monkeypatch.setenv("TRAINWORTHY_DURABLE", str(volume))
     only(copies.durable_folder, "✗ durable folder", "is no folder")
+    monkeypatch.setenv("TRAINWORTHY_DURABLE", "gs://models/team")
+    only(copies.durable_folder, "✗ durable folder", "gs://models/team", "no address", "s3://BUCKET/PREFIX")
 
 
 def test_doctor_durable_folder_that_refuses_files_fails(place, monkeypatch):

@@ -133,7 +133,12 @@ def test_folder_for_copies_of_checkpoints_is_none_unless_named(monkeypatch, tmp_
     monkeypatch.delenv("TRAINWORTHY_DURABLE", raising=False)
     assert read_settings().durable is None
     monkeypatch.setenv("TRAINWORTHY_DURABLE", str(tmp_path))
-    assert require_durable(read_settings()) == tmp_path.resolve()
+    assert require_durable(read_settings()) == str(tmp_path.resolve())
+    monkeypatch.setenv("TRAINWORTHY_DURABLE", "s3://models/team")
+    assert require_durable(read_settings()) == "s3://models/team"
+    monkeypatch.setenv("TRAINWORTHY_DURABLE", "gs://models/team")
+    with pytest.raises(SettingsError, match="no address that copies can be written to"):
+        require_durable(read_settings())
 
 
 def test_folder_for_copies_of_checkpoints_that_is_not_there_is_refused_and_not_made(monkeypatch, tmp_path):

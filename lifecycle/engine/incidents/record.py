@@ -33,7 +33,8 @@ from trainworthy.lifecycle.protocol.jobs import CheckpointRef, TrainJob
 from trainworthy.lifecycle.protocol.records import Alarm, StoredFile
 from trainworthy.lifecycle.protocol.signals import Signals
 from trainworthy.lifecycle.provenance import PRODUCT, git_state
-from trainworthy.lifecycle.storage.checkpoints import MANIFEST, checkpoint_path, checkpoints_in, durable_folder
+from trainworthy.lifecycle.storage.checkpoints import MANIFEST, checkpoint_path, checkpoints_in
+from trainworthy.lifecycle.storage.durable.place import checkpoint_folders
 from trainworthy.lifecycle.storage.state import write_atomic
 
 # What an incident may weigh.
@@ -127,10 +128,11 @@ def environment(job: TrainJob, code_sha256: str, device: str) -> Environment:
 
 def _newest_before(job: TrainJob, step: int) -> CheckpointRef | None:
     """The newest checkpoint of at most `step` updates: this stage's own or a copy, else what it started from."""
-    durable = durable_folder(job)
-    folders = [Path(job.out) / "checkpoints", *([durable] if durable else [])]
     found = [
-        path for folder in folders for path in checkpoints_in(folder) if path <= checkpoint_path(path.parent, step)
+        path
+        for folder in checkpoint_folders(job)
+        for path in checkpoints_in(folder)
+        if path <= checkpoint_path(path.parent, step)
     ]
     for path in sorted(found, key=lambda path: path.name, reverse=True):
         if (path / MANIFEST).is_file():

@@ -105,7 +105,7 @@ def draw_sample(job: PreflightJob, rows: pd.DataFrame, device: str, most: int | 
         loaded=loaded,
         parts=_parts(job, task, held_out_data),
         scored=Scored(len(validation), chunk_rows(held_out_data.inputs), job.training.early_stopping is not None),
-        durable=Path(job.durable) if job.durable else None,
+        durable=job.durable,
         made=made,
         activation_checkpointing=job.training.activation_checkpointing,
         compiled=job.training.compile,

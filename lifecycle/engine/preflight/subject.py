@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -72,7 +71,7 @@ class Subject:
     loaded: LoadedRows | None = None
     parts: Callable[[nn.Module], dict[str, Stateful]] = lambda model: {}
     scored: Scored | None = None
-    durable: Path | None = None
+    durable: str | None = None
     made: Spent | None = None
     activation_checkpointing: tuple[str, ...] = ()
     compiled: bool = False

@@ -17,13 +17,12 @@ from trainworthy.lifecycle.errors import CheckpointError
 from trainworthy.lifecycle.identity import canonical_json
 from trainworthy.lifecycle.protocol.jobs import TrainJob
 from trainworthy.lifecycle.storage.checkpoints import (
-    Copies,
     checkpoint_path,
-    durable_folder,
-    newest_sound,
     verify_checkpoint,
     writing,
 )
+from trainworthy.lifecycle.storage.durable.place import durable_store, stores_of
+from trainworthy.lifecycle.storage.durable.store import Copies, newest_sound
 
 FILES, SESSION = "files", "session.json"
 
@@ -35,8 +34,8 @@ class ScriptCheckpoints:
     """
 
     def __init__(self, job: TrainJob) -> None:
-        self.folder, self._identity, self._durable = Path(job.out) / "checkpoints", job.identity, durable_folder(job)
-        self._copies = Copies(self._durable)
+        self.folder, self._identity, self._stores = Path(job.out) / "checkpoints", job.identity, stores_of(job)
+        self._copies = Copies(durable_store(job))
         self.schedule = Schedule(job.interruptions, job.training.checkpoint_every_steps)
         self.written, self.step = 0, 0
         self.notes: tuple[str, ...] = ()
@@ -71,8 +70,7 @@ class ScriptCheckpoints:
 
         Raises CheckpointError if all are damaged or foreign.
         """
-        folders = [self.folder, *([self._durable] if self._durable else [])]
-        found = newest_sound(folders, lambda path: verify_checkpoint(path, identity=self._identity))
+        found = newest_sound(self._stores, lambda path: verify_checkpoint(path, identity=self._identity))
         if found is None:
             return None
         path, manifest, self.notes = found

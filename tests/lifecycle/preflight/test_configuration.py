@@ -31,7 +31,7 @@ from trainworthy.lifecycle.engine.training.recipe import make_optimizers
 from trainworthy.lifecycle.engine.training.state import Recipe, TrainData
 from trainworthy.lifecycle.gates.catalogue import CATALOGUE
 from trainworthy.lifecycle.gates.check import CPU_ONLY, DECLARED, UNTRIED
-from trainworthy.lifecycle.gates.declared import SHARED_VOLUME, Host, file_system, is_writable, takes_files
+from trainworthy.lifecycle.gates.declared import SHARED_VOLUME, Host, file_system, is_writable
 from trainworthy.lifecycle.gates.host import (
     AFTER_CHECKS,
     HOST_CHECKS,
@@ -50,6 +50,7 @@ from trainworthy.lifecycle.protocol.results import PreflightResult
 from trainworthy.lifecycle.protocol.trial import Trial
 from trainworthy.lifecycle.spec.preflight import PreflightSpec
 from trainworthy.lifecycle.spec.training import OptimizerSpec
+from trainworthy.lifecycle.storage.durable.place import takes_copies
 
 RATE = 0.01
 CHECK = {check.id.partition(".")[2]: check for check in (KERNELS, *CHECKS, *HOST_CHECKS, *AFTER_CHECKS)}
@@ -477,8 +478,9 @@ SPOT = {"compute": {"spot": True}}
         (host(disk="nfs4", **SPOT), "pass"),
         (host(disk=SHARED_VOLUME, compute={"spot": True}), "pass"),
         # Named as what outlives the machine, and not to be told from its own disk; not named at all.
-        (host(disk="ext4", durable=Path("/volume"), **SPOT), "insufficient"),
-        (host(disk="nfs4", durable=Path("/volume"), **SPOT), "pass"),
+        (host(disk="ext4", durable="/volume", **SPOT), "insufficient"),
+        (host(disk="nfs4", durable="/volume", **SPOT), "pass"),
+        (host(disk="s3", durable="s3://models/a", **SPOT), "pass"),
         (host(disk="ext4", **SPOT), "fail"),
         (host(disk="overlay", **SPOT), "fail"),
         # A store so slow that a copy is 20 minutes on its way, however often one begins; and one that may be.
@@ -580,6 +582,13 @@ def test_room_is_asked_of_the_folder_for_copies_as_well(splits, tmp_path, monkey
     assert checkpoints_have_room(seen).status == "pass"
 
 
+def test_room_is_asked_of_no_bucket(splits, tmp_path, monkeypatch):
+    seen = seen_with(splits, tmp_path, "s3://models/a")
+    weights, beside = state_bytes(seen[1].subject)
+    free(monkeypatch, {tmp_path: 10**12})
+    assert checkpoints_have_room(seen).threshold == 2 * (6 * (weights + beside) + 3 * weights)
+
+
 def test_rows_on_the_disk_are_a_part_of_the_room_that_is_asked(splits, tmp_path, monkeypatch):
     job, ahead = seen_with(splits, tmp_path)
     training = job.training.model_copy(update={"tensors": "per_batch"})
@@ -595,13 +604,13 @@ def test_rows_on_the_disk_are_a_part_of_the_room_that_is_asked(splits, tmp_path,
 def test_folder_for_copies_that_is_not_there_or_takes_no_files_is_a_store_that_fails(tmp_path):
     (tmp_path / "file").write_text("")
     for folder in (tmp_path / "unmounted", tmp_path / "file"):
-        seen = host(stores={"copies of checkpoints": lambda folder=folder: takes_files(folder)})
+        seen = host(stores={"copies of checkpoints": lambda folder=folder: takes_copies(str(folder))})
         trial = tried("stores_reachable", seen)
         assert trial.status == "fail"
         assert "name another one in TRAINWORTHY_DURABLE" in trial.evidence
         assert stops(before_worker(seen))
     assert not (tmp_path / "unmounted").exists()
-    healthy = host(stores={"copies of checkpoints": lambda: takes_files(tmp_path)})
+    healthy = host(stores={"copies of checkpoints": lambda: takes_copies(str(tmp_path))})
     assert tried("stores_reachable", healthy).status == "pass"
 
 

@@ -14,6 +14,7 @@ from trainworthy.lifecycle.engine.preflight.one_batch.checkpoint_roundtrip impor
 from trainworthy.lifecycle.engine.preflight.one_batch.checks import CHECKS
 from trainworthy.lifecycle.engine.preflight.sample import draw_sample
 from trainworthy.lifecycle.engine.training.checkpoints.checkpoint import load_newest, save_checkpoint
+from trainworthy.lifecycle.storage.durable.folder import FolderStore
 
 ALL = [check.id for check in CHECKS if check.id != "one_batch.ahead"]
 
@@ -148,7 +149,7 @@ def test_kill_while_a_checkpoint_is_written_leaves_the_one_before(tmp_path):
     half = next(tmp_path.glob(".writing-*/state.pt"))
     assert half.stat().st_size > 0
     again = toy_jobs.plain_state()
-    assert load_newest(tmp_path, "toy", again) == (True, ())
+    assert load_newest([FolderStore(tmp_path)], "toy", again) == (True, ())
     assert again.step == 1
 
 
@@ -203,7 +204,7 @@ def test_folder_for_copies_that_is_full_or_gives_back_other_bytes_fails_the_chec
     def full(*arguments):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(checkpoint_roundtrip, "copy_checkpoint", full)
+    monkeypatch.setattr(FolderStore, "add", full)
     trial = tried(splits, tmp_path, durable=str(durable))["one_batch.checkpoint"]
     assert trial.status == "fail"
     assert "No space left" in trial.evidence

@@ -17,6 +17,7 @@ from trainworthy.lifecycle.engine.training.checkpoints.checkpoint import (
 from trainworthy.lifecycle.errors import CheckpointError
 from trainworthy.lifecycle.identity import canonical_json, sha256_file
 from trainworthy.lifecycle.storage.checkpoints import KEEP
+from trainworthy.lifecycle.storage.durable.folder import FolderStore
 
 
 def state_at(step: int):
@@ -39,7 +40,7 @@ def folder(tmp_path) -> Path:
 
 def restored(folder: Path, identity: str = "mine"):
     state = toy_jobs.plain_state()
-    found, notes = load_newest(folder, identity, state)
+    found, notes = load_newest([FolderStore(folder)], identity, state)
     return state, found, notes
 
 

@@ -13,8 +13,9 @@ from trainworthy.lifecycle.engine.training.checkpoints.checkpoint import state_d
 from trainworthy.lifecycle.engine.training.checkpoints.writer import Writer
 from trainworthy.lifecycle.errors import LeaseLostError
 from trainworthy.lifecycle.protocol.jobs import DURABLE_SECONDS, Interruptions, JobFile
-from trainworthy.lifecycle.storage import durable_lease
 from trainworthy.lifecycle.storage.checkpoints import checkpoints_in, copy_checkpoint
+from trainworthy.lifecycle.storage.durable import lease
+from trainworthy.lifecycle.storage.durable.folder import NAME, FolderHolder, FolderStore
 from trainworthy.lifecycle.worker import EXIT_LEASE_LOST, main
 
 state_at = test_checkpoint.state_at
@@ -35,7 +36,7 @@ def test_durable_storage_that_is_away_is_told_and_ends_the_training_only_if_it_s
     tmp_path, monkeypatch, capsys
 ):
     (tmp_path / "file").write_text("no folder")
-    writer = Writer(tmp_path / "checkpoints", "mine", tmp_path / "file")
+    writer = Writer(tmp_path / "checkpoints", "mine", FolderStore(tmp_path / "file"))
     writer.begin(state_at(1))
     writer.finish()
     assert "step-00000001 could not be copied" in capsys.readouterr().err
@@ -69,18 +70,18 @@ class Machine:
             self.waited += seconds
             meanwhile()
 
-        return durable_lease.held_lease(self.durable, self.out, wait)
+        return lease.held_lease(FolderHolder(self.durable), self.out, wait)
 
 
 def holder(durable) -> str:
-    return json.loads((durable / durable_lease.NAME).read_text())["owner"]
+    return json.loads((durable / NAME).read_text())["owner"]
 
 
 def killed(machine: Machine) -> None:
     """Its lease stays as it was left."""
     with machine.holds():
-        left = (machine.durable / durable_lease.NAME).read_bytes()
-    (machine.durable / durable_lease.NAME).write_bytes(left)
+        left = (machine.durable / NAME).read_bytes()
+    (machine.durable / NAME).write_bytes(left)
 
 
 def test_second_machine_is_refused_while_the_first_one_is_alive(tmp_path):
@@ -89,22 +90,22 @@ def test_second_machine_is_refused_while_the_first_one_is_alive(tmp_path):
         name = holder(first.durable)
 
         def renewed() -> None:
-            found = json.loads((first.durable / durable_lease.NAME).read_text())
-            (first.durable / durable_lease.NAME).write_text(json.dumps(found | {"renewal": found["renewal"] + 1}))
+            found = json.loads((first.durable / NAME).read_text())
+            (first.durable / NAME).write_text(json.dumps(found | {"renewal": found["renewal"] + 1}))
 
         with pytest.raises(LeaseLostError, match="writes there now"), second.holds(renewed):
             pytest.fail("two machines hold one lease")
         check()
         assert holder(first.durable) == name
-    assert not (first.durable / durable_lease.NAME).exists()
+    assert not (first.durable / NAME).exists()
 
 
 def test_machine_that_was_killed_is_taken_over_and_ends_when_it_comes_back(tmp_path, monkeypatch):
-    monkeypatch.setattr(durable_lease, "RENEW_SECONDS", 0.01)
-    monkeypatch.setattr(durable_lease, "EXPIRES_SECONDS", 0.06)
+    monkeypatch.setattr(lease, "RENEW_SECONDS", 0.01)
+    monkeypatch.setattr(lease, "EXPIRES_SECONDS", 0.06)
     first, second = Machine(tmp_path, "first"), Machine(tmp_path, "second")
     killed(first)
-    back = durable_lease._Lease(first.durable / durable_lease.NAME, holder(first.durable))
+    back = lease.Lease(FolderHolder(first.durable), holder(first.durable))
     with second.holds() as check:
         assert second.waited == pytest.approx(0.06)
         back.start()
@@ -130,14 +131,14 @@ def test_training_goes_on_at_once_in_its_own_folder_and_after_one_that_let_go(tm
 def test_half_written_lease_is_nobodys(tmp_path):
     first = Machine(tmp_path, "first")
     first.durable.mkdir()
-    (first.durable / durable_lease.NAME).write_text('{"owner": ')
+    (first.durable / NAME).write_text('{"owner": ')
     with first.holds() as check:
         check()
 
 
 def test_worker_beside_another_machine_writes_no_copy_and_ends_with_its_code(splits, tmp_path, monkeypatch):
-    monkeypatch.setattr(durable_lease, "RENEW_SECONDS", 0.01)
-    monkeypatch.setattr(durable_lease, "EXPIRES_SECONDS", 60.0)
+    monkeypatch.setattr(lease, "RENEW_SECONDS", 0.01)
+    monkeypatch.setattr(lease, "EXPIRES_SECONDS", 60.0)
     job = toy_jobs.train_job(
         splits, tmp_path / "out", interruptions=Interruptions(durable=str(tmp_path / "durable")), identity="run:smoke"
     )
@@ -152,4 +153,4 @@ def test_worker_beside_another_machine_writes_no_copy_and_ends_with_its_code(spl
     assert not (tmp_path / "out" / "result.json").exists()
     assert main(["--job", str(tmp_path / "out" / "job.json")]) == 0
     assert len(checkpoints_in(other.durable)) == 1
-    assert not (other.durable / durable_lease.NAME).exists()
+    assert not (other.durable / NAME).exists()

@@ -18,6 +18,7 @@ from trainworthy.lifecycle.engine.training.checkpoints.checkpointing import Chec
 from trainworthy.lifecycle.engine.training.checkpoints.writer import Buffers, Writer
 from trainworthy.lifecycle.protocol.jobs import DURABLE_SECONDS, Interruptions
 from trainworthy.lifecycle.storage.checkpoints import checkpoints_in
+from trainworthy.lifecycle.storage.durable.folder import FolderStore
 from trainworthy.lifecycle.worker import EXIT_DISK_FULL, EXIT_STORAGE, main
 
 state_at = test_checkpoint.state_at
@@ -91,7 +92,7 @@ def test_written_is_the_state_at_the_copy_while_the_training_goes_on(writer, hel
     held.set()
     stored = writer.finish()
     restored = toy_jobs.plain_state()
-    load_newest(writer.folder, "mine", restored)
+    load_newest([FolderStore(writer.folder)], "mine", restored)
     assert (restored.step, stored.step) == (10, 10)
     assert all(torch.equal(expected[name], tensor) for name, tensor in restored.model.state_dict().items())
     assert not writer.busy()
@@ -224,7 +225,7 @@ def test_resume_with_other_threads_is_told(tmp_path):
     threads = torch.get_num_threads()
     torch.set_num_threads(threads + 1)
     try:
-        _, notes = load_newest(tmp_path, "mine", toy_jobs.plain_state())
+        _, notes = load_newest([FolderStore(tmp_path)], "mine", toy_jobs.plain_state())
     finally:
         torch.set_num_threads(threads)
     assert notes == (

@@ -20,6 +20,7 @@ from trainworthy.lifecycle.plan import plan_of_counts
 from trainworthy.lifecycle.protocol.jobs import PreflightJob
 from trainworthy.lifecycle.protocol.records import STAGES
 from trainworthy.lifecycle.storage.checkpoints import KEEP
+from trainworthy.lifecycle.storage.durable.bucket import is_bucket
 
 # The artifact of full, the same in MLflow, and once on its way there.
 ARTIFACTS = 3
@@ -50,7 +51,8 @@ def checkpoints_have_room(seen: tuple[PreflightJob, Sample]) -> Found:
     if job.training.tensors == "per_batch":
         mapped = mapped_rows_bytes(sample, len(labels))
         own, what = own + job.processes * mapped, f"{what}, rows of {mapped / 1e6:.1f} MB"
-    if job.durable is None:
+    if job.durable is None or is_bucket(job.durable):
+        # A bucket has no size.
         return room(what, [_place("here", folder, own)])
     if same_disk(folder, Path(job.durable)):
         return room(what, [_place("here and for their copies", folder, own + copies)])

@@ -34,10 +34,11 @@ from trainworthy.lifecycle.engine.training.checkpoints.checkpoint import (
 from trainworthy.lifecycle.engine.training.loop import train_step
 from trainworthy.lifecycle.engine.training.state import TrainState
 from trainworthy.lifecycle.gates.check import Found
-from trainworthy.lifecycle.storage.checkpoints import copy_checkpoint
+from trainworthy.lifecycle.storage.durable.folder import FolderStore
+from trainworthy.lifecycle.storage.durable.place import trial_store
 
 IDENTITY = "preflight"
-NOT_DURABLE = "the folder for copies of checkpoints is full, not writable, or gives back other bytes"
+NOT_DURABLE = "the storage for copies of checkpoints is full, not writable, or gives back other bytes"
 
 
 def checkpoints(seen: Seen) -> Found:
@@ -48,7 +49,7 @@ def checkpoints(seen: Seen) -> Found:
         try:
             path = _copied(Path(saved.path), seen[1].subject.durable, Path(folder) / "copy")
         except OSError as error:
-            fix = "free space there, make it writable, or name another folder in TRAINWORTHY_DURABLE"
+            fix = "free space there, make it writable, or name another place in TRAINWORTHY_DURABLE"
             return Found("fail", f"the copy to {seen[1].subject.durable}: {error}", fix=fix, cause=NOT_DURABLE)
         load_checkpoint(path, IDENTITY, again, saved.sha256)
     if parameters_sha256(again.model) != parameters_sha256(state.model):
@@ -64,13 +65,13 @@ def checkpoints(seen: Seen) -> Found:
     return Found("pass", f"weights, buffers, the optimizers' state{more} are equal after saving and loading")
 
 
-def _copied(path: Path, durable: Path | None, back: Path) -> Path:
-    """The checkpoint, or what came back of it from the folder that outlives the machine. Raises OSError."""
+def _copied(path: Path, durable: str | None, back: Path) -> Path:
+    """The checkpoint, or what came back of it from the storage that outlives the machine. Raises OSError."""
     if durable is None:
         return path
-    with tempfile.TemporaryDirectory(dir=durable) as folder:
-        copy_checkpoint(path, Path(folder))
-        return Path(shutil.copytree(Path(folder) / path.name, back))
+    with trial_store(durable) as store:
+        store.add(path)
+        return Path(shutil.copytree(store.fetch(path.name), back))
 
 
 def survives_a_kill(seen: Seen) -> Found:
@@ -88,11 +89,11 @@ def survives_a_kill(seen: Seen) -> Found:
             return Found("insufficient", told, fix="run preflight again; if it stays so, look at the disk")
         left = sum(file.stat().st_size for file in folder.rglob(".writing-*/*"))
         again = TrainState(model, state.optimizers, also=subject.also(model))
-        load_newest(folder, IDENTITY, again)
+        load_newest([FolderStore(folder)], IDENTITY, again)
         if again.step != 1:
             return Found("fail", f"after the kill the checkpoint of step {again.step} is loaded, and not the sound one")
         save_checkpoint(folder, IDENTITY, state)
-        load_newest(folder, IDENTITY, again)
+        load_newest([FolderStore(folder)], IDENTITY, again)
     if again.step != state.step:
         return Found("fail", "what the killed process left keeps the next checkpoint from being written")
     return Found("pass", f"killed with {left:,} bytes written: the checkpoint before is loaded, the next one written")
@@ -104,7 +105,7 @@ def resumes(seen: Seen) -> Found:
     again = seen[1].subject.state()
     with tempfile.TemporaryDirectory() as folder:
         save_checkpoint(Path(folder), IDENTITY, state)
-        load_newest(Path(folder), IDENTITY, again)
+        load_newest([FolderStore(Path(folder))], IDENTITY, again)
     again.model.train()
     loss, _, norm, *_ = train_step(again, seen[1].data, update_rows(seen), seen[1].subject.recipe)
     if not (abs(loss) < float("inf") and norm < float("inf")):

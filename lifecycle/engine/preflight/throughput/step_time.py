@@ -29,6 +29,7 @@ from trainworthy.lifecycle.processor import usable_cores
 from trainworthy.lifecycle.progress import Progress
 from trainworthy.lifecycle.protocol.forecasts import StepTime
 from trainworthy.lifecycle.protocol.records import CurvePoint
+from trainworthy.lifecycle.storage.durable.place import trial_store
 from trainworthy.lifecycle.storage.metrics_file import FILE_NAME, MetricsFile
 
 # Updates that are told; few, since a terminal that is slow is slow at once.
@@ -183,14 +184,14 @@ def _logging_seconds(subject: Subject) -> float:
     return told + written / window
 
 
-def _checkpoint_seconds(state: TrainState, durable: Path | None) -> tuple[float, float]:
+def _checkpoint_seconds(state: TrainState, durable: str | None) -> tuple[float, float]:
     """Seconds that a second checkpoint blocks, and that its writing takes: the first one's copy also makes buffers.
 
-    Written where stages write: to this machine's disk, and its copy to the folder that outlives the machine.
+    Written where stages write: to this machine's disk, and its copy to the storage that outlives the machine.
     """
-    beside = contextlib.nullcontext(None) if durable is None else tempfile.TemporaryDirectory(dir=durable)
+    beside = contextlib.nullcontext(None) if durable is None else trial_store(durable)
     with tempfile.TemporaryDirectory() as folder, beside as copies:
-        writer = Writer(Path(folder), "preflight", Path(copies) if copies else None)
+        writer = Writer(Path(folder), "preflight", copies)
         try:
             writer.begin(state)
             writer.finish()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import pickle
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -22,10 +23,10 @@ from trainworthy.lifecycle.protocol.jobs import CheckpointRef
 from trainworthy.lifecycle.storage.checkpoints import (
     MANIFEST,
     checkpoint_path,
-    newest_sound,
     verify_checkpoint,
     writing,
 )
+from trainworthy.lifecycle.storage.durable.store import CheckpointStore, newest_sound
 
 STATE = "state.pt"
 # Parts of a state by name that change no update.
@@ -81,14 +82,16 @@ def _write_state(path: Path, saved: dict[str, Any]) -> str:
     return written.digest.hexdigest()
 
 
-def load_newest(folder: Path, identity: str, state: TrainState, *more: Path) -> tuple[bool, tuple[str, ...]]:
-    """Load the newest sound checkpoint below `folder` into `state`; (False, ()) if there is none at all.
+def load_newest(
+    stores: Sequence[CheckpointStore], identity: str, state: TrainState
+) -> tuple[bool, tuple[str, ...]]:  # fmt: skip
+    """Load the newest sound checkpoint of the stores into `state`; (False, ()) if there is none at all.
 
-    `more` are folders with copies, which count as `folder` does. A damaged one is skipped for the one before and named
+    Copies count as those in the first store do. A damaged one is skipped for the one before and named
     in the notes, which also tell of another torch or machine. Raises CheckpointError if all are damaged or
     foreign: a silent fresh start would hide the loss.
     """
-    found = newest_sound((folder, *more), lambda path: load_checkpoint(path, identity, state))
+    found = newest_sound(stores, lambda path: load_checkpoint(path, identity, state))
     if found is None:
         return False, ()
     _, elsewhere, notes = found

@@ -18,10 +18,9 @@ from trainworthy.lifecycle.protocol.jobs import CheckpointRef, Interruptions, Tr
 from trainworthy.lifecycle.storage.checkpoints import (
     MANIFEST,
     checkpoint_path,
-    durable_folder,
-    forget_after,
     verify_checkpoint,
 )
+from trainworthy.lifecycle.storage.durable.place import durable_store, own_store, stores_of
 
 
 class Checkpoints:
@@ -125,7 +124,7 @@ class Checkpoints:
 @contextmanager
 def open_checkpoints(job: TrainJob, state: TrainState) -> Iterator[Checkpoints]:
     """The stage's checkpoints from this state on; on the way out the write under way is waited for."""
-    writer = Writer(_folder(job), job.identity, durable_folder(job))
+    writer = Writer(own_store(job).folder, job.identity, durable_store(job))
     try:
         yield Checkpoints(writer, job.interruptions, job.training.checkpoint_every_steps, start_step=state.step)
     finally:
@@ -134,8 +133,7 @@ def open_checkpoints(job: TrainJob, state: TrainState) -> Iterator[Checkpoints]:
 
 def resume(job: TrainJob, state: TrainState) -> tuple[str, ...]:
     """Load the stage's own newest checkpoint, or its copy, else the one of the stage before; notes on them."""
-    durable = durable_folder(job)
-    found, notes = load_newest(_folder(job), job.identity, state, *([durable] if durable else []))
+    found, notes = load_newest(stores_of(job), job.identity, state)
     if not found and job.start is not None:
         return load_checkpoint(Path(job.start.path), job.identity, state, job.start.sha256)
     return notes
@@ -143,10 +141,5 @@ def resume(job: TrainJob, state: TrainState) -> tuple[str, ...]:
 
 def go_back(job: TrainJob, step: int) -> None:
     """Remove the stage's checkpoints and copies of later steps, so that `resume` finds the newest before."""
-    durable = durable_folder(job)
-    for folder in (_folder(job), *([durable] if durable else [])):
-        forget_after(folder, step)
-
-
-def _folder(job: TrainJob) -> Path:
-    return Path(job.out) / "checkpoints"
+    for store in stores_of(job):
+        store.forget_after(step)

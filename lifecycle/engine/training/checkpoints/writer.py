@@ -14,7 +14,8 @@ from torch import Tensor
 from trainworthy.lifecycle.engine.training.checkpoints.checkpoint import refuse_not_finite, state_dict, write_checkpoint
 from trainworthy.lifecycle.engine.training.state import TrainState
 from trainworthy.lifecycle.protocol.jobs import CheckpointRef
-from trainworthy.lifecycle.storage.checkpoints import Copies, checkpoint_path
+from trainworthy.lifecycle.storage.checkpoints import checkpoint_path
+from trainworthy.lifecycle.storage.durable.store import CheckpointStore, Copies
 
 
 class Buffers:
@@ -77,7 +78,7 @@ class Stored(NamedTuple):
 class Writer:
     """At most one write is under way; what it raises is raised by the next call of `busy` or `finish`."""
 
-    def __init__(self, folder: Path, identity: str, durable: Path | None = None) -> None:
+    def __init__(self, folder: Path, identity: str, durable: CheckpointStore | None = None) -> None:
         self.folder, self.identity, self._copies = folder, identity, Copies(durable)
         self.newest: Stored | None = None
         self._buffers, self._thread = Buffers(), ThreadPoolExecutor(1, thread_name_prefix="checkpoint")

@@ -1,0 +1,197 @@
+"""The door to object storage: objects of a bucket by obstore, changed only if nobody else did, with errors as of files.
+
+By S3's protocol. Who may be asked, and as whom, is in the environment: AWS_ENDPOINT_URL (none: Amazon's), AWS_REGION,
+AWS_ACCESS_KEY_ID with AWS_SECRET_ACCESS_KEY, or a role of the machine or pod.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import uuid
+from collections.abc import Iterator
+from datetime import timedelta
+from importlib.util import find_spec
+from pathlib import Path
+
+from trainworthy.lifecycle.errors import SettingsError
+
+# A part that is sent at once, and what is read at once.
+PART_BYTES = 16 * 2**20
+CONNECT_SECONDS, ANSWER_SECONDS, RETRY_SECONDS, RETRIES = 10, 60, 30, 5
+_ADDRESS = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9!_.*'()-]+)*/?")
+_CODE, _STATUS = re.compile(r"<Code>(\w+)</Code>"), re.compile(r"status code: (\d{3})")
+_REFUSED = {
+    "AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "AllAccessDisabled",
+    "AccountProblem", "Forbidden",
+}  # fmt: skip
+_FULL = {"QuotaExceeded", "XMinioStorageFull", "InsufficientStorage", "InsufficientCapacity"}
+_NO_CONDITIONS = (
+    "the store keeps no conditions (If-None-Match, If-Match), by which one machine alone writes: use one that does, or "
+    "mount the bucket as a folder"
+)
+# What answers where no credentials are named: a machine's own address for its role.
+_ROLE = "169.254."
+
+
+class NoObjectError(FileNotFoundError):
+    """The bucket is there, and the object is not."""
+
+
+class ObjectChangedError(Exception):
+    """The object is not the one that was read: another has written it since."""
+
+
+def is_bucket(address: str) -> bool:
+    """True of an address of object storage, False of a folder's path."""
+    return "://" in address
+
+
+def check_address(address: str) -> None:
+    """Raises SettingsError unless it is s3://BUCKET or s3://BUCKET/PREFIX, and the extra for it is installed."""
+    if not _ADDRESS.fullmatch(address) or any(part in (".", "..") for part in address.split("/")):
+        fix = "name a folder, or s3://BUCKET/PREFIX; of other stores mount the bucket as a folder"
+        raise SettingsError("this is no address that copies can be written to", value=address, fix=fix)
+    if find_spec("obstore") is None:
+        fix = "pip install 'trainworthy[s3]'"
+        raise SettingsError("the package obstore, which reaches S3, is not installed", value=address, fix=fix)
+
+
+class Bucket:
+    """Objects below an address, by names relative to it. Everything raises OSError with a number, as files do.
+
+    A call waits and is repeated for RETRY_SECONDS at most where the store is away.
+    """
+
+    def __init__(self, address: str) -> None:
+        from obstore.store import from_url
+
+        self.address = address.rstrip("/")
+        endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL", "")
+        self._store = from_url(
+            self.address,
+            config={"endpoint": endpoint} if endpoint else {},
+            client_options={
+                "allow_http": endpoint.startswith("http://"),
+                "connect_timeout": f"{CONNECT_SECONDS}s",
+                "timeout": f"{ANSWER_SECONDS}s",
+            },
+            retry_config={"max_retries": RETRIES, "retry_timeout": timedelta(seconds=RETRY_SECONDS)},
+        )
+
+    def below(self, name: str) -> Bucket:
+        """Its objects of names that begin with `name` and a slash."""
+        return Bucket(f"{self.address}/{name}")
+
+    def read(self, name: str) -> tuple[bytes, str] | None:
+        """An object and its version; None if there is none."""
+        import obstore
+
+        try:
+            with self._as_files_raise(name):
+                found = obstore.get(self._store, name)
+                content, version = bytes(found.bytes()), found.meta["e_tag"]
+        except NoObjectError:
+            return None
+        if version is None:
+            raise OSError(errno.ENOTSUP, _NO_CONDITIONS, self.address)
+        return content, version
+
+    def write(self, name: str, content: bytes, version: str | None) -> None:
+        """Write an object that is still of this version; with None one that is not there yet.
+
+        Raises ObjectChangedError, also where it was this very call that wrote it and the answer was lost.
+        """
+        import obstore
+
+        with self._as_files_raise(name):
+            obstore.put(self._store, name, content, mode="create" if version is None else {"e_tag": version})
+
+    def upload(self, name: str, path: Path) -> None:
+        """Write a file's bytes. Each request is signed with the hash of what it carries, which the store verifies."""
+        import obstore
+
+        with self._as_files_raise(name), path.open("rb") as file:
+            obstore.put(self._store, name, file, chunk_size=PART_BYTES)
+
+    def download(self, name: str, path: Path) -> None:
+        """Write an object's bytes to a file, whose folder is made."""
+        import obstore
+
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("wb") as file, self._as_files_raise(name):
+            for part in obstore.get(self._store, name).stream(min_chunk_size=PART_BYTES):
+                file.write(part)
+
+    def names(self, below: str = "") -> list[str]:
+        """Names of all objects, or of those below one name."""
+        import obstore
+
+        with self._as_files_raise(below):
+            return sorted(found["path"] for part in obstore.list(self._store, below or None) for found in part)
+
+    def delete(self, *names: str) -> None:
+        """Remove objects; one that is gone already is no error."""
+        import obstore
+
+        for name in names:
+            with contextlib.suppress(NoObjectError), self._as_files_raise(name):
+                obstore.delete(self._store, name)
+
+    @contextlib.contextmanager
+    def _as_files_raise(self, name: str) -> Iterator[None]:
+        from obstore import exceptions
+
+        try:
+            yield
+        except (exceptions.AlreadyExistsError, exceptions.PreconditionError):
+            raise ObjectChangedError(f"{self.address}/{name}") from None
+        except exceptions.BaseError as error:
+            raise _error(str(error), f"{self.address}/{name}") from error
+        except FileNotFoundError as error:
+            raise _error(str(error), f"{self.address}/{name}") from error
+
+
+def refuse_without_conditions(bucket: Bucket) -> None:
+    """Raises OSError unless the store is there, may be written, and leaves alone what it is told to leave alone.
+
+    Some servers of S3's protocol take a condition and do not keep it: two machines would then write the same copies.
+    """
+    name = f".condition-{uuid.uuid4().hex}"
+    bucket.write(name, b"1", None)
+    try:
+        found = bucket.read(name)
+        for version in (None, f'"{uuid.uuid4().hex}"'):
+            with contextlib.suppress(ObjectChangedError):
+                bucket.write(name, b"2", version)
+                raise OSError(errno.ENOTSUP, _NO_CONDITIONS, bucket.address)
+        if found is None or found[0] != b"1":
+            raise OSError(errno.EIO, "the store gives back other bytes than were written", bucket.address)
+    finally:
+        bucket.delete(name)
+
+
+def _error(words: str, where: str) -> OSError:
+    """What the store or the way there said, as the error that a file would have raised."""
+    code = found[1] if (found := _CODE.search(words)) else ""
+    status = int(found[1]) if (found := _STATUS.search(words)) else 0
+    said = f"{status} {code}".strip() if status else words.partition("\n")[0]
+    if code == "RequestTimeTooSkewed":
+        return PermissionError(errno.EACCES, "this machine's clock is not the store's: set it", where)
+    if code == "NoSuchBucket":
+        return FileNotFoundError(errno.ENOENT, "there is no such bucket: make it, or correct its name", where)
+    if code == "NoSuchKey" or (status == 404 and not code):
+        return NoObjectError(errno.ENOENT, "there is no such object", where)
+    if _ROLE in words:
+        told = "no credentials are named: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give the machine a role"
+        return PermissionError(errno.EACCES, told, where)
+    if code in _REFUSED or status in (401, 403):
+        told = f"the store refuses ({said}): its credentials need GetObject, PutObject, DeleteObject and ListBucket"
+        return PermissionError(errno.EACCES, told, where)
+    if code in _FULL or status == 507:
+        return OSError(errno.ENOSPC, f"the store is full ({said})", where)
+    if status in (0, 408, 429) or status >= 500:
+        return TimeoutError(errno.ETIMEDOUT, f"the store does not answer ({said})", where)
+    return OSError(errno.EIO, f"the store says {said}", where)

@@ -1,0 +1,202 @@
+"""Copies in a bucket, of which one object is the truth: `training.json` says who writes, and which copies count.
+
+It is changed only as it was read (compare-and-swap), so that what a machine does after another took over counts for
+nothing: `token` rises by one with each holder (a fencing token), and a copy is one from the moment its name stands in
+`training.json`, written by the holder of that token. Its files lie under a name of their own, which no other writes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import shutil
+import socket
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from trainworthy.lifecycle.errors import CheckpointError
+from trainworthy.lifecycle.spec.frozen import Frozen
+from trainworthy.lifecycle.storage.checkpoints import KEEP, verify_checkpoint
+from trainworthy.lifecycle.storage.durable.bucket import Bucket, ObjectChangedError, refuse_without_conditions
+from trainworthy.lifecycle.storage.durable.holder import Name, taken
+
+HEAD = "training.json"
+# Two write it at most: a lease that is renewed and a copy, or two machines for a moment.
+TRIES = 20
+# In the training's folder: a copy that was fetched to go on from.
+FETCHED = "fetched"
+# Tokens that this process holds, by address and training: its threads commit by them, and no other process can.
+_TOKENS: dict[tuple[str, Path], int] = {}
+
+
+class Copy(Frozen):
+    """A checkpoint: its name, and the name below which its files lie."""
+
+    name: str
+    objects: str
+
+    @property
+    def step(self) -> int:
+        return int(self.name.removeprefix("step-"))
+
+
+class Head(Frozen):
+    """training.json; `owner` is "" where nobody writes. `renewal` rises with each write, so that no two are equal."""
+
+    form: int = 1
+    token: int = 0
+    owner: str = ""
+    host: str = ""
+    renewal: int = 0
+    copies: tuple[Copy, ...] = ()
+
+
+class BucketStore:
+    """The copies below an address as a CheckpointStore, for the training in the folder `out`."""
+
+    def __init__(self, bucket: Bucket, out: Path) -> None:
+        self._bucket, self._scratch, self._training = bucket, out / FETCHED, (bucket.address, out)
+
+    @property
+    def where(self) -> str:
+        return self._bucket.address
+
+    def names(self) -> list[str]:
+        return [copy.name for copy in read_head(self._bucket).copies]
+
+    def fetch(self, name: str) -> Path:
+        """Of several that are asked for only the last is kept here."""
+        copy = next(copy for copy in read_head(self._bucket).copies if copy.name == name)
+        path = self._scratch / name
+        shutil.rmtree(self._scratch, ignore_errors=True)
+        for file in self._bucket.names(copy.objects):
+            self._bucket.download(file, path / Path(file).relative_to(copy.objects))
+        return path
+
+    def add(self, path: Path) -> None:
+        try:
+            verify_checkpoint(path)
+        except CheckpointError as error:
+            raise OSError(errno.EIO, f"the copy differs: {error.problem}", str(path)) from None
+        copy = Copy(name=path.name, objects=f"{path.name}-{uuid.uuid4().hex}")
+        for file in sorted(one for one in path.rglob("*") if one.is_file()):
+            self._bucket.upload(f"{copy.objects}/{file.relative_to(path).as_posix()}", file)
+
+        def added(head: Head) -> tuple[Copy, ...]:
+            # A resume has refused those of later steps; of an equal one this is the newer.
+            before = [one for one in head.copies if one.step < copy.step]
+            return (copy, *before[: KEEP - 1])
+
+        self._commit(added)
+
+    def forget_after(self, step: int) -> None:
+        self._commit(lambda head: tuple(copy for copy in head.copies if copy.step <= step))
+
+    def _commit(self, changed: Callable[[Head], tuple[Copy, ...]]) -> None:
+        """Write which copies count, as the holder; what counts no more is removed."""
+        token = _TOKENS.get(self._training)
+
+        def next_head(head: Head) -> Head:
+            if token is None or head.token != token:
+                holder = Name(head.owner, head.host or "nobody", head.renewal)
+                raise taken(self.where, holder, "writes there: what this one writes counts no more")
+            return head.model_copy(update={"copies": changed(head)})
+
+        change_head(self._bucket, next_head)
+        remove_uncounted(self._bucket)
+
+
+class BucketHolder:
+    """Who writes below the address as a Holder, for the training in the folder `out`."""
+
+    def __init__(self, bucket: Bucket, out: Path) -> None:
+        self._bucket, self._training = bucket, (bucket.address, out)
+
+    @property
+    def where(self) -> str:
+        return self._bucket.address
+
+    def read(self) -> Name | None:
+        head = read_head(self._bucket)
+        return Name(head.owner, head.host, head.renewal) if head.owner else None
+
+    def take(self, owner: str, seen: Name | None) -> None:
+        """Become the holder with the next token; what holders before it left and did not count is removed."""
+        refuse_without_conditions(self._bucket)
+
+        def mine(head: Head) -> Head:
+            now = Name(head.owner, head.host, head.renewal) if head.owner else None
+            if now is not None and now.owner != owner and now != seen:
+                raise taken(self.where, now, "took it over just now")
+            named = {"token": head.token + 1, "owner": owner, "host": socket.gethostname()}
+            return head.model_copy(update=named)
+
+        _TOKENS[self._training] = change_head(self._bucket, mine).token
+        remove_uncounted(self._bucket)
+
+    def renew(self, owner: str) -> Name | None:
+        def alive(head: Head) -> Head:
+            if head.token != _TOKENS.get(self._training):
+                raise _LostError(Name(head.owner, head.host or "nobody", head.renewal))
+            return head
+
+        try:
+            change_head(self._bucket, alive)
+        except _LostError as lost:
+            return lost.name
+        return None
+
+    def release(self, owner: str) -> None:
+        token = _TOKENS.pop(self._training, None)
+
+        def free(head: Head) -> Head:
+            if head.token != token:
+                raise _LostError(Name(head.owner, head.host, head.renewal))
+            return head.model_copy(update={"owner": "", "host": ""})
+
+        try:
+            change_head(self._bucket, free)
+        except _LostError:
+            # Another has it.
+            return
+
+
+class _LostError(Exception):
+    def __init__(self, name: Name) -> None:
+        super().__init__()
+        self.name = name
+
+
+def read_head(bucket: Bucket) -> Head:
+    """training.json, an empty one where there is none. Raises OSError, also if it is none of ours."""
+    return _read(bucket)[0]
+
+
+def _read(bucket: Bucket) -> tuple[Head, str | None]:
+    found = bucket.read(HEAD)
+    if found is None:
+        return Head(), None
+    try:
+        return Head.model_validate_json(found[0]), found[1]
+    except ValidationError:
+        raise OSError(errno.EIO, "what lies there was not written by Trainworthy", f"{bucket.address}/{HEAD}") from None
+
+
+def change_head(bucket: Bucket, change: Callable[[Head], Head]) -> Head:
+    """Write what `change` makes of training.json, anew as long as others write between; whatever it raises, raises."""
+    for _ in range(TRIES):
+        head, version = _read(bucket)
+        changed = change(head).model_copy(update={"renewal": head.renewal + 1})
+        with contextlib.suppress(ObjectChangedError):
+            bucket.write(HEAD, changed.model_dump_json().encode(), version)
+            return changed
+    raise TimeoutError(errno.ETIMEDOUT, f"others wrote it between, {TRIES} times in a row", f"{bucket.address}/{HEAD}")
+
+
+def remove_uncounted(bucket: Bucket) -> None:
+    """Remove what lies below the address and is of no copy that counts. Only a holder's to do."""
+    counted = {copy.objects for copy in read_head(bucket).copies} | {HEAD}
+    bucket.delete(*(name for name in bucket.names() if name.partition("/")[0] not in counted))
