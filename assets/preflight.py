@@ -102,6 +102,7 @@ def worker_result(run: StepRun, host: Host, first: tuple[Trial, ...]) -> Preflig
         metric_columns=metric_columns(spec.benchmark, snapshot),
         durable=host.durable,
         processes=spec.compute.processes,
+        gpu_counts={name: sku.gpus for name, sku in run.workspace.prices.skus.items() if sku.gpus},
         gpu_memory_gb={name: sku.gpu_memory_gb for name, sku in run.workspace.prices.skus.items() if sku.gpu_memory_gb},
     )
     # What it took to start is the forecast's start of a training, and torchrun forks no process with torch in it.

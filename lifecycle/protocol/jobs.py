@@ -130,9 +130,9 @@ class PreflightJob(_RowsJob):
     """Forecast and try out what the training will do, on a small sample.
 
     `data_folders` hold the rows of datasets and snapshots: model.py has no business there.
-    `gpu_memory_gb` is the memory of one GPU, by SKU; `durable` the folder that checkpoints will be copied to. `metrics`
-    and `baselines` of the use case's own are called once, metrics with `metric_columns`. `processes` are those that
-    each training will be made by.
+    `gpu_memory_gb` is the memory of one GPU, and `gpu_counts` how many a machine has, by SKU; `durable` is where
+    checkpoints will be copied to. `metrics` and `baselines` of the use case's own are called once, metrics with
+    `metric_columns`. `processes` are those that each training will be made by.
     """
 
     kind: Literal["preflight"] = "preflight"
@@ -147,6 +147,7 @@ class PreflightJob(_RowsJob):
     data_folders: tuple[str, ...]
     memory_limit_bytes: int
     gpu_memory_gb: dict[str, float] = Field(default_factory=dict)
+    gpu_counts: dict[str, int] = Field(default_factory=dict)
     trainer: str | None = None
     durable: str | None = None
     metrics: tuple[str, ...] = ()

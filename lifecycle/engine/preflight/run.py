@@ -78,7 +78,7 @@ def _run(job: PreflightJob, device: str, began: float) -> PreflightResult:
         return fits_here(forecast_memory(job, sample, rows, step), step, job.memory_limit_bytes, device)
 
     with same_random_numbers():
-        held = step_memory(sample.subject, job.gpu_memory_gb, lambda error: _told(error, job), fits)
+        held = step_memory(sample.subject, job.gpu_memory_gb, lambda error: _told(error, job), fits, job.gpu_counts)
     fields: dict[str, Any] = {"device": device, "memory": None, "step_memory": held.forecast, "gpus": held.gpus}
     if held.forecast is not None and not fits(held.forecast):
         fields["memory"] = forecast_memory(job, sample, rows, held.forecast)

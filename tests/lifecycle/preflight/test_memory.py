@@ -442,6 +442,26 @@ def test_gpu_that_is_too_small_names_what_makes_it_fit():
     assert again.peak * 1.2 + 1e9 <= 1.1e9
 
 
+def test_machine_of_several_gpus_is_offered_one_or_a_replica_on_each_or_a_divided_model():
+    of = subject(deep, (64,), batch=16_384)
+    limits = {"enough": 80.0, "shared": 1.1, "alone": 1.1}
+    enough, shared, alone = gpu_fits(of, limits, gpu_counts={"enough": 8, "shared": 8})
+    assert "one GPU is enough, and processes on all 8 (DDP) are for speed alone" in enough.told
+    (offered,) = (way for way in shared.ways if "DDP" in way)
+    assert (alone.fits, shared.fits) == (False, False)
+    assert not any("DDP" in way for way in alone.ways)
+    # So many processes do fit, and one fewer does not.
+    processes = int(offered.split("processes: ")[1].split()[0])
+    fit = [gpu_fits(replace(of, processes=many), {"shared": 1.1})[0].fits for many in (processes - 1, processes)]
+    assert fit[1]
+    assert processes == 2 or not fit[0]
+    # What no replica fits into is divided, and a machine of too few GPUs is told.
+    huge = subject(lambda: Of(nn.Sequential(nn.Linear(32, 25_000), *(nn.Linear(25_000, 25_000) for _ in range(12)))))
+    (divided,) = gpu_fits(huge, {"l4": 24.0}, gpu_counts={"l4": 4})
+    assert "FSDP over" in divided.told
+    assert "(a machine has 4)" in divided.told
+
+
 def test_activation_checkpointing_around_blocks_is_followed_as_if_it_were_written():
     asked = trace_step(subject(deep, (64,)), 64, accumulate=1, precision="fp32", blocks=True)
     written = trace_step(subject(deep_checkpointed, (64,)), 64, accumulate=1, precision="fp32")

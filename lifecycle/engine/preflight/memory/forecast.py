@@ -58,6 +58,7 @@ def step_memory(
     gpu_memory_gb: dict[str, float],
     told: Callable[[BaseException], str],
     may_run: Callable[[MemoryForecast], bool],
+    gpu_counts: dict[str, int] | None = None,
 ) -> StepMemory:
     """The update's memory. On a CPU real steps run only if `may_run` the forecast that allocates nothing.
 
@@ -71,7 +72,7 @@ def step_memory(
             return StepMemory(found, measured_fits(subject, gpu_memory_gb, found))
         except Exception as error:
             return StepMemory(None, problem=told(error))
-    followed, gpus = _traced(subject, gpu_memory_gb, told)
+    followed, gpus = _traced(subject, gpu_memory_gb, gpu_counts or {}, told)
     problem = f"the model could not be followed on tensors without values: {followed.problem}" * (not followed.trusted)
     gpus = gpus if followed.trusted else ((), problem)
     forecast = from_trace(subject, followed, followed.timeline) if followed.timeline else None
@@ -89,7 +90,7 @@ def step_memory(
 
 
 def _traced(
-    subject: Subject, gpu_memory_gb: dict[str, float], told: Callable[[BaseException], str]
+    subject: Subject, gpu_memory_gb: dict[str, float], gpu_counts: dict[str, int], told: Callable[[BaseException], str]
 ) -> tuple[Followed, tuple[tuple[GpuFit, ...], str]]:
     """All that fake tensors tell, apart from this process: what the model keeps of them must not meet real ones."""
     from pydantic import TypeAdapter
@@ -100,7 +101,7 @@ def _traced(
 
     def traced() -> str:
         followed = follow(subject, told)
-        gpus = _gpus(subject, gpu_memory_gb, followed.scoring, told) if followed.trusted else ((), "")
+        gpus = _gpus(subject, gpu_memory_gb, gpu_counts, followed.scoring, told) if followed.trusted else ((), "")
         return kind.dump_json((followed, gpus)).decode()
 
     try:
@@ -110,10 +111,11 @@ def _traced(
 
 
 def _gpus(
-    subject: Subject, gpu_memory_gb: dict[str, float], scoring: int, told: Callable[[BaseException], str]
-) -> tuple[tuple[GpuFit, ...], str]:
+    subject: Subject, gpu_memory_gb: dict[str, float], gpu_counts: dict[str, int], scoring: int,
+    told: Callable[[BaseException], str],
+) -> tuple[tuple[GpuFit, ...], str]:  # fmt: skip
     try:
-        return gpu_fits(subject, gpu_memory_gb, scoring), ""
+        return gpu_fits(subject, gpu_memory_gb, scoring, gpu_counts), ""
     except Exception as error:
         return (), f"not estimated for GPUs: {told(error)}"
 

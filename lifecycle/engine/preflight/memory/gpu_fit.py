@@ -1,5 +1,7 @@
 """Does the training fit a GPU, and if not, what would make it fit: told for each GPU of prices.yaml.
 
+One GPU is preferred to several, and a whole replica on each (DDP) to a divided one (FSDP): what is simpler and holds.
+
 Followed on fake CPU tensors: what CUDA's kernels take for themselves is not seen, so it is an assumption here, and the
 upper end decides.
 """
@@ -8,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from trainworthy.lifecycle.engine.preflight.memory.fake_step import Timeline, TraceError, trace_step
@@ -69,10 +71,16 @@ class Curve:
         return low
 
 
-def gpu_fits(subject: Subject, gpu_memory_gb: Mapping[str, float], scoring: int = 0) -> tuple[GpuFit, ...]:
-    """An answer for each GPU, by SKU; `scoring` are the bytes held then. Raises what following the step raises."""
+def gpu_fits(
+    subject: Subject, gpu_memory_gb: Mapping[str, float], scoring: int = 0, gpu_counts: Mapping[str, int] | None = None
+) -> tuple[GpuFit, ...]:
+    """An answer for each GPU, by SKU; `scoring` are the bytes held then, `gpu_counts` the GPUs of a machine, else 1.
+
+    Raises what following the step raises.
+    """
+    counts = gpu_counts or {}
     curve = cache(lambda accumulate, precision, blocks: _curve(subject, accumulate, precision, blocks, scoring))
-    return tuple(_fit(subject, sku, gb, curve) for sku, gb in gpu_memory_gb.items())
+    return tuple(_fit(subject, sku, gb, counts.get(sku, 1), curve) for sku, gb in gpu_memory_gb.items())
 
 
 def measured_fits(
@@ -131,21 +139,23 @@ def _data_bytes(subject: Subject) -> int:
     return sum(tensor.element_size() * math.prod(tensor.shape[1:]) * rows for tensor in tensors)
 
 
-def _fit(subject: Subject, sku: str, gb: float, curve: Callable[..., Curve]) -> GpuFit:
+def _fit(subject: Subject, sku: str, gb: float, count: int, curve: Callable[..., Curve]) -> GpuFit:
     recipe, rows, limit = subject.recipe, part_rows(subject), gb * 1e9
     declared: Curve = curve(min(2, recipe.accumulate), recipe.precision, False)
     high, largest = declared.high(rows), declared.largest(limit, subject.plan.rows)
     fits = high <= limit
-    ways = () if fits else _ways(subject, limit, curve)
+    ways = () if fits else (*_ways(subject, limit, curve), *_replicas(subject, limit, count, declared))
     start = f"{sku}: at most {high / 1e9:.1f} of {gb:g} GB{_of_processes(subject)}"
     if declared.high(0) > limit and declared.scoring:
         told = f"{start}: does not fit, since scoring the validation split takes {declared.scoring / 1e9:.1f} GB"
     elif fits:
         told = f"{start}: fits; up to {largest} rows a forward pass do"
+        if count > 1 and subject.processes == 1:
+            told += f"; one GPU is enough, and processes on all {count} (DDP) are for speed alone"
     elif ways:
         told = f"{start}: does not fit; it does with {', or with '.join(ways)}"
     else:
-        told = f"{start}: does not fit; {_sharded(subject, limit, curve)}"
+        told = f"{start}: does not fit; {_sharded(subject, limit, count, curve)}"
     return GpuFit(
         sku=sku, gpu_memory_gb=gb, fits=fits, high_bytes=high, largest_rows=largest, ways=ways, told=told
     )  # fmt: skip
@@ -180,6 +190,21 @@ def _ways(subject: Subject, limit: float, curve: Callable[..., Curve]) -> tuple[
     return tuple(found)
 
 
+def _replicas(subject: Subject, limit: float, count: int, declared: Curve) -> tuple[str, ...]:
+    """The fewest GPUs of the machine that fit a whole replica each, with its share of an update's rows."""
+    if subject.processes > 1:
+        return ()
+    # DistributedDataParallel holds each gradient once more.
+    curve = replace(declared, data_bytes=declared.data_bytes + declared.more.trained)
+    batch = subject.plan.batch_size
+    for processes in range(2, min(count, batch) + 1):
+        share = math.ceil(batch / processes)
+        if curve.high(math.ceil(share / subject.recipe.accumulate)) <= limit:
+            named = f"compute.launcher: torchrun and processes: {processes}"
+            return (f"{named} (DDP, {share} of an update's {batch} rows on each GPU)",)
+    return ()
+
+
 def _declared(blocks: Curve) -> str:
     return f"activation_checkpointing: [{', '.join(blocks.more.blocks)}]"
 
@@ -192,7 +217,7 @@ def _blocks(curve: Callable[..., Curve], accumulate: int, precision: Precision) 
         return None
 
 
-def _sharded(subject: Subject, limit: float, curve: Callable[..., Curve]) -> str:
+def _sharded(subject: Subject, limit: float, available: int, curve: Callable[..., Curve]) -> str:
     """What only splitting the model helps: one row a part, and the weights' state divided."""
     recipe = subject.recipe
     smallest = _blocks(curve, 2, recipe.precision) or curve(2, recipe.precision, False)
@@ -201,7 +226,8 @@ def _sharded(subject: Subject, limit: float, curve: Callable[..., Curve]) -> str
     if rest >= limit:
         return f"not even divided over GPUs, since one row takes {rest / 1e9:.1f} GB beside the weights: cut the inputs"
     count = math.ceil((1 + FREE_BETWEEN) * state / (limit - rest))
+    short = f" (a machine has {available})" if count > available > 1 else ""
     return (
         f"DDP does not help, since each GPU holds all {state / 1e9:.1f} GB of weights, gradients and optimizer state; "
-        f"FSDP over {count} does, which divides them"
+        f"FSDP over {count} does, which divides them{short}"
     )
