@@ -41,7 +41,7 @@ def spec_problem(
         return Problem(_where(file, [*path, key]), "there is no such kind", fix, item["ctx"]["tag"])
     if item["type"] == "literal_error" and isinstance(item["input"], str):
         values = re.findall("'([^']*)'", item["ctx"]["expected"])
-        return Problem(where, item["msg"], did_you_mean(item["input"], values), item["input"])
+        return Problem(where, "there is no such value", did_you_mean(item["input"], values), item["input"])
     said = item["msg"].removeprefix("Value error, ")
     if item["type"] == "value_error" and isinstance(item["input"], dict):
         # Keys that do not go together: the message names them, and the value would be the whole section.

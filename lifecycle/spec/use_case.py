@@ -65,6 +65,7 @@ NOT_OFFERED = {
     "deepspeed": "it starts processes, scales and steps by an engine of its own, and its checkpoints are pickles; "
     "launcher: torchrun with a script of your own shards a model by FSDP2 (docs/how-to/own-trainer.md)",
     "accelerate": "a script of your own may use it, started by launcher: torchrun (docs/how-to/own-trainer.md)",
+    "slurm": "ask Slurm for a machine (sbatch, salloc) and start the run on it, with launcher: local or torchrun",
 }
 
 

@@ -366,10 +366,8 @@ def test_keys_that_do_not_go_together_are_told_without_the_whole_file():
         ),
         ({"launcher": "torchrun", "processes": 999}, "use_case.yaml", "an update of 128 rows"),
         ({"launcher": "deepspeed"}, "use_case.yaml: compute.launcher", "deepspeed is not offered: it starts processes"),
-        (
-            {"launcher": "slurm"}, "use_case.yaml: compute.launcher",
-            "Input should be 'local', 'torchrun', 'kubernetes' or 'ray'",
-        ),
+        ({"launcher": "slurm"}, "use_case.yaml: compute.launcher", "slurm is not offered: ask Slurm for a machine"),
+        ({"launcher": "loacl"}, "use_case.yaml: compute.launcher", "there is no such value"),
     ],
 )  # fmt: skip
 def test_processes_need_a_launcher_gpus_and_rows(compute, place, told):
