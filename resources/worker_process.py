@@ -106,7 +106,7 @@ def _written(out: Path) -> tuple[int, int] | None:
     return found.st_ino, found.st_mtime_ns
 
 
-def worker_error(out: Path, ended: Ended, job: AnyJob) -> WorkerError:
+def worker_error(out: Path, ended: Ended, job: AnyJob | None = None) -> WorkerError:
     """What the worker told in error.json, or what its exit code, its memory and its machine's owner say."""
     try:
         told: dict[str, Any] | None = json.loads((out / "error.json").read_text())

@@ -120,7 +120,7 @@ def replaced(folder: Path, key: str, value) -> None:
         *(
             ({"by": "time", **WINDOWS, "benchmark": {"window": "30d", **policy}}, f"split.benchmark{where}", told)
             for policy, where, told in [
-                ({"roll": "pined"}, ".roll", "'each_version' or 'pinned'"),
+                ({"roll": "pined"}, ".roll", "there is no such value"),
                 ({"roll": "pinned"}, "", "give start with roll: pinned"),
                 ({"roll": "each_version", "start": "2013-09-01"}, "", "give start with roll: pinned"),
                 ({"roll": {"every": "90d"}}, ".roll.from", "the key is missing"),
@@ -138,7 +138,7 @@ def test_wrong_split_is_told_at_the_place_that_was_written(folder, split, where,
 @pytest.mark.parametrize(
     ("weights", "where", "told"),
     [
-        ("balancd", "training.class_weights", "'none' or 'balanced'"),
+        ("balancd", "training.class_weights", "there is no such value"),
         ({"positve": 3}, "training.class_weights.positve", "did you mean 'positive'?"),
         ({"positive": 0}, "training.class_weights.positive", "greater than 0"),
     ],
