@@ -5,6 +5,7 @@ import math
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -468,7 +469,7 @@ def test_store_that_cannot_be_opened_is_told_without_its_password():
     assert not [secret for secret in ("me:", "s3cret", "t0ken") if secret in trial.evidence]
 
 
-SPOT = {"compute": {"spot": True}}
+SPOT: dict[str, Any] = {"compute": {"spot": True}}
 
 
 @pytest.mark.parametrize(

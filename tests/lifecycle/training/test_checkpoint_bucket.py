@@ -18,6 +18,7 @@ import toy_jobs
 from trainworthy.lifecycle.engine.training.checkpoints.checkpoint import load_newest, state_dict, write_checkpoint
 from trainworthy.lifecycle.errors import LeaseLostError, SettingsError
 from trainworthy.lifecycle.protocol.jobs import Interruptions, JobFile, TrainJob
+from trainworthy.lifecycle.protocol.results import TrainResult
 from trainworthy.lifecycle.storage.checkpoints import verify_checkpoint
 from trainworthy.lifecycle.storage.durable import bucket as bucket_module
 from trainworthy.lifecycle.storage.durable import lease
@@ -238,7 +239,9 @@ def test_object_of_others_in_the_place_of_ours_is_refused(tmp_path, place):
     machine.bucket.write(HEAD, b'{"form": "other"}', None)
     with pytest.raises(OSError, match="not written by Trainworthy"), machine.holds():
         pytest.fail("it was taken over")
-    assert machine.bucket.read(HEAD)[0] == b'{"form": "other"}'
+    found = machine.bucket.read(HEAD)
+    assert found is not None
+    assert found[0] == b'{"form": "other"}'
 
 
 def test_file_larger_than_a_part_comes_back_whole(tmp_path, place, monkeypatch):
@@ -289,6 +292,7 @@ def test_stopped_and_revived_training_ends_with_its_code_and_the_other_one_has_i
         assert worker.wait(120) == EXIT_LEASE_LOST
     assert read_result(Path(job.out), job) is None
     result = read_result(Path(second.out), second)
+    assert isinstance(result, TrainResult)
     assert result.resumed_from_step >= before.copies[0].step > 0
     assert any("resumed from the copy" in note for note in result.notes)
     # Not a byte of what counts was changed by the one that came back.
