@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from trainworthy.lifecycle.errors import CheckpointError
 from trainworthy.lifecycle.spec.frozen import Frozen
 from trainworthy.lifecycle.storage.checkpoints import KEEP, verify_checkpoint
-from trainworthy.lifecycle.storage.durable.bucket import Bucket, ObjectChangedError, refuse_without_conditions
+from trainworthy.lifecycle.storage.durable.bucket import ASKED, Bucket, ObjectChangedError, refuse_without_conditions
 from trainworthy.lifecycle.storage.durable.holder import Name, taken
 
 HEAD = "training.json"
@@ -197,6 +197,7 @@ def change_head(bucket: Bucket, change: Callable[[Head], Head]) -> Head:
 
 
 def remove_uncounted(bucket: Bucket) -> None:
-    """Remove what lies below the address and is of no copy that counts. Only a holder's to do."""
+    """Remove files below the address that are of no copy that counts. Only a holder's to do."""
     counted = {copy.objects for copy in read_head(bucket).copies} | {HEAD}
-    bucket.delete(*(name for name in bucket.names() if name.partition("/")[0] not in counted))
+    lying = (name for name in bucket.names() if not name.startswith(ASKED))
+    bucket.delete(*(name for name in lying if name.partition("/")[0] not in counted))

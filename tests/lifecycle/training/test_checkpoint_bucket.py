@@ -22,7 +22,7 @@ from trainworthy.lifecycle.protocol.results import TrainResult
 from trainworthy.lifecycle.storage.checkpoints import verify_checkpoint
 from trainworthy.lifecycle.storage.durable import bucket as bucket_module
 from trainworthy.lifecycle.storage.durable import lease
-from trainworthy.lifecycle.storage.durable.bucket import Bucket, _error, check_address, refuse_without_conditions
+from trainworthy.lifecycle.storage.durable.bucket import ASKED, Bucket, _error, check_address, refuse_without_conditions
 from trainworthy.lifecycle.storage.durable.bucket_store import HEAD, BucketHolder, BucketStore, read_head
 from trainworthy.lifecycle.storage.durable.folder import FolderStore
 from trainworthy.lifecycle.storage.durable.place import takes_copies, trial_store
@@ -162,6 +162,14 @@ def test_of_many_machines_at_once_one_becomes_the_holder(tmp_path, place):
     assert (len(took), len(refused)) == (1, 5)
     assert (read_head(took[0].bucket).owner, read_head(took[0].bucket).token) == (took[0].out.name, 1)
     took[0].writes(10)
+
+
+def test_holder_leaves_alone_what_another_machine_asks_the_store_by(tmp_path, place):
+    machine, asked = Machine(tmp_path, "one", place), f"{ASKED}1"
+    machine.bucket.write(asked, b"1", None)
+    with machine.holds():
+        machine.writes(10)
+    assert asked in machine.bucket.names()
 
 
 def test_renewals_and_copies_of_one_machine_do_not_push_each_other_aside(tmp_path, place, monkeypatch):
