@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -353,6 +354,7 @@ def test_node_without_the_project_is_told_and_starts_no_training(cluster, splits
     assert "/no/such/python" in str(caught.value.value)
 
 
+@pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed: make test-engines")
 def test_cluster_that_is_not_there_is_told_before_anything_begins(splits, tmp_path):
     job = planted(splits, tmp_path, stage="smoke")
     with pytest.raises(BackendError, match="Ray does not answer"):
