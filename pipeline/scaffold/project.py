@@ -207,8 +207,9 @@ def _with_ignored(text: str | None, request: Request) -> str:
     return "\n".join([*lines, *(line for line in wanted if line not in lines)]) + "\n"
 
 
-# Of a logarithmic loss, in nats: on flights a network of half the width loses as much.
-MARGIN_NATS = 0.005
+# Of a logarithmic loss, as a share of what the classes' shares alone have, in nats: 0.005 where two are even, and less where
+# one is rare. On flights a network of half the width loses as much.
+MARGIN_SHARE = 0.0075
 # Of the overlap of masks and answers, from 0 to 1.
 MARGIN_IOU = 0.01
 # Of bits a byte.
@@ -246,7 +247,8 @@ def judged_by(target: FoundTarget, rows: pd.DataFrame) -> Judged:
         primary = {"metric": "bits_per_byte", "margin": MARGIN_BITS}
         return Judged(primary, [_calibrated(CALIBRATION_PLAIN)])
     if target.task.kind != "regression":
-        return Judged({"metric": "log_loss", "margin": MARGIN_NATS}, [_calibrated(CALIBRATION)])
+        margin = rounded(MARGIN_SHARE * _constant_loss(target, rows))
+        return Judged({"metric": "log_loss", "margin": margin}, [_calibrated(CALIBRATION)])
     spread, quantiles = _spread(target, rows), target.task.quantiles
     margin = rounded(MARGIN_SPREADS * spread)
     if quantiles:
@@ -258,6 +260,22 @@ def judged_by(target: FoundTarget, rows: pd.DataFrame) -> Judged:
 def unit_of(target: FoundTarget, rows: pd.DataFrame) -> float | None:
     """The spread of a number to one digit, in which its network's loss is counted; None for other kinds."""
     return rounded(_spread(target, rows)) if target.task.kind == "regression" else None
+
+
+def _constant_loss(target: FoundTarget, rows: pd.DataFrame) -> float:
+    """The logarithmic loss of who always says the shares of the classes, in nats; of several labels their mean."""
+    import numpy as np
+
+    values = rows[target.column].dropna()
+    if target.separator is None:
+        shares = values.value_counts(normalize=True).to_numpy()
+    else:
+        named = values.str.get_dummies(sep=target.separator)
+        held = named[[str(one) for one in target.classes]].mean().to_numpy()
+        # A yes and a no of each label.
+        shares = np.concatenate([held, 1 - held])
+    of_each = -shares[shares > 0] * np.log(shares[shares > 0])
+    return float(of_each.sum()) / (1 if target.separator is None else len(target.classes))
 
 
 def _spread(target: FoundTarget, rows: pd.DataFrame) -> float:
