@@ -207,7 +207,7 @@ def _with_ignored(text: str | None, request: Request) -> str:
     return "\n".join([*lines, *(line for line in wanted if line not in lines)]) + "\n"
 
 
-# Of a logarithmic loss, as a share of what the classes' shares alone have, in nats: 0.005 where two are even, and less where
+# Of a logarithmic loss in nats, as a share of what the classes' shares alone have: 0.005 where two are even, less where
 # one is rare. On flights a network of half the width loses as much.
 MARGIN_SHARE = 0.0075
 # Of the overlap of masks and answers, from 0 to 1.
