@@ -14,6 +14,7 @@ TrainworthyError            the base: `problem`, `value`, `fix`
 ├── PriceError              a price that is not in prices.yaml
 ├── BackendError            the machines that workers run on refuse, or do not answer
 ├── AttemptError            the table of attempts cannot be read or written
+├── BackupError             a backup that cannot be taken, or must not be restored
 ├── NotifierError           an alert that its receiver did not take
 └── ChampionError           the champion is not the declared or logged one, or there is none to go back to
 """
@@ -157,6 +158,10 @@ class BackendError(TrainworthyError):
 
 class AttemptError(TrainworthyError):
     """The table of attempts cannot be read or written. Never names the database's user or password."""
+
+
+class BackupError(TrainworthyError):
+    """A backup that cannot be taken, or that is not what was written, or a place that it must not be restored to."""
 
 
 class NotifierError(TrainworthyError):

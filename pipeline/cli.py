@@ -11,6 +11,7 @@ from typing import NoReturn
 from trainworthy.lifecycle.errors import TrainworthyError, did_you_mean
 from trainworthy.pipeline.commands import (
     attempts,
+    backup,
     baseline,
     champion,
     check,
@@ -26,6 +27,7 @@ from trainworthy.pipeline.commands import (
     new,
     next_version,
     replay,
+    restore,
     schema,
     site,
     ui,
@@ -35,7 +37,7 @@ from trainworthy.pipeline.commands import (
 # In the order of the help text, which is that of a user's day.
 COMMANDS = (
     doctor, init, new, check, explain, baseline, contract, verdict, next_version, champion, history, compare, freeze,
-    attempts, site, ui, diagnose, replay, datasets, schema,
+    attempts, site, ui, diagnose, replay, datasets, backup, restore, schema,
 )  # fmt: skip
 EXAMPLES = """\
 examples:

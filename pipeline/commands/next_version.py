@@ -64,9 +64,11 @@ def _written_config(use_case: str, version: str) -> Path:
 
 def _become(command: str) -> NoReturn:
     """Replace this process in the project's folder, so that signals and the exit code are the command's own."""
+    from trainworthy.resources.dagster_settings import dagster_home, refuse_unset
     from trainworthy.resources.settings import read_settings, resolved_variables
 
     settings = read_settings()
+    refuse_unset(dagster_home(settings))
     environment = os.environ | resolved_variables(settings)
     os.chdir(settings.project)
     os.execve(sys.executable, [sys.executable, "-m", *shlex.split(command)], environment)

@@ -8,10 +8,10 @@ import shlex
 import signal
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from trainworthy.lifecycle.errors import SettingsError
 from trainworthy.pipeline.commands import Subparsers
+from trainworthy.resources.dagster_settings import dagster_home, refuse_unset
 from trainworthy.resources.settings import Settings, read_settings, resolved_variables
 
 # What a user can do nothing about: `dagster dev` is marked as superseded by a command of another package.
@@ -35,12 +35,13 @@ def _dagster(parsed: argparse.Namespace) -> int:
     if _is_taken("ui", parsed.port):
         return 1
     # Without a home Dagster makes a temporary folder and says so; nothing of ours lies in it either way.
-    home = Path(os.environ.get("DAGSTER_HOME") or settings.project).resolve()
+    home = dagster_home(settings).resolve()
     workspace = settings.project / "workspace.yaml"
     missing = [str(path) for path in (workspace, home / "dagster.yaml") if not path.is_file()]
     if missing:
         fix = f"trainworthy init {shlex.quote(str(settings.project))} writes what the project lacks"
         raise SettingsError("files that say what Dagster loads and keeps are missing", value=missing, fix=fix)
+    refuse_unset(home)
     command = ("dagster", "dev", "-w", str(workspace), "-h", "127.0.0.1", "-p", str(parsed.port))
     return _become(command, settings, DAGSTER_DISABLE_TELEMETRY="1", DAGSTER_HOME=str(home))
 

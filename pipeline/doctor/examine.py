@@ -46,6 +46,14 @@ def examine() -> list[CheckResult]:
     return found + [result for check in CHECKS for result in examined(check, settings)]
 
 
+def of_restored(settings: Settings) -> list[CheckResult]:
+    """What is asked of a state folder that was just restored: its stores, its runs and its attempts."""
+    checks: tuple[Check, ...] = (
+        stores.state_folder, stores.dagster_store, stores.mlflow_store, stores.verdicts, runs_checks,
+    )  # fmt: skip
+    return [result for check in checks for result in examined(check, settings)]
+
+
 def settings_there() -> tuple[Settings, CheckResult | None]:
     """The settings, without the folders of use cases if they cannot be used, and then what is wrong."""
     try:

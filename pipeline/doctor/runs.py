@@ -9,14 +9,13 @@ from pathlib import Path
 
 import dagster as dg
 import psutil
-import yaml
 
 from trainworthy.lifecycle.errors import SettingsError
 from trainworthy.lifecycle.protocol.checks import CheckResult, holds
 from trainworthy.pipeline.doctor.ports import command_of
 from trainworthy.pipeline.doctor.stores import dagster_folder
+from trainworthy.resources.dagster_settings import dagster_home, declared, refuse_unset, storage_kind
 from trainworthy.resources.settings import Settings
-from trainworthy.resources.storage import StateFolderStorage
 from trainworthy.resources.stuck_runs import elsewhere, end_stuck_run, leaked_slots, running, stuck_runs
 
 FIX = "trainworthy doctor --fix"
@@ -28,7 +27,8 @@ def instance_of(settings: Settings) -> Iterator[dg.DagsterInstance | None]:
 
     Raises SettingsError if its storage does not answer.
     """
-    home = Path(os.environ.get("DAGSTER_HOME") or settings.project)
+    home = dagster_home(settings)
+    refuse_unset(home)
     if not _has_a_server(home) and not (dagster_folder(settings) / "history" / "runs.db").is_file():
         yield None
         return
@@ -47,10 +47,7 @@ def instance_of(settings: Settings) -> Iterator[dg.DagsterInstance | None]:
 
 def _has_a_server(home: Path) -> bool:
     """True if dagster.yaml names a storage that is no folder of this machine."""
-    declared = yaml.safe_load((home / "dagster.yaml").read_text()) if (home / "dagster.yaml").is_file() else None
-    storage = (declared or {}).get("storage") or {}
-    own = (storage.get("custom") or {}).get("class") == StateFolderStorage.__name__
-    return bool(storage) and not own and "sqlite" not in storage
+    return storage_kind(home) != "state_folder" and "sqlite" not in (declared(home).get("storage") or {})
 
 
 def stuck(settings: Settings) -> Iterator[CheckResult]:

@@ -34,6 +34,7 @@ from trainworthy.lifecycle.storage.state import StateFolder
 from trainworthy.lifecycle.storage.upstream import upstream_records
 from trainworthy.lifecycle.tasks.probabilities import require_both_classes
 from trainworthy.lifecycle.use_case import load_use_case
+from trainworthy.pipeline.backup.manifest import read_manifest
 from trainworthy.resources import dagster_private
 from trainworthy.resources.attempt_table import AttemptTable
 from trainworthy.resources.backends.backend import Ended
@@ -178,6 +179,7 @@ PROVOKED: dict[str, Callable[[Path], object]] = {
     "ChampionError": champion_error,
     "NotifierError": notifier_error,
     "AttemptError": attempt_error,
+    "BackupError": lambda folder: read_manifest(Path("backup")),
     "BackendError": backend_error,
 }
 

@@ -1,0 +1,115 @@
+"""Files of a folder: listed without following a link, and copied with their hash, databases as SQLite itself does."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import sqlite3
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from trainworthy.lifecycle.errors import BackupError
+from trainworthy.pipeline.backup.manifest import Kept
+
+PIECE_BYTES = 4 * 2**20
+_SQLITE = b"SQLite format 3\0"
+# SQLite's own, beside a database: what they hold is in the copy.
+_BESIDE = ("-wal", "-shm", "-journal")
+_SHOWN = 5
+
+
+def listed(root: Path, skip: Callable[[str], bool] = lambda name: False) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    """All below a folder by relative name, each folder before what is in it. Links are listed and never followed."""
+    waiting = [("", root)]
+    while waiting:
+        prefix, folder = waiting.pop()
+        with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
+            for entry in sorted(entries, key=lambda entry: entry.name):
+                name = f"{prefix}{entry.name}"
+                if skip(name):
+                    continue
+                yield name, entry
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append((f"{name}/", Path(entry.path)))
+
+
+def refuse_odd(root: Path, what: str, skip: Callable[[str], bool] = lambda name: False) -> None:
+    """Raises BackupError for links, pipes and the like below a folder: only files and folders are copied."""
+    odd = []
+    for name, entry in listed(root, skip):
+        if not (entry.is_dir(follow_symlinks=False) or entry.is_file(follow_symlinks=False)):
+            odd.append(f"{name} -> {os.readlink(entry.path)}" if entry.is_symlink() else name)
+    if odd:
+        fix = "put the files themselves there (a folder on another disk: mount it), or move these away"
+        told = f"{what} has {len(odd)} links or special files, which are never followed"
+        raise BackupError(told, value=odd[:_SHOWN], fix=fix)
+
+
+def copied(source: Path, target: Path, *, plain: bool = False) -> Kept:
+    """Copy a file with its time; what it is now at its target.
+
+    A database of SQLite is copied by SQLite, unless `plain`: that gives one moment of it, whoever writes meanwhile.
+    Raises FileNotFoundError if it is gone.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    # Never through a link that was put there since the folder was listed.
+    descriptor = os.open(source, os.O_RDONLY | os.O_NOFOLLOW)
+    with os.fdopen(descriptor, "rb") as file:
+        found = os.fstat(file.fileno())
+        if not stat.S_ISREG(found.st_mode):
+            raise BackupError("no plain file", value=str(source), fix="move it away")
+        head = file.read(len(_SQLITE))
+        if head == _SQLITE and not plain:
+            _copy_database(source, target)
+        else:
+            file.seek(0)
+            with target.open("xb") as into:
+                while piece := file.read(PIECE_BYTES):
+                    into.write(piece)
+    os.utime(target, ns=(found.st_mtime_ns, found.st_mtime_ns))
+    return kept(target)
+
+
+def kept(path: Path) -> Kept:
+    """What a file is now. Raises OSError, also for a link."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    with os.fdopen(descriptor, "rb") as file:
+        found = os.fstat(file.fileno())
+        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    return Kept(sha256=sha256, bytes=found.st_size, modified_ns=found.st_mtime_ns)
+
+
+def is_beside_database(path: Path) -> bool:
+    """True for the files that SQLite keeps beside a database."""
+    end = next((end for end in _BESIDE if path.name.endswith(end)), None)
+    return end is not None and _is_database(path.with_name(path.name.removesuffix(end)))
+
+
+def _is_database(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(len(_SQLITE)) == _SQLITE
+    except OSError:
+        return False
+
+
+def _copy_database(source: Path, target: Path) -> None:
+    """One moment of it, whole by SQLite's own check. Raises BackupError if the database is damaged."""
+    try:
+        with (
+            contextlib.closing(sqlite3.connect(f"{source.as_uri()}?mode=ro", uri=True, timeout=60)) as one,
+            contextlib.closing(sqlite3.connect(target)) as other,
+        ):
+            one.backup(other)
+            # As one file: the copy has no process that writes into a second one beside it.
+            other.execute("PRAGMA journal_mode = DELETE")
+            found = [str(row[0]) for row in other.execute("PRAGMA quick_check(3)")]
+    except sqlite3.Error as error:
+        found = [str(error)]
+    if found != ["ok"]:
+        fix = (
+            "mend it (sqlite3 FILE .recover), or restore it from an earlier backup; trainworthy doctor looks at it too"
+        )
+        raise BackupError(f"a database of SQLite is damaged: {'; '.join(found)}", value=str(source), fix=fix)

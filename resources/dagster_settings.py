@@ -1,0 +1,94 @@
+"""What dagster.yaml says of Dagster's storage, read without opening it: a database that is away can be named so."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import quote, urlencode
+
+import yaml
+
+from trainworthy.lifecycle.errors import SettingsError
+from trainworthy.resources.settings import Settings
+
+FILE = "dagster.yaml"
+HOW_TO = "docs/how-to/postgresql.md"
+Kind = Literal["state_folder", "postgresql", "other"]
+
+
+def dagster_home(settings: Settings) -> Path:
+    """The folder whose dagster.yaml holds: DAGSTER_HOME, else the project."""
+    return Path(os.environ.get("DAGSTER_HOME") or settings.project)
+
+
+def declared(home: Path) -> Mapping[str, Any]:
+    """What dagster.yaml holds, {} if there is none. Raises SettingsError for one that is no YAML."""
+    path = home / FILE
+    try:
+        found = yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{FILE} cannot be read: {error}", value=str(path), fix="correct its form") from None
+    return found if isinstance(found, Mapping) else {}
+
+
+def refuse_unset(home: Path) -> None:
+    """Raises SettingsError for variables that dagster.yaml asks for and nobody set: Dagster tells them in 60 lines."""
+    unset = sorted({name for name in _variables(declared(home)) if name not in os.environ})
+    if unset:
+        fix = f"export {unset[0]}=… where Dagster and its commands run ({HOW_TO}), or correct {FILE}"
+        noun = "a variable that is" if len(unset) == 1 else "variables that are"
+        told = f"{FILE} asks for {noun} not set: {', '.join(unset)}"
+        raise SettingsError(told, value=str(home / FILE), fix=fix, code="dagster.unset")
+
+
+def storage_kind(home: Path) -> Kind:
+    """Where Dagster's storage lies by dagster.yaml: in the state folder, in PostgreSQL, or elsewhere."""
+    storage = declared(home).get("storage") or {}
+    if "postgres" in storage:
+        return "postgresql"
+    # As resources/storage.py is named there; without a storage nothing of Dagster's is kept anywhere else.
+    own = (storage.get("custom") or {}).get("class") == "StateFolderStorage"
+    return "state_folder" if own or not storage else "other"
+
+
+def database_address(home: Path) -> str:
+    """The address of Dagster's PostgreSQL database, with its password: never to be shown.
+
+    Raises SettingsError if a variable is not set, or dagster.yaml says less than an address.
+    """
+    refuse_unset(home)
+    storage = declared(home).get("storage") or {}
+    postgres = storage.get("postgres") or {}
+    if "postgres_url" in postgres:
+        return _value(postgres["postgres_url"])
+    parts = postgres.get("postgres_db") or {}
+    try:
+        user, password, name = (quote(_value(parts[key]), safe="") for key in ("username", "password", "db_name"))
+        host, port = _value(parts["hostname"]), _value(parts.get("port", 5432))
+    except KeyError as error:
+        fix = f"write postgres_url, or postgres_db with username, password, hostname and db_name ({HOW_TO})"
+        raise SettingsError(f"storage.postgres of {FILE} lacks {error}", value=str(home / FILE), fix=fix) from None
+    query = urlencode({key: _value(value) for key, value in (parts.get("params") or {}).items()})
+    return f"postgresql://{user}:{password}@{host}:{port}/{name}{query and f'?{query}'}"
+
+
+def _value(declared: Any) -> str:
+    """A value of dagster.yaml, which may be {env: NAME} of a variable that is set."""
+    return os.environ[str(declared["env"])] if isinstance(declared, Mapping) else str(declared)
+
+
+def _variables(value: Any) -> Iterator[str]:
+    """Names in {env: NAME}, wherever one stands."""
+    match value:
+        case {"env": str(name), **rest} if not rest:
+            yield name
+        case Mapping():
+            for one in value.values():
+                yield from _variables(one)
+        case list():
+            for one in value:
+                yield from _variables(one)
+        case _:
+            pass
