@@ -45,11 +45,11 @@ def refuse_unset(home: Path) -> None:
 
 def storage_kind(home: Path) -> Kind:
     """Where Dagster's storage lies by dagster.yaml: in the state folder, in PostgreSQL, or elsewhere."""
-    storage = declared(home).get("storage") or {}
-    if "postgres" in storage:
+    if _postgres(home) is not None:
         return "postgresql"
+    storage = declared(home).get("storage") or declared(home).get("run_storage")
     # As resources/storage.py is named there; without a storage nothing of Dagster's is kept anywhere else.
-    own = (storage.get("custom") or {}).get("class") == "StateFolderStorage"
+    own = isinstance(storage, Mapping) and (storage.get("custom") or {}).get("class") == "StateFolderStorage"
     return "state_folder" if own or not storage else "other"
 
 
@@ -59,8 +59,7 @@ def database_address(home: Path) -> str:
     Raises SettingsError if a variable is not set, or dagster.yaml says less than an address.
     """
     refuse_unset(home)
-    storage = declared(home).get("storage") or {}
-    postgres = storage.get("postgres") or {}
+    postgres = _postgres(home) or {}
     if "postgres_url" in postgres:
         return _value(postgres["postgres_url"])
     parts = postgres.get("postgres_db") or {}
@@ -72,6 +71,16 @@ def database_address(home: Path) -> str:
         raise SettingsError(f"storage.postgres of {FILE} lacks {error}", value=str(home / FILE), fix=fix) from None
     query = urlencode({key: _value(value) for key, value in (parts.get("params") or {}).items()})
     return f"postgresql://{user}:{password}@{host}:{port}/{name}{query and f'?{query}'}"
+
+
+def _postgres(home: Path) -> Mapping[str, Any] | None:
+    """What is said of the database: below `storage`, or for runs, events and schedules apart, as Dagster's Helm chart
+    does, which names one database for all three."""
+    found = declared(home)
+    if "postgres" in (found.get("storage") or {}):
+        return found["storage"]["postgres"] or {}
+    runs = found.get("run_storage") or {}
+    return runs.get("config") or {} if str(runs.get("module")).startswith("dagster_postgres") else None
 
 
 def _value(declared: Any) -> str:

@@ -145,8 +145,9 @@ def attempt_error(folder: Path) -> None:
 
 def backend_error(folder: Path) -> None:
     def forbid(*given: object, **how: object) -> None:
-        body = '{"message": "jobs.batch is forbidden: User \\"ci\\" cannot create resource \\"jobs\\""}'
-        raise ApiException(status=403, body=body)
+        refusal = ApiException(status=403)
+        refusal.body = '{"message": "jobs.batch is forbidden: User \\"ci\\" cannot create resource \\"jobs\\""}'
+        raise refusal
 
     api = Api(ApiClient(), "training")
     with pytest.MonkeyPatch.context() as patch:

@@ -30,6 +30,7 @@ from trainworthy.pipeline.cli import main
 from trainworthy.pipeline.doctor import runs
 from trainworthy.resources.attempt_table import attempt_table
 from trainworthy.resources.attempts import this_process
+from trainworthy.resources.dagster_settings import database_address, storage_kind
 from trainworthy.resources.settings import DATABASE, read_settings
 
 WORDS = b"what nobody can make again\n"
@@ -451,6 +452,21 @@ def test_database_that_two_names_lead_to_is_one(state, place, monkeypatch):
     assert "p%2F" not in repr(one)
     monkeypatch.setenv(DATABASE, "postgresql://other:q@h:5433/trainworthy")
     assert [found.holds for found in places(read_settings(), [], None, []).databases] == [("dagster",), ("attempts",)]
+
+
+def test_database_of_dagsters_helm_chart_is_found_too(place, monkeypatch):
+    """The chart writes three storages with one database, and the password in a variable of its own."""
+    db = {
+        "username": "u", "password": {"env": "DAGSTER_PG_PASSWORD"}, "hostname": "h", "db_name": "n", "port": 5433,
+        "params": {"sslmode": "require"},
+    }  # fmt: skip
+    storage = {"module": "dagster_postgres.run_storage", "class": "PostgresRunStorage", "config": {"postgres_db": db}}
+    (place / "dagster.yaml").write_text(json.dumps({"run_storage": storage}))
+    monkeypatch.setenv("DAGSTER_PG_PASSWORD", "a/b@c")
+    assert storage_kind(place) == "postgresql"
+    assert database_address(place) == "postgresql://u:a%2Fb%40c@h:5433/n?sslmode=require"
+    (place / "dagster.yaml").write_text(json.dumps({"run_storage": {"module": "dagster_mysql.run_storage"}}))
+    assert storage_kind(place) == "other"
 
 
 def test_missing_pg_dump_is_told_with_its_package(state, place, monkeypatch):

@@ -122,6 +122,16 @@ def test_job_waits_for_kueue_where_a_queue_is_named_and_only_there():
     assert "priorityClassName" not in plain["spec"]["template"]["spec"]
 
 
+def test_priority_in_the_queue_is_a_label_of_the_job_and_needs_a_queue():
+    made = manifest(queue_priority="urgent")
+    assert made["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] == "urgent"
+    # Only the Job is Kueue's: a pod with such a label would be a workload of its own.
+    assert not any("kueue" in label for label in made["spec"]["template"]["metadata"]["labels"])
+    assert "kueue.x-k8s.io/priority-class" not in manifest()["metadata"]["labels"]
+    with pytest.raises(ValueError, match="name the queue"):
+        cluster(queue=None, queue_priority="urgent")
+
+
 def test_pod_has_no_rights_and_no_account():
     pod = manifest()["spec"]["template"]["spec"]
     (container,) = pod["containers"]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import Field, StringConstraints, ValidationError, field_validator
+from pydantic import Field, StringConstraints, ValidationError, field_validator, model_validator
 
 from trainworthy.lifecycle.errors import Problem, SettingsError, did_you_mean
 from trainworthy.lifecycle.spec.frozen import Frozen
@@ -64,7 +64,8 @@ class Cluster(Frozen):
     `run_timeout_seconds` for its end.
 
     `user` and `group` are the numbers of whom the files on the volume belong to. With a `queue` (a Kueue LocalQueue)
-    jobs wait for their admission. `context` is one of the kubeconfig, None its current one.
+    jobs wait for their admission, in the order of `queue_priority` (a WorkloadPriorityClass, of the queue alone) or else of
+    `priority_class` (a PriorityClass, of nodes as well). `context` is one of the kubeconfig, None its current one.
     """
 
     namespace: Label
@@ -76,6 +77,7 @@ class Cluster(Frozen):
     service_account: Subdomain = "default"
     context: Text | None = None
     queue: Subdomain | None = None
+    queue_priority: Subdomain | None = None
     priority_class: Subdomain | None = None
     queue_timeout_seconds: Seconds = 86_400
     run_timeout_seconds: Seconds = 604_800
@@ -83,6 +85,12 @@ class Cluster(Frozen):
     spot_tolerations: tuple[Toleration, ...] = ()
     spot_node_selector: dict[str, str] = Field(default_factory=dict)
     skus: dict[str, Machine] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _priority_is_of_a_queue(self) -> Cluster:
+        if self.queue_priority is not None and self.queue is None:
+            raise ValueError("queue_priority is a priority in a queue: name the queue, or take priority_class")
+        return self
 
     def machine(self, sku: str) -> Machine:
         """What a pod of the SKU has. Raises SettingsError: resources are never guessed."""

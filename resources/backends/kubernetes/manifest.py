@@ -21,7 +21,7 @@ Json = dict[str, Any]
 CONTAINER = "worker"
 # Label by which a worker's Job and pods are found, whoever made them.
 WORKER_LABEL = "trainworthy/worker"
-QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+QUEUE_LABEL, QUEUE_PRIORITY_LABEL = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class"
 # A Job that nobody looks after any more is removed by the cluster so long after its end.
 KEPT_SECONDS = 3600
 MIB = 2**20
@@ -53,7 +53,8 @@ def job_manifest(
         "trainworthy/job": start.job.kind,
         WORKER_LABEL: name,
     }
-    queue = {QUEUE_LABEL: cluster.queue} if cluster.queue is not None else {}
+    named = {QUEUE_LABEL: cluster.queue, QUEUE_PRIORITY_LABEL: cluster.queue_priority}
+    queue = {label: name for label, name in named.items() if name is not None}
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
