@@ -26,7 +26,7 @@ from trainworthy.resources.backends.backend import TORCHRUN, WORKER, Start
 from trainworthy.resources.backends.choose import backend_of
 from trainworthy.resources.backends.kubernetes.api import connect
 from trainworthy.resources.backends.kubernetes.backend import KubernetesBackend
-from trainworthy.resources.backends.kubernetes.cluster import Cluster, load_cluster
+from trainworthy.resources.backends.kubernetes.cluster import Cluster, Machine, Volume, load_cluster
 from trainworthy.resources.backends.kubernetes.manifest import Asked, files_of, job_manifest, job_name, refuse_outside
 from trainworthy.resources.backends.local import LOCAL
 from trainworthy.resources.settings import DATABASE, PROJECT, VAR
@@ -287,6 +287,22 @@ def test_mount_has_to_be_a_whole_path_below_the_root(mount):
 def test_page_of_the_documentation_has_a_file_that_can_be_read():
     (text,) = re.findall(r"```yaml\n(# kubernetes\.yaml.*?)```", DOC, re.DOTALL)
     assert load_cluster_text(text).skus
+
+
+def test_page_has_each_key_and_says_whether_it_is_required():
+    table = dict(re.findall(r"^\| (`.*?) \| (required|optional) \|", DOC, re.MULTILINE))
+    said = {key: needed == "required" for cell, needed in table.items() for key in re.findall(r"`([^`]+)`", cell)}
+    parts = {"": Cluster, "volume.": Volume, "skus.….": Machine}
+    fields = {
+        f"{prefix}{name}": field.is_required()
+        for prefix, part in parts.items()
+        for name, field in part.model_fields.items()
+        if f"{prefix}{name}" != "volume"
+    }
+    # Told beside the key that they belong to.
+    aside = {"image_pull_policy", "gpu_resource"}
+    assert said == {key: needed for key, needed in fields.items() if key not in aside}
+    assert all(f"`{key}`" in DOC and not fields[key] for key in aside)
 
 
 def load_cluster_text(text: str) -> Cluster:

@@ -1,0 +1,167 @@
+"""deploy/compose.yaml without an engine: each service's own command and environment as processes of this machine."""
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "resources"))
+sys.path.insert(0, str(ROOT / "tests" / "pipeline"))
+from postgres_server import PASSWORD, USER, PostgresServer, free_port, postgres_server
+from toy_project import new_toy, product, until
+
+COMPOSE = yaml.safe_load((ROOT / "deploy" / "compose.yaml").read_text())
+ADMIN, WORD = "admin", "a long word of tests"
+DATABASES = {"trainworthy": "t" * 24, "mlflow": "m" * 24, "mlflow_users": "m" * 24}
+
+
+class Machine:
+    """One folder in the volume's place, free ports in those of the containers, and PostgreSQL's in its name's."""
+
+    def __init__(self, folder: Path, server: PostgresServer) -> None:
+        self.folder, self.server = folder, server
+        self.mlflow, self.dagster = free_port(), free_port()
+        self.secrets = {
+            "POSTGRES_PASSWORD": PASSWORD, "TRAINWORTHY_DB_PASSWORD": DATABASES["trainworthy"],
+            "MLFLOW_DB_PASSWORD": DATABASES["mlflow"], "MLFLOW_ADMIN_USERNAME": ADMIN, "MLFLOW_ADMIN_PASSWORD": WORD,
+            "MLFLOW_FLASK_SERVER_SECRET_KEY": "f" * 32, "BACKUPS": str(folder / "backups"),
+        }  # fmt: skip
+
+    def here(self, text: str) -> str:
+        """As compose fills it in, and with this machine's places."""
+        text = re.sub(r"\$\{(\w+):\?[^}]*\}", lambda found: self.secrets[found[1]], text)
+        text = re.sub(r"\$\{(\w+):-([^}]*)\}", lambda found: self.secrets.get(found[1], found[2]), text)
+        for old, new in (
+            ("$$", "$"), ("@postgresql:5432", f"@127.0.0.1:{self.server.port}"), ("/srv/deploy", str(ROOT / "deploy")),
+            ("http://mlflow:5000", f"http://127.0.0.1:{self.mlflow}"), ("/srv/backups", str(self.folder / "backups")),
+            ("/srv/trainworthy", str(self.folder / "volume")), ("127.0.0.1:5000", f"127.0.0.1:{self.mlflow}"),
+            ("127.0.0.1:3000", f"127.0.0.1:{self.dagster}"), ("0.0.0.0", "127.0.0.1"),
+        ):  # fmt: skip
+            text = text.replace(old, new)
+        return str(self.dagster) if text == "3000" else text
+
+    def environment(self, service: Mapping[str, Any]) -> dict[str, str]:
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("DAGSTER_", "MLFLOW_", "TRAINWORTHY_", "PG"))}
+        image = {"DAGSTER_DISABLE_TELEMETRY": "1", "MLFLOW_DISABLE_TELEMETRY": "true", "PYTHONUNBUFFERED": "1"}
+        told = {name: self.here(value) for name, value in service["environment"].items()}
+        told |= {"PGUSER": USER} if "PGUSER" in told else {}
+        network = {"PGHOST": "127.0.0.1", "PGPORT": str(self.server.port), "HOME": str(self.folder / "home")}
+        places = {
+            "MLFLOW_PORT": str(self.mlflow), "MLFLOW_SERVER_HOSTS": f"127.0.0.1:{self.mlflow}",
+            "MLFLOW_ARTIFACTS": str(self.folder / "volume" / "mlflow"), "PYTHONPATH": str(product() / "src"),
+            "PYTHONWARNINGS": "ignore",
+        }  # fmt: skip
+        # Programs are the image's there, and this environment's here.
+        path = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+        return kept | image | told | network | places | path
+
+    def run(self, name: str, *command: str, **more: str) -> subprocess.CompletedProcess[str]:
+        """A service that ends, or another command in its place."""
+        service = COMPOSE["services"][name]
+        given = command or tuple(map(self.here, service["command"]))
+        return subprocess.run(
+            given, env=self.environment(service) | more, cwd=self.folder / "volume", stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True, check=False, timeout=200,
+        )  # fmt: skip
+
+    @contextlib.contextmanager
+    def up(self, name: str) -> Iterator[None]:
+        """A service that stays, once its own health check says that it is well."""
+        service, log = COMPOSE["services"][name], self.folder / f"{name}.log"
+        with log.open("w") as out:
+            process = subprocess.Popen(
+                list(map(self.here, service["command"])), env=self.environment(service), cwd=self.folder / "volume",
+                stdout=out, stderr=out, start_new_session=True,
+            )  # fmt: skip
+        check = list(map(self.here, service["healthcheck"]["test"][1:]))
+
+        def well() -> bool:
+            assert process.poll() is None, log.read_text()[-3000:]
+            time.sleep(1)
+            return (
+                subprocess.run(check, env=self.environment(service), capture_output=True, check=False).returncode == 0
+            )
+
+        try:
+            until(well, 200, f"until {name} is well: {log.read_text()[-2000:]}")
+            yield
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)
+            process.wait(60)
+
+
+def answer(address: str, **headers: str) -> int:
+    try:
+        with urlopen(Request(address, headers=headers), timeout=30) as found:
+            return found.status
+    except HTTPError as error:
+        return error.code
+
+
+@pytest.mark.slow
+def test_services_come_up_with_their_own_commands_and_what_they_keep_is_in_the_backup(tmp_path):
+    pytest.importorskip("dagster_postgres", reason="dagster-postgres is not installed: make setup")
+    if shutil.which("psql") is None:
+        pytest.skip("psql is not installed: apt-get install postgresql-client")
+    (volume := tmp_path / "volume").mkdir()
+    for name in ("home", "backups"):
+        (tmp_path / name).mkdir()
+    new_toy(tmp_path)
+    project = (tmp_path / "project").rename(volume / "project")
+    settings = yaml.safe_load((product() / "dagster.yaml").read_text())
+    settings["storage"] = {"postgres": {"postgres_url": {"env": "DAGSTER_DATABASE"}}}
+    (project / "dagster.yaml").write_text(yaml.safe_dump(settings))
+    shutil.copy(product() / "workspace.yaml", project)
+    with postgres_server() as server:
+        machine = Machine(tmp_path, server)
+        refused = machine.run("init", TRAINWORTHY_DB_PASSWORD="a/b@c")
+        assert refused.returncode == 1
+        assert "Fix: openssl rand -hex 24" in refused.stdout
+        # Twice: again changes nothing.
+        for _ in range(2):
+            done = machine.run("init")
+            assert done.returncode == 0, done.stdout[-3000:]
+        with machine.up("mlflow"):
+            pages = f"http://127.0.0.1:{machine.mlflow}"
+            assert answer(f"{pages}/api/2.0/mlflow/experiments/search?max_results=1") == 401
+            # By the names that compose gives it, and by no other: a page in a browser could bring one of its own.
+            assert answer(f"{pages}/health", Host="mlflow:5000") == 200
+            assert answer(f"{pages}/api/2.0/mlflow/experiments/search?max_results=1", Host="evil.example.org") == 403
+            with machine.up("daemon"), machine.up("webserver"):
+                assert answer(f"http://127.0.0.1:{machine.dagster}/server_info") == 200
+                launched = machine.run(
+                    "daemon", "dagster", "job", "launch", "-w", str(project / "workspace.yaml"), "-j", "validate_toy"
+                )
+                assert launched.returncode == 0, launched.stdout[-2000:]
+                # The daemon takes it from the queue and runs it.
+                until(lambda: "SUCCESS" in states(server), 200, f"until the run succeeds: {states(server)}")
+            done = machine.run("backup")
+            assert done.returncode == 0, done.stdout[-3000:]
+            (backup,) = (tmp_path / "backups").iterdir()
+            held = {path.name for path in (backup / "databases").iterdir()}
+            assert held == {"dagster-attempts.dump", "MLFLOW_DATABASE.dump", "MLFLOW_USERS_DATABASE.dump"}
+            verified = machine.run("backup", "trainworthy", "restore", "--verify", str(backup))
+            assert verified.returncode == 0, verified.stdout
+            for secret in (*DATABASES.values(), WORD):
+                assert secret not in done.stdout + (backup / "manifest.json").read_text()
+
+
+def states(server: PostgresServer) -> list[str]:
+    import psycopg
+
+    with psycopg.connect(server.url("trainworthy")) as connection:
+        return [row[0] for row in connection.execute("SELECT status FROM runs").fetchall()]
