@@ -1,5 +1,6 @@
 #!/bin/bash
-# Roles, databases, Dagster's tables: what compose.yaml's services need, once. Again changes nothing.
+# Roles, databases, Dagster's tables: what compose.yaml's services need, once. Again changes nothing. With the word `empty` no
+# tables are made: a backup is restored to databases without any.
 set -euo pipefail
 for name in TRAINWORTHY_DB_PASSWORD MLFLOW_DB_PASSWORD; do
   # They stand in addresses, where other characters would have to be written as %…
@@ -25,4 +26,4 @@ REVOKE ALL ON DATABASE mlflow FROM PUBLIC;
 REVOKE ALL ON DATABASE mlflow_users FROM PUBLIC;
 SQL
 # By one process, before any service is up: two that make them at once can leave two revisions for ever.
-dagster instance migrate
+[[ ${1:-} == empty ]] || dagster instance migrate

@@ -17,6 +17,9 @@ admin_username = {name}
 admin_password = {password}
 authorization_function = mlflow.server.auth:authenticate_request_basic_auth""")
 PY
+artifacts=${MLFLOW_ARTIFACTS:-/srv/trainworthy/mlflow}
+# Also before the first file comes: a backup wants to find it.
+mkdir -p "$artifacts"
 # The names by which it may be asked, else any page that a browser has open could ask it by a name of its own: the service's
 # for runs, this machine's for people, and that of a proxy before it.
 hosts=mlflow:5000,127.0.0.1:5000,localhost:5000${MLFLOW_SERVER_HOSTS:+,$MLFLOW_SERVER_HOSTS}
@@ -24,4 +27,4 @@ hosts=mlflow:5000,127.0.0.1:5000,localhost:5000${MLFLOW_SERVER_HOSTS:+,$MLFLOW_S
 export MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false
 # Each request hashes a password: one process would keep everybody waiting while a model is registered.
 exec mlflow server --app-name basic-auth --host 0.0.0.0 --port "${MLFLOW_PORT:-5000}" --workers 4 \
-  --allowed-hosts "$hosts" --artifacts-destination "${MLFLOW_ARTIFACTS:-/srv/trainworthy/mlflow}"
+  --allowed-hosts "$hosts" --artifacts-destination "$artifacts"

@@ -75,6 +75,10 @@ def _check_mlflow(variables: Sequence[str], artifacts: Path | None, without: Seq
         )
         told = "the registry is on a server, whose database and files nothing here names"
         raise BackupError(told, value=without_credentials(server), fix=fix)
+    if artifacts and not artifacts.is_dir():
+        # Else a name that is mistyped would be a backup without models.
+        fix = "name the folder of the server's --artifacts-destination, mounted here"
+        raise BackupError("the folder of MLflow's artifacts is not there", value=str(artifacts), fix=fix)
 
 
 def address_of(holds: str, settings: Settings) -> str:

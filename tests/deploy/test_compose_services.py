@@ -17,12 +17,12 @@ from urllib.request import Request, urlopen
 import pytest
 import yaml
 
-ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "tests" / "resources"))
-sys.path.insert(0, str(ROOT / "tests" / "pipeline"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "resources"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "pipeline"))
 from postgres_server import PASSWORD, USER, PostgresServer, free_port, postgres_server
 from toy_project import new_toy, product, until
 
+ROOT = Path(__file__).parents[2]
 COMPOSE = yaml.safe_load((ROOT / "deploy" / "compose.yaml").read_text())
 ADMIN, WORD = "admin", "a long word of tests"
 DATABASES = {"trainworthy": "t" * 24, "mlflow": "m" * 24, "mlflow_users": "m" * 24}
@@ -158,6 +158,16 @@ def test_services_come_up_with_their_own_commands_and_what_they_keep_is_in_the_b
             assert verified.returncode == 0, verified.stdout
             for secret in (*DATABASES.values(), WORD):
                 assert secret not in done.stdout + (backup / "manifest.json").read_text()
+        # Another day, with nothing left but the backup.
+        server.execute(*(f"DROP DATABASE {name} WITH (FORCE)" for name in DATABASES))
+        (volume / "var").rename(tmp_path / "lost")
+        assert machine.run("init", "bash", str(ROOT / "deploy" / "init.sh"), "empty").returncode == 0
+        again = str(volume / "mlflow2")
+        done = machine.run("backup", "trainworthy", "restore", str(backup), "--mlflow-artifacts", again)
+        assert done.returncode == 0, done.stdout[-3000:]
+        assert states(server) == ["SUCCESS"]
+        assert (volume / "var" / "records" / "toy").is_dir()
+        assert Path(again).is_dir()
 
 
 def states(server: PostgresServer) -> list[str]:

@@ -405,6 +405,9 @@ def test_server_of_mlflow_is_named_or_left_out_on_purpose(state, place, monkeypa
     with pytest.raises(BackupError, match="not set"):
         places(settings, ["MLFLOW_DATABASE"], place, [])
     assert places(settings, [], None, ["mlflow"]).without == ("mlflow",)
+    monkeypatch.setenv("MLFLOW_DATABASE", "postgresql://u:p@h/mlflow")
+    with pytest.raises(BackupError, match="artifacts is not there"):
+        places(settings, ["MLFLOW_DATABASE"], place / "mistyped", [])
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
     with pytest.raises(BackupError, match="has no server"):
         places(settings, ["MLFLOW_DATABASE"], place, [])
@@ -484,6 +487,13 @@ def test_database_that_is_away_is_told_without_its_password(state, place, monkey
     with pytest.raises(TrainworthyError) as caught:
         take_it(place / "backup")
     assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.skipif(
+    shutil.which("pg_dump") is None, reason="pg_dump is not installed: apt-get install postgresql-client"
+)
+def test_pg_dump_that_gets_no_answer_is_told_without_the_password(state, place, monkeypatch):
+    monkeypatch.setenv(DATABASE, "postgresql://u:s3cret@127.0.0.1:9/none")
     monkeypatch.setattr(take, "in_progress", lambda settings, where: [])
     with pytest.raises(BackupError, match="pg_dump failed") as caught:
         take_it(place / "backup")

@@ -65,7 +65,8 @@ class Cluster(Frozen):
 
     `user` and `group` are the numbers of whom the files on the volume belong to. With a `queue` (a Kueue LocalQueue)
     jobs wait for their admission, in the order of `queue_priority` (a WorkloadPriorityClass, of the queue alone) or
-    else of `priority_class` (a PriorityClass, of nodes as well). `context` is one of the kubeconfig, None its current one.
+    else of `priority_class` (a PriorityClass, of nodes as well). `context` is one of the kubeconfig, None its current
+    one.
     """
 
     namespace: Label
