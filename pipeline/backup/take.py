@@ -21,7 +21,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -129,10 +129,10 @@ def refuse_place(target: Path, where: Places) -> None:
 def refuse_full(target: Path, where: Places) -> None:
     """Raises BackupError if the disk has less room than the files have bytes. What databases dump comes on top."""
     needed = sum(
-        entry.stat(follow_symlinks=False).st_size
+        found.st_size
         for root, skip in _roots(where)
         for _, entry in listed(root, skip)
-        if entry.is_file(follow_symlinks=False)
+        if entry.is_file(follow_symlinks=False) and (found := _stat(entry)) is not None
     )
     free = shutil.disk_usage(target.parent).free
     if needed > free:
@@ -209,14 +209,22 @@ def _roots(where: Places) -> Iterator[tuple[Path, Callable[[str], bool]]]:
         yield where.artifacts, lambda name: False
 
 
-def _folder_times(where: Places) -> Mapping[str, int]:
+def _folder_times(where: Places) -> dict[str, int]:
     """When the folders were last changed: `FileRecordStore.run_ids` orders runs by it."""
     return {
-        f"{below}/{name}": entry.stat(follow_symlinks=False).st_mtime_ns
+        f"{below}/{name}": found.st_mtime_ns
         for below, (root, skip) in zip((STATE, ARTIFACTS), _roots(where), strict=False)
         for name, entry in listed(root, skip)
-        if entry.is_dir(follow_symlinks=False)
+        if entry.is_dir(follow_symlinks=False) and (found := _stat(entry)) is not None
     }
+
+
+def _stat(entry: os.DirEntry[str]) -> os.stat_result | None:
+    """None for what went since it was listed: a run in progress removes old checkpoints."""
+    try:
+        return entry.stat(follow_symlinks=False)
+    except FileNotFoundError:
+        return None
 
 
 def _skipped(where: Places) -> Callable[[str], bool]:

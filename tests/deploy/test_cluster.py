@@ -37,8 +37,9 @@ def named(documents: list[dict[str, Any]], kind: str) -> dict[str, dict[str, Any
 
 
 def amount(text: Any) -> Decimal:
-    number, unit = re.fullmatch(r"([0-9.]+)([A-Za-z]*)", str(text)).groups()
-    return Decimal(number) * UNITS[unit]
+    found = re.fullmatch(r"([0-9.]+)([A-Za-z]*)", str(text))
+    assert found, text
+    return Decimal(found[1]) * UNITS[found[2]]
 
 
 def manifest(sku: str, *, spot: bool = False) -> dict[str, Any]:
@@ -66,15 +67,14 @@ def test_objects_of_a_team_are_valid_by_the_strict_schema(version):
 
 def test_role_has_exactly_what_the_launcher_asks_of_the_api():
     tree = ast.parse((ROOT / "resources" / "backends" / "kubernetes" / "api.py").read_text())
-    asked = {
-        (node.args[1].value, node.args[0].value)
+    # Verb and resource, the first two values of each request.
+    calls = [
+        [one.value for one in node.args[:2] if isinstance(one, ast.Constant)]
         for node in ast.walk(tree)
-        if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Name)
-        and node.func.id in ("_ask", "_json")
-        and all(isinstance(one, ast.Constant) for one in node.args[:2])
-    }
-    assert len(asked) == 8
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("_ask", "_json")
+    ]
+    asked = {(call[1], call[0]) for call in calls if len(call) == 2}
+    assert {resource for resource, _ in asked} == {"jobs", "pods", "pods/log", "workloads"}
     (role,) = named(TEAM, "Role").values()
     groups = {"jobs": "batch", "workloads": "kueue.x-k8s.io"}
     allowed = set()

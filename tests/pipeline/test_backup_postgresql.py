@@ -88,6 +88,7 @@ def test_databases_come_back_whole_or_not_at_all(place, monkeypatch):
         monkeypatch.setenv("TRAINWORTHY_VAR", str(other))
         with pytest.raises(BackupError, match="in use") as caught:
             restore_backup(read_settings(), backup, place / "artifacts2")
+        assert isinstance(caught.value.value, list)
         assert len(caught.value.value) == 2
         named(server, monkeypatch, "trainworthy2", "mlflow2")
         with pytest.raises(BackupError, match="no place for them"):
