@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import shutil
+import socket
 import sqlite3
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from trainworthy.pipeline.backup.restore import restore_backup
 from trainworthy.pipeline.backup.take import take_backup
 from trainworthy.pipeline.backup.verify import verified
 from trainworthy.pipeline.cli import main
+from trainworthy.pipeline.commands import next_version
 from trainworthy.pipeline.doctor import runs
 from trainworthy.resources.attempt_table import attempt_table
 from trainworthy.resources.attempts import this_process
@@ -425,6 +427,13 @@ def test_variable_that_dagster_yaml_asks_for_is_one_clear_error(state, place, mo
     (line,) = bad(runs.stuck)
     assert "asks for a variable that is not set: DAGSTER_DATABASE" in line
     assert "export DAGSTER_DATABASE=" in line
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    assert main(["ui", "--port", port]) == 1
+    assert "not set: DAGSTER_DATABASE" in capsys.readouterr().err
+    with refused(SettingsError, "dagster.unset"):
+        next_version._become("dagster job execute")
     (home / "dagster.yaml").write_text("storage:\n  sqlite: {base_dir: /elsewhere}\n")
     with pytest.raises(BackupError, match="neither the state folder nor PostgreSQL"):
         places(read_settings(), [], None, [])
