@@ -21,8 +21,6 @@ from trainworthy.lifecycle.errors import SettingsError
 # A part that is sent at once, and what is read at once.
 PART_BYTES = 16 * 2**20
 CONNECT_SECONDS, ANSWER_SECONDS, RETRY_SECONDS, RETRIES = 10, 60, 30, 5
-# Objects by which a store is asked whether it keeps conditions; another machine may ask just now.
-ASKED = ".condition-"
 _ADDRESS = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9!_.*'()-]+)*/?")
 _CODE, _STATUS = re.compile(r"<Code>(\w+)</Code>"), re.compile(r"status code: (\d{3})")
 _REFUSED = {
@@ -161,7 +159,7 @@ def refuse_without_conditions(bucket: Bucket) -> None:
 
     Some servers of S3's protocol take a condition and do not keep it: two machines would then write the same copies.
     """
-    name = f"{ASKED}{uuid.uuid4().hex}"
+    name = f".condition-{uuid.uuid4().hex}"
     bucket.write(name, b"1", None)
     try:
         found = bucket.read(name)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import re
 import shutil
 import socket
 import uuid
@@ -17,15 +18,17 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from trainworthy.lifecycle.errors import CheckpointError
+from trainworthy.lifecycle.errors import CheckpointError, LeaseLostError
 from trainworthy.lifecycle.spec.frozen import Frozen
 from trainworthy.lifecycle.storage.checkpoints import KEEP, verify_checkpoint
-from trainworthy.lifecycle.storage.durable.bucket import ASKED, Bucket, ObjectChangedError, refuse_without_conditions
+from trainworthy.lifecycle.storage.durable.bucket import Bucket, ObjectChangedError, refuse_without_conditions
 from trainworthy.lifecycle.storage.durable.holder import Name, taken
 
 HEAD = "training.json"
 # Two write it at most: a lease that is renewed and a copy, or two machines for a moment.
 TRIES = 20
+# A file of a copy: step-<n>-<token>-<number>/<name>.
+_FILE = re.compile(r"(?P<objects>step-\d+-(?P<token>\d+)-[0-9a-f]+)/")
 # In the training's folder: a copy that was fetched to go on from.
 FETCHED = "fetched"
 # Tokens that this process holds, by address and training: its threads commit by them, and no other process can.
@@ -33,10 +36,11 @@ _TOKENS: dict[tuple[str, Path], int] = {}
 
 
 class Copy(Frozen):
-    """A checkpoint: its name, and the name below which its files lie."""
+    """A checkpoint: its name, and the name below which its files lie, written by the holder of `token`."""
 
     name: str
     objects: str
+    token: int
 
     @property
     def step(self) -> int:
@@ -81,7 +85,8 @@ class BucketStore:
             verify_checkpoint(path)
         except CheckpointError as error:
             raise OSError(errno.EIO, f"the copy differs: {error.problem}", str(path)) from None
-        copy = Copy(name=path.name, objects=f"{path.name}-{uuid.uuid4().hex}")
+        token = self._token()
+        copy = Copy(name=path.name, objects=f"{path.name}-{token}-{uuid.uuid4().hex}", token=token)
         for file in sorted(one for one in path.rglob("*") if one.is_file()):
             self._bucket.upload(f"{copy.objects}/{file.relative_to(path).as_posix()}", file)
 
@@ -96,17 +101,29 @@ class BucketStore:
         self._commit(lambda head: tuple(copy for copy in head.copies if copy.step <= step))
 
     def _commit(self, changed: Callable[[Head], tuple[Copy, ...]]) -> None:
-        """Write which copies count, as the holder; what counts no more is removed."""
-        token = _TOKENS.get(self._training)
+        """Write which copies count, as the holder; those that it took out of them are removed."""
+        token, out = self._token(), list[Copy]()
 
         def next_head(head: Head) -> Head:
-            if token is None or head.token != token:
-                holder = Name(head.owner, head.host or "nobody", head.renewal)
-                raise taken(self.where, holder, "writes there: what this one writes counts no more")
-            return head.model_copy(update={"copies": changed(head)})
+            if head.token != token:
+                raise self._lost(head)
+            copies = changed(head)
+            out[:] = [copy for copy in head.copies if copy not in copies]
+            return head.model_copy(update={"copies": copies})
 
         change_head(self._bucket, next_head)
-        remove_uncounted(self._bucket)
+        for copy in out:
+            self._bucket.delete(*self._bucket.names(copy.objects))
+
+    def _token(self) -> int:
+        token = _TOKENS.get(self._training)
+        if token is None:
+            raise self._lost(read_head(self._bucket))
+        return token
+
+    def _lost(self, head: Head) -> LeaseLostError:
+        holder = Name(head.owner, head.host or "nobody", head.renewal)
+        return taken(self.where, holder, "writes there: what this one writes counts no more")
 
 
 class BucketHolder:
@@ -134,8 +151,9 @@ class BucketHolder:
             named = {"token": head.token + 1, "owner": owner, "host": socket.gethostname()}
             return head.model_copy(update=named)
 
-        _TOKENS[self._training] = change_head(self._bucket, mine).token
-        remove_uncounted(self._bucket)
+        token = change_head(self._bucket, mine).token
+        _TOKENS[self._training] = token
+        remove_left(self._bucket, token)
 
     def renew(self, owner: str) -> Name | None:
         def alive(head: Head) -> Head:
@@ -196,8 +214,13 @@ def change_head(bucket: Bucket, change: Callable[[Head], Head]) -> Head:
     raise TimeoutError(errno.ETIMEDOUT, f"others wrote it between, {TRIES} times in a row", f"{bucket.address}/{HEAD}")
 
 
-def remove_uncounted(bucket: Bucket) -> None:
-    """Remove files below the address that are of no copy that counts. Only a holder's to do."""
-    counted = {copy.objects for copy in read_head(bucket).copies} | {HEAD}
-    lying = (name for name in bucket.names() if not name.startswith(ASKED))
-    bucket.delete(*(name for name in lying if name.partition("/")[0] not in counted))
+def remove_left(bucket: Bucket, token: int) -> None:
+    """Remove files of holders before that of `token` that are of no copy that counts: none of theirs ever will.
+
+    Of later holders nothing is removed, however long this process slept since it read which copies count.
+    """
+    lying = {name: found for name in bucket.names() if (found := _FILE.match(name))}
+    counted = {copy.objects for copy in read_head(bucket).copies}
+    bucket.delete(
+        *(name for name, found in lying.items() if found["objects"] not in counted and int(found["token"]) < token)
+    )

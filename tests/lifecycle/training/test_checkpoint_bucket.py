@@ -22,7 +22,7 @@ from trainworthy.lifecycle.protocol.results import TrainResult
 from trainworthy.lifecycle.storage.checkpoints import verify_checkpoint
 from trainworthy.lifecycle.storage.durable import bucket as bucket_module
 from trainworthy.lifecycle.storage.durable import lease
-from trainworthy.lifecycle.storage.durable.bucket import ASKED, Bucket, _error, check_address, refuse_without_conditions
+from trainworthy.lifecycle.storage.durable.bucket import Bucket, _error, check_address, refuse_without_conditions
 from trainworthy.lifecycle.storage.durable.bucket_store import HEAD, BucketHolder, BucketStore, read_head
 from trainworthy.lifecycle.storage.durable.folder import FolderStore
 from trainworthy.lifecycle.storage.durable.place import takes_copies, trial_store
@@ -122,8 +122,6 @@ def test_machine_that_was_away_commits_nothing_after_another_took_over(tmp_path,
         assert second.store.names() == ["step-00000010"]
         second.writes(30)
         assert second.store.names() == ["step-00000030", "step-00000010"]
-        # What the first one has sent meanwhile is removed.
-        assert not [name for name in second.bucket.names() if name.startswith("step-00000020")]
 
 
 def test_machine_that_let_go_is_not_waited_for_and_one_that_is_alive_is_left_alone(tmp_path, place, monkeypatch):
@@ -164,12 +162,41 @@ def test_of_many_machines_at_once_one_becomes_the_holder(tmp_path, place):
     took[0].writes(10)
 
 
-def test_holder_leaves_alone_what_another_machine_asks_the_store_by(tmp_path, place):
-    machine, asked = Machine(tmp_path, "one", place), f"{ASKED}1"
-    machine.bucket.write(asked, b"1", None)
-    with machine.holds():
-        machine.writes(10)
-    assert asked in machine.bucket.names()
+def test_holder_that_slept_takes_nothing_away_from_the_one_after_it(tmp_path, place, monkeypatch):
+    """Stopped wherever it is about to remove something: what it has read of what counts is old when it goes on."""
+    first, second = Machine(tmp_path, "first", place), Machine(tmp_path, "second", place)
+    delete, slept = Bucket.delete, []
+
+    def late(self: Bucket, *names: str) -> None:
+        if self is first.bucket and not slept and names:
+            slept.append(names)
+            second.holder.take("second", first.holder.read())
+            for step in (40, 50):
+                second.writes(step)
+        delete(self, *names)
+
+    first.holder.take("first", None)
+    first.writes(10)
+    first.writes(20)
+    monkeypatch.setattr(Bucket, "delete", late)
+    first.writes(30)
+    assert slept
+    assert second.store.names() == ["step-00000050", "step-00000040"]
+    for name in second.store.names():
+        verify_checkpoint(second.store.fetch(name))
+
+
+def test_new_holder_removes_what_the_ones_before_left_and_what_others_ask_by_stays(tmp_path, place):
+    first, second = Machine(tmp_path, "first", place), Machine(tmp_path, "second", place)
+    first.holder.take("first", None)
+    first.writes(10)
+    (tmp_path / "file").write_bytes(b"half")
+    for name in ("step-00000020-1-abc/state.pt", "step-00000020-9-abc/state.pt", ".condition-1"):
+        second.bucket.upload(name, tmp_path / "file")
+    with second.holds():
+        left = {name.partition("/")[0] for name in second.bucket.names()}
+    (copy,) = read_head(second.bucket).copies
+    assert left == {HEAD, copy.objects, "step-00000020-9-abc", ".condition-1"}
 
 
 def test_renewals_and_copies_of_one_machine_do_not_push_each_other_aside(tmp_path, place, monkeypatch):
