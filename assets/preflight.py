@@ -24,6 +24,7 @@ from trainworthy.lifecycle.protocol.jobs import PreflightJob
 from trainworthy.lifecycle.protocol.records import PreflightBody, PreflightReport, Record, Snapshot
 from trainworthy.lifecycle.protocol.results import PreflightResult
 from trainworthy.lifecycle.protocol.trial import Trial
+from trainworthy.lifecycle.storage.durable.bucket import is_bucket
 from trainworthy.lifecycle.storage.durable.place import takes_copies
 from trainworthy.lifecycle.use_case import UseCase
 from trainworthy.resources.backends.choose import backend_of
@@ -124,6 +125,8 @@ def host_of(run: StepRun) -> Host:
     """What is known before the worker starts."""
     state, use_case, durable = run.workspace.state, run.use_case, run.workspace.durable
     split = run.record("snapshot", Snapshot).splits["training"]
+    # Who opens a bucket is another machine's matter where the worker runs there: it copies a checkpoint and back.
+    asked = durable and not (use_case.spec.compute.elsewhere and is_bucket(durable))
     return Host(
         spec=use_case.spec,
         training_rows=split.rows,
@@ -132,7 +135,7 @@ def host_of(run: StepRun) -> Host:
             "MLflow": run.tracking.reach,
             "records": lambda: is_writable(state.folder("records", use_case.name)),
             "snapshots": lambda: is_writable(state.folder("snapshots", use_case.name)),
-            **({f"copies of checkpoints in {durable}": lambda: takes_copies(durable)} if durable else {}),
+            **({f"copies of checkpoints in {durable}": lambda: takes_copies(durable)} if durable and asked else {}),
         },
         disk=SHARED_VOLUME if use_case.spec.compute.elsewhere else file_system(durable or state.root),
         durable=durable,

@@ -31,7 +31,7 @@ from urllib.parse import urlsplit
 
 from trainworthy.lifecycle.errors import SettingsError, did_you_mean
 from trainworthy.lifecycle.provenance import PRODUCT as PRODUCT
-from trainworthy.lifecycle.storage.durable.bucket import check_address, is_bucket
+from trainworthy.lifecycle.storage.durable.bucket import SERVER_VARIABLES, check_address, is_bucket
 from trainworthy.lifecycle.storage.state import StateFolder, write_atomic
 
 # What trainworthy is imported from: the checkout's src/, or site-packages.
@@ -134,7 +134,11 @@ def resolved_variables(settings: Settings) -> dict[str, str]:
     """The settings as variables for a command in the project's folder, from where a relative path leads elsewhere."""
     named = {PROJECT: str(settings.project), VAR: str(settings.var)}
     named[USE_CASES] = os.pathsep.join(map(str, settings.use_cases))
-    return named | ({DURABLE: settings.durable} if settings.durable else {})
+    if settings.durable is not None:
+        named[DURABLE] = settings.durable
+        if is_bucket(settings.durable):
+            named |= {name: os.environ[name] for name in SERVER_VARIABLES if name in os.environ}
+    return named
 
 
 def claim_state(settings: Settings) -> StateFolder:

@@ -35,8 +35,8 @@ def project(tmp_path, monkeypatch):
     return tmp_path
 
 
-def run_of(folder, sku: Sku, **compute):
-    workspace = SimpleNamespace(state=StateFolder(folder), durable=None)
+def run_of(folder, sku: Sku, durable=None, **compute):
+    workspace = SimpleNamespace(state=StateFolder(folder), durable=durable)
     split = SimpleNamespace(rows=10, positives=1)
     return SimpleNamespace(
         use_case=use_case(**compute), sku=sku, workspace=workspace, tracking=SimpleNamespace(reach=None),
@@ -64,6 +64,14 @@ def test_memory_is_held_against_the_workers_machine(project, declared_gb, launch
 def test_checkpoints_of_a_pod_lie_on_the_volume_that_it_shares(project, launcher, shared):
     host = preflight.host_of(run_of(project, Sku(usd_per_hour=1), launcher=launcher))  # pyright: ignore[reportArgumentType]
     assert (host.disk == SHARED_VOLUME) == shared
+
+
+@pytest.mark.parametrize(("launcher", "asked"), [("kubernetes", False), ("local", True)])
+def test_bucket_is_opened_by_who_works_with_it(project, launcher, asked):
+    """A pod may have a role that this machine has not, and the other way round."""
+    run = run_of(project, Sku(usd_per_hour=1), durable="s3://models/team", launcher=launcher)
+    host = preflight.host_of(run)  # pyright: ignore[reportArgumentType]
+    assert ("copies of checkpoints in s3://models/team" in host.stores) == asked
 
 
 @pytest.mark.parametrize(("launcher", "pool"), [("kubernetes", None), ("local", "gpu")])

@@ -80,8 +80,8 @@ def written(folder: Path, values: Any) -> Path:
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"sku": "small", "gpus": 0, "queue": None, "priority_class": None}, {"spot": True}],
-    ids=["gpu", "plain", "spot"],
+    [{}, {"sku": "small", "gpus": 0, "queue": None, "priority_class": None}, {"spot": True}, {"secret": "bucket"}],
+    ids=["gpu", "plain", "spot", "secret"],
 )
 def test_manifest_is_valid_by_the_strict_schema_of_each_version(version, changes):
     kubernetes_validate.validate(manifest(**changes), version, strict=True)
@@ -110,6 +110,13 @@ def test_waiting_for_a_node_takes_nothing_of_the_time_that_a_worker_may_run():
     assert spec["ttlSecondsAfterFinished"] > 0
     # The checkpoint's time, in whole seconds.
     assert spec["template"]["spec"]["terminationGracePeriodSeconds"] == 13
+
+
+def test_secret_reaches_the_worker_by_its_name_alone():
+    (container,) = manifest(secret="bucket")["spec"]["template"]["spec"]["containers"]
+    assert container["envFrom"] == [{"secretRef": {"name": "bucket"}}]
+    (container,) = manifest()["spec"]["template"]["spec"]["containers"]
+    assert "envFrom" not in container
 
 
 def test_job_waits_for_kueue_where_a_queue_is_named_and_only_there():

@@ -17,6 +17,7 @@ from trainworthy.resources.settings import (
     mlflow_url,
     read_settings,
     require_durable,
+    resolved_variables,
 )
 
 
@@ -139,6 +140,17 @@ def test_folder_for_copies_of_checkpoints_is_none_unless_named(monkeypatch, tmp_
     monkeypatch.setenv("TRAINWORTHY_DURABLE", "gs://models/team")
     with pytest.raises(SettingsError, match="no address that copies can be written to"):
         require_durable(read_settings())
+
+
+def test_workers_elsewhere_are_told_the_server_of_a_bucket_and_no_secret(monkeypatch, tmp_path):
+    monkeypatch.setenv("TRAINWORTHY_DURABLE", "s3://models/team")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "https://minio.example:9000")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    told = resolved_variables(read_settings())
+    assert (told["TRAINWORTHY_DURABLE"], told["AWS_ENDPOINT_URL"]) == ("s3://models/team", "https://minio.example:9000")
+    assert "secret" not in str(told)
+    monkeypatch.setenv("TRAINWORTHY_DURABLE", str(tmp_path))
+    assert "AWS_ENDPOINT_URL" not in resolved_variables(read_settings())
 
 
 def test_folder_for_copies_of_checkpoints_that_is_not_there_is_refused_and_not_made(monkeypatch, tmp_path):

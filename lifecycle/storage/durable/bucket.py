@@ -17,10 +17,15 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from trainworthy.lifecycle.errors import SettingsError
+from trainworthy.lifecycle.provenance import without_credentials
 
-# A part that is sent at once, and what is read at once.
-PART_BYTES = 16 * 2**20
-CONNECT_SECONDS, ANSWER_SECONDS, RETRY_SECONDS, RETRIES = 10, 60, 30, 5
+# A request carries so much, so that it ends in its time on a slow line too: 8 MiB in a minute are 1.1 Mbit/s. Of a file
+# that is sent, so many parts are on their way at once.
+PART_BYTES, PARTS_AT_ONCE = 8 * 2**20, 3
+# Longer than an answer may take: else nothing that was late is tried again.
+CONNECT_SECONDS, ANSWER_SECONDS, RETRY_SECONDS, RETRIES = 10, 60, 180, 5
+# Which server is asked: no secrets, and of use to workers elsewhere.
+SERVER_VARIABLES = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_REGION", "AWS_DEFAULT_REGION")
 _ADDRESS = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9!_.*'()-]+)*/?")
 _CODE, _STATUS = re.compile(r"<Code>(\w+)</Code>"), re.compile(r"status code: (\d{3})")
 _REFUSED = {
@@ -53,7 +58,8 @@ def check_address(address: str) -> None:
     """Raises SettingsError unless it is s3://BUCKET or s3://BUCKET/PREFIX, and the extra for it is installed."""
     if not _ADDRESS.fullmatch(address) or any(part in (".", "..") for part in address.split("/")):
         fix = "name a folder, or s3://BUCKET/PREFIX; of other stores mount the bucket as a folder"
-        raise SettingsError("this is no address that copies can be written to", value=address, fix=fix)
+        shown = without_credentials(address)
+        raise SettingsError("this is no address that copies can be written to", value=shown, fix=fix)
     if find_spec("obstore") is None:
         fix = "pip install 'trainworthy[s3]'"
         raise SettingsError("the package obstore, which reaches S3, is not installed", value=address, fix=fix)
@@ -114,16 +120,19 @@ class Bucket:
         import obstore
 
         with self._as_files_raise(name), path.open("rb") as file:
-            obstore.put(self._store, name, file, chunk_size=PART_BYTES)
+            obstore.put(self._store, name, file, chunk_size=PART_BYTES, max_concurrency=PARTS_AT_ONCE)
 
     def download(self, name: str, path: Path) -> None:
-        """Write an object's bytes to a file, whose folder is made."""
+        """Write an object's bytes to a file, whose folder is made: part by part, all of one version."""
         import obstore
 
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("wb") as file, self._as_files_raise(name):
-            for part in obstore.get(self._store, name).stream(min_chunk_size=PART_BYTES):
-                file.write(part)
+            found = obstore.head(self._store, name)
+            for start in range(0, found["size"], PART_BYTES):
+                end = min(start + PART_BYTES, found["size"])
+                part = obstore.get(self._store, name, options={"range": (start, end), "if_match": found["e_tag"]})
+                file.write(part.bytes())
 
     def names(self, below: str = "") -> list[str]:
         """Names of all objects, or of those below one name."""

@@ -14,9 +14,9 @@ import shutil
 import socket
 import uuid
 from collections.abc import Callable
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from trainworthy.lifecycle.errors import CheckpointError, LeaseLostError
 from trainworthy.lifecycle.spec.frozen import Frozen
@@ -36,10 +36,13 @@ _TOKENS: dict[tuple[str, Path], int] = {}
 
 
 class Copy(Frozen):
-    """A checkpoint: its name, and the name below which its files lie, written by the holder of `token`."""
+    """A checkpoint: its name, and the name below which its files lie, written by the holder of `token`.
 
-    name: str
-    objects: str
+    Names become those of local files, and whoever may write to the bucket may have written them.
+    """
+
+    name: str = Field(pattern=r"^step-\d{8,}$")
+    objects: str = Field(pattern=r"^step-\d{8,}-\d+-[0-9a-f]{32}$")
     token: int
 
     @property
@@ -77,7 +80,10 @@ class BucketStore:
         path = self._scratch / name
         shutil.rmtree(self._scratch, ignore_errors=True)
         for file in self._bucket.names(copy.objects):
-            self._bucket.download(file, path / Path(file).relative_to(copy.objects))
+            below = PurePosixPath(file).relative_to(copy.objects)
+            if ".." in below.parts or "\\" in file or "\0" in file:
+                raise OSError(errno.EIO, "a name leads out of its folder", f"{self.where}/{file}")
+            self._bucket.download(file, path / below)
         return path
 
     def add(self, path: Path) -> None:
@@ -96,6 +102,8 @@ class BucketStore:
             return (copy, *before[: KEEP - 1])
 
         self._commit(added)
+        # What this training went on from is older than its own from here on.
+        shutil.rmtree(self._scratch, ignore_errors=True)
 
     def forget_after(self, step: int) -> None:
         self._commit(lambda head: tuple(copy for copy in head.copies if copy.step <= step))
@@ -112,8 +120,10 @@ class BucketStore:
             return head.model_copy(update={"copies": copies})
 
         change_head(self._bucket, next_head)
-        for copy in out:
-            self._bucket.delete(*self._bucket.names(copy.objects))
+        # What is left by a store that is away just now, the next holder removes.
+        with contextlib.suppress(OSError):
+            for copy in out:
+                self._bucket.delete(*self._bucket.names(copy.objects))
 
     def _token(self) -> int:
         token = _TOKENS.get(self._training)
@@ -153,7 +163,8 @@ class BucketHolder:
 
         token = change_head(self._bucket, mine).token
         _TOKENS[self._training] = token
-        remove_left(self._bucket, token)
+        with contextlib.suppress(OSError):
+            remove_left(self._bucket, token)
 
     def renew(self, owner: str) -> Name | None:
         def alive(head: Head) -> Head:

@@ -66,7 +66,7 @@ class Cluster(Frozen):
     `user` and `group` are the numbers of whom the files on the volume belong to. With a `queue` (a Kueue LocalQueue)
     jobs wait for their admission, in the order of `queue_priority` (a WorkloadPriorityClass, of the queue alone) or
     else of `priority_class` (a PriorityClass, of nodes as well). `context` is one of the kubeconfig, None its current
-    one.
+    one. `secret` is a Secret whose keys are variables of the worker, such as those that open a bucket.
     """
 
     namespace: Label
@@ -76,6 +76,7 @@ class Cluster(Frozen):
     user: int = Field(gt=0)
     group: int = Field(gt=0)
     service_account: Subdomain = "default"
+    secret: Subdomain | None = None
     context: Text | None = None
     queue: Subdomain | None = None
     queue_priority: Subdomain | None = None

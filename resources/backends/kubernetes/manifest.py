@@ -129,6 +129,7 @@ def _pod(
                     {"name": name, "value": value}
                     for name, value in sorted(environment(start, asked, variables, python_path).items())
                 ],
+                **({"envFrom": [{"secretRef": {"name": cluster.secret}}]} if cluster.secret is not None else {}),
                 "resources": _resources(asked),
                 "securityContext": {
                     "allowPrivilegeEscalation": False,

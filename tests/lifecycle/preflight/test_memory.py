@@ -451,7 +451,7 @@ def test_machine_of_several_gpus_is_offered_one_or_a_replica_on_each_or_a_divide
     assert (alone.fits, shared.fits) == (False, False)
     assert not any("DDP" in way for way in alone.ways)
     # So many processes do fit, and one fewer does not.
-    processes = int(offered.split("processes: ")[1].split()[0])
+    processes = int(offered.split("compute.processes: ")[1].split()[0])
     fit = [gpu_fits(replace(of, processes=many), {"shared": 1.1})[0].fits for many in (processes - 1, processes)]
     assert fit[1]
     assert processes == 2 or not fit[0]

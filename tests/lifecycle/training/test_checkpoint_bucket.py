@@ -1,6 +1,7 @@
 """Copies of checkpoints in a bucket: what counts is decided by one object, which one machine alone can change."""
 
 import errno
+import json
 import os
 import signal
 import socket
@@ -16,6 +17,7 @@ import test_checkpoint
 import toy_jobs
 
 from trainworthy.lifecycle.engine.training.checkpoints.checkpoint import load_newest, state_dict, write_checkpoint
+from trainworthy.lifecycle.engine.training.checkpoints.checkpointing import go_back
 from trainworthy.lifecycle.errors import LeaseLostError, SettingsError
 from trainworthy.lifecycle.protocol.jobs import Interruptions, JobFile, TrainJob
 from trainworthy.lifecycle.protocol.results import TrainResult
@@ -23,9 +25,10 @@ from trainworthy.lifecycle.storage.checkpoints import verify_checkpoint
 from trainworthy.lifecycle.storage.durable import bucket as bucket_module
 from trainworthy.lifecycle.storage.durable import lease
 from trainworthy.lifecycle.storage.durable.bucket import Bucket, _error, check_address, refuse_without_conditions
-from trainworthy.lifecycle.storage.durable.bucket_store import HEAD, BucketHolder, BucketStore, read_head
+from trainworthy.lifecycle.storage.durable.bucket_store import FETCHED, HEAD, BucketHolder, BucketStore, read_head
 from trainworthy.lifecycle.storage.durable.folder import FolderStore
-from trainworthy.lifecycle.storage.durable.place import takes_copies, trial_store
+from trainworthy.lifecycle.storage.durable.place import own_store, takes_copies, trial_store
+from trainworthy.lifecycle.storage.durable.store import newest_sound
 from trainworthy.lifecycle.worker import EXIT_LEASE_LOST, read_result
 
 
@@ -279,9 +282,69 @@ def test_object_of_others_in_the_place_of_ours_is_refused(tmp_path, place):
     assert found[0] == b'{"form": "other"}'
 
 
+@pytest.mark.parametrize(
+    ("name", "objects"),
+    [
+        ("../../victim", f"step-00000010-1-{'a' * 32}"),
+        ("/etc/victim", f"step-00000010-1-{'a' * 32}"),
+        ("step-00000010/../x", f"step-00000010-1-{'a' * 32}"),
+        ("step-x", f"step-00000010-1-{'a' * 32}"),
+        ("step-00000010", "../other"),
+    ],
+)
+def test_names_in_the_bucket_lead_nowhere_else(tmp_path, place, name, objects):
+    machine = Machine(tmp_path, "one", place)
+    (tmp_path / "file").write_bytes(b"planted")
+    machine.bucket.upload(f"{objects.strip('./')}/authorized_keys", tmp_path / "file")
+    head = {"form": 1, "token": 1, "copies": [{"name": name, "objects": objects, "token": 1}]}
+    machine.bucket.write(HEAD, json.dumps(head).encode(), None)
+    before = {path for path in tmp_path.rglob("*")}
+    with pytest.raises(OSError, match="not written by Trainworthy"):
+        newest_sound([machine.store], verify_checkpoint)
+    assert {path for path in tmp_path.rglob("*")} == before
+
+
+def test_clean_up_that_fails_leaves_a_copy_that_counts(tmp_path, place, monkeypatch):
+    machine = Machine(tmp_path, "one", place)
+
+    def away(self: Bucket, *names: str) -> None:
+        raise TimeoutError(errno.ETIMEDOUT, "the store does not answer")
+
+    with machine.holds():
+        for step in (10, 20):
+            machine.writes(step)
+        with monkeypatch.context() as patch:
+            patch.setattr(Bucket, "delete", away)
+            machine.writes(30)
+    assert machine.store.names() == ["step-00000030", "step-00000020"]
+    # The next holder removes it.
+    assert any(name.startswith("step-00000010") for name in machine.bucket.names())
+    with Machine(tmp_path, "two", place).holds():
+        assert not any(name.startswith("step-00000010") for name in machine.bucket.names())
+
+
+def test_going_back_while_the_copies_cannot_be_reached_forgets_nothing(tmp_path, place, splits, monkeypatch):
+    job = with_copies(splits, tmp_path / "out", place)
+    reference = write_checkpoint(own_store(job).folder, job.identity, state_dict(test_checkpoint.state_at(20)))
+    monkeypatch.setattr(BucketStore, "forget_after", lambda self, step: (_ for _ in ()).throw(TimeoutError("away")))
+    with pytest.raises(TimeoutError):
+        go_back(job, 10)
+    assert verify_checkpoint(Path(reference.path))["step"] == 20
+
+
+def test_what_was_fetched_goes_once_the_training_has_a_checkpoint_of_its_own(tmp_path, place):
+    first, second = Machine(tmp_path, "first", place), Machine(tmp_path, "second", place)
+    with first.holds():
+        first.writes(10)
+    with second.holds():
+        assert second.store.fetch("step-00000010").is_dir()
+        second.writes(20)
+        assert [path.name for path in second.out.iterdir() if path.name == FETCHED] == []
+
+
 def test_file_larger_than_a_part_comes_back_whole(tmp_path, place, monkeypatch):
     # S3 takes no smaller part.
-    monkeypatch.setattr(bucket_module, "PART_BYTES", 5 * 2**20)
+    monkeypatch.setattr(bucket_module, "PART_BYTES", 5 * 2**20 + 7)
     content = os.urandom(12 * 2**20)
     (tmp_path / "large").write_bytes(content)
     bucket = Bucket(place)

@@ -200,8 +200,9 @@ def _replicas(subject: Subject, limit: float, count: int, declared: Curve) -> tu
     for processes in range(2, min(count, batch) + 1):
         share = math.ceil(batch / processes)
         if curve.high(math.ceil(share / subject.recipe.accumulate)) <= limit:
-            named = f"compute.launcher: torchrun and processes: {processes}"
-            return (f"{named} (DDP, {share} of an update's {batch} rows on each GPU)",)
+            named = f"compute.processes: {processes} and gpus: {processes}"
+            told = f"DDP, {share} of an update's {batch} rows on each; launcher: torchrun in place of local"
+            return (f"{named} ({told})",)
     return ()
 
 

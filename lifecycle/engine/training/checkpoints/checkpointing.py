@@ -141,5 +141,6 @@ def resume(job: TrainJob, state: TrainState) -> tuple[str, ...]:
 
 def go_back(job: TrainJob, step: int) -> None:
     """Remove the stage's checkpoints and copies of later steps, so that `resume` finds the newest before."""
-    for store in stores_of(job):
+    # The copies first: if they cannot be reached, the training's own are still there, and so is what it goes back from.
+    for store in reversed(stores_of(job)):
         store.forget_after(step)
