@@ -87,6 +87,8 @@ NOTICE = "TRAINWORTHY_SPOT_NOTICE"
 # Beside the answer: which modules of Trainworthy the job loaded, for code_identity.py.
 MODULES = "modules.json"
 _PR_SET_PDEATHSIG = 1
+# Errors of a connection to another rank that is gone.
+_LOST: list[BaseException] = []
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -255,6 +257,11 @@ def _rank(job: TrainJob, rendezvous: Path, queued: float) -> int:
         if code == EXIT_HANG:
             # Those that this one has waited for in vain would be waited for once more, by torchrun.
             end_others(out)
+    if _LOST:
+        # As above: an interpreter that ends in order would run that destructor.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
     return code
 
 
@@ -319,6 +326,9 @@ def ended(
     except Exception as error:
         lost = lost_rank(error) if by_ranks else None
         if lost is not None:
+            # Its frames hold torch's connection to the rank that is gone, whose destructor may wait for it for long: in
+            # native code, where nothing is told any more and no signal is handled.
+            _LOST.append(error)
             # What ended the other rank is told by rank_ends.py.
             code = EXIT_HANG if lost == "late" else EXIT_RANK_LOST
             where = line_of(error, use_case)

@@ -25,8 +25,8 @@ from trainworthy.lifecycle.storage.state import write_atomic
 
 RANKS, BEFORE, OUTPUT = "ranks", "ranks.before", "output.log"
 LAST_LINES = 60
-# What a rank has to write its stacks.
-STACKS_SECONDS = 1.0
+# What ranks that wait for each other end apart, on a busy machine; and what a rank has to write its stacks.
+LATE_SECONDS, STACKS_SECONDS = 3.0, 1.0
 # Process, update, phase, and since when, in seconds of the machine's monotonic clock.
 _PLACE = struct.Struct("<qqqd")
 
@@ -110,10 +110,12 @@ def process_states(out: Path) -> dict[int, str]:
 
 
 def end_others(out: Path) -> None:
-    """Let the other ranks of this machine write their stacks, then kill them."""
+    """Let the other ranks of this machine that do not end by themselves write their stacks, then kill them."""
     import psutil
 
     others = others_of(out).values()
+    # Who has waited as well ends by itself any moment, and tells where better than its stacks do.
+    psutil.wait_procs(others, timeout=LATE_SECONDS)
     for number, seconds in ((signal.SIGUSR2, STACKS_SECONDS), (signal.SIGKILL, 0.0)):
         for process in others:
             with contextlib.suppress(psutil.Error):
