@@ -18,6 +18,7 @@ from trainworthy.lifecycle.gates.preflight import (
     host_memory,
     preflight_checks,
     trials_of,
+    was_for_nodes,
     was_held_against,
 )
 from trainworthy.lifecycle.protocol.jobs import PreflightJob
@@ -56,7 +57,7 @@ def try_out(run: StepRun) -> Outcome[PreflightBody]:
     host = host_of(run)
     first = before_worker(host)
     result = not_started(first, host) if stops(first) else worker_result(run, host, first)
-    cost = cost_forecast(result.seconds, run.sku)
+    cost = cost_forecast(result.seconds, run.sku.times(spec.compute.nodes))
     uses_cuda = run.launcher.uses_cuda(spec.compute)
     limit, gpu_sku = memory_limit_bytes(run), spec.compute.sku if uses_cuda else None
     return Outcome(
@@ -103,6 +104,7 @@ def worker_result(run: StepRun, host: Host, first: tuple[Trial, ...]) -> Preflig
         metric_columns=metric_columns(spec.benchmark, snapshot),
         durable=host.durable,
         processes=spec.compute.processes,
+        nodes=spec.compute.nodes,
         gpu_counts={name: sku.gpus for name, sku in run.workspace.prices.skus.items() if sku.gpus},
         gpu_memory_gb={name: sku.gpu_memory_gb for name, sku in run.workspace.prices.skus.items() if sku.gpu_memory_gb},
     )
@@ -116,9 +118,9 @@ def machines(run: StepRun, result: PreflightResult) -> tuple[SkuCost, ...]:
     """What the training would cost on each machine of prices.yaml; empty if its time was not measured."""
     if result.time is None or result.step is None:
         return ()
-    training = run.use_case.spec.training
-    work = Work(result.step, result.time, training.checkpoint_every_steps)
-    return costs(work, run.workspace.prices, run.use_case.spec.compute.sku, date.today())
+    spec = run.use_case.spec
+    work = Work(result.step, result.time, spec.training.checkpoint_every_steps, spec.compute.nodes)
+    return costs(work, run.workspace.prices, spec.compute.sku, date.today())
 
 
 def host_of(run: StepRun) -> Host:
@@ -153,7 +155,9 @@ def still_fits(run: StepRun, record: Record) -> bool:
         return False
     if uses_cuda and not was_held_against(record.checks, compute.sku, run.sku.gpu_memory_gb):
         return False
-    memory, cost = record.memory_bytes, cost_forecast(record.seconds, run.sku)
+    if not was_for_nodes(record.checks, compute.nodes):
+        return False
+    memory, cost = record.memory_bytes, cost_forecast(record.seconds, run.sku.times(compute.nodes))
     if memory is None or cost is None or cost != record.cost_usd:
         return False
     fits = memory.high <= memory_limit_bytes(run)

@@ -267,7 +267,7 @@ def _record(run: StepRun, outcome: Outcome[Body], meter: Meter, message: str) ->
         parents=parent_hashes(run.upstream),
         identity=run.identity,
         provenance=provenance,
-        cost=meter.cost(run.sku, run.use_case.spec.compute.gpus, outcome.gpu_seconds),
+        cost=meter.cost(run.rented, run.machines * max(1, run.use_case.spec.compute.gpus), outcome.gpu_seconds),
         checks=outcome.checks,
         task=run.use_case.spec.task.kind,
         form=FORM,

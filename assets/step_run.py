@@ -29,6 +29,8 @@ VALIDATION = "validation"
 # Training that leaves the benchmark alone.
 EXPERIMENT = "experiment"
 BENCHMARK_STEPS: tuple[Step, ...] = ("evaluation", "promotion")
+# The rerun of promotion trains as well.
+TRAINING_STEPS: tuple[Step, ...] = ("smoke", "pilot", "full", "promotion")
 # What a run is found by in Dagster's list: its dataset version, its verdict, or the step that stopped it.
 DATASET_TAG, VERDICT_TAG, STOPPED_TAG = "trainworthy/dataset", "trainworthy/verdict", "trainworthy/stopped_at"
 RecordT = TypeVar("RecordT", bound=Record)
@@ -91,11 +93,21 @@ class StepRun(StepOfRun, StepResources):
         return self.tracking.run(self.use_case.name, self.run_id, tags, self.named(self.intent))
 
     @property
+    def machines(self) -> int:
+        """How many are rented for it: those that train together, for the stages and the rerun of their first steps."""
+        return self.use_case.spec.compute.nodes if self.step in TRAINING_STEPS else 1
+
+    @property
+    def rented(self) -> Sku:
+        """What its machines cost together."""
+        return self.sku.times(self.machines)
+
+    @property
     def charged_to(self) -> ChargedTo:
-        """Whom a worker's cost belongs to, with the price of the machine that is paid for."""
+        """Whom a worker's cost belongs to, with the price of the machines that are paid for."""
         return ChargedTo(
             run_id=self.run_id, use_case=self.use_case.name, step=self.step, identity=self.identity,
-            dataset=self.dataset, sku=self.use_case.spec.compute.sku, usd_per_hour=self.sku.usd_per_hour,
+            dataset=self.dataset, sku=self.use_case.spec.compute.sku, usd_per_hour=self.rented.usd_per_hour,
         )  # fmt: skip
 
     def in_worker(self, job: AnyJob, seconds_left: float = math.inf, *, fresh: bool = False) -> AnyResult:

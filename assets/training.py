@@ -86,7 +86,7 @@ def train_stage(run: StepRun) -> Outcome[StageBody]:
     seed, kind = one_that_counts(stage, results), job_kind(run)
     result, trained = results[seed], seed_results(stage, results, kind.score, lost)
     state = run.workspace.state
-    this_stage = meter.cost(run.sku).usd
+    this_stage = meter.cost(run.rented).usd
     still = _still_to_come(run, snapshot, stage)
     curve, beside = stage_curve(run, kind, result, trained, still, this_stage / len(results))
     if curve is not None:
@@ -99,7 +99,7 @@ def train_stage(run: StepRun) -> Outcome[StageBody]:
     checks = stage_checks(stage, result, spent + this_stage, still_usd, spec.budget.run_usd, *beside)
     diagnosed = None
     if (failed := to_diagnose(stage, result, checks)) is not None:
-        left = _affordable_seconds(run, spent + meter.cost(run.sku).usd)
+        left = _affordable_seconds(run, spent + meter.cost(run.rented).usd)
         training = train_job(run, snapshot, training_run, stage, seed, seconds_left=left)
         diagnosed = diagnose_stage(run, snapshot, training, failed, None if result.alarm is None else result.steps)
         checks = checks if diagnosed is None else with_diagnosis(checks, failed, diagnosed.diagnosis)
@@ -142,7 +142,7 @@ def _trainings(
     lost: dict[int, WorkerError] = {}
     seeds = seeds_of(run.use_case.spec.training, stage)
     for seed in seeds:
-        left = _affordable_seconds(run, spent + meter.cost(run.sku).usd)
+        left = _affordable_seconds(run, spent + meter.cost(run.rented).usd)
         job = train_job(run, snapshot, training_run, stage, seed, seconds_left=left)
         # Followed is the one that surely counts: of several full trainings nobody knows it yet.
         followed = not results and (len(seeds) == 1 or stage != "full")
@@ -234,6 +234,7 @@ def train_job(
             spec.compute.spot,
             run.sku.interruptions_per_hour,
             run.workspace.require_durable() if rerun_steps is None else None,
+            spec.compute.nodes,
         ),
     )
 
@@ -314,7 +315,7 @@ def _spent(run: StepRun) -> float:
 
 def _affordable_seconds(run: StepRun, spent: float) -> float:
     """How long the machine may run for what the budget still has."""
-    price, left = run.sku.usd_per_hour, run.use_case.spec.budget.run_usd - spent
+    price, left = run.rented.usd_per_hour, run.use_case.spec.budget.run_usd - spent
     return left / price * 3600 if price else math.inf
 
 

@@ -94,7 +94,7 @@ _LOST: list[BaseException] = []
 def main(arguments: list[str] | None = None) -> int:
     """Run one job; returns the exit code."""
     parser = command_line("trainworthy.lifecycle.worker", "Runs one job of Trainworthy.")
-    parser.add_argument("--rendezvous", type=Path, help="file by which the ranks meet whose number torchrun has given")
+    parser.add_argument("--rendezvous", help="URL by which the ranks meet whose number torchrun has given")
     parser.add_argument("--agent", type=int, help="process that has started this rank, which ends with it")
     asked = parser.parse_args(arguments)
     if asked.agent is not None:
@@ -225,7 +225,7 @@ def _run(job: AnyJob, out: Path, pipes: Any, waited: float, queued: float) -> tu
     return ended(answer, Path(job.use_case_folder))
 
 
-def _rank(job: TrainJob, rendezvous: Path, queued: float) -> int:
+def _rank(job: TrainJob, rendezvous: str, queued: float) -> int:
     """One of the processes of a training that torchrun.py has started, which reads how each of them ended."""
     from trainworthy.lifecycle.engine.train import follow_stage, run_stage
     from trainworthy.lifecycle.engine.training.ranks.group import open_group
@@ -253,10 +253,13 @@ def _rank(job: TrainJob, rendezvous: Path, queued: float) -> int:
             report(job, pipes)
 
         code, told = ended(train, Path(job.use_case_folder), by_ranks=True)
-        write_end(out, rank, code, told, process_states(out) if code == EXIT_HANG else {})
+        # torchrun gives the ranks of a machine numbers in a row.
+        first, here = rank - int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"])
+        mine = range(first, first + here)
+        write_end(out, rank, code, told, process_states(out, mine) if code == EXIT_HANG else {})
         if code == EXIT_HANG:
             # Those that this one has waited for in vain would be waited for once more, by torchrun.
-            end_others(out)
+            end_others(out, mine)
     if _LOST:
         # As above: an interpreter that ends in order would run that destructor.
         sys.stdout.flush()

@@ -16,12 +16,17 @@ LONGEST_SECONDS = 30 * 60.0
 FIRST_CHECKPOINT_SECONDS = 10.0
 
 
-def interruptions(spot: bool, per_hour: float | None, durable: str | None = None) -> Interruptions:
-    """From what is declared; `per_hour` is the price table's rate for spot machines, None if it has none."""
-    if not spot:
-        return Interruptions(durable=durable)
-    seconds = SPOT_MTBF_SECONDS if not per_hour else min(3600 / per_hour, MTBF_SECONDS)
-    return Interruptions(mtbf_seconds=seconds, spot=True, durable=durable)
+def interruptions(
+    spot: bool, per_hour: float | None, durable: str | None = None, machines: int = 1
+) -> Interruptions:  # fmt: skip
+    """From what is declared; `per_hour` is the price table's rate for spot machines, None if it has none.
+
+    Any of so many `machines` that stops ends the training of all.
+    """
+    seconds = MTBF_SECONDS
+    if spot:
+        seconds = SPOT_MTBF_SECONDS if not per_hour else min(3600 / per_hour, MTBF_SECONDS)
+    return Interruptions(mtbf_seconds=seconds / machines, spot=spot, durable=durable)
 
 
 def interval_seconds(blocked_seconds: float, written_seconds: float, machine: Interruptions) -> float:

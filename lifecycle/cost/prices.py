@@ -39,6 +39,15 @@ class Sku(Frozen):
     dated: date | None = None
     description: str = ""
 
+    def times(self, machines: int) -> Sku:
+        """So many of them rented together: all is one machine's but the prices."""
+        spot = self.spot_usd_per_hour
+        prices = {
+            "usd_per_hour": machines * self.usd_per_hour,
+            "spot_usd_per_hour": None if spot is None else machines * spot,
+        }
+        return self.model_copy(update=prices)
+
     def stale(self, today: date) -> str:
         """That the price is old, in words; empty if it is not."""
         if self.dated is None or (today - self.dated).days <= STALE_DAYS:

@@ -3,7 +3,8 @@
 Measured is this machine alone. Of another one it is told what its updates take at least about: a kernel does not start
 in less than KERNEL_SECONDS, and nothing computes faster than the data sheet's largest figure. Starts, preparation and
 validation count nothing there, since what they take was measured here. So it can be told that another machine is
-probably not worth it, and never that it is: that takes a run there.
+probably not worth it, and never that it is: that takes a run there. Where several machines train together, each row is
+that of as many.
 """
 
 from __future__ import annotations
@@ -43,28 +44,30 @@ class SkuCost(Frozen):
 
 @dataclass(frozen=True)
 class Work:
-    """A training as it was measured here: an update, the whole, and its forecast seconds."""
+    """A training as it was measured here: an update, the whole, and its forecast seconds; `nodes` machines make it."""
 
     step: StepTime
     whole: RunTime
     checkpoint_every_steps: int | None
+    nodes: int = 1
 
     def checkpoint_seconds(self, sku: Sku) -> float:
         """How much of the training lies between two checkpoints on a spot machine."""
         if self.checkpoint_every_steps is not None:
             return self.checkpoint_every_steps * self.step.seconds
-        machine = interruptions(True, sku.interruptions_per_hour)
+        machine = interruptions(True, sku.interruptions_per_hour, machines=self.nodes)
         return interval_seconds(self.step.checkpoint_seconds, self.step.write_seconds, machine)
 
 
 def costs(work: Work, prices: Prices, here: str, today: date) -> tuple[SkuCost, ...]:
     """One row a machine: `here`, which was measured, first, then by the least that each may cost."""
-    rows = [_cost(name, sku, work, name == here, today) for name, sku in prices.skus.items()]
+    rows = [_cost(name, sku.times(work.nodes), work, name == here, today) for name, sku in prices.skus.items()]
     return tuple(sorted(rows, key=lambda row: (row.sku != here, row.usd_low)))
 
 
 def _cost(name: str, sku: Sku, work: Work, measured: bool, today: date) -> SkuCost:
-    told = [sku.stale(today)] if sku.stale(today) else []
+    told = [f"{work.nodes} machines"] if work.nodes > 1 else []
+    told += [sku.stale(today)] if sku.stale(today) else []
     if measured:
         forecast = forecast_of(work.whole)
         low, high = forecast.low, forecast.high
@@ -89,7 +92,7 @@ def _cost(name: str, sku: Sku, work: Work, measured: bool, today: date) -> SkuCo
 
 def _lost(sku: Sku, work: Work) -> float:
     """By how much interruptions lengthen a training: each costs half a checkpoint's distance and a start."""
-    per_second = (sku.interruptions_per_hour or 0.0) / 3600
+    per_second = work.nodes * (sku.interruptions_per_hour or 0.0) / 3600
     return 1 + per_second * (work.checkpoint_seconds(sku) / 2 + work.whole.start_seconds / work.whole.workers)
 
 
@@ -97,7 +100,7 @@ def fastest_update(work: Work, sku: Sku) -> float:
     """Seconds that an update of this work takes at least about on a machine."""
     # The larger one in float32, too: cuDNN may compute in TF32 unless it is told not to.
     peak = max(sku.tflops_fp32 or 0.0, sku.tflops_bf16 or 0.0)
-    computing = work.step.flops / (peak * 1e12 * max(1, sku.gpus)) if peak else 0.0
+    computing = work.step.flops / (peak * 1e12 * max(1, sku.gpus) * work.nodes) if peak else 0.0
     starting = work.step.operations * KERNEL_SECONDS if sku.gpus else 0.0
     return max(computing, starting)
 

@@ -95,6 +95,12 @@ def was_held_against(checks: Iterable[CheckResult], sku: str, gpu_memory_gb: flo
     return any((row["sku"], row["gpu_memory_gb"], row["fits"]) == (sku, gpu_memory_gb, True) for row in told)
 
 
+def was_for_nodes(checks: Iterable[CheckResult], nodes: int) -> bool:
+    """True if recorded checks forecast the memory of a machine that is one of so many."""
+    told = (row for check in checks if check.name == "memory_forecast" for row in check.details if "processes" in row)
+    return all(row.get("nodes", 1) == nodes for row in told)
+
+
 def trials_of(checks: Iterable[CheckResult]) -> tuple[Trial, ...]:
     """The trials that the families' checks hold in their details."""
     held = (row for check in checks if check.name in (*FAMILIES, TRAINER) for row in check.details if "check" in row)
@@ -162,9 +168,11 @@ def _of_processes(step: MemoryForecast) -> str:
     """Why several processes take more than one; empty for one."""
     if step.processes == 1:
         return ""
+    here, on = step.processes // step.nodes, f" on each of {step.nodes} machines" * (step.nodes > 1)
+    many = f"{here} processes together" if here > 1 else "one process"
     return (
-        f"that is of {step.processes} processes together: each holds all rows, weights, gradients and optimizer state, "
-        "and the gradients once more to exchange them (buckets); only activations are shared out"
+        f"that is of {many}{on}: each holds all rows, weights, gradients and optimizer state, and the gradients once "
+        "more to exchange them (buckets); only activations are shared out"
     )
 
 

@@ -23,7 +23,7 @@ class MemoryForecast(Frozen):
     what was followed. They are empty if extrapolated. `average` is among them if the training keeps one of its weights.
     `scoring` is the peak while the validation split is scored, 0 where that is not known: never found by a real step.
     All of this is one's of so many `processes`, which share out an update's rows; then `buckets` are among the kinds,
-    the gradients that DistributedDataParallel holds once more.
+    the gradients that DistributedDataParallel holds once more. They are on so many `nodes`, as many on each.
     """
 
     rows: int
@@ -37,6 +37,7 @@ class MemoryForecast(Frozen):
     high: int
     scoring: int = 0
     processes: int = 1
+    nodes: int = 1
 
     @property
     def peak(self) -> tuple[int, int, int]:
@@ -47,8 +48,8 @@ class MemoryForecast(Frozen):
 
     @property
     def together(self) -> tuple[int, int, int]:
-        """The same of all processes: the first alone scores, the others wait for it with all that they hold."""
-        others, (value, low, high) = self.processes - 1, self.peak
+        """The same of all processes of the first node: one alone scores, the others wait for it with all they hold."""
+        others, (value, low, high) = self.processes // self.nodes - 1, self.peak
         return value + others * self.value, low + others * self.low, high + others * self.high
 
 

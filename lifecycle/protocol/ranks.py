@@ -38,3 +38,21 @@ class RankEnd(Frozen):
     exit_code: int
     told: dict[str, Any] | None = None
     states: dict[int, str] = Field(default_factory=dict)
+
+
+class NodeTold(Frozen):
+    """What one of several nodes tells of its ranks once they have ended: no other sees their processes.
+
+    `ends` are those known, `places` where each was, `lines` those of code at which they were when they hung; by rank.
+    """
+
+    host: str
+    ends: dict[int, RankEnd] = Field(default_factory=dict)
+    places: dict[int, RankPlace] = Field(default_factory=dict)
+    lines: dict[int, str] = Field(default_factory=dict)
+
+
+def ranks_of(node: int, nodes: int, processes: int) -> range:
+    """The ranks of one of so many nodes, 0 the first; each has as many."""
+    each = processes // nodes
+    return range(node * each, (node + 1) * each)

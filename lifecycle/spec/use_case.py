@@ -83,6 +83,12 @@ class ComputeSpec(Frozen):
         description="Processes of a training, for launcher torchrun, or on one node of kubernetes or ray; with GPUs "
         "one for each.",
     )
+    nodes: int = Field(
+        default=1,
+        ge=1,
+        description="Machines of the SKU that the processes are on, as many on each, for launcher torchrun. Changes no "
+        "result.",
+    )
     collective_timeout_seconds: float = Field(
         default=COLLECTIVE_TIMEOUT_SECONDS,
         gt=0,
@@ -95,7 +101,8 @@ class ComputeSpec(Frozen):
     gpus: int = Field(
         default=0,
         ge=0,
-        description="Above 0, a step that trains takes a slot of the pool gpu, unless a cluster has the queue.",
+        description="GPUs of each machine. Above 0, a step that trains takes a slot of the pool gpu, unless a cluster "
+        "has the queue.",
     )
     sku: str = Field(description="A price of prices.yaml.")
     loaders: int | None = Field(
@@ -129,9 +136,20 @@ class ComputeSpec(Frozen):
             raise ValueError(f"processes: {self.processes} needs launcher: torchrun; local trains in one process")
         if self.launcher == "torchrun" and self.processes == 1:
             raise ValueError("launcher: torchrun needs processes: 2 or more; one process is launcher: local")
-        if 0 < self.gpus < self.processes:
+        if self.nodes > 1 and self.launcher != "torchrun":
+            where = {"local": "on this machine", "ray": "on one node of the cluster", "kubernetes": "in one pod"}
             raise ValueError(
-                f"processes: {self.processes} share gpus: {self.gpus}: each process needs a GPU of its own"
+                f"nodes: {self.nodes} needs launcher: torchrun; {self.launcher} trains {where[self.launcher]}"
+            )
+        if self.processes % self.nodes:
+            raise ValueError(
+                f"nodes: {self.nodes} do not divide processes: {self.processes}: each has as many; they are counted "
+                "over all nodes"
+            )
+        if 0 < self.gpus < self.processes // self.nodes:
+            here = f" on each of nodes: {self.nodes}" if self.nodes > 1 else ""
+            raise ValueError(
+                f"processes: {self.processes} share gpus: {self.gpus}{here}: each process needs a GPU of its own"
             )
         return self
 

@@ -1,6 +1,9 @@
 """What each process of a training by several leaves in the training's folder: where it is, and how it ended.
 
 Whoever looks after them reads it: a process that was killed, stopped or hangs in native code tells nothing itself.
+
+Numbers of processes, the clock of places and stacks are a machine's own. Where the ranks are those of several nodes,
+each looks at its own alone (`mine`, all if None), and leaves what it has seen in a file for the first.
 """
 
 from __future__ import annotations
@@ -14,13 +17,14 @@ import signal
 import socket
 import struct
 import time
+from collections.abc import Container
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from trainworthy.lifecycle.identity import canonical_json
-from trainworthy.lifecycle.protocol.ranks import PHASES, RankEnd, RankPlace
+from trainworthy.lifecycle.protocol.ranks import PHASES, NodeTold, RankEnd, RankPlace
 from trainworthy.lifecycle.storage.state import write_atomic
 
 RANKS, BEFORE, OUTPUT = "ranks", "ranks.before", "output.log"
@@ -64,10 +68,12 @@ class PlaceFile:
         _PLACE.pack_into(self._memory, 0, os.getpid(), step, phase, time.monotonic())
 
 
-def read_places(out: Path) -> dict[int, RankPlace]:
+def read_places(out: Path, mine: Container[int] | None = None) -> dict[int, RankPlace]:
     """Where each rank of this machine was last, by rank. `seconds` are those until now."""
     found = {}
     for path in (out / RANKS).glob("*.place"):
+        if mine is not None and int(path.stem) not in mine:
+            continue
         with contextlib.suppress(OSError, struct.error, ValueError):
             pid, step, phase, since = _PLACE.unpack(path.read_bytes())
             found[int(path.stem)] = RankPlace(
@@ -86,34 +92,34 @@ def dump_stacks_when_asked(out: Path, rank: int) -> None:
     faulthandler.register(signal.SIGUSR2, stacks_file(out, rank).open("w"), all_threads=True)
 
 
-def others_of(out: Path) -> dict[int, Any]:
+def others_of(out: Path, mine: Container[int] | None = None) -> dict[int, Any]:
     """The other ranks' processes of this machine that are alive, by rank, as psutil's."""
     import psutil
 
     found = {}
-    for rank, place in read_places(out).items():
+    for rank, place in read_places(out, mine).items():
         with contextlib.suppress(psutil.Error):
             if place.pid != os.getpid():
                 found[rank] = psutil.Process(place.pid)
     return found
 
 
-def process_states(out: Path) -> dict[int, str]:
+def process_states(out: Path, mine: Container[int] | None = None) -> dict[int, str]:
     """How the system has the other ranks of this machine now, by rank, in psutil's words."""
     import psutil
 
     found = {}
-    for rank, process in others_of(out).items():
+    for rank, process in others_of(out, mine).items():
         with contextlib.suppress(psutil.Error):
             found[rank] = process.status()
     return found
 
 
-def end_others(out: Path) -> None:
+def end_others(out: Path, mine: Container[int] | None = None) -> None:
     """Let the other ranks of this machine that do not end by themselves write their stacks, then kill them."""
     import psutil
 
-    others = others_of(out).values()
+    others = others_of(out, mine).values()
     # Who has waited as well ends by itself any moment, and tells where better than its stacks do.
     psutil.wait_procs(others, timeout=LATE_SECONDS)
     for number, seconds in ((signal.SIGUSR2, STACKS_SECONDS), (signal.SIGKILL, 0.0)):
@@ -123,10 +129,10 @@ def end_others(out: Path) -> None:
         time.sleep(seconds)
 
 
-def read_lines(out: Path, own: Path) -> dict[int, str]:
+def read_lines(out: Path, own: Path, mine: Container[int] | None = None) -> dict[int, str]:
     """The line of code at which each rank was when its stacks were asked for, by rank: of the folder `own`, if any."""
     found = {}
-    for rank in read_places(out):
+    for rank in read_places(out, mine):
         with contextlib.suppress(OSError):
             _, _, asked = stacks_file(out, rank).read_text(errors="replace").partition("Current thread")
             frames = [line.strip() for line in asked.split("\n\n")[0].splitlines()[1:]]
@@ -150,10 +156,29 @@ def write_end(out: Path, rank: int, exit_code: int, told: dict[str, Any] | None,
     write_atomic(out / RANKS / f"{rank}.end.json", canonical_json(end.model_dump(mode="json")))
 
 
-def read_ends(out: Path) -> dict[int, RankEnd]:
+def read_ends(out: Path, mine: Container[int] | None = None) -> dict[int, RankEnd]:
     """What the ranks told at their ends, by rank: of one that was killed there is nothing."""
     found = {}
     for path in (out / RANKS).glob("*.end.json"):
+        rank = int(path.name.partition(".")[0])
         with contextlib.suppress(OSError, ValidationError, ValueError):
-            found[int(path.name.partition(".")[0])] = RankEnd.model_validate_json(path.read_bytes())
+            if mine is None or rank in mine:
+                found[rank] = RankEnd.model_validate_json(path.read_bytes())
     return dict(sorted(found.items()))
+
+
+def write_node(out: Path, node: int, told: NodeTold) -> None:
+    """The last thing that a node leaves of its ranks."""
+    write_atomic(_node_file(out, node), canonical_json(told.model_dump(mode="json")))
+
+
+def read_node(out: Path, node: int) -> NodeTold | None:
+    """What a node has left of its ranks; None if nothing."""
+    try:
+        return NodeTold.model_validate_json(_node_file(out, node).read_bytes())
+    except (OSError, ValidationError):
+        return None
+
+
+def _node_file(out: Path, node: int) -> Path:
+    return out / RANKS / f"node{node}.json"

@@ -80,6 +80,6 @@ def _rank(rank: int, size: int, rendezvous: Path, job: Path, variables: Mapping[
     import torch
 
     torch.set_num_threads(1)
-    numbers = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size)}
-    os.environ.update(**variables, **numbers, GLOO_SOCKET_IFNAME="lo")
-    os._exit(main(["--job", str(job), "--rendezvous", str(rendezvous)]))
+    numbers = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size}
+    os.environ.update(**variables, **{name: str(number) for name, number in numbers.items()}, GLOO_SOCKET_IFNAME="lo")
+    os._exit(main(["--job", str(job), "--rendezvous", rendezvous.as_uri()]))

@@ -41,6 +41,12 @@ def test_section_that_changes_no_result_changes_no_step(sections):
     assert changed_steps(**sections) == set()
 
 
+def test_nodes_that_share_out_the_processes_change_no_step():
+    compute = {"launcher": "torchrun", "processes": 4}
+    several = changed_steps(compute={**compute, "nodes": 2})
+    assert several == changed_steps(compute=compute)
+
+
 @pytest.mark.parametrize(
     ("sections", "steps"),
     [

@@ -67,6 +67,35 @@ def test_of_ranks_that_are_equally_far_a_stopped_one_is_guilty():
     assert "all 2 ranks" in told["problem"]
 
 
+def test_of_several_nodes_each_rank_is_told_with_its_node_and_host():
+    hosts = ["alpha", "beta"]
+    killed = {0: ended(EXIT_RANK_LOST, LOST), 1: ended(EXIT_RANK_LOST, LOST), 3: ended(-signal.SIGKILL)}
+    _, told = told_of(killed, {}, 4, None, hosts)
+    assert told["problem"].startswith("rank 3 of 4 (node 1 on beta, process 7) was killed by SIGKILL")
+    _, told = told_of({1: ended(EXIT_BAD_INPUT, TOLD)}, {}, 4, None, hosts)
+    assert told["problem"] == "rank 1 of 4 (node 0 on alpha): ValueError: no"
+    places = {0: at(9, "losses"), 1: at(9, "losses"), 2: at(9, "forward"), 3: at(9, "losses")}
+    _, told = told_of({0: ended(EXIT_HANG, LOST)}, places, 4, None, hosts)
+    assert told["problem"].startswith("rank 2 of 4 (node 1 on beta) hangs in the rows")
+
+
+@pytest.mark.parametrize("seen", [{0: ended(EXIT_RANK_LOST, LOST)}, {0: ended(EXIT_HANG, LOST)}, {0: ended(-15)}])
+def test_node_that_left_no_word_is_guilty_unless_another_rank_is_known_to_be(seen):
+    code, told = told_of(seen, {}, 4, None, ["alpha", "beta"], [1])
+    if seen[0].exit_code == -15:
+        assert (code, told["rank"]) == (-15, 0)
+        return
+    assert (code, told["rank"]) == (-signal.SIGKILL, 2)
+    assert told["problem"].startswith("rank 2, 3 of 4 (node 1 on beta) left no word")
+
+
+def test_ranks_of_several_nodes_that_lost_each_other_go_on_as_after_a_hang():
+    ends = {rank: ended(EXIT_RANK_LOST, LOST) for rank in range(2)}
+    code, told = told_of(ends, {}, 2, None, ["alpha", "beta"])
+    assert code == EXIT_HANG
+    assert "connection between the nodes broke" in told["problem"]
+
+
 def test_asked_to_end_is_no_error_and_ranks_without_a_word_are():
     assert end_of_ranks({0: ended(EXIT_PREEMPTED, TOLD), 1: ended(EXIT_PREEMPTED)}, {}, 2) == (EXIT_PREEMPTED, TOLD)
     code, told = told_of({0: ended(EXIT_RANK_LOST, LOST)}, {0: at(3, "order")}, 2)

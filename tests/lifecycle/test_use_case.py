@@ -364,6 +364,19 @@ def test_keys_that_do_not_go_together_are_told_without_the_whole_file():
             {"launcher": "torchrun", "processes": 2, "gpus": 1}, "use_case.yaml: compute",
             "processes: 2 share gpus: 1",
         ),
+        (
+            {"launcher": "torchrun", "processes": 4, "nodes": 2, "gpus": 1}, "use_case.yaml: compute",
+            "processes: 4 share gpus: 1 on each of nodes: 2",
+        ),
+        (
+            {"launcher": "torchrun", "processes": 3, "nodes": 2}, "use_case.yaml: compute",
+            "nodes: 2 do not divide processes: 3",
+        ),
+        ({"nodes": 2}, "use_case.yaml: compute", "nodes: 2 needs launcher: torchrun; local trains on this machine"),
+        (
+            {"launcher": "ray", "processes": 2, "nodes": 2}, "use_case.yaml: compute",
+            "nodes: 2 needs launcher: torchrun; ray trains on one node of the cluster",
+        ),
         ({"launcher": "torchrun", "processes": 999}, "use_case.yaml", "an update of 128 rows"),
         ({"launcher": "deepspeed"}, "use_case.yaml: compute.launcher", "deepspeed is not offered: it starts processes"),
         ({"launcher": "slurm"}, "use_case.yaml: compute.launcher", "slurm is not offered: ask Slurm for a machine"),
@@ -377,6 +390,11 @@ def test_processes_need_a_launcher_gpus_and_rows(compute, place, told):
     problem = spec_problem(item, UseCaseSpec)
     assert problem.where == place
     assert problem.problem.startswith(told)
+
+
+def test_gpus_are_those_of_each_node():
+    asked = {"launcher": "torchrun", "processes": 4, "nodes": 2, "gpus": 2}
+    assert toy_jobs.spec_with(compute=asked).compute.nodes == 2
 
 
 @pytest.mark.parametrize("processes", [1, 2])

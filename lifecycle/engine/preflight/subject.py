@@ -55,7 +55,7 @@ class Subject:
     `activation_checkpointing` names modules as the use case does: an update recomputes them, while a look at the
     network, which has the same values, needs no update. `compiled`: a stage compiles its updates. `fewest_rows` are
     those of the smallest update that any stage makes, where that is known. `processes` share out the rows of each
-    update.
+    update, as many on each of `nodes`.
     """
 
     build: Callable[[], nn.Module]
@@ -77,6 +77,7 @@ class Subject:
     compiled: bool = False
     fewest_rows: int | None = None
     processes: int = 1
+    nodes: int = 1
     claims: PreflightSpec = field(default_factory=PreflightSpec)
     device: str = "cpu"
 

@@ -142,9 +142,14 @@ def loaded_rows(task: Task, rows: pd.DataFrame, preprocessing: dict[str, Any], j
         features=rows[list(job.rows.features)],
         targets=_targets(rows, job) if job.rows.label_file is None else _file_targets(rows, job),
         device=device,
-        loaders=job.loaders or max(1, usual_loaders() // getattr(job, "processes", 1)),
+        loaders=job.loaders or max(1, usual_loaders() // _processes_here(job)),
         seed=job.training.seed,
     )
+
+
+def _processes_here(job: Any) -> int:
+    """How many processes share this machine's cores: torchrun says it in each, and preflight's job before."""
+    return int(os.environ.get("LOCAL_WORLD_SIZE", getattr(job, "processes", 1) // getattr(job, "nodes", 1)))
 
 
 def _file_targets(rows: pd.DataFrame, job: Any) -> Any:

@@ -86,6 +86,22 @@ def test_spot_price_counts_interruptions_and_a_missing_one_is_told():
     assert "no spot price" in found["none"].told
 
 
+def test_several_machines_cost_so_many_times_as_much_and_stop_as_often():
+    often = HERE | {"spot_usd_per_hour": 0.05, "interruptions_per_hour": 36.0}
+    (one, gpu), (two, gpus) = (costs(Work(STEP, WHOLE, 100, nodes), prices(gpu=GPU), "here", TODAY) for nodes in (1, 2))
+    # The seconds were forecast for all together: each machine is rented for as long.
+    assert (two.seconds_high, two.usd_high) == (one.seconds_high, pytest.approx(2 * (one.usd_high or 0)))
+    assert "2 machines" in two.told
+    # Launches are each machine's own, so that the least is that of two.
+    assert (gpus.seconds_low, gpus.usd_low) == (gpu.seconds_low, pytest.approx(2 * gpu.usd_low))
+    large = STEP.model_copy(update={"flops": 1e14})
+    assert fastest_update(Work(large, WHOLE, 100, 2), Sku.model_validate(GPU)) == pytest.approx(5.0)
+    (spot, *_), forecast = costs(Work(STEP, WHOLE, 100, 2), prices(x=often), "x", TODAY), forecast_of(WHOLE)
+    assert spot.spot_usd_high == pytest.approx(forecast.high / 3600 * 2 * 0.05 * (1 + 0.02 * (0.5 + 3)))
+    assert Sku.model_validate(often).times(3).usd_per_hour == pytest.approx(0.3)
+    assert Sku.model_validate(HERE).times(3).spot_usd_per_hour is None
+
+
 def test_distance_of_checkpoints_that_is_not_declared_follows_the_machine():
     often, seldom = prices(x=HERE | {"interruptions_per_hour": 36.0}), prices(x=HERE)
     automatic = Work(STEP, WHOLE, None)

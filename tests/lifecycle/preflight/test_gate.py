@@ -7,7 +7,7 @@ from trainworthy.lifecycle.engine.preflight.memory.forecast import fits_here
 from trainworthy.lifecycle.gates import host
 from trainworthy.lifecycle.gates.check import CPU_ONLY
 from trainworthy.lifecycle.gates.ci import github_annotations, rows_of
-from trainworthy.lifecycle.gates.preflight import host_memory, preflight_checks, was_held_against
+from trainworthy.lifecycle.gates.preflight import host_memory, preflight_checks, was_for_nodes, was_held_against
 from trainworthy.lifecycle.protocol.checks import CheckResult
 from trainworthy.lifecycle.protocol.forecasts import GpuFit, MemoryForecast
 from trainworthy.lifecycle.protocol.records import Forecast
@@ -143,6 +143,12 @@ def test_memory_of_several_processes_says_why_it_is_more():
     told = checks_of(result, host_gb=200)["memory_forecast"].evidence
     assert "that is of 2 processes together: each holds all rows" in told
     assert "in each of 2 processes an update of 64 rows" in told
+    on_two = result.model_copy(update={"step_memory": shared.model_copy(update={"processes": 4, "nodes": 2})})
+    checks = checks_of(on_two, host_gb=200)
+    assert "that is of 2 processes together on each of 2 machines: each holds" in checks["memory_forecast"].evidence
+    # Recorded for another number of machines, it is no answer for this one.
+    assert was_for_nodes(checks.values(), 2)
+    assert not was_for_nodes(checks.values(), 1)
     # On GPUs all updates lie there, and not one.
     on_host = host_memory(result, uses_cuda=True)
     assert on_host is not None

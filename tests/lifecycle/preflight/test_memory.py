@@ -500,6 +500,12 @@ def test_only_the_first_of_several_processes_scores():
     assert one.together[0] == 10**9 + 2 * one.value
 
 
+def test_memory_together_is_that_of_the_first_of_several_nodes():
+    one = forecast(replace(subject(deep, (64,)), processes=4, nodes=2)).model_copy(update={"scoring": 10**9})
+    assert one.nodes == 2
+    assert one.together[0] == 10**9 + one.value
+
+
 def test_a_gpu_is_told_the_rows_of_one_process():
     of = subject(deep, (64,), batch=4096)
     (alone,), (shared,) = gpu_fits(of, {"small": 2.0}), gpu_fits(replace(of, processes=4), {"small": 2.0})

@@ -1,4 +1,4 @@
-"""A rank of a training on a machine with one GPU: `python gpu_rank.py JOB RENDEZVOUS BACKEND`.
+"""A rank of a training on a machine with one GPU: `python gpu_rank.py JOB RENDEZVOUS BACKEND`, a URL.
 
 NCCL refuses two ranks on one device. `gloo` lets them share it: their tensors lie on the GPU as with NCCL, and what
 carries them is another. `nccl` is what a training has, here for one rank.

@@ -41,6 +41,9 @@ def test_rate_of_the_price_table_counts_for_spot_only():
     assert interruptions(True, 4.0).mtbf_seconds == 900
     assert interruptions(True, 0.0).mtbf_seconds == SPOT_MTBF_SECONDS
     assert interruptions(False, 4.0).mtbf_seconds == MTBF_SECONDS
+    # One of three machines stops three times as often.
+    assert interruptions(False, None, machines=3).mtbf_seconds == MTBF_SECONDS / 3
+    assert interruptions(True, 4.0, machines=3).mtbf_seconds == 300
 
 
 def test_checkpoints_of_a_stage_are_counted_by_steps_or_by_time():

@@ -88,10 +88,10 @@ def test_ranks_on_a_gpu_train_as_one_process_does(splits, tmp_path, backend, siz
     with locked(Path(job.out), print):
         meeting = begin_ranks(Path(job.out)) / "meeting"
         loopback = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
-        numbers = {"LOCAL_RANK": "0", "WORLD_SIZE": str(size)}
+        numbers = {"LOCAL_RANK": "0", "WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": "1"}
         ranks = [
             subprocess.Popen(
-                [sys.executable, str(script), str(file), str(meeting), backend], cwd=ROOT,
+                [sys.executable, str(script), str(file), meeting.as_uri(), backend], cwd=ROOT,
                 env=environment() | loopback | numbers | {"RANK": str(rank)},
             )
             for rank in range(size)

@@ -128,7 +128,7 @@ def fits_here(memory: Forecast, step: MemoryForecast, limit_bytes: int, device: 
 
 
 def forecast_memory(job: PreflightJob, sample: Sample, rows: pd.DataFrame, step: MemoryForecast) -> Forecast:
-    """Peak bytes of the full stage's processes, an update or scoring among them wherever it is made.
+    """Peak bytes of the full stage's processes on a machine, an update or scoring among them wherever it is made.
 
     Each process has all rows and a whole replica, and a share of an update's activations; the first alone scores, and
     copies its state for checkpoints.
@@ -137,6 +137,7 @@ def forecast_memory(job: PreflightJob, sample: Sample, rows: pd.DataFrame, step:
 
     # The kernel takes pages of mapped rows back when memory is short.
     loaded, processes = sample.subject.loaded, sample.subject.processes
+    here = processes // sample.subject.nodes
     held = psutil.Process().memory_info().rss - (0 if loaded is None else mapped_bytes())
     # With loaders only the batches that are ready, and the one at work, are there.
     many = len(rows) if loaded is None else (loaded.loaders * AHEAD + 1) * share_rows(sample.subject)
@@ -147,7 +148,7 @@ def forecast_memory(job: PreflightJob, sample: Sample, rows: pd.DataFrame, step:
     kept = scored is not None and scored.kept
     scale = scored.rows / len(sample.subject.held_out.targets) if scored is not None and kept else 0.0
     scores = sum(t.element_size() * t.numel() for t in sample.subject.held_out.inputs.values()) * scale
-    beside = processes * (held + tensors + copied) + scores + (LAUNCHER_BYTES if processes > 1 else 0)
+    beside = here * (held + tensors + copied) + scores + (LAUNCHER_BYTES if processes > 1 else 0)
     state = state_copy_bytes(step, best_weights=kept)
     value, low, high = step.together
     return Forecast(

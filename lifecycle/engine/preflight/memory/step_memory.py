@@ -261,7 +261,7 @@ def _forecast(
         rows=timeline.rows, accumulate=subject.recipe.accumulate, precision=subject.recipe.precision, source=source,
         parameter_count=timeline.parameters, kinds=kinds, value=value + buckets,
         low=round(value * low) + buckets, high=round(value * high) + buckets,
-        scoring=scoring + buckets if scoring else 0, processes=subject.processes,
+        scoring=scoring + buckets if scoring else 0, processes=subject.processes, nodes=subject.nodes,
     )  # fmt: skip
 
 

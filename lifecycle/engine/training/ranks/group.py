@@ -296,9 +296,9 @@ _FORWARD, _BACKWARD, _AFTER = (PHASES.index(phase) for phase in ("forward", "bac
 
 @contextmanager
 def open_group(
-    out: Path, rank: int, size: int, rendezvous: Path, job: TrainJob, asked: Callable[[], bool]
+    out: Path, rank: int, size: int, rendezvous: str, job: TrainJob, asked: Callable[[], bool]
 ) -> Iterator[Ranks]:  # fmt: skip
-    """The process group over a file that all ranks reach: no port is opened for it.
+    """The process group of ranks that meet at a URL: a file's, for which no port is opened, or by torchrun's store.
 
     A rank that waits for another for too long raises torch's error (error_causes.lost_rank).
     """
@@ -307,7 +307,7 @@ def open_group(
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     distributed.init_process_group(
         "cpu:gloo,cuda:nccl" if cuda else "gloo",
-        init_method=rendezvous.as_uri(), rank=rank, world_size=size,
+        init_method=rendezvous, rank=rank, world_size=size,
         timeout=timedelta(seconds=job.collective_timeout_seconds),
     )  # fmt: skip
     try:
