@@ -43,6 +43,16 @@ def locked(folder: Path, tell: Callable[[str], None], name: str = LOCK) -> Itera
         yield file.fileno()
 
 
+def is_free(folder: Path, name: str = LOCK) -> bool:
+    """True if nobody holds the folder's lock `name` now."""
+    with (folder / name).open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
+
+
 def _holder(lock: Path) -> str:
     """Who wrote its name last; it may be just about to, so nothing depends on it."""
     named, _, _ = lock.read_text().partition(" since ")

@@ -75,7 +75,7 @@ class Launcher(dg.ConfigurableResource):
         self, context: Context, job: AnyJob, charged_to: ChargedTo, fresh: bool, backend: Backend
     ) -> AnyResult:  # fmt: skip
         processes = processes_of(job)
-        launcher = "torchrun" if backend is LOCAL and processes > 1 else backend.name
+        launcher = "torchrun" if backend.name == LOCAL.name and processes > 1 else backend.name
         with recorded(job, charged_to, context.log, launcher=launcher, world_size=processes) as attempt:
             return self._worker(context, job, attempt, fresh, backend)
 

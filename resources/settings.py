@@ -1,4 +1,4 @@
-"""Where things live: six environment variables, and the folders they default to.
+"""Where things live: environment variables, and the folders they default to.
 
 TRAINWORTHY_PROJECT    the project: use cases, dataset versions, settings; default the nearest folder with use_cases/,
                        from the working directory upwards
@@ -10,6 +10,12 @@ TRAINWORTHY_DATABASE   a PostgreSQL database for the table of attempts, postgres
                        default SQLite in the state folder (docs/how-to/attempts.md)
 TRAINWORTHY_RAY_ADDRESS  the dashboard of a Ray cluster for compute.launcher: ray, http://HOST:8265; no default
                        (docs/how-to/ray.md)
+
+Three are for compute.nodes (docs/how-to/several-processes.md#several-machines):
+
+TRAINWORTHY_NODES         hosts of the nodes after the first, separated by commas; no default
+TRAINWORTHY_NODE_COMMAND  how a command is run on one of them, default ssh -o BatchMode=yes {host}
+TRAINWORTHY_NODE_ADDRESS  address of this machine by which they reach it; default the one by which it reaches the first
 
 And two for where links lead (docs/how-to/tracking.md):
 
@@ -42,6 +48,8 @@ OWNERS = "use_cases.txt"
 DURABLE = "TRAINWORTHY_DURABLE"
 DATABASE = "TRAINWORTHY_DATABASE"
 RAY_ADDRESS = "TRAINWORTHY_RAY_ADDRESS"
+NODES, NODE_COMMAND = "TRAINWORTHY_NODES", "TRAINWORTHY_NODE_COMMAND"
+NODE_ADDRESS = "TRAINWORTHY_NODE_ADDRESS"
 DAGSTER_URL, MLFLOW_URL = "TRAINWORTHY_DAGSTER_URL", "TRAINWORTHY_MLFLOW_URL"
 
 

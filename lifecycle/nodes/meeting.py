@@ -36,7 +36,7 @@ class Meeting:
     """
 
     def __init__(self, node: Node, seconds: float) -> None:
-        from torch.distributed import PrefixStore, TCPStore
+        from torch.distributed import PrefixStore, TCPStore  # pyright: ignore[reportPrivateImportUsage]
 
         self.node = node
         self._beats, self._seen = 0, dict[int, tuple[bytes, float]]()

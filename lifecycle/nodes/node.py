@@ -41,9 +41,22 @@ class Node:
         """The numbers of all nodes but this one."""
         return tuple(number for number in range(self.nodes) if number != self.number)
 
+    @property
+    def arguments(self) -> list[str]:
+        """What its agent is told; nothing of a node that is alone."""
+        if self.nodes == 1:
+            return []
+        device = ["--interface", self.interface] if self.interface else []
+        return [
+            "--nodes", str(self.nodes), "--node-rank", str(self.number), "--endpoint", self.endpoint, *device,
+        ]  # fmt: skip
+
     def ranks(self, processes: int) -> range:
         """The ranks of so many that are this node's."""
         return ranks_of(self.number, self.nodes, processes)
+
+
+ALONE = Node()
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -60,7 +73,7 @@ def node_of(asked: argparse.Namespace) -> Node:
         value = f"--nodes {asked.nodes} --node-rank {asked.node_rank}"
         raise SettingsError("there is no such node", value=value, fix="count nodes from 0 to one less than --nodes")
     if asked.nodes == 1:
-        return Node()
+        return ALONE
     host, _, port = asked.endpoint.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
         raise SettingsError("several nodes need an endpoint", value=asked.endpoint or None, fix=ENDPOINT_FIX)

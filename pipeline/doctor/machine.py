@@ -20,8 +20,12 @@ from trainworthy.resources.settings import (
     DATABASE,
     DURABLE,
     MLFLOW_URL,
+    NODE_ADDRESS,
+    NODE_COMMAND,
+    NODES,
     PRODUCT,
     PROJECT,
+    RAY_ADDRESS,
     USE_CASES,
     VAR,
     Settings,
@@ -34,7 +38,10 @@ COMFORTABLE_FREE_GB = 3.0
 GPU = Path("/dev/nvidiactl")
 # As in lifecycle/worker.py, which takes a third of a second to import.
 SPOT_NOTICE = "TRAINWORTHY_SPOT_NOTICE"
-VARIABLES = (PROJECT, VAR, USE_CASES, DURABLE, DATABASE, DAGSTER_URL, MLFLOW_URL, SPOT_NOTICE, WEBHOOK)
+VARIABLES = (
+    PROJECT, VAR, USE_CASES, DURABLE, DATABASE, RAY_ADDRESS, NODES, NODE_COMMAND, NODE_ADDRESS, DAGSTER_URL, MLFLOW_URL,
+    SPOT_NOTICE, WEBHOOK,
+)  # fmt: skip
 
 
 def python(settings: Settings) -> Iterator[CheckResult]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from trainworthy.lifecycle.failure import MemorySeen
+from trainworthy.lifecycle.nodes.node import ALONE, Node
 from trainworthy.lifecycle.protocol.jobs import AnyJob, processes_of
 
 # Threads that wait actively starve each other on a busy machine: the full stage of flights took 13 s on an idle one
@@ -35,7 +36,7 @@ class Start:
     besides, unless its machine says otherwise), `output` descriptors for what it writes on stdout and stderr. It has
     `grace_seconds` from being asked to end to being killed. `fresh`: it shares nothing with workers before it. `lock`
     holds the folder (Backend.lock). `submitted` is the Unix time since when it waits for a machine, None if
-    it has one.
+    it has one. `node` is where it runs among those that train together.
     """
 
     job: AnyJob
@@ -47,6 +48,7 @@ class Start:
     fresh: bool
     lock: int
     submitted: float | None = None
+    node: Node = ALONE
 
     @property
     def module(self) -> str:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-from trainworthy.lifecycle.errors import Problem, SettingsError, TrainworthyError
+from trainworthy.lifecycle.errors import Problem, TrainworthyError
 from trainworthy.lifecycle.spec.use_case import ComputeSpec
 from trainworthy.resources.backends.backend import Backend
 from trainworthy.resources.backends.local import LOCAL
+from trainworthy.resources.backends.nodes import nodes_backend
 from trainworthy.resources.settings import read_settings
 
 
@@ -25,11 +26,7 @@ def backend_of(compute: ComputeSpec | None) -> Backend:
 
             return ray_backend(compute)
         case "torchrun" if compute.nodes > 1:
-            raise SettingsError(
-                "compute.nodes above 1 is started by hand, not by Trainworthy",
-                value=compute.nodes,
-                fix="start the agent of each node (docs/how-to/several-processes.md), or train on one node",
-            )
+            return nodes_backend(compute.nodes)
         case _:
             return LOCAL
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from trainworthy.lifecycle.folder_lock import LOCK
 from trainworthy.lifecycle.memory_limit import memory_limit_bytes
+from trainworthy.lifecycle.protocol.jobs import processes_of
 from trainworthy.lifecycle.storage.rank_files import read_places
 from trainworthy.resources.backends.backend import ENVIRONMENT, SIGNALLED, TORCHRUN, Ended, Start, Watcher
 from trainworthy.resources.fork_server import start_worker
@@ -36,13 +37,15 @@ class LocalBackend:
         memory, several, out = MemoryWatch(), start.module == TORCHRUN, Path(start.job.out)
         given = ["--queued", str(start.queued), "--job", str(start.path)]
         given += [] if start.submitted is None else ["--submitted", str(start.submitted)]
+        given += start.node.arguments
+        mine = start.node.ranks(processes_of(start.job))
         environment = {**ENVIRONMENT, **os.environ, **start.environment, "PYTHONPATH": python_path()}
         begin = functools.partial(
             start_worker, given, environment, start.lock, fresh=start.fresh, output=start.output, entry=start.module
         )
 
         def look(leader: int) -> None:
-            memory.look(*([place.pid for place in read_places(out).values()] if several else [leader]))
+            memory.look(*([place.pid for place in read_places(out, mine).values()] if several else [leader]))
             watcher.look()
 
         code = run_group(begin, start.grace_seconds, look=look)

@@ -5,6 +5,9 @@ starts the worker as a child (local.py) and says in FOLDER/end.json how it ended
 memory. So the truth about the end comes from beside the worker, over the storage that both machines see, and not from
 the scheduler.
 
+Of a training by several nodes that the first one's launcher has started (nodes.py), it runs the agent of another node,
+beside the worker that holds the folder: the lock that it takes is that of its own number.
+
 The worker is wanted as long as the file FOLDER/wanted lies there and changes now and then. If it is taken away, or this
 process is asked to end, the worker has its grace for a checkpoint; if this process is killed, the kernel kills it.
 """
@@ -23,6 +26,7 @@ from pydantic import ValidationError
 from trainworthy.lifecycle.failure import EXIT_BAD_INPUT, MemorySeen
 from trainworthy.lifecycle.folder_lock import LOCK, locked
 from trainworthy.lifecycle.identity import canonical_json
+from trainworthy.lifecycle.nodes.node import Node, add_arguments, node_of
 from trainworthy.lifecycle.progress import say
 from trainworthy.lifecycle.spec.frozen import Frozen
 from trainworthy.lifecycle.storage.state import write_atomic
@@ -53,9 +57,9 @@ class _AskedToEndError(Exception):
 class _OnNode:
     """Follows the worker on its node; a Watcher."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, abandoned_seconds: float = ABANDONED_SECONDS) -> None:
         self._wanted, self._alive = Seen(folder / WANTED), Given(folder / ALIVE)
-        self._asked = False
+        self._abandoned_seconds, self._asked = abandoned_seconds, False
 
     def begin(self) -> None: ...
 
@@ -66,7 +70,7 @@ class _OnNode:
         self._alive.give()
         if not self._wanted.there():
             self._end("it is no longer wanted by whoever started it")
-        if (silent := self._wanted.silent_seconds()) > ABANDONED_SECONDS:
+        if (silent := self._wanted.silent_seconds()) > self._abandoned_seconds:
             self._end(f"whoever started it has given no sign of life for {silent:.0f} s")
 
     def stop(self, number: int, frame: FrameType | None) -> None:
@@ -88,23 +92,27 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--queued", type=float, required=True, help="seconds that the job's folder was waited for")
     parser.add_argument("--submitted", type=float, required=True, help="Unix time since when a node is waited for")
     parser.add_argument("--grace", type=float, required=True, help="seconds from being asked to end to being killed")
+    parser.add_argument(
+        "--abandoned", type=float, default=ABANDONED_SECONDS, help="seconds without a sign to go on for"
+    )
+    add_arguments(parser)
     asked = parser.parse_args(arguments)
-    job = read_job(asked.job)
+    job, node = read_job(asked.job), node_of(asked)
     if job is None:
         return EXIT_BAD_INPUT
-    following, memory = _OnNode(asked.folder), MemoryWatch()
+    following, memory = _OnNode(asked.folder, asked.abandoned), MemoryWatch()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, following.stop)
     try:
         following.look()
-        with locked(Path(job.out), say, LOCK) as lock:
+        with locked(Path(job.out), say, lock_of(node)) as lock:
             # Held until this process is gone, so that whoever finds it free finds nobody.
             os.dup(lock)
             # While it was waited for.
             following.look()
             start = Start(
                 job=job, path=asked.job, queued=asked.queued, environment={}, output=(1, 2), grace_seconds=asked.grace,
-                fresh=True, lock=lock, submitted=asked.submitted,
+                fresh=True, lock=lock, submitted=asked.submitted, node=node,
             )  # fmt: skip
             ended = LOCAL.run(start, following, say)
     except _AskedToEndError as error:
@@ -115,12 +123,26 @@ def main(arguments: list[str] | None = None) -> int:
     return SIGNALLED - ended.exit_code if ended.exit_code < 0 else ended.exit_code
 
 
+def lock_of(node: Node) -> str:
+    """The file in the job's folder whose lock is held while anything of a node's worker is there."""
+    return LOCK if node.first else f".node{node.number}.lock"
+
+
 def read_end(folder: Path) -> NodeEnd | None:
     """How the worker of a start ended, if it has; its group is gone then."""
     try:
         return NodeEnd.model_validate_json((folder / END).read_bytes())
     except (OSError, ValidationError):
         return None
+
+
+def last_line(path: Path) -> str:
+    """The last line of a file that is not empty; "" if there is none."""
+    try:
+        lines = path.read_text(errors="replace").split("\n")
+    except OSError:
+        return ""
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 
 if __name__ == "__main__":

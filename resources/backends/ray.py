@@ -8,7 +8,6 @@ on, its end is known, and it can be ended.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import shutil
 import signal
@@ -20,10 +19,10 @@ from pathlib import Path
 from trainworthy.lifecycle.cost.prices import load_prices
 from trainworthy.lifecycle.errors import PriceError
 from trainworthy.lifecycle.failure import MemorySeen
-from trainworthy.lifecycle.folder_lock import LOCK
+from trainworthy.lifecycle.folder_lock import is_free
 from trainworthy.lifecycle.spec.use_case import ComputeSpec
 from trainworthy.resources.backends.backend import LAUNCH_LOCK, Ended, Start, Watcher
-from trainworthy.resources.backends.on_node import ALIVE, WANTED, NodeEnd, read_end
+from trainworthy.resources.backends.on_node import ALIVE, WANTED, NodeEnd, last_line, read_end
 from trainworthy.resources.backends.ray_client import RayAwayError, RayClient, ray_address
 from trainworthy.resources.backends.ray_jobs import (
     PENDING,
@@ -160,7 +159,7 @@ class _Following:
         if end is not None:
             return _as_ended(end)
         self.began = self.began or self._alive.there()
-        return end_without_word(job, self.began, _last_line(self._folder / STDERR))
+        return end_without_word(job, self.began, last_line(self._folder / STDERR))
 
 
 def _as_ended(end: NodeEnd) -> Ended:
@@ -190,7 +189,8 @@ def _stop(ray: RayClient, ids: list[str], out: Path, grace_seconds: float) -> bo
         with contextlib.suppress(RayAwayError):
             ray.stop(id)
     until = time.monotonic() + grace_seconds + GONE_SECONDS
-    while not _is_free(out):
+    # Whoever takes it from here on sees first that it is not wanted.
+    while not is_free(out):
         if time.monotonic() > until:
             return False
         time.sleep(LOOK_SECONDS / 5)
@@ -200,21 +200,11 @@ def _stop(ray: RayClient, ids: list[str], out: Path, grace_seconds: float) -> bo
 def _settle(ray: RayClient, id: str, out: Path) -> None:
     """Wait until what ran on the node is gone, and Ray knows of it: the node is free for the next worker only then."""
     until = time.monotonic() + SETTLE_SECONDS
-    while not _is_free(out) and time.monotonic() < until:
+    while not is_free(out) and time.monotonic() < until:
         time.sleep(LOOK_SECONDS / 5)
     with contextlib.suppress(RayAwayError):
         while not (job := ray.job(id)).over and job.status != PENDING and time.monotonic() < until:
             time.sleep(LOOK_SECONDS / 5)
-
-
-def _is_free(out: Path) -> bool:
-    """True if no worker has the folder; whoever takes it from here on sees first that it is not wanted."""
-    with (out / LOCK).open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-    return True
 
 
 @contextlib.contextmanager
@@ -234,14 +224,6 @@ def _copied(path: Path, descriptor: int) -> Iterator[Callable[[], None]]:
         yield copy
     finally:
         copy()
-
-
-def _last_line(path: Path) -> str:
-    try:
-        lines = path.read_text(errors="replace").split("\n")
-    except OSError:
-        return ""
-    return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 
 def ray_backend(compute: ComputeSpec) -> RayBackend:

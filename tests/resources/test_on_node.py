@@ -101,10 +101,9 @@ def test_worker_that_is_not_wanted_does_not_begin(tmp_path):
     assert "no longer wanted" in end.seen
 
 
-def test_starter_that_is_silent_for_long_is_taken_for_gone_and_asked_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(on_node, "ABANDONED_SECONDS", 0.1)
+def test_starter_that_is_silent_for_long_is_taken_for_gone_and_asked_once(tmp_path):
     (tmp_path / "wanted").write_text("1")
-    following = _OnNode(tmp_path)
+    following = _OnNode(tmp_path, abandoned_seconds=0.1)
     following.look()
     time.sleep(0.08)
     (tmp_path / "wanted").write_text("2")
