@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import logging
 import os
 import signal
@@ -58,6 +59,8 @@ from trainworthy.lifecycle.worker import command_line, ended, has_answer, open_p
 SHUTDOWN_SECONDS = 30
 # In ranks/: which attempt they are of, by which a node sees whether its storage is the first one's.
 RUN = "run"
+# Not 0, which torch takes for no limit.
+BARRIER_SECONDS = 0.1
 # A node that shows no life for so long after the first one's ranks have ended is gone: it does so every second.
 GONE_SECONDS = 15.0
 Told = dict[str, Any]
@@ -186,9 +189,10 @@ def _run(
     asked: argparse.Namespace, node: Node, job: TrainJob, run: str, watch: Watch | None
 ) -> dict[int, RankEnd]:  # fmt: skip
     """Start the ranks of this node and wait for them all; how each ended, as far as it is known."""
+    from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+    from torch.distributed.launcher import api
 
     # What torchrun says of a failed rank rank_ends.py says better, and nothing else is logged here.
     logging.disable(logging.CRITICAL)
@@ -197,7 +201,11 @@ def _run(
     # By torch's own two ways: a file, for which no port is opened, or the store in the process of the first node.
     rendezvous = out / RANKS / f"rendezvous-{run}"
     file, store = {"store_type": "file", "timeout": seconds}, {"rank": node.number, "timeout": max(1, int(seconds))}
-    config = LaunchConfig(
+    if watch is not None:
+        # Else an agent whose ranks have ended well waits for all others for minutes, in a call that no signal ends.
+        # The first one, which has the store, waits for their word (_told_by_all).
+        api.LocalElasticAgent = functools.partial(LocalElasticAgent, exit_barrier_timeout=BARRIER_SECONDS)
+    config = api.LaunchConfig(
         min_nodes=node.nodes, max_nodes=node.nodes, nproc_per_node=len(mine), run_id=run,
         rdzv_backend="c10d" if watch is None else "static",
         rdzv_endpoint=f"{rendezvous}.agent" if watch is None else node.endpoint,
@@ -210,7 +218,7 @@ def _run(
     failed: dict[int, Any] = {}
     try:
         try:
-            elastic_launch(config, sys.executable)("-m", "trainworthy.lifecycle.worker", *given)
+            api.elastic_launch(config, sys.executable)("-m", "trainworthy.lifecycle.worker", *given)
         finally:
             # Within, since what ends the ranks of another node may ask for the end of these at this moment.
             if watch is not None:

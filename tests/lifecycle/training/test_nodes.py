@@ -59,6 +59,8 @@ def test_two_nodes_train_as_two_ranks_of_one_to_the_bit_and_go_on_after_any_end(
     assert two.resumed_from_step > 0
     assert two.parameters_sha256 == one.parameters_sha256
     assert losses(two.curve) == losses(one.curve)
+    # What has to fit a machine, where the other rank is not.
+    assert two.metrics["peak_memory_bytes"] < 0.8 * one.metrics["peak_memory_bytes"]
     # There is an answer, which each node finds by itself.
     assert run_nodes(job) == [0, 0]
 

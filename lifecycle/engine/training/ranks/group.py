@@ -57,14 +57,17 @@ def clipping(norm: float | None, device: torch.device) -> Tensor | None:
 
 
 class Ranks:
-    """This rank of `size`, 0 the first. `asked` says that this process was asked to end.
+    """This rank of `size`, 0 the first. `asked` says that this process was asked to end; `here` are those of a machine.
 
     `rows` are those of an update over all ranks, and `replica` is what the forward pass goes through; both are known
     from `join` on.
     """
 
-    def __init__(self, out: Path, rank: int, size: int, asked: Callable[[], bool] = lambda: False) -> None:
+    def __init__(
+        self, out: Path, rank: int, size: int, asked: Callable[[], bool] = lambda: False, here: int | None = None
+    ) -> None:  # fmt: skip
         self.out, self.rank, self.size = out, rank, size
+        self._beside_first = 0 < rank < (here or size)
         self.place = PlaceFile(out, rank)
         self.rows = 0
         self._asked, self._other_asked = asked, False
@@ -244,9 +247,9 @@ class Ranks:
         return [one[:size].numpy().tobytes() for one, size in zip(every, sizes, strict=True)]
 
     def others_sum(self, mine: float) -> float:
-        """In the first rank the sum of what the others have given."""
+        """In the first rank the sum of what the others of its machine have given."""
         with self._in("after"):
-            found = torch.tensor(0.0 if self.first else mine, dtype=torch.float64)
+            found = torch.tensor(mine if self._beside_first else 0.0, dtype=torch.float64)
             distributed.all_reduce(found, group=self._group)
         return found.item()
 
@@ -311,6 +314,6 @@ def open_group(
         timeout=timedelta(seconds=job.collective_timeout_seconds),
     )  # fmt: skip
     try:
-        yield Ranks(out, rank, size, asked)
+        yield Ranks(out, rank, size, asked, int(os.environ["LOCAL_WORLD_SIZE"]))
     finally:
         distributed.destroy_process_group()
