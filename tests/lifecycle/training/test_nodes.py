@@ -109,11 +109,11 @@ def test_a_node_that_sees_an_older_copy_of_the_folder_is_refused(tmp_path, monke
 
 
 def test_a_node_that_does_not_come_and_an_endpoint_that_cannot_be_had_are_told(splits, faulty, tmp_path, capfd):
-    job = job_of(splits, tmp_path / "out", faulty, collective_timeout_seconds=1.5)
+    job = job_of(splits, tmp_path / "out", faulty, collective_timeout_seconds=0.6)
     path, port = write_job(job), free_port()
     given = ["--job", str(path), "--nodes", "2", "--node-rank", "0", "--endpoint"]
     assert torchrun.main([*given, f"127.0.0.1:{port}"]) == EXIT_HANG
-    assert told_of(job)["problem"] == "node 1 of 2 did not come within 2 s"
+    assert told_of(job)["problem"] == "node 1 of 2 did not come within 1 s"
     assert told_of(job)["value"] == f"127.0.0.1:{port}"
     with socket.create_server(("127.0.0.1", 0)) as taken:
         assert torchrun.main([*given, f"127.0.0.1:{taken.getsockname()[1]}"]) == EXIT_BAD_INPUT
