@@ -204,7 +204,8 @@ def _run(
     if watch is not None:
         # Else an agent whose ranks have ended well waits for all others for minutes, in a call that no signal ends.
         # The first one, which has the store, waits for their word (_told_by_all).
-        api.LocalElasticAgent = functools.partial(LocalElasticAgent, exit_barrier_timeout=BARRIER_SECONDS)
+        brief = functools.partial(LocalElasticAgent, exit_barrier_timeout=BARRIER_SECONDS)
+        api.LocalElasticAgent = brief  # pyright: ignore[reportPrivateImportUsage]
     config = api.LaunchConfig(
         min_nodes=node.nodes, max_nodes=node.nodes, nproc_per_node=len(mine), run_id=run,
         rdzv_backend="c10d" if watch is None else "static",

@@ -20,12 +20,11 @@ def run_of(step: Step, nodes: int) -> StepRun:
     compute = ComputeSpec(launcher="torchrun", processes=4, nodes=nodes, sku="local-2cpu")
     dataset = SimpleNamespace(name="toy", version="v1")
     use_case = SimpleNamespace(name="toy", spec=SimpleNamespace(compute=compute, dataset=dataset))
-    nothing = dict.fromkeys(
-        ("workspace", "tracking", "launcher", "declared", "upstream", "context"), cast("Any", None)
-    )  # fmt: skip
+    nothing: Any = None
     return StepRun(
         use_case=cast("Any", use_case), step=step, run_id="1", intent="candidate", identity="a", code_sha256="b",
-        sku=PRICE, **nothing,
+        sku=PRICE, workspace=nothing, tracking=nothing, launcher=nothing, declared=nothing, upstream={},
+        context=nothing,
     )  # fmt: skip
 
 
