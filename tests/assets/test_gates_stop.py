@@ -162,7 +162,7 @@ def test_pilot_whose_first_seed_fails_trains_no_others(monkeypatch, status, trai
     monkeypatch.setattr(training, "_affordable_seconds", lambda run, spent: 1.0)
     monkeypatch.setattr(training, "seeds_of", lambda spec, stage: (7, 8))
     meter = SimpleNamespace(cost=lambda sku: SimpleNamespace(usd=0.0))
-    run = SimpleNamespace(use_case=TOY, sku=None, in_worker=lambda job, left: answer(), context=None)
+    run = SimpleNamespace(use_case=TOY, rented=None, in_worker=lambda job, left: answer(), context=None)
     results, _ = training._trainings(run, None, "run", "pilot", meter, 0.0)  # pyright: ignore[reportArgumentType]
     assert list(results) == trained
 
@@ -177,7 +177,7 @@ def test_stage_that_stops_tells_what_was_not_spent(monkeypatch, status, avoided)
         monkeypatch.setattr(training, name, lambda *asked, given=given: given)
     state = SimpleNamespace(relative=str)
     run = SimpleNamespace(
-        step="smoke", record=lambda name, kind: None, use_case=TOY, code_sha256="c", sku=Sku(usd_per_hour=0.0),
+        step="smoke", record=lambda name, kind: None, use_case=TOY, code_sha256="c", rented=Sku(usd_per_hour=0.0),
         workspace=SimpleNamespace(state=state),
     )  # fmt: skip
     body = training.train_stage(run).body  # pyright: ignore[reportArgumentType]

@@ -53,7 +53,7 @@ def trained(monkeypatch):
             return answer(loss)
 
         run_ = SimpleNamespace(
-            use_case=SimpleNamespace(spec=spec), sku=Sku(usd_per_hour=0.0), in_worker=in_worker,
+            use_case=SimpleNamespace(spec=spec), rented=Sku(usd_per_hour=0.0), in_worker=in_worker,
             context=SimpleNamespace(log=SimpleNamespace(warning=lambda line: None)),
         )  # fmt: skip
         return _trainings(run_, None, "run", stage, Meter(), 0.0)  # pyright: ignore[reportArgumentType]
