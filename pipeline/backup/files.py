@@ -1,4 +1,4 @@
-"""Files of a folder: listed without following a link, and copied with their hash, databases as SQLite itself does."""
+"""Files of a folder: listed without following a link, and copied with their hash, our own databases by SQLite itself."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from trainworthy.lifecycle.errors import BackupError
-from trainworthy.pipeline.backup.manifest import Kept
+from trainworthy.pipeline.backup.manifest import MODES, Kept
 
 PIECE_BYTES = 4 * 2**20
-_SQLITE = b"SQLite format 3\0"
 # SQLite's own, beside a database: what they hold is in the copy.
 _BESIDE = ("-wal", "-shm", "-journal")
 _SHOWN = 5
@@ -47,11 +46,11 @@ def refuse_odd(root: Path, what: str, skip: Callable[[str], bool] = lambda name:
         raise BackupError(told, value=odd[:_SHOWN], fix=fix)
 
 
-def copied(source: Path, target: Path, *, plain: bool = False) -> Kept:
-    """Copy a file with its time; what it is now at its target.
+def copied(source: Path, target: Path, *, database: bool = False) -> Kept:
+    """Copy a file with its time and its mode, byte for byte; what it is now at its target.
 
-    A database of SQLite is copied by SQLite, unless `plain`: that gives one moment of it, whoever writes meanwhile.
-    Raises FileNotFoundError if it is gone.
+    A `database` is copied by SQLite: that gives one moment of it, whoever writes meanwhile, with the same rows in other
+    bytes. Raises FileNotFoundError if it is gone.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     # Never through a link that was put there since the folder was listed.
@@ -60,15 +59,14 @@ def copied(source: Path, target: Path, *, plain: bool = False) -> Kept:
         found = os.fstat(file.fileno())
         if not stat.S_ISREG(found.st_mode):
             raise BackupError("no plain file", value=str(source), fix="move it away")
-        head = file.read(len(_SQLITE))
-        if head == _SQLITE and not plain:
+        if database:
             _copy_database(source, target)
         else:
-            file.seek(0)
             with target.open("xb") as into:
                 while piece := file.read(PIECE_BYTES):
                     into.write(piece)
     os.utime(target, ns=(found.st_mtime_ns, found.st_mtime_ns))
+    target.chmod(found.st_mode & MODES)
     return kept(target)
 
 
@@ -78,21 +76,12 @@ def kept(path: Path) -> Kept:
     with os.fdopen(descriptor, "rb") as file:
         found = os.fstat(file.fileno())
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-    return Kept(sha256=sha256, bytes=found.st_size, modified_ns=found.st_mtime_ns)
+    return Kept(sha256=sha256, bytes=found.st_size, modified_ns=found.st_mtime_ns, mode=found.st_mode & MODES)
 
 
-def is_beside_database(path: Path) -> bool:
-    """True for the files that SQLite keeps beside a database."""
-    end = next((end for end in _BESIDE if path.name.endswith(end)), None)
-    return end is not None and _is_database(path.with_name(path.name.removesuffix(end)))
-
-
-def _is_database(path: Path) -> bool:
-    try:
-        with path.open("rb") as file:
-            return file.read(len(_SQLITE)) == _SQLITE
-    except OSError:
-        return False
+def beside_database(name: str) -> str | None:
+    """The database that SQLite would keep a file of this name beside; None for a file of another name."""
+    return next((name.removesuffix(end) for end in _BESIDE if name.endswith(end)), None)
 
 
 def _copy_database(source: Path, target: Path) -> None:

@@ -21,14 +21,20 @@ FILE, SEAL = "manifest.json", "manifest.sha256"
 STATE, DATABASES, ARTIFACTS = "state", "databases", "artifacts"
 # What a database of PostgreSQL is asked for; one of MLflow's server goes by the variable that names it.
 ATTEMPTS, DAGSTER = "attempts", "dagster"
+# Of a file's mode: who may read, write and run it. Nothing that runs as somebody else comes out of a backup.
+MODES = 0o777
 
 
 class Kept(Frozen):
-    """A file: hash of its bytes, their number, and when they were last written (Unix time in nanoseconds)."""
+    """A file: hash of its bytes, their number, when they were last written (Unix time in nanoseconds), its mode.
+
+    A backup that was copied to a disk without modes has them here alone.
+    """
 
     sha256: str
     bytes: int = Field(ge=0)
     modified_ns: int
+    mode: int = Field(default=0o644, ge=0, le=MODES)
 
 
 class Manifest(Frozen):

@@ -137,10 +137,11 @@ def _copy(folder: Path, manifest: Manifest, staged: dict[str, Path]) -> None:
     for name, kept in named.items():
         below, _, rest = name.partition("/")
         target = staged[below] / rest
-        if copied(folder / name, target, plain=True).sha256 != kept.sha256:
+        if copied(folder / name, target).sha256 != kept.sha256:
             fix = "take another copy of this backup; nothing was restored"
             raise BackupError("a file changed while it was restored", value=name, fix=fix, code="backup.changed")
         os.utime(target, ns=(kept.modified_ns, kept.modified_ns))
+        target.chmod(kept.mode)
         progress.advance()
     progress.close()
     # The deepest first: making what is in a folder changes its time.

@@ -31,7 +31,7 @@ from trainworthy.lifecycle.errors import BackupError
 from trainworthy.lifecycle.progress import Progress, never_silent, say
 from trainworthy.lifecycle.provenance import git_state, installed_version
 from trainworthy.pipeline.backup.consistent import problems
-from trainworthy.pipeline.backup.files import copied, is_beside_database, kept, listed, refuse_odd
+from trainworthy.pipeline.backup.files import beside_database, copied, kept, listed, refuse_odd
 from trainworthy.pipeline.backup.manifest import (
     ARTIFACTS,
     ATTEMPTS,
@@ -142,8 +142,8 @@ def refuse_full(target: Path, where: Places) -> None:
 
 def _write(settings: Settings, where: Places, work: Path, running: list[str]) -> tuple[Manifest, str]:
     files, gone, dumps = dict[str, Kept](), list[str](), dict[str, tuple[str, ...]]()
-    names = [name for name, _ in _files(where.state, _skipped(where))]
-    progress = Progress("backup", len(names) + len(where.databases))
+    taken = [name for name, _ in _files(where.state, _skipped(where), _is_database)]
+    progress = Progress("backup", len(taken) + len(where.databases))
     try:
         for turn in range(_TURNS):
             for database in where.databases:
@@ -153,10 +153,15 @@ def _write(settings: Settings, where: Places, work: Path, running: list[str]) ->
                     dump(database, work / name)
                     files[name], dumps[name] = kept(work / name), database.holds
                     progress.advance()
-            _copy(where.state, STATE, work, files, gone, lambda: progress.advance(), _only(turn, _skipped(where)))
+            for name, path in _files(where.state, _only(turn, _skipped(where)), _is_database):
+                # A file directly in a folder of two turns: in the last of them, and not once more.
+                if _turns_below(name.split("/"))[-1] == turn:
+                    _copy(path, f"{STATE}/{name}", work, files, gone, database=_is_database(name))
+                    progress.advance()
             if turn == _FILES_TURN and where.artifacts:
                 say(f"backup: copying MLflow's artifacts from {where.artifacts}")
-                _copy(where.artifacts, ARTIFACTS, work, files, gone, lambda: None, lambda name: False)
+                for name, path in _files(where.artifacts, _nothing, _nothing):
+                    _copy(path, f"{ARTIFACTS}/{name}", work, files, gone, database=False)
     finally:
         progress.close()
     also = [told for told in in_progress(settings, where) if told not in running]
@@ -183,30 +188,40 @@ def _write(settings: Settings, where: Places, work: Path, running: list[str]) ->
     return manifest, write_manifest(work, manifest)
 
 
-def _copy(
-    root: Path, below: str, work: Path, files: dict[str, Kept], gone: list[str], done: Callable[[], None],
-    skip: Callable[[str], bool],
-) -> None:  # fmt: skip
-    for name, path in _files(root, skip):
-        try:
-            files[f"{below}/{name}"] = copied(path, work / below / name)
-        except FileNotFoundError:
-            # Of a run in progress: an old checkpoint, or a name that a file had until it was whole.
-            gone.append(f"{below}/{name}")
-        done()
+def _copy(path: Path, name: str, work: Path, files: dict[str, Kept], gone: list[str], *, database: bool) -> None:
+    try:
+        files[name] = copied(path, work / name, database=database)
+    except FileNotFoundError:
+        # Of a run in progress: an old checkpoint, or a name that a file had until it was whole.
+        gone.append(name)
 
 
-def _files(root: Path, skip: Callable[[str], bool]) -> Iterator[tuple[str, Path]]:
+def _files(root: Path, skip: Callable[[str], bool], is_database: Callable[[str], bool]) -> Iterator[tuple[str, Path]]:
+    """Files to copy; those that SQLite keeps beside a database are in the database's copy."""
     for name, entry in listed(root, skip):
-        path = Path(entry.path)
-        if entry.is_file(follow_symlinks=False) and not is_beside_database(path):
-            yield name, path
+        beside = beside_database(name)
+        if entry.is_file(follow_symlinks=False) and not (beside and is_database(beside)):
+            yield name, Path(entry.path)
+
+
+def _is_database(name: str) -> bool:
+    """True for what Trainworthy, MLflow and Dagster themselves write by SQLite in the state folder.
+
+    Any other file is a user's or goes by the hash of its bytes, which SQLite would change in its copy.
+    """
+    if name in (ATTEMPTS_FILE, "mlflow/mlflow.db"):
+        return True
+    return name.startswith("dagster/") and name.endswith(".db")
+
+
+def _nothing(name: str) -> bool:
+    return False
 
 
 def _roots(where: Places) -> Iterator[tuple[Path, Callable[[str], bool]]]:
     yield where.state, _skipped(where)
     if where.artifacts:
-        yield where.artifacts, lambda name: False
+        yield where.artifacts, _nothing
 
 
 def _folder_times(where: Places) -> dict[str, int]:
@@ -234,7 +249,7 @@ def _skipped(where: Places) -> Callable[[str], bool]:
 
 
 def _only(turn: int, skip: Callable[[str], bool]) -> Callable[[str], bool]:
-    """True for what is skipped or has another turn; a folder is walked in each turn that its files may have."""
+    """True for what is skipped or has other turns; a folder is walked in each turn that its files may have."""
 
     def other(name: str) -> bool:
         parts = name.split("/")

@@ -36,6 +36,7 @@ from trainworthy.resources.dagster_settings import database_address, storage_kin
 from trainworthy.resources.settings import DATABASE, read_settings
 
 WORDS = b"what nobody can make again\n"
+DATABASE_OF_OURS = "dagster/history/metrics.db"
 
 
 @pytest.fixture
@@ -50,7 +51,8 @@ def state(place) -> Path:
     (state / "contracts").mkdir()
     (state / "contracts" / "a.json").write_bytes(WORDS)
     (state / "empty").mkdir()
-    with contextlib.closing(sqlite3.connect(state / "metrics.db")) as connection, connection:
+    (state / DATABASE_OF_OURS).parent.mkdir(parents=True)
+    with contextlib.closing(sqlite3.connect(state / DATABASE_OF_OURS)) as connection, connection:
         connection.execute("CREATE TABLE told (number INTEGER)")
     return state
 
@@ -135,18 +137,55 @@ def test_files_times_and_empty_folders_come_back_as_they_were(state, place, monk
 
 
 def test_database_that_is_being_written_is_one_moment_of_it(state, place, monkeypatch):
-    with contextlib.closing(sqlite3.connect(state / "metrics.db", isolation_level=None)) as writer:
+    with contextlib.closing(sqlite3.connect(state / DATABASE_OF_OURS, isolation_level=None)) as writer:
         writer.execute("PRAGMA journal_mode = WAL")
         writer.execute("INSERT INTO told VALUES (1)")
         # Committed and in the file beside it alone, with a change that is not committed behind it.
         writer.execute("BEGIN")
         writer.execute("INSERT INTO told VALUES (2)")
-        assert (state / "metrics.db-wal").stat().st_size > 0
+        assert (state / f"{DATABASE_OF_OURS}-wal").stat().st_size > 0
         take_it(place / "backup")
     restored(place / "backup", place / "other", monkeypatch)
-    with contextlib.closing(sqlite3.connect(place / "other" / "metrics.db")) as connection:
+    with contextlib.closing(sqlite3.connect(place / "other" / DATABASE_OF_OURS)) as connection:
         assert connection.execute("SELECT number FROM told").fetchall() == [(1,)]
-    assert not (place / "other" / "metrics.db-wal").exists()
+    assert not (place / "other" / f"{DATABASE_OF_OURS}-wal").exists()
+
+
+def test_database_that_is_no_one_of_ours_comes_back_byte_for_byte_with_its_mode(state, place, monkeypatch):
+    """A dataset's file goes by the hash of its bytes, which SQLite would change; what is damaged is its owner's."""
+    (data := state / "datasets" / "toy").mkdir(parents=True)
+    with contextlib.closing(sqlite3.connect(data / "rows.sqlite")) as connection, connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("CREATE TABLE flights (delay INTEGER)")
+        connection.execute("INSERT INTO flights VALUES (7)")
+    (data / "header.db").write_bytes(b"SQLite format 3\0")
+    (data / "rows.sqlite-wal").write_bytes(WORDS)
+    os.link(data / "rows.sqlite", data / f"{hashlib.sha256((data / 'rows.sqlite').read_bytes()).hexdigest()}.db")
+    (data / "rows.sqlite").chmod(0o444)
+    (data / "header.db").chmod(0o750)
+    before, modes = contents(data), {path.name: path.stat().st_mode for path in data.iterdir()}
+    take_it(place / "backup")
+    # On a disk that has no modes, as a stick has none.
+    for path in (place / "backup" / "state" / "datasets" / "toy").iterdir():
+        path.chmod(0o700)
+    restored(place / "backup", place / "other", monkeypatch)
+    after = place / "other" / "datasets" / "toy"
+    assert contents(after) == before
+    assert {path.name: path.stat().st_mode for path in after.iterdir()} == modes
+
+
+@pytest.mark.parametrize("name", ["records/.DS_Store", "records/toy/.DS_Store", "records/toy/runs/first/.DS_Store"])
+def test_file_that_a_file_browser_leaves_is_copied_once(state, place, monkeypatch, name):
+    (state / name).write_bytes(b"\xff\xfe")
+    take_it(place / "backup")
+    restored(place / "backup", place / "other", monkeypatch)
+    assert (place / "other" / name).read_bytes() == b"\xff\xfe"
+
+
+def test_folder_of_two_turns_that_is_a_file_is_copied_once(state, place):
+    (state / "mlflow").write_bytes(WORDS)
+    take_it(place / "backup")
+    assert "state/mlflow" in verified(place / "backup")[0].files
 
 
 def test_what_is_made_again_by_itself_is_left_out(state, place):
@@ -162,14 +201,14 @@ def test_run_that_goes_on_meanwhile_leaves_no_name_without_what_it_names(state, 
     """Before each file that is copied, a run writes a record, what leads to it, and an entry of the verdict log."""
     plain, written = take.copied, []
 
-    def copied_meanwhile(source: Path, target: Path):
+    def copied_meanwhile(source: Path, target: Path, **how: bool):
         entries = log.read(state / "verdicts" / "toy.jsonl")
         written.append(told(state, f"meanwhile{len(written)}"))
         log.append(
             state / "verdicts" / "toy.jsonl", use_case="toy", action="shadow", model_version="1",
             verdict_sha256=written[-1], previous_verdict_sha256=entries[-1].verdict_sha256,
         )  # fmt: skip
-        return plain(source, target)
+        return plain(source, target, **how)
 
     monkeypatch.setattr(take, "copied", copied_meanwhile)
     take_it(place / "backup", running=True)
@@ -181,10 +220,10 @@ def test_run_that_goes_on_meanwhile_leaves_no_name_without_what_it_names(state, 
 
 
 def test_file_that_goes_while_it_is_taken_is_named(state, place, monkeypatch):
-    def gone(source: Path, target: Path):
+    def gone(source: Path, target: Path, **how: bool):
         if source.name == "a.json":
             source.unlink()
-        return plain(source, target)
+        return plain(source, target, **how)
 
     plain = take.copied
     monkeypatch.setattr(take, "copied", gone)
@@ -272,9 +311,9 @@ def test_backup_needs_room_and_a_state_folder(state, place, monkeypatch):
 
 
 def test_damaged_database_is_told_and_no_backup(state, place):
-    content = bytearray((state / "metrics.db").read_bytes())
+    content = bytearray((state / DATABASE_OF_OURS).read_bytes())
     content[4096:4100] = b"\xff\xff\xff\xff"
-    (state / "metrics.db").write_bytes(content)
+    (state / DATABASE_OF_OURS).write_bytes(content)
     with pytest.raises(BackupError, match="damaged"):
         take_it(place / "backup")
     assert not (place / "backup").exists()
