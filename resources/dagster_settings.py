@@ -16,6 +16,8 @@ from trainworthy.resources.settings import Settings
 FILE = "dagster.yaml"
 HOW_TO = "docs/how-to/postgresql.md"
 Kind = Literal["state_folder", "postgresql", "other"]
+# The sections that say where Dagster keeps its history; the last three are the first one's parts.
+_STORAGES = ("storage", "run_storage", "event_log_storage", "schedule_storage")
 
 
 def dagster_home(settings: Settings) -> Path:
@@ -34,8 +36,13 @@ def declared(home: Path) -> Mapping[str, Any]:
 
 
 def refuse_unset(home: Path) -> None:
-    """Raises SettingsError for variables that dagster.yaml asks for and nobody set: Dagster tells them in 60 lines."""
-    unset = sorted({name for name in _variables(declared(home)) if name not in os.environ})
+    """Raises SettingsError for variables that dagster.yaml's storage asks for and nobody set: Dagster tells them in 60
+    lines.
+
+    Elsewhere {env: TEXT} may be a value: a label of a pod, say.
+    """
+    found = declared(home)
+    unset = sorted({name for part in _STORAGES for name in _variables(found.get(part)) if name not in os.environ})
     if unset:
         fix = f"export {unset[0]}=… where Dagster and its commands run ({HOW_TO}), or correct {FILE}"
         noun = "a variable that is" if len(unset) == 1 else "variables that are"

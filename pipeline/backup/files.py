@@ -1,4 +1,4 @@
-"""Files of a folder: listed without following a link, and copied with their hash, our own databases by SQLite itself."""
+"""Files of a folder: listed without following a link, and copied with their hash; our databases by SQLite itself."""
 
 from __future__ import annotations
 

@@ -81,6 +81,11 @@ def _check_mlflow(variables: Sequence[str], artifacts: Path | None, without: Seq
         raise BackupError("the folder of MLflow's artifacts is not there", value=str(artifacts), fix=fix)
 
 
+def has_own_registry(without: Sequence[str]) -> bool:
+    """True if a backup that leaves this out holds the registry as a file, in the state folder."""
+    return not os.environ.get("MLFLOW_TRACKING_URI") and "mlflow" not in without
+
+
 def address_of(holds: str, settings: Settings) -> str:
     """The address by the present settings of what a backup's dump holds. Raises BackupError where they name none."""
     found = ""

@@ -155,15 +155,18 @@ def _call(program: str, database: Database, given: list[str]) -> None:
 
     url = _url(", ".join(database.holds), database.address)
     environment = {**os.environ, "PGCONNECT_TIMEOUT": str(CONNECT_SECONDS)}
-    if url.password is not None:
-        environment["PGPASSWORD"] = str(url.password)
+    # One in the address's query comes before the other, as for SQLAlchemy.
+    password = url.normalized_query.get("password", (url.password,))[0]
+    if password is not None:
+        environment["PGPASSWORD"] = str(password)
+    url = url.difference_update_query(["password"])
     # Made anew: URL.set takes None for "as it is".
     named = URL.create("postgresql", url.username, None, url.host, url.port, url.database, url.query).render_as_string()
     command = [_program(program), f"--dbname={named}", "--no-password", *given]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode == 0:
         return
-    told = without_credentials(done.stderr.strip().replace(str(url.password or "\0"), "***"))
+    told = without_credentials(done.stderr.strip().replace(str(password or "\0"), "***"))
     fix = _PACKAGE if "version mismatch" in told else "read its words; the database's log may say more"
     raise BackupError(f"{program} failed: {told}", value=database.shown, fix=fix)
 

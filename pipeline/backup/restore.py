@@ -20,7 +20,7 @@ from trainworthy.pipeline.backup import postgres
 from trainworthy.pipeline.backup.consistent import problems
 from trainworthy.pipeline.backup.files import copied
 from trainworthy.pipeline.backup.manifest import ARTIFACTS, STATE, Manifest, read_manifest
-from trainworthy.pipeline.backup.places import address_of
+from trainworthy.pipeline.backup.places import address_of, has_own_registry
 from trainworthy.pipeline.backup.verify import verified
 from trainworthy.resources.attempt_table import FILE as ATTEMPTS_FILE
 from trainworthy.resources.dagster_settings import dagster_home, storage_kind
@@ -50,7 +50,7 @@ def restore_backup(settings: Settings, folder: Path, artifacts: Path | None = No
     with ExitStack() as undone, never_silent("restore"):
         staged = {below: _staged(place, undone) for below, place in places.items()}
         _copy(folder, manifest, staged)
-        found = problems(staged[STATE], own_registry=not os.environ.get("MLFLOW_TRACKING_URI"))
+        found = problems(staged[STATE], own_registry=has_own_registry(manifest.without))
         if found:
             fix = "restore an earlier backup; nothing of this one was restored"
             raise BackupError("the backup does not hold together", value=found[:_SHOWN], fix=fix)

@@ -42,7 +42,7 @@ from trainworthy.pipeline.backup.manifest import (
     Manifest,
     write_manifest,
 )
-from trainworthy.pipeline.backup.places import Places
+from trainworthy.pipeline.backup.places import Places, has_own_registry
 from trainworthy.pipeline.backup.postgres import Database, dump
 from trainworthy.pipeline.doctor.runs import instance_of
 from trainworthy.resources.attempt_table import FILE as ATTEMPTS_FILE
@@ -165,7 +165,7 @@ def _write(settings: Settings, where: Places, work: Path, running: list[str]) ->
     finally:
         progress.close()
     also = [told for told in in_progress(settings, where) if told not in running]
-    found = problems(work / STATE, own_registry=not os.environ.get("MLFLOW_TRACKING_URI"))
+    found = problems(work / STATE, own_registry=has_own_registry(where.without))
     if found:
         fix = (
             "trainworthy doctor tells what is wrong with the state folder; to keep it as it is, copy it by hand. With "

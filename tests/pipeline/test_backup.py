@@ -24,6 +24,7 @@ from trainworthy.pipeline.backup import take
 from trainworthy.pipeline.backup.consistent import problems
 from trainworthy.pipeline.backup.manifest import FILE, SEAL, read_manifest, write_manifest
 from trainworthy.pipeline.backup.places import places
+from trainworthy.pipeline.backup.postgres import databases, dump
 from trainworthy.pipeline.backup.restore import restore_backup
 from trainworthy.pipeline.backup.take import take_backup
 from trainworthy.pipeline.backup.verify import verified
@@ -32,7 +33,7 @@ from trainworthy.pipeline.commands import next_version
 from trainworthy.pipeline.doctor import runs
 from trainworthy.resources.attempt_table import attempt_table
 from trainworthy.resources.attempts import this_process
-from trainworthy.resources.dagster_settings import database_address, storage_kind
+from trainworthy.resources.dagster_settings import database_address, refuse_unset, storage_kind
 from trainworthy.resources.settings import DATABASE, read_settings
 
 WORDS = b"what nobody can make again\n"
@@ -250,6 +251,23 @@ def test_champion_that_the_registry_does_not_have_is_told(state, place):
     )  # fmt: skip
     assert problems(state, own_registry=True) == ["version 2 of toy is champion, and MLflow does not have it"]
     assert problems(state, own_registry=False) == []
+
+
+def test_backup_without_the_state_folders_registry_is_restored_without_it(state, place, monkeypatch):
+    newest = log.read(state / "verdicts" / "toy.jsonl")[-1]
+    log.append(
+        state / "verdicts" / "toy.jsonl", use_case="toy", action="promote", model_version="2",
+        verdict_sha256=newest.verdict_sha256, previous_verdict_sha256=newest.verdict_sha256,
+    )  # fmt: skip
+    (state / "mlflow").mkdir()
+    (state / "mlflow" / "model.pt2").write_bytes(WORDS)
+    settings = read_settings()
+    take_backup(settings, places(settings, [], None, ["mlflow"]), place / "backup")
+    restored(place / "backup", place / "other", monkeypatch)
+    champion = log.champion(log.read(place / "other" / "verdicts" / "toy.jsonl"))
+    assert champion is not None
+    assert champion.model_version == "2"
+    assert not (place / "other" / "mlflow").exists()
 
 
 def entered(run_id: str) -> None:
@@ -473,7 +491,10 @@ def test_variable_that_dagster_yaml_asks_for_is_one_clear_error(state, place, mo
     assert "not set: DAGSTER_DATABASE" in capsys.readouterr().err
     with refused(SettingsError, "dagster.unset"):
         next_version._become("dagster job execute")
-    (home / "dagster.yaml").write_text("storage:\n  sqlite: {base_dir: /elsewhere}\n")
+    # A label is no variable.
+    labels = "run_launcher: {config: {run_k8s_config: {pod_template_spec_metadata: {labels: {env: production}}}}}\n"
+    (home / "dagster.yaml").write_text(f"{labels}storage:\n  sqlite: {{base_dir: /elsewhere}}\n")
+    refuse_unset(home)
     with pytest.raises(BackupError, match="neither the state folder nor PostgreSQL"):
         places(read_settings(), [], None, [])
     assert places(read_settings(), [], None, ["dagster"]).databases == ()
@@ -528,6 +549,23 @@ def test_missing_pg_dump_is_told_with_its_package(state, place, monkeypatch):
         take_it(place / "backup")
     assert "apt-get install postgresql-client" in caught.value.fix
     assert not (place / "backup").exists()
+
+
+@pytest.mark.parametrize("address", ["u:s3%2Fcret@127.0.0.1:9/none", "u@127.0.0.1:9/none?password=s3%2Fcret"])
+def test_password_goes_by_the_environment_and_is_never_told(place, monkeypatch, address):
+    """Also one in the address's query, which SQLAlchemy takes as well."""
+    (programs := place / "programs").mkdir()
+    (program := programs / "pg_dump").write_text('#!/bin/sh\necho "$@ and $PGPASSWORD" | tee "$OUT" >&2; exit 1\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(programs), prepend=os.pathsep)
+    monkeypatch.setenv("OUT", str(place / "told"))
+    (database,) = databases({"attempts": f"postgresql://{address}"})
+    with pytest.raises(BackupError, match="pg_dump failed") as caught:
+        dump(database, place / "a.dump")
+    command, _, password = (place / "told").read_text().strip().partition(" and ")
+    assert "--dbname=postgresql://u@127.0.0.1:9/none " in command
+    assert password == "s3/cret"
+    assert "cret" not in str(caught.value)
 
 
 def test_database_that_is_away_is_told_without_its_password(state, place, monkeypatch):
