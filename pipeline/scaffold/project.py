@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainworthy.lifecycle.contract.draft import contract_text, draft_contract
 from trainworthy.lifecycle.cost.prices import load_prices
-from trainworthy.lifecycle.errors import Problem, UseCaseError
+from trainworthy.lifecycle.errors import DatasetError, Problem, UseCaseError
 from trainworthy.lifecycle.spec.task import KindName
 from trainworthy.lifecycle.storage.state import write_atomic
 from trainworthy.pipeline.scaffold.found import PARAMETERS, Found
@@ -247,19 +247,19 @@ def judged_by(target: FoundTarget, rows: pd.DataFrame) -> Judged:
         primary = {"metric": "bits_per_byte", "margin": MARGIN_BITS}
         return Judged(primary, [_calibrated(CALIBRATION_PLAIN)])
     if target.task.kind != "regression":
-        margin = rounded(MARGIN_SHARE * _constant_loss(target, rows))
+        margin = _drafted(target, MARGIN_SHARE * _constant_loss(target, rows))
         return Judged({"metric": "log_loss", "margin": margin}, [_calibrated(CALIBRATION)])
     spread, quantiles = _spread(target, rows), target.task.quantiles
-    margin = rounded(MARGIN_SPREADS * spread)
+    margin = _drafted(target, MARGIN_SPREADS * spread)
     if quantiles:
         return Judged({"metric": "pinball", "margin": margin}, [_coverage(quantiles)])
-    bias = {"metric": "bias", "at_most": rounded(BIAS_SPREADS * spread)}
+    bias = {"metric": "bias", "at_most": _drafted(target, BIAS_SPREADS * spread)}
     return Judged({"metric": "rmse", "margin": margin}, [bias])
 
 
 def unit_of(target: FoundTarget, rows: pd.DataFrame) -> float | None:
     """The spread of a number to one digit, in which its network's loss is counted; None for other kinds."""
-    return rounded(_spread(target, rows)) if target.task.kind == "regression" else None
+    return _drafted(target, _spread(target, rows)) if target.task.kind == "regression" else None
 
 
 def _constant_loss(target: FoundTarget, rows: pd.DataFrame) -> float:
@@ -294,7 +294,18 @@ def _coverage(quantiles: tuple[float, ...]) -> dict[str, Any]:
     return {"metric": name, "at_least": round(level - COVERAGE, 3)}
 
 
+def _drafted(target: FoundTarget, value: float) -> float | int:
+    """A margin, limit or unit to one digit. Raises DatasetError where the label gives none above 0: a margin of 0 asks
+    for nothing, and nothing is counted in units of it."""
+    if not (math.isfinite(value) and value > 0):
+        fix = "give rows with other values too, or name another column"
+        raise DatasetError(
+            f"{target.column!r} varies too little in these rows to judge a model by", value=value, fix=fix
+        )
+    return rounded(value)
+
+
 def rounded(value: float) -> float | int:
-    """To one digit; whole where that is exact."""
+    """To one digit, of a value above 0; whole where that is exact."""
     found = round(value, -math.floor(math.log10(value)))
     return int(found) if found == int(found) else found

@@ -10,13 +10,15 @@ from shop_rows import found, table, told
 from test_new import new, set_up
 
 from trainworthy.lifecycle.contract.read import load_contract
-from trainworthy.lifecycle.spec.task import KINDS
+from trainworthy.lifecycle.errors import DatasetError
+from trainworthy.lifecycle.spec.task import KINDS, TaskSpec
 from trainworthy.lifecycle.tasks.regression import Regression
 from trainworthy.lifecycle.use_case import load_use_case
 from trainworthy.pipeline.cli import main
 from trainworthy.pipeline.commands import new as new_command
 from trainworthy.pipeline.scaffold.project import judged_by, rounded
 from trainworthy.pipeline.scaffold.roles import least_alone_auc
+from trainworthy.pipeline.scaffold.target import FoundTarget
 
 ROWS = len(table())
 X = table()["x"].to_numpy()
@@ -223,6 +225,20 @@ def test_class_between_two_others_is_found_in_a_copy_by_numbers():
 @pytest.mark.parametrize(("value", "one_digit"), [(1234.5, 1000), (0.0347, 0.03), (0.96, 1), (5.4, 5), (1e-7, 1e-7)])
 def test_drafted_margin_has_one_digit(value, one_digit):
     assert rounded(value) == one_digit
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [("multiclass", ["a", "a"]), ("regression", [7.0, 7.0]), ("regression", [7.0])],
+    ids=["a class", "a number", "a row"],
+)
+def test_label_of_one_value_gives_no_margin_and_is_told(kind, values):
+    """`trainworthy new` refuses such a target before, so this guards whoever else drafts."""
+    target = FoundTarget(
+        "bought", TaskSpec(kind=kind), "", "number", classes=("a", "b") if kind != "regression" else ()
+    )
+    with pytest.raises(DatasetError, match="'bought' varies too little"):
+        judged_by(target, pd.DataFrame({"bought": values}))
 
 
 @pytest.mark.parametrize(
