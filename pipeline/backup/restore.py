@@ -17,6 +17,7 @@ from pathlib import Path
 from trainworthy.lifecycle.errors import BackupError
 from trainworthy.lifecycle.progress import Progress, never_silent, say
 from trainworthy.pipeline.backup import postgres
+from trainworthy.pipeline.backup.asked_to_end import undisturbed
 from trainworthy.pipeline.backup.consistent import problems
 from trainworthy.pipeline.backup.files import copied
 from trainworthy.pipeline.backup.manifest import ARTIFACTS, STATE, Manifest, read_manifest
@@ -59,12 +60,14 @@ def restore_backup(settings: Settings, folder: Path, artifacts: Path | None = No
             postgres.restore(database, folder / name)
             undone.callback(postgres.emptied, database)
         os.sync()
-        for below in (ARTIFACTS, STATE):
-            if below in places:
-                _install(staged[below], places[below])
-                if below == ARTIFACTS:
-                    undone.callback(shutil.rmtree, places[below])
-        undone.pop_all()
+        # Else a signal right after the last rename would empty the databases of a state folder that is there.
+        with undisturbed():
+            for below in (ARTIFACTS, STATE):
+                if below in places:
+                    _install(staged[below], places[below])
+                    if below == ARTIFACTS:
+                        undone.callback(shutil.rmtree, places[below])
+            undone.pop_all()
     # MLflow's files have absolute addresses, and are at another place now.
     if (settings.var / "mlflow" / "mlflow.db").is_file():
         settle(settings.var / "mlflow")

@@ -30,6 +30,7 @@ import dagster as dg
 from trainworthy.lifecycle.errors import BackupError
 from trainworthy.lifecycle.progress import Progress, never_silent, say
 from trainworthy.lifecycle.provenance import git_state, installed_version
+from trainworthy.pipeline.backup.asked_to_end import undisturbed
 from trainworthy.pipeline.backup.consistent import problems
 from trainworthy.pipeline.backup.files import beside_database, copied, kept, listed, refuse_odd
 from trainworthy.pipeline.backup.manifest import (
@@ -81,14 +82,15 @@ def take_backup(settings: Settings, where: Places, target: Path, *, despite_runs
     try:
         with never_silent("backup"):
             sha256 = _write(settings, where, work, running)
-        if target.exists():
-            target.rmdir()
-        work.rename(target)
+        with undisturbed():
+            if target.exists():
+                target.rmdir()
+            work.rename(target)
+            # The names of all of it, on the disk; the files themselves are synced before.
+            os.sync()
     except BaseException:
         shutil.rmtree(work, ignore_errors=True)
         raise
-    # The names of all of it, on the disk; the files themselves are synced before.
-    os.sync()
     return sha256
 
 

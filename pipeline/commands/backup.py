@@ -39,13 +39,15 @@ def add(commands: Subparsers) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     """Take it, and print what it is known by."""
+    from trainworthy.pipeline.backup.asked_to_end import taken_back
     from trainworthy.pipeline.backup.places import places
     from trainworthy.pipeline.backup.take import take_backup
     from trainworthy.resources.settings import read_settings
 
     settings = read_settings()
     where = places(settings, parsed.mlflow_database, parsed.mlflow_artifacts, parsed.without)
-    manifest, sha256 = take_backup(settings, where, parsed.folder, despite_runs=parsed.running)
+    with taken_back("backup"):
+        manifest, sha256 = take_backup(settings, where, parsed.folder, despite_runs=parsed.running)
     dumps = f", {len(manifest.dumps)} databases" if manifest.dumps else ""
     print(f"{len(manifest.files):,} files, {manifest.bytes / 1e6:,.1f} MB{dumps}: {parsed.folder}")
     for told, lines in (("in progress meanwhile", manifest.running), ("gone while it was taken", manifest.gone)):

@@ -28,6 +28,7 @@ def add(commands: Subparsers) -> None:
 def run(parsed: argparse.Namespace) -> int:
     """Verify or restore; 1 if what was restored is not well."""
     from trainworthy.lifecycle.protocol.checks import stopping
+    from trainworthy.pipeline.backup.asked_to_end import taken_back
     from trainworthy.pipeline.backup.restore import restore_backup
     from trainworthy.pipeline.backup.verify import verified
     from trainworthy.pipeline.doctor.examine import of_restored, summary, text
@@ -39,7 +40,8 @@ def run(parsed: argparse.Namespace) -> int:
         print(f"sha256 of its manifest: {sha256}")
         return 0
     settings = read_settings()
-    manifest, sha256 = restore_backup(settings, parsed.folder, parsed.mlflow_artifacts)
+    with taken_back("restore"):
+        manifest, sha256 = restore_backup(settings, parsed.folder, parsed.mlflow_artifacts)
     print(f"{len(manifest.files):,} files of {manifest.taken_at} ({sha256[:12]}) are at {settings.var}")
     if manifest.commit:
         print(f"the project was at commit {manifest.commit[:12]}")

@@ -5,8 +5,11 @@ import hashlib
 import json
 import os
 import shutil
+import signal
 import socket
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 
 import dagster as dg
@@ -449,6 +452,41 @@ def test_disk_that_fails_on_the_way_leaves_nothing(backup, place, monkeypatch):
         restored(backup, place / "other", monkeypatch)
     assert not (place / "other").exists()
     assert unfinished(place) == []
+
+
+SLOWLY = """\
+import sys, time
+from trainworthy.pipeline.backup import restore, take
+from trainworthy.pipeline.cli import main
+
+def copied(*given, plain=take.copied, **how):
+    found = plain(*given, **how)
+    print("copied", flush=True)
+    time.sleep(600)
+    return found
+
+take.copied = restore.copied = copied
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize(("command", "number"), [("backup", signal.SIGHUP), ("restore", signal.SIGTERM)])
+def test_command_that_is_asked_to_end_leaves_nothing(backup, place, monkeypatch, command, number):
+    """As by docker stop, or where the terminal of kubectl exec is lost."""
+    target = place / ("other" if command == "restore" else "backup2")
+    if command == "restore":
+        monkeypatch.setenv("TRAINWORTHY_VAR", str(target))
+    asked = [sys.executable, "-c", SLOWLY, command, str(backup if command == "restore" else target)]
+    with subprocess.Popen(asked, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "copied\n"
+        assert unfinished(place) != []
+        process.send_signal(number)
+        told = process.communicate(timeout=60)[1]
+    assert process.returncode == 128 + number
+    assert f"{command}: ended by {number.name}" in told
+    assert unfinished(place) == []
+    assert not target.exists()
 
 
 # Settings

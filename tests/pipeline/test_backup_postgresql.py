@@ -1,5 +1,7 @@
 """trainworthy backup and restore with all databases on a real PostgreSQL server."""
 
+import os
+import signal
 import sys
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from postgres_server import PostgresServer, postgres_server
 from trainworthy.lifecycle.errors import BackupError
 from trainworthy.lifecycle.protocol.attempts import ChargedTo, EndedAttempt, StartedAttempt
 from trainworthy.pipeline.backup import postgres
+from trainworthy.pipeline.backup.asked_to_end import taken_back
 from trainworthy.pipeline.backup.places import places
 from trainworthy.pipeline.backup.restore import restore_backup
 from trainworthy.pipeline.backup.take import take_backup
@@ -94,10 +97,10 @@ def test_databases_come_back_whole_or_not_at_all(place, monkeypatch):
         with pytest.raises(BackupError, match="no place for them"):
             restore_backup(read_settings(), backup)
         second_fails(monkeypatch, lambda: restore_backup(read_settings(), backup, place / "artifacts2"))
-        assert not other.exists()
-        assert not (place / "artifacts2").exists()
-        for name in ("trainworthy2", "mlflow2"):
-            assert postgres.objects(postgres.Database((name,), server.url(name))) == []
+        nothing_is_left(server, place)
+        # As docker stop asks.
+        second_fails(monkeypatch, lambda: restore_backup(read_settings(), backup, place / "artifacts2"), asked=True)
+        nothing_is_left(server, place)
 
         restore_backup(read_settings(), backup, place / "artifacts2")
         # Nothing is left of what it came from.
@@ -111,16 +114,31 @@ def test_databases_come_back_whole_or_not_at_all(place, monkeypatch):
     assert (other / "reports" / "a.html").read_bytes() == b"report"
 
 
-def second_fails(patch: pytest.MonkeyPatch, restore) -> None:
-    """The second database cannot be filled, by PostgreSQL's own words: its dump is of nothing."""
+def nothing_is_left(server: PostgresServer, place: Path) -> None:
+    assert not (place / "other").exists()
+    assert not (place / "artifacts2").exists()
+    assert list(place.rglob("*unfinished*")) == []
+    for name in ("trainworthy2", "mlflow2"):
+        assert postgres.objects(postgres.Database((name,), server.url(name))) == []
+
+
+def second_fails(patch: pytest.MonkeyPatch, restore, *, asked: bool = False) -> None:
+    """The second database cannot be filled, by PostgreSQL's own words: its dump is of nothing. Or the process is asked
+    to end meanwhile."""
     plain, done = postgres.restore, []
 
     def failing(database: postgres.Database, dumped: Path) -> None:
         done.append(database)
+        if asked and len(done) == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
         plain(database, dumped if len(done) == 1 else dumped.with_name("none.dump"))
 
     with patch.context() as within:
         within.setattr(postgres, "restore", failing)
-        with pytest.raises(BackupError, match="pg_restore failed"):
-            restore()
+        if asked:
+            with pytest.raises(SystemExit), taken_back("restore"):
+                restore()
+        else:
+            with pytest.raises(BackupError, match="pg_restore failed"):
+                restore()
     assert len(done) == 2
