@@ -10,6 +10,8 @@ import yaml
 sys.path.insert(0, str(Path(__file__).parent))
 from dockerfile import instructions
 
+from trainworthy.resources.launcher import Launcher
+
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 TEXT = (DEPLOY / "compose.yaml").read_text()
@@ -57,7 +59,7 @@ def test_every_secret_comes_from_outside_and_has_no_default():
 
 
 def test_services_stay_and_say_whether_they_are_well():
-    assert set(STAYING) == {"postgresql", "mlflow", "webserver", "daemon"}
+    assert set(STAYING) == {"postgresql", "mlflow", "code", "webserver", "daemon"}
     for name, one in STAYING.items():
         assert one["restart"] == "unless-stopped", name
         assert one["healthcheck"]["test"][0] == "CMD", name
@@ -65,6 +67,33 @@ def test_services_stay_and_say_whether_they_are_well():
         for other, condition in one.get("depends_on", {}).items():
             assert condition == {"condition": "service_healthy"}
             assert "healthcheck" in SERVICES[other]
+
+
+def test_runs_are_in_one_container_that_the_others_reach_by_tcp():
+    """Else Terminate in the web server's container looks for a socket that is in the daemon's."""
+    (location,) = yaml.safe_load((DEPLOY / "workspace.yaml").read_text())["load_from"]
+    reached, command = location["grpc_server"], SERVICES["code"]["command"]
+    told = dict(zip(command[3::2], command[4::2], strict=True))
+    assert command[:3] == ["dagster", "code-server", "start"]
+    assert (reached["host"], told["--port"]) == ("code", str(reached["port"]))
+    assert told["--host"] == "0.0.0.0"
+    assert "ports" not in SERVICES["code"]
+    (own,) = yaml.safe_load((ROOT / "workspace.yaml").read_text())["load_from"]
+    assert own["python_module"]["module_name"] == told["--module-name"]
+    assert own["python_module"]["location_name"] == told["--location-name"] == reached["location_name"]
+    for name in ("webserver", "daemon"):
+        one = SERVICES[name]
+        workspace = one["command"][one["command"].index("--workspace") + 1]
+        assert f"./workspace.yaml:{workspace}:ro" in one["volumes"]
+
+
+def test_runs_have_time_for_their_checkpoint_when_their_container_is_stopped():
+    code = SERVICES["code"]
+    assert code["environment"]["TINI_KILL_PROCESS_GROUP"] == "1"
+    assert code["init"] is True
+    (minutes,) = re.findall(r"^(\d+)m$", code["stop_grace_period"])
+    # A worker's own time, and as much again for the run's end.
+    assert int(minutes) * 60 >= 2 * Launcher.model_fields["grace_seconds"].default
 
 
 def test_ours_have_no_right_to_get_more():

@@ -1,6 +1,7 @@
 """deploy/compose.yaml without an engine: each service's own command and environment as processes of this machine."""
 
 import contextlib
+import json
 import os
 import re
 import shutil
@@ -10,7 +11,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, LiteralString
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
@@ -20,10 +21,11 @@ import yaml
 sys.path.insert(0, str(Path(__file__).parents[1] / "resources"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "pipeline"))
 from postgres_server import PASSWORD, USER, PostgresServer, free_port, postgres_server
-from toy_project import new_toy, product, until
+from toy_project import Toy, new_toy, plant, product, until
 
 ROOT = Path(__file__).parents[2]
 COMPOSE = yaml.safe_load((ROOT / "deploy" / "compose.yaml").read_text())
+WORKSPACE = yaml.safe_load((ROOT / "deploy" / "workspace.yaml").read_text())
 ADMIN, WORD = "admin", "a long word of tests"
 DATABASES = {"trainworthy": "t" * 24, "mlflow": "m" * 24, "mlflow_users": "m" * 24}
 
@@ -33,7 +35,12 @@ class Machine:
 
     def __init__(self, folder: Path, server: PostgresServer) -> None:
         self.folder, self.server = folder, server
-        self.mlflow, self.dagster = free_port(), free_port()
+        self.mlflow, self.dagster, self.code = free_port(), free_port(), free_port()
+        workspace = (ROOT / "deploy" / "workspace.yaml").read_text()
+        for old, new in (("host: code", "host: 127.0.0.1"), ("port: 4000", f"port: {self.code}")):
+            assert old in workspace
+            workspace = workspace.replace(old, new)
+        (folder / "workspace.yaml").write_text(workspace)
         self.secrets = {
             "POSTGRES_PASSWORD": PASSWORD, "TRAINWORTHY_DB_PASSWORD": DATABASES["trainworthy"],
             "MLFLOW_DB_PASSWORD": DATABASES["mlflow"], "MLFLOW_ADMIN_USERNAME": ADMIN, "MLFLOW_ADMIN_PASSWORD": WORD,
@@ -45,13 +52,14 @@ class Machine:
         text = re.sub(r"\$\{(\w+):\?[^}]*\}", lambda found: self.secrets[found[1]], text)
         text = re.sub(r"\$\{(\w+):-([^}]*)\}", lambda found: self.secrets.get(found[1], found[2]), text)
         for old, new in (
-            ("$$", "$"), ("@postgresql:5432", f"@127.0.0.1:{self.server.port}"), ("/srv/deploy", str(ROOT / "deploy")),
+            ("$$", "$"), ("/srv/deploy/workspace.yaml", str(self.folder / "workspace.yaml")),
+            ("@postgresql:5432", f"@127.0.0.1:{self.server.port}"), ("/srv/deploy", str(ROOT / "deploy")),
             ("http://mlflow:5000", f"http://127.0.0.1:{self.mlflow}"), ("/srv/backups", str(self.folder / "backups")),
             ("/srv/trainworthy", str(self.folder / "volume")), ("127.0.0.1:5000", f"127.0.0.1:{self.mlflow}"),
             ("127.0.0.1:3000", f"127.0.0.1:{self.dagster}"), ("0.0.0.0", "127.0.0.1"),
         ):  # fmt: skip
             text = text.replace(old, new)
-        return str(self.dagster) if text == "3000" else text
+        return {"3000": str(self.dagster), "4000": str(self.code)}.get(text, text)
 
     def environment(self, service: Mapping[str, Any]) -> dict[str, str]:
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("DAGSTER_", "MLFLOW_", "TRAINWORTHY_", "PG"))}
@@ -112,8 +120,9 @@ def answer(address: str, **headers: str) -> int:
         return error.code
 
 
-@pytest.mark.slow
-def test_services_come_up_with_their_own_commands_and_what_they_keep_is_in_the_backup(tmp_path):
+@pytest.fixture
+def toy(tmp_path) -> Toy:
+    """The project on its volume."""
     pytest.importorskip("dagster_postgres", reason="dagster-postgres is not installed: make setup")
     if shutil.which("psql") is None:
         pytest.skip("psql is not installed: apt-get install postgresql-client")
@@ -125,7 +134,12 @@ def test_services_come_up_with_their_own_commands_and_what_they_keep_is_in_the_b
     settings = yaml.safe_load((product() / "dagster.yaml").read_text())
     settings["storage"] = {"postgres": {"postgres_url": {"env": "DAGSTER_DATABASE"}}}
     (project / "dagster.yaml").write_text(yaml.safe_dump(settings))
-    shutil.copy(product() / "workspace.yaml", project)
+    return Toy(project, volume / "var")
+
+
+@pytest.mark.slow
+def test_services_come_up_with_their_own_commands_and_what_they_keep_is_in_the_backup(toy, tmp_path):
+    volume = tmp_path / "volume"
     with postgres_server() as server:
         machine = Machine(tmp_path, server)
         refused = machine.run("init", TRAINWORTHY_DB_PASSWORD="a/b@c")
@@ -141,12 +155,9 @@ def test_services_come_up_with_their_own_commands_and_what_they_keep_is_in_the_b
             # By the names that compose gives it, and by no other: a page in a browser could bring one of its own.
             assert answer(f"{pages}/health", Host="mlflow:5000") == 200
             assert answer(f"{pages}/api/2.0/mlflow/experiments/search?max_results=1", Host="evil.example.org") == 403
-            with machine.up("daemon"), machine.up("webserver"):
+            with machine.up("code"), machine.up("daemon"), machine.up("webserver"):
                 assert answer(f"http://127.0.0.1:{machine.dagster}/server_info") == 200
-                launched = machine.run(
-                    "daemon", "dagster", "job", "launch", "-w", str(project / "workspace.yaml"), "-j", "validate_toy"
-                )
-                assert launched.returncode == 0, launched.stdout[-2000:]
+                launch(machine, "validate_toy")
                 # The daemon takes it from the queue and runs it.
                 until(lambda: "SUCCESS" in states(server), 200, f"until the run succeeds: {states(server)}")
             done = machine.run("backup")
@@ -170,8 +181,69 @@ def test_services_come_up_with_their_own_commands_and_what_they_keep_is_in_the_b
         assert Path(again).is_dir()
 
 
-def states(server: PostgresServer) -> list[str]:
+@pytest.mark.slow
+@pytest.mark.timeout(700)
+def test_run_is_terminated_from_the_web_server_and_asked_to_end_with_the_container_of_its_code(toy, tmp_path):
+    plant(toy, "smoke", "def loss_fn(outputs, targets):\n", "time.sleep(0.2)")
+    toy.edit("use_case.yaml", "checkpoint_every_steps: 25", "checkpoint_every_steps: 2")
+    with postgres_server() as server, contextlib.ExitStack() as stack:
+        machine = Machine(tmp_path, server)
+        assert machine.run("init").returncode == 0
+        stack.enter_context(machine.up("mlflow"))
+        code = stack.enter_context(contextlib.ExitStack())
+        code.enter_context(machine.up("code"))
+        for name in ("daemon", "webserver"):
+            stack.enter_context(machine.up(name))
+        launch(machine, "experiment_toy")
+        until(lambda: trains(toy), 300, "until the first run trains")
+        (run_id,) = rows(server, "SELECT run_id FROM runs")
+        # By TCP: a socket would be in the other container's /tmp.
+        (reached,) = rows(server, "SELECT value FROM run_tags WHERE key = '.dagster/grpc_info'")
+        assert json.loads(reached) == {"host": "127.0.0.1", "port": machine.code}
+        # New code, while a run goes on with the old.
+        (location,) = (one["grpc_server"]["location_name"] for one in WORKSPACE["load_from"])
+        reload = f'reloadRepositoryLocation(repositoryLocationName: "{location}")'
+        assert mutated(machine, reload) == "WorkspaceLocationEntry"
+        assert states(server) == ["STARTED"]
+        assert mutated(machine, f'terminateRun(runId: "{run_id}")') == "TerminateRunSuccess"
+        until(lambda: states(server) == ["CANCELED"], 60, "until the run is cancelled")
+        until(lambda: not toy.workers(), 60, "until its worker is gone")
+        assert toy.record(run_id, "smoke").cost.usd > 0
+        launch(machine, "experiment_toy")
+        until(lambda: trains(toy), 300, "until the second run trains")
+        # As docker stop does where TINI_KILL_PROCESS_GROUP is set.
+        code.close()
+        assert toy.workers() == []
+        assert sorted(states(server)) == ["CANCELED", "CANCELED"]
+
+
+def trains(toy: Toy) -> bool:
+    """The smoke stage has a checkpoint, and its worker is there."""
+    found = list(toy.var.glob("training/toy/*/smoke/checkpoints/*/manifest.json"))
+    return bool(found) and any("/smoke" in argument for one in toy.workers() for argument in one.cmdline())
+
+
+def launch(machine: Machine, job: str) -> None:
+    workspace = str(machine.folder / "workspace.yaml")
+    launched = machine.run("daemon", "dagster", "job", "launch", "-w", workspace, "-j", job)
+    assert launched.returncode == 0, launched.stdout[-2000:]
+
+
+def mutated(machine: Machine, mutation: str) -> str:
+    """What the web server's page asks, and its answer's kind."""
+    body = json.dumps({"query": f"mutation {{ asked: {mutation} {{ __typename }} }}"}).encode()
+    asked = Request(f"http://127.0.0.1:{machine.dagster}/graphql", body, {"Content-Type": "application/json"})
+    with urlopen(asked, timeout=60) as found:
+        return json.load(found)["data"]["asked"]["__typename"]
+
+
+def rows(server: PostgresServer, query: LiteralString) -> list[str]:
+    """One column of Dagster's database."""
     import psycopg
 
     with psycopg.connect(server.url("trainworthy")) as connection:
-        return [row[0] for row in connection.execute("SELECT status FROM runs").fetchall()]
+        return [row[0] for row in connection.execute(query).fetchall()]
+
+
+def states(server: PostgresServer) -> list[str]:
+    return rows(server, "SELECT status FROM runs")
