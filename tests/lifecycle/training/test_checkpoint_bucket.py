@@ -12,10 +12,10 @@ import time
 from pathlib import Path
 
 import pytest
-import s3_server
 import test_checkpoint
 import toy_jobs
 
+from tests import s3_servers
 from trainworthy.lifecycle.engine.training.checkpoints.checkpoint import load_newest, state_dict, write_checkpoint
 from trainworthy.lifecycle.engine.training.checkpoints.checkpointing import go_back
 from trainworthy.lifecycle.errors import LeaseLostError, SettingsError
@@ -34,14 +34,14 @@ from trainworthy.lifecycle.worker import EXIT_LEASE_LOST, read_result
 
 @pytest.fixture(scope="module")
 def server():
-    with s3_server.moto_server() as address:
+    with s3_servers.moto_server() as address:
         yield address
 
 
 @pytest.fixture
 def place(server, monkeypatch, tmp_path) -> str:
     """An address below the bucket that no other test uses."""
-    return f"{s3_server.reached(monkeypatch, server)}/{tmp_path.name}"
+    return f"{s3_servers.reached(monkeypatch, server)}/{tmp_path.name}"
 
 
 class Machine:
@@ -223,8 +223,8 @@ def test_preflights_trial_leaves_nothing(place):
 
 
 def test_store_that_keeps_no_conditions_is_refused(tmp_path, monkeypatch):
-    with s3_server.rclone_server(tmp_path) as address:
-        place = f"{s3_server.reached(monkeypatch, address)}/a"
+    with s3_servers.rclone_server(tmp_path) as address:
+        place = f"{s3_servers.reached(monkeypatch, address)}/a"
         with pytest.raises(OSError, match="keeps no conditions") as told:
             takes_copies(place)
         assert told.value.errno == errno.ENOTSUP
@@ -232,7 +232,7 @@ def test_store_that_keeps_no_conditions_is_refused(tmp_path, monkeypatch):
         # Its first word, before anything is written.
         with pytest.raises(OSError, match="keeps no conditions"):
             BucketHolder(Bucket(place), tmp_path).take("one", None)
-        reached = s3_server.reached(monkeypatch, address, secret="wrong")
+        reached = s3_servers.reached(monkeypatch, address, secret="wrong")
         with pytest.raises(PermissionError, match="need GetObject"):
             takes_copies(f"{reached}/a")
 
@@ -243,7 +243,7 @@ def test_bucket_that_is_not_there_and_a_server_that_is_away_are_told_as_such(ser
     monkeypatch.setattr(bucket_module, "RETRIES", 1)
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
-        s3_server.reached(monkeypatch, f"http://127.0.0.1:{closed.getsockname()[1]}")
+        s3_servers.reached(monkeypatch, f"http://127.0.0.1:{closed.getsockname()[1]}")
         with pytest.raises(TimeoutError, match="does not answer") as told:
             takes_copies(place)
     assert told.value.errno == errno.ETIMEDOUT
