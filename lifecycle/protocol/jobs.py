@@ -132,8 +132,7 @@ class PreflightJob(_RowsJob):
     `data_folders` hold the rows of datasets and snapshots: model.py has no business there.
     `gpu_memory_gb` is the memory of one GPU, and `gpu_counts` how many a machine has, by SKU; `durable` is where
     checkpoints will be copied to. `metrics` and `baselines` of the use case's own are called once, metrics with
-    `metric_columns`. `processes` are those that each training will be made by, on so many
-    `nodes`.
+    `metric_columns`. `processes` are those that each training will be made by, on so many `nodes`.
     """
 
     kind: Literal["preflight"] = "preflight"
