@@ -1,3 +1,6 @@
+import itertools
+from types import SimpleNamespace
+
 import pytest
 import toy_jobs
 
@@ -14,3 +17,10 @@ def _one_thread():
 def splits(tmp_path_factory):
     """Folder with the toy's four split files."""
     return toy_jobs.build_splits(tmp_path_factory.mktemp("splits"))
+
+
+@pytest.fixture
+def ticks(monkeypatch):
+    """Each part of a time forecast takes one second, so that its arithmetic is seen and no load."""
+    clock = SimpleNamespace(perf_counter=itertools.count().__next__)
+    monkeypatch.setattr("trainworthy.lifecycle.engine.preflight.throughput.seconds.time", clock)

@@ -262,9 +262,8 @@ def test_update_that_raises_while_it_is_timed_leaves_all_trials(splits, tmp_path
     assert "no time today" in checks["cost_forecast"].evidence
 
 
-def test_finish_grows_with_the_validation_rows_and_not_with_other_trials(splits, tmp_path):
+def test_finish_grows_with_the_validation_rows_and_not_with_other_trials(splits, tmp_path, ticks):
     few = toy_jobs.preflight_job(splits, tmp_path)
-    many = toy_jobs.copy_splits(splits, tmp_path / "many", validation=lambda rows: pd.concat([rows] * 200))
     rows = read_rows(few.training_file, few.rows)
     sample, step = draw_sample(few, rows, "cpu"), StepTime.model_validate(STEP)
     killed = Trial(check="one_batch.interrupted_write", status="pass", evidence="", seconds=1000.0)
@@ -273,9 +272,13 @@ def test_finish_grows_with_the_validation_rows_and_not_with_other_trials(splits,
     def finish(job, *trials):
         return run_time(job, sample, rows, step, 1.0, trials).finish_seconds
 
-    assert 7.0 < finish(few, killed, exported) < 1000.0
-    more = few.model_copy(update={"validation_file": str(many / "validation.parquet")})
-    assert finish(more) > 10 * finish(few)
+    def with_rows(times):
+        many = toy_jobs.copy_splits(splits, tmp_path / str(times), validation=lambda rows: pd.concat([rows] * times))
+        return few.model_copy(update={"validation_file": str(many / "validation.parquet")})
+
+    assert finish(few, killed, exported) == pytest.approx(finish(few) + 7.0)
+    assert finish(with_rows(3)) > finish(few)
+    assert finish(with_rows(5)) - finish(few) == pytest.approx(2 * (finish(with_rows(3)) - finish(few)))
 
 
 SPARSE = ("nn.Embedding(len(SHOPS) + 1, 2)", "nn.Embedding(len(SHOPS) + 1, 2, sparse=True)")

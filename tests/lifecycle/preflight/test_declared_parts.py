@@ -95,15 +95,14 @@ def test_checkpoint_holds_average_and_best_weights_as_often_as_the_weights(split
     assert beside == adam + 2 * weights
 
 
-def test_evaluations_are_a_part_of_the_time(splits, tmp_path):
+def test_evaluations_are_a_part_of_the_time(splits, tmp_path, ticks):
     job, sample = job_and_sample(splits, tmp_path)
     rows, step = read_rows(job.training_file, job.rows), measure_step(sample.subject)
     seldom = run_time(job, sample, rows, step, 1.0, ())
     assert seldom.evaluate_seconds > 0
     often = job.model_copy(update={"training": toy_jobs.spec_with(training=BOTH | {"early_stopping": {
         "every": 1, "patience": 3, "min_steps": 20}}).training})  # fmt: skip
-    # Fifty times as many looks; a busy machine may take many times as long for one of the two.
-    assert run_time(often, sample, rows, step, 1.0, ()).evaluate_seconds > 3 * seldom.evaluate_seconds
+    assert run_time(often, sample, rows, step, 1.0, ()).evaluate_seconds > 40 * seldom.evaluate_seconds
     never = job.model_copy(update={"training": toy_jobs.SPEC.training})
     assert run_time(never, sample, rows, step, 1.0, ()).evaluate_seconds == 0
 
