@@ -102,7 +102,7 @@ def main() -> None:
 
 def _chaos(folder: Path, count: int, delays: tuple[float, float], generator: random.Random, short: bool) -> None:
     # Long enough for every fault: between two of them lie about ten seconds of updates, most of which are lost.
-    updates = 128 if short else 160 * count
+    updates = 64 if short else 160 * count
     make = {"processes": RANKS, "updates": updates, "width": 16, "layers": 1, "pause": 0.1, "every_steps": 16}
     quiet, job = (rank_job(folder, name, timeout_seconds=TIMEOUT_SECONDS, **make) for name in ("quiet", "hit"))
     expected = run_worker(quiet)

@@ -138,7 +138,9 @@ def toy(tmp_path) -> Toy:
 
 
 @pytest.mark.slow
-def test_services_come_up_with_their_own_commands_and_what_they_keep_is_in_the_backup(toy, tmp_path):
+@pytest.mark.timeout(900)
+def test_services_run_and_end_runs_and_what_they_keep_is_in_the_backup(toy, tmp_path):
+    """One start of all of them: they come up, queue, reload, terminate, stop; then all is lost but the backup."""
     volume = tmp_path / "volume"
     with postgres_server() as server:
         machine = Machine(tmp_path, server)
@@ -155,11 +157,16 @@ def test_services_come_up_with_their_own_commands_and_what_they_keep_is_in_the_b
             # By the names that compose gives it, and by no other: a page in a browser could bring one of its own.
             assert answer(f"{pages}/health", Host="mlflow:5000") == 200
             assert answer(f"{pages}/api/2.0/mlflow/experiments/search?max_results=1", Host="evil.example.org") == 403
-            with machine.up("code"), machine.up("daemon"), machine.up("webserver"):
+            with contextlib.ExitStack() as stack:
+                code = stack.enter_context(contextlib.ExitStack())
+                code.enter_context(machine.up("code"))
+                for name in ("daemon", "webserver"):
+                    stack.enter_context(machine.up(name))
                 assert answer(f"http://127.0.0.1:{machine.dagster}/server_info") == 200
                 launch(machine, "validate_toy")
                 # The daemon takes it from the queue and runs it.
                 until(lambda: "SUCCESS" in states(server), 200, f"until the run succeeds: {states(server)}")
+                runs_end_by_the_page_and_with_the_container_of_their_code(machine, toy, code)
             done = machine.run("backup")
             assert done.returncode == 0, done.stdout[-3000:]
             (backup,) = (tmp_path / "backups").iterdir()
@@ -176,45 +183,41 @@ def test_services_come_up_with_their_own_commands_and_what_they_keep_is_in_the_b
         again = str(volume / "mlflow2")
         done = machine.run("backup", "trainworthy", "restore", str(backup), "--mlflow-artifacts", again)
         assert done.returncode == 0, done.stdout[-3000:]
-        assert states(server) == ["SUCCESS"]
+        assert states(server) == ["SUCCESS", "CANCELED", "CANCELED"]
         assert (volume / "var" / "records" / "toy").is_dir()
         assert Path(again).is_dir()
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(700)
-def test_run_is_terminated_from_the_web_server_and_asked_to_end_with_the_container_of_its_code(toy, tmp_path):
+def runs_end_by_the_page_and_with_the_container_of_their_code(
+    machine: Machine, toy: Toy, code: contextlib.ExitStack
+) -> None:
+    """One is terminated from the web server after a reload of its code, the next by the end of that container."""
     plant(toy, "smoke", "def loss_fn(outputs, targets):\n", "time.sleep(0.2)")
     toy.edit("use_case.yaml", "checkpoint_every_steps: 25", "checkpoint_every_steps: 2")
-    with postgres_server() as server, contextlib.ExitStack() as stack:
-        machine = Machine(tmp_path, server)
-        assert machine.run("init").returncode == 0
-        stack.enter_context(machine.up("mlflow"))
-        code = stack.enter_context(contextlib.ExitStack())
-        code.enter_context(machine.up("code"))
-        for name in ("daemon", "webserver"):
-            stack.enter_context(machine.up(name))
-        launch(machine, "experiment_toy")
-        until(lambda: trains(toy), 300, "until the first run trains")
-        (run_id,) = rows(server, "SELECT run_id FROM runs")
-        # By TCP: a socket would be in the other container's /tmp.
-        (reached,) = rows(server, "SELECT value FROM run_tags WHERE key = '.dagster/grpc_info'")
-        assert json.loads(reached) == {"host": "127.0.0.1", "port": machine.code}
-        # New code, while a run goes on with the old.
-        (location,) = (one["grpc_server"]["location_name"] for one in WORKSPACE["load_from"])
-        reload = f'reloadRepositoryLocation(repositoryLocationName: "{location}")'
-        assert mutated(machine, reload) == "WorkspaceLocationEntry"
-        assert states(server) == ["STARTED"]
-        assert mutated(machine, f'terminateRun(runId: "{run_id}")') == "TerminateRunSuccess"
-        until(lambda: states(server) == ["CANCELED"], 60, "until the run is cancelled")
-        until(lambda: not toy.workers(), 60, "until its worker is gone")
-        assert toy.record(run_id, "smoke").cost.usd > 0
-        launch(machine, "experiment_toy")
-        until(lambda: trains(toy), 300, "until the second run trains")
-        # As docker stop does where TINI_KILL_PROCESS_GROUP is set.
-        code.close()
-        assert toy.workers() == []
-        assert sorted(states(server)) == ["CANCELED", "CANCELED"]
+    server = machine.server
+    # The code's server holds the definitions that it began with.
+    (location,) = (one["grpc_server"]["location_name"] for one in WORKSPACE["load_from"])
+    reload = f'reloadRepositoryLocation(repositoryLocationName: "{location}")'
+    assert mutated(machine, reload) == "WorkspaceLocationEntry"
+    launch(machine, "experiment_toy")
+    until(lambda: trains(toy), 300, "until the first run trains")
+    (run_id,) = rows(server, "SELECT run_id FROM runs WHERE status = 'STARTED'")
+    # By TCP: a socket would be in the other container's /tmp.
+    (reached,) = rows(server, "SELECT value FROM run_tags WHERE key = '.dagster/grpc_info' AND run_id = %s", run_id)
+    assert json.loads(reached) == {"host": "127.0.0.1", "port": machine.code}
+    # New code, while a run goes on with the old.
+    assert mutated(machine, reload) == "WorkspaceLocationEntry"
+    assert states(server) == ["SUCCESS", "STARTED"]
+    assert mutated(machine, f'terminateRun(runId: "{run_id}")') == "TerminateRunSuccess"
+    until(lambda: states(server) == ["SUCCESS", "CANCELED"], 60, "until the run is cancelled")
+    until(lambda: not toy.workers(), 60, "until its worker is gone")
+    assert toy.record(run_id, "smoke").cost.usd > 0
+    launch(machine, "experiment_toy")
+    until(lambda: trains(toy), 300, "until the second run trains")
+    # As docker stop does where TINI_KILL_PROCESS_GROUP is set.
+    code.close()
+    assert toy.workers() == []
+    assert states(server) == ["SUCCESS", "CANCELED", "CANCELED"]
 
 
 def trains(toy: Toy) -> bool:
@@ -237,13 +240,13 @@ def mutated(machine: Machine, mutation: str) -> str:
         return json.load(found)["data"]["asked"]["__typename"]
 
 
-def rows(server: PostgresServer, query: LiteralString) -> list[str]:
+def rows(server: PostgresServer, query: LiteralString, *values: str) -> list[str]:
     """One column of Dagster's database."""
     import psycopg
 
     with psycopg.connect(server.url("trainworthy")) as connection:
-        return [row[0] for row in connection.execute(query).fetchall()]
+        return [row[0] for row in connection.execute(query, values).fetchall()]
 
 
 def states(server: PostgresServer) -> list[str]:
-    return rows(server, "SELECT status FROM runs")
+    return rows(server, "SELECT status FROM runs ORDER BY id")

@@ -54,6 +54,24 @@ def trained(tmp_path_factory, worker_id) -> Trained:
     return Trained(Toy(folder / "project", folder / "state"), done)
 
 
+def second_training(trained: Toy, folder: Path) -> Done:
+    """The trained project with another seed, trained and not judged."""
+    toy = trained.copied(folder)
+    toy.edit("use_case.yaml", "seed: 7", "seed: 8")
+    done = toy.run("experiment_toy")
+    assert done.code == 0, done.out[-4000:]
+    return done
+
+
+@pytest.fixture(scope="session")
+def second_seed(trained, tmp_path_factory, worker_id) -> Toy:
+    """Read only: the trained state, and beside it an experiment with seed 8, whose stages a candidate reuses."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base if worker_id == "master" else base.parent) / "second_seed"
+    once(folder, lambda made: second_training(trained.toy, made))
+    return Toy(folder / "project", folder / "state")
+
+
 @pytest.fixture
 def toy(trained, tmp_path) -> Toy:
     """A copy of the trained project and state."""

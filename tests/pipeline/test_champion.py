@@ -113,7 +113,8 @@ def test_champion_judged_on_a_dirty_tree_waits_until_the_code_is_committed(unjud
 
 
 @pytest.mark.slow
-def test_champion_against_an_equal_model_stays_unless_the_purpose_is_refresh(toy, trained, tmp_path):
+def test_champion_against_an_equal_model_stays_unless_the_purpose_is_refresh(second_seed, trained, tmp_path):
+    toy = second_seed.copied(tmp_path / "equal")
     (toy.folder / "slices").mkdir()
     (toy.folder / "slices" / "some.csv").write_text("row_id\n" + "\n".join(map(str, range(5000))) + "\n")
     declared = [
@@ -122,8 +123,7 @@ def test_champion_against_an_equal_model_stays_unless_the_purpose_is_refresh(toy
     ]
     toy.edit("use_case.yaml", "slices: [shop]", f"slices: [shop, {', '.join(declared)}]", commit=False)
     costs = "  decision: {costs: {false_positive: 3, false_negative: score}}\n"
-    toy.edit("use_case.yaml", "  latency_ms: 50", f"{costs}  latency_ms: 50", commit=False)
-    toy.edit("use_case.yaml", "seed: 7", "seed: 8")
+    toy.edit("use_case.yaml", "  latency_ms: 50", f"{costs}  latency_ms: 50")
     with receiving() as receiver:
         second = toy.run(TRAINWORTHY_WEBHOOK=receiver.url)
     assert second.code == 0, second.out
@@ -288,11 +288,10 @@ def test_champion_that_is_given_a_decision_or_another_is_a_version_of_its_own_th
 
 
 @pytest.mark.slow
-def test_champion_of_a_moved_state_is_compared_where_it_lies_now(trained, tmp_path):
-    toy = trained.toy.copied(tmp_path / "a")
+def test_champion_of_a_moved_state_is_compared_where_it_lies_now(second_seed, tmp_path):
+    toy = second_seed.copied(tmp_path / "a")
     shutil.move(toy.var, tmp_path / "moved state")
     moved = type(toy)(toy.root, tmp_path / "moved state")
-    moved.edit("use_case.yaml", "seed: 7", "seed: 9")
     done = moved.run()
     assert done.code == 0, done.out
     assert {found.reference for found in moved.verdict(done.run_id).comparisons} >= {"champion"}

@@ -36,9 +36,10 @@ def replace_champion(toy: Toy) -> None:
 
 
 @pytest.fixture
-def promoted_twice(toy) -> Toy:
-    """Version 2, of another seed, was trained and promoted after version 1: no worse by a wide margin."""
-    for old, new in (("seed: 7", "seed: 8"), ("margin: 0.01", "margin: 0.1"), ("purpose: improve", "purpose: refresh")):
+def promoted_twice(second_seed, tmp_path) -> Toy:
+    """Version 2, of another seed, was judged and promoted after version 1: no worse by a wide margin."""
+    toy = second_seed.copied(tmp_path)
+    for old, new in (("margin: 0.01", "margin: 0.1"), ("purpose: improve", "purpose: refresh")):
         toy.edit("use_case.yaml", old, new, commit=False)
     toy.commit()
     done = toy.run()

@@ -107,17 +107,15 @@ def test_two_nodes_train_as_two_ranks_of_one_to_the_bit_and_open_no_other_port(s
     assert listening == {number: {machine.address} for number, machine in enumerate(machines)}
 
 
-@pytest.mark.parametrize("whole", [False, True])
-def test_a_killed_rank_or_node_is_named_and_the_training_goes_on_to_the_same_end(
-    splits, use_case, machines, tmp_path, whole
-):
+def test_a_killed_node_is_named_and_the_training_goes_on_to_the_same_end(splits, use_case, machines, tmp_path):
+    """A killed rank: tests/resources/test_nodes_launched.py."""
     quiet = train_by_ranks(job(splits, tmp_path / "quiet", use_case))
     killed = job(splits, tmp_path / "killed", use_case)
 
     def kill(pids: dict[int, int]) -> None:
         agent = psutil.Process(pids[1]).parent()
         assert agent is not None
-        for process in (agent, psutil.Process(pids[1])) if whole else (psutil.Process(pids[1]),):
+        for process in (agent, psutil.Process(pids[1])):
             process.kill()
 
     with started(killed, machines) as agents:
@@ -126,7 +124,7 @@ def test_a_killed_rank_or_node_is_named_and_the_training_goes_on_to_the_same_end
         told = error_of(killed)
         assert told["rank"] == 1
         assert told["problem"].startswith(f"rank 1 of 2 (node 1 on {os.uname().nodename}")
-        assert ("left no word" if whole else "was killed by SIGKILL") in told["problem"]
+        assert "left no word" in told["problem"]
         assert left_over(killed) == []
     with started(killed, machines) as agents:
         assert ended(agents) == [0, 0]
