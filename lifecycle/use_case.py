@@ -161,8 +161,8 @@ def _builds_its_dataset(folder: Path, values: Any) -> bool:
 
 def _another_stage(folder: Path, dataset: DatasetSpec) -> bool:
     try:
-        stages = yaml.safe_load((folder.parents[1] / "dvc.yaml").read_text(encoding="utf-8"))["stages"]
-        stage = str(stages[dataset.name])
+        text = (folder.parents[1] / "dvc.yaml").read_text(encoding="utf-8")
+        stage = str(yaml.load(text, Loader=unique_keys_loader())["stages"][dataset.name])  # noqa: S506 (a safe loader)
     except (OSError, UnicodeDecodeError, yaml.YAMLError, KeyError, TypeError):
         return False
     return f"{folder.parent.name}/{folder.name}/dataset.py" not in stage

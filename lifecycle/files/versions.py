@@ -27,6 +27,7 @@ from trainworthy.lifecycle.protocol.records import Backfill
 from trainworthy.lifecycle.provenance import without_credentials
 from trainworthy.lifecycle.spec.frozen import Frozen
 from trainworthy.lifecycle.spec.names import Name
+from trainworthy.lifecycle.unique_keys import unique_keys_loader
 
 # Parameters end in a stage's shell command, so text is kept to harmless characters.
 Text = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.:+/-]+$")]
@@ -75,7 +76,7 @@ def read_versions(project: Path) -> Versions:
 def parse_versions(text: str) -> Versions:
     """The versions in the text of a data/versions.yaml. Raises DatasetError with all that is wrong."""
     try:
-        values = yaml.load(text, Loader=_NoDuplicates)  # noqa: S506, a safe loader
+        values = yaml.load(text, Loader=unique_keys_loader())  # noqa: S506, a safe loader
     except yaml.YAMLError as error:
         told = f"data/versions.yaml is not valid YAML: {error}"
         raise DatasetError(told, fix="correct that line", code="versions.yaml") from error
@@ -235,14 +236,3 @@ def _shown(value: object) -> str:
     told = repr(value)
     scheme = told[: told.find("://") + 3] if "://" in told else ""
     return without_credentials((scheme + told[len(scheme) :].rpartition("@")[2]).partition("?")[0])
-
-
-class _NoDuplicates(yaml.SafeLoader):
-    """PyYAML keeps the last of two equal keys; after a merge that would drop a version in silence."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        for key in keys:
-            if keys.count(key) > 1:
-                raise yaml.constructor.ConstructorError(None, None, f"the key {key!r} occurs twice", node.start_mark)
-        return super().construct_mapping(node, deep=deep)
