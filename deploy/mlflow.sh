@@ -26,5 +26,5 @@ hosts=mlflow:5000,127.0.0.1:5000,localhost:5000${MLFLOW_SERVER_HOSTS:+,$MLFLOW_S
 # Without its workers for the scoring of language models, which nobody asks for.
 export MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false
 # Each request hashes a password: one process would keep everybody waiting while a model is registered.
-exec mlflow server --app-name basic-auth --host 0.0.0.0 --port "${MLFLOW_PORT:-5000}" --workers 4 \
+exec mlflow server --app-name basic-auth --host "${MLFLOW_HOST:-0.0.0.0}" --port "${MLFLOW_PORT:-5000}" --workers 4 \
   --allowed-hosts "$hosts" --artifacts-destination "$artifacts"
