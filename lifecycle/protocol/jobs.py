@@ -29,7 +29,7 @@ DURABLE_SECONDS = 15 * 60.0
 class Interruptions(Frozen):
     """How a machine may stop: its mean seconds between two stops, whether it is a spot machine.
 
-    `durable` is a folder that outlives it, to which checkpoints are copied.
+    `durable` is a folder or s3://BUCKET/PREFIX that outlives it, to which checkpoints are copied.
     """
 
     mtbf_seconds: float = MTBF_SECONDS
