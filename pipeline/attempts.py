@@ -24,13 +24,13 @@ def attempts_text(use_case: str, *, everything: bool) -> str:
     if use_case:
         use_case_folder(settings, use_case)
     table = attempt_table(settings)
-    found = table.rows(use_case, most=None if everything else SHOWN + 1)
-    if not found:
+    rows = table.rows(use_case, most=None if everything else SHOWN + 1)
+    if not rows:
         return f"no worker was started yet{f' for {use_case}' if use_case else ''} (in {table.shown})"
-    shown = found if everything else found[:SHOWN]
+    shown = rows if everything else rows[:SHOWN]
     more = f"\nthe newest {SHOWN}; all of them: trainworthy attempts{use_case and f' {use_case}'} --all"
     now = time.time()
-    return table_text(_TITLES, [_line(row, now) for row in shown]) + ("" if len(shown) == len(found) else more)
+    return table_text(_TITLES, [_line(row, now) for row in shown]) + ("" if len(shown) == len(rows) else more)
 
 
 def _line(row: AttemptRow, now: float) -> tuple[str, ...]:
@@ -64,5 +64,5 @@ def _ended(row: AttemptRow, now: float) -> str:
         return f"not yet; its last sign was {seconds(max(0.0, now - row.last_sign))} ago"
     end = row.ended
     code = f" ({end.exit_code})" if end.exit_code else ""
-    told = " ".join(end.told.split())
-    return f"{end.outcome}{(end.cause and f', {end.cause}') or ''}{code}{told and f': {told}'}"
+    detail = " ".join(end.told.split())
+    return f"{end.outcome}{(end.cause and f', {end.cause}') or ''}{code}{detail and f': {detail}'}"

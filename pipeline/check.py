@@ -154,17 +154,21 @@ def _target(folder: Path, label: Label) -> Target | None:
 
 def _hyperparameters(folder: Path) -> Mapping[str, Any] | None:
     """Those of a use_case.yaml that has mistakes elsewhere; None if they can't be read."""
-    found = _values(folder).get("hyperparameters")
-    return found if isinstance(found, dict) and all(isinstance(key, str) for key in found) else None
+    hyperparameters = _values(folder).get("hyperparameters")
+    return (
+        hyperparameters
+        if isinstance(hyperparameters, dict) and all(isinstance(key, str) for key in hyperparameters)
+        else None
+    )
 
 
 def _values(folder: Path) -> dict[str, Any]:
     """What use_case.yaml holds; {} if it is no mapping that can be read."""
     try:
-        found = yaml.safe_load((folder / "use_case.yaml").read_text(encoding="utf-8"))
+        document = yaml.safe_load((folder / "use_case.yaml").read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return document if isinstance(document, dict) else {}
 
 
 def _tried(
@@ -218,7 +222,7 @@ def parts_text(name: str, parts: list[Part], seconds: float) -> str:
 
 def _part_lines(part: Part, width: int) -> Iterator[str]:
     sign = "✓" if part.well else "✗" if part.problems else "–"
-    told = part.untried and f"not tried: {part.untried}"
-    yield f"{sign} {part.name:<{width}}  {told or part.evidence}".rstrip()
+    untried = part.untried and f"not tried: {part.untried}"
+    yield f"{sign} {part.name:<{width}}  {untried or part.evidence}".rstrip()
     for problem in part.problems:
         yield from (f"    {line}" for line in str(problem).splitlines())

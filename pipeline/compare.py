@@ -77,9 +77,7 @@ def two_models(use_case: UseCase, first: str, second: str) -> TwoModels:
     """Two versions of the use case's model on the newest rows that both answered."""
     state = StateFolder(read_settings().var)
     entries, store = verdict_log(use_case.name), FileRecordStore(state)
-    mine, theirs = (
-        _judged(_version(wanted, entries, use_case), entries, store, use_case) for wanted in (first, second)
-    )
+    mine, theirs = (_judged(_version(name, entries, use_case), entries, store, use_case) for name in (first, second))
     if mine.version == theirs.version:
         fix = "name two different ones; `trainworthy history` lists them"
         raise RecordError("both are the same version", value=mine.version, fix=fix)
@@ -100,7 +98,9 @@ def two_models(use_case: UseCase, first: str, second: str) -> TwoModels:
         raise RecordError("the answers that are kept are of another task", value=", ".join(lacking), fix=fix)
     dataset = store.get(use_case.name, "dataset", on.snapshot.parents["dataset"])
     described = described_rows(state, on.snapshot, contract, cast("DatasetVersion", dataset))
-    found = compared(table, benchmark, kind, _masks(described, on, benchmark, table, use_case, contract.primary_key))
+    comparisons = compared(
+        table, benchmark, kind, _masks(described, on, benchmark, table, use_case, contract.primary_key)
+    )
     return TwoModels(
         use_case=use_case.name,
         first=mine.version,
@@ -112,8 +112,8 @@ def two_models(use_case: UseCase, first: str, second: str) -> TwoModels:
             *_decides(mine, theirs),
             *_served(mine, theirs),
         ),
-        metrics=tuple(item for item in found if not item.part),
-        parts=tuple(item for item in found if item.part),
+        metrics=tuple(item for item in comparisons if not item.part),
+        parts=tuple(item for item in comparisons if item.part),
         costs=costs_told(on.evaluation.suite.declared),
     )
 
@@ -134,7 +134,7 @@ def _decides(mine: JudgedModel, theirs: JudgedModel) -> Iterator[tuple[str, str,
     """Both operating points, where one of the two has one."""
     points = [model.verdict.decides for model in (mine, theirs)]
     if any(points):
-        first, second = ("answers alone" if one is None else one.told for one in points)
+        first, second = ("answers alone" if point is None else point.told for point in points)
         yield "decides", first, second
 
 
@@ -142,10 +142,10 @@ def _served(mine: JudgedModel, theirs: JudgedModel) -> Iterator[tuple[str, str, 
     """What both take to be served: measured in turns where they met, else each at its own time."""
     for on, other in ((mine, theirs), (theirs, mine)):
         if on.verdict.compared_with == other.version and on.verdict.serving:
-            for one in on.verdict.serving:
-                own, met = (_figure(one.candidate), _figure(one.champion))
-                told = (own, met) if on is mine else (met, own)
-                yield (f"{one.title} in {UNITS[one.quantity]}, in turns", *told)
+            for measurement in on.verdict.serving:
+                own, met = (_figure(measurement.candidate), _figure(measurement.champion))
+                figures = (own, met) if on is mine else (met, own)
+                yield (f"{measurement.title} in {UNITS[measurement.quantity]}, in turns", *figures)
             return
     each = [f"{model.evaluation.latency_ms:.3g}" for model in (mine, theirs)]
     yield ("ms to answer a row, not at one time", each[0], each[1])
@@ -155,14 +155,14 @@ def _figure(value: float | None) -> str:
     return "not measured" if value is None else f"{value:.3g}"
 
 
-def _version(wanted: str, entries: tuple[log.LogEntry, ...], use_case: UseCase) -> str:
-    if wanted != CHAMPION:
-        return wanted
-    found = log.champion(entries)
-    if found is None:
+def _version(version: str, entries: tuple[log.LogEntry, ...], use_case: UseCase) -> str:
+    if version != CHAMPION:
+        return version
+    entry = log.champion(entries)
+    if entry is None:
         fix = "name two versions; `trainworthy history` lists them"
         raise RecordError("there is no champion", value=use_case.name, fix=fix)
-    return found.model_version
+    return entry.model_version
 
 
 def _judged(version: str, entries: tuple[log.LogEntry, ...], store: FileRecordStore, use_case: UseCase) -> JudgedModel:
@@ -189,7 +189,7 @@ def _common(state: StateFolder, mine: JudgedModel, theirs: JudgedModel) -> tuple
             value=f"versions {mine.version} and {theirs.version}",
             fix="train and judge one of them while the other is champion: its verdict keeps both models' answers",
         )
-    on, table = max(known, key=lambda one: one[0].verdict.provenance.created_at)
+    on, table = max(known, key=lambda pair: pair[0].verdict.provenance.created_at)
     swapped = {CANDIDATE: CHAMPION, CHAMPION: CANDIDATE}
     return (table if on is mine else renamed_models(table, swapped)), on
 
@@ -204,7 +204,7 @@ def _on(state: StateFolder, on: JudgedModel, other: JudgedModel) -> pd.DataFrame
         both = kept_answers(state.absolute(on.verdict.answers.path).parent)
         if both is not None:
             return both
-    own, paths = other.evaluation.suite, [state.absolute(one.evaluation.predictions.path) for one in (on, other)]
+    own, paths = other.evaluation.suite, [state.absolute(model.evaluation.predictions.path) for model in (on, other)]
     if own is None or not same_rows(on.evaluation.suite, own) or not all(path.is_file() for path in paths):
         return None
     mine, theirs = (pd.read_parquet(path) for path in paths)
@@ -216,15 +216,17 @@ def _masks(
     key: tuple[str, ...],
 ) -> Mapping[str, np.ndarray]:  # fmt: skip
     """Slices by condition or file, where the benchmark's rows, and the files that a condition asks about, are there."""
-    if not described.files.path("benchmark").is_file() or not any(one.column is None for one in benchmark.slices):
+    if not described.files.path("benchmark").is_file() or not any(
+        slice_spec.column is None for slice_spec in benchmark.slices
+    ):
         return {}
     assert on.evaluation.suite is not None
     files = on.evaluation.suite.files
     same = [
-        one
-        for one in benchmark.slices
-        if (one.rows is None or _unchanged(use_case.folder / one.rows, files, one.rows))
-        and (one.where is None or described.can_tell(parse_predicate(one.where).columns))
+        slice_spec
+        for slice_spec in benchmark.slices
+        if (slice_spec.rows is None or _unchanged(use_case.folder / slice_spec.rows, files, slice_spec.rows))
+        and (slice_spec.where is None or described.can_tell(parse_predicate(slice_spec.where).columns))
     ]
     benchmark = benchmark.model_copy(update={"slices": tuple(same)})
     rows = described.read("benchmark", columns_of_parts(benchmark, key))

@@ -28,11 +28,11 @@ class _Formatter(logging.Formatter):
         was_shown()
         error = getattr(getattr(event, "event_specific_data", None), "error", None)
         if error is not None and event is not None and event.event_type_value == "STEP_FAILURE":
-            told = error.message.strip()
+            error_message = error.message.strip()
             if error.cls_name == dg.DagsterExecutionInterruptedError.__name__:
                 return f"{self.formatTime(record, '%H:%M:%S')} {step:<10} {INTERRUPTED}"
             # Only a bug of ours, or in a use case's code, needs its stack.
-            message = told if error.cls_name == StoppedError.__name__ else f"{message}\n{error.to_string()}"
+            message = error_message if error.cls_name == StoppedError.__name__ else f"{message}\n{error.to_string()}"
         return f"{self.formatTime(record, '%H:%M:%S')} {step:<10} {message}"
 
 

@@ -36,19 +36,19 @@ def datasets_text() -> str:
                 f"{f'{name}@{revision}':<{width}} {version.rows:>12,} rows  {dates:<24}  {version.content_hash[:12]}  "
                 f"{_origin(version)}"
             )
-            lines += [f"    {line}" for line in _told(f"{name}@{revision}", trainings)]
+            lines += [f"    {line}" for line in _training_lines(f"{name}@{revision}", trainings)]
     return "\n".join(lines) or "no dataset version is published yet: trainworthy datasets publish --help"
 
 
 def loadable_use_cases() -> list[UseCase]:
     """The use cases that can be loaded; `trainworthy check` tells what is wrong with another."""
-    found = []
+    use_cases = []
     for folder in use_case_folders(read_settings()):
         try:
-            found.append(load_use_case(folder))
+            use_cases.append(load_use_case(folder))
         except UseCaseError:
             continue
-    return found
+    return use_cases
 
 
 def _trainings(use_cases: Sequence[UseCase]) -> Iterator[Trained]:
@@ -57,9 +57,9 @@ def _trainings(use_cases: Sequence[UseCase]) -> Iterator[Trained]:
         yield from trained_on(use_case.name, verdict_log(use_case.name), store)
 
 
-def _told(dataset: str, trainings: Sequence[Trained]) -> list[str]:
-    found = [training for training in trainings if training.dataset == dataset]
-    lines = [f"{training.use_case}: {training.outcome}; run {training.run_id[:8]}" for training in found]
+def _training_lines(dataset: str, trainings: Sequence[Trained]) -> list[str]:
+    matches = [training for training in trainings if training.dataset == dataset]
+    lines = [f"{training.use_case}: {training.outcome}; run {training.run_id[:8]}" for training in matches]
     more = len(lines) - SHOWN_TRAININGS
     return lines[:SHOWN_TRAININGS] + ([f"and {more} more"] if more > 0 else [])
 
@@ -116,8 +116,8 @@ def publish_dataset(
     if not values:
         source = source or declared_source(project, name)
     version = DatasetStore(state.root).publish(project, name, revision, values, source=source, backfill=backfill)
-    told = f"{version.rows:,} rows, content hash {version.content_hash}"
-    return f"published {name}@{revision}: {told}; now commit data/versions.yaml and data/contents.jsonl"
+    contents = f"{version.rows:,} rows, content hash {version.content_hash}"
+    return f"published {name}@{revision}: {contents}; now commit data/versions.yaml and data/contents.jsonl"
 
 
 def _project_of(dataset: str) -> Path:
@@ -127,8 +127,10 @@ def _project_of(dataset: str) -> Path:
     if len(known) == 1 or len(owning) == 1:
         return (owning or known)[0]
     problem = "no project has this dataset" if not owning else "two projects have a dataset of this name"
-    told = [str(project) for project in owning or known]
-    raise DatasetError(f"{problem}: {', '.join(told)}", value=dataset, fix="name one folder in TRAINWORTHY_USE_CASES")
+    folders = [str(project) for project in owning or known]
+    raise DatasetError(
+        f"{problem}: {', '.join(folders)}", value=dataset, fix="name one folder in TRAINWORTHY_USE_CASES"
+    )
 
 
 def _owns(project: Path, dataset: str) -> bool:

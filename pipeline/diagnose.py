@@ -26,13 +26,13 @@ def asked_parts(names: Sequence[str]) -> tuple[Part, ...]:
     return tuple(known[name] for name in names)
 
 
-def stage_of_run(asked: str) -> tuple[StageReport, TrainJob]:
+def stage_of_run(name_or_run: str) -> tuple[StageReport, TrainJob]:
     """The pilot of a run, or of a use case's newest one, with the job that its training was asked for by.
 
     Smoke of a run that ended there. Raises RecordError where there is none, or where its files are gone.
     """
     state = StateFolder(read_settings().var)
-    report = _found(FileRecordStore(state), asked)
+    report = _newest_stage(FileRecordStore(state), name_or_run)
     path = state.folder("training", report.use_case, report.training_run, report.kind) / "job.json"
     try:
         job = JobFile.model_validate_json(path.read_bytes()).job
@@ -49,27 +49,27 @@ def stage_of_run(asked: str) -> tuple[StageReport, TrainJob]:
     return report, job.model_copy(update={"ends_at": None})
 
 
-def _found(store: FileRecordStore, asked: str) -> StageReport:
+def _newest_stage(store: FileRecordStore, name_or_run: str) -> StageReport:
     """The newest pilot of the use case, or of the one run whose id begins so."""
     names = [folder.name for folder in use_case_folders(read_settings())]
     runs = [(name, run_id) for name in names for run_id in store.run_ids(name)]
-    chosen = [one for one in runs if one[0] == asked] or [one for one in runs if one[1].startswith(asked)]
-    found = [
+    chosen = [run for run in runs if run[0] == name_or_run] or [run for run in runs if run[1].startswith(name_or_run)]
+    stages = [
         record
         for name, run_id in chosen
         for stage in reversed(DIAGNOSED_STAGES)
         if isinstance(record := store.of_run(name, stage, run_id), StageReport)
     ]
-    if asked not in names and len({run_id for _, run_id in chosen}) > 1:
+    if name_or_run not in names and len({run_id for _, run_id in chosen}) > 1:
         fix = "write more of it: " + ", ".join(run_id[:12] for _, run_id in chosen[:5])
-        raise RecordError("several runs begin so", value=asked, fix=fix)
-    if not found:
+        raise RecordError("several runs begin so", value=name_or_run, fix=fix)
+    if not stages:
         problem = "this run trained nothing" if chosen else "no such run or use case"
         fix = "name a use case or a run's id, as the report and Dagster show it; known use cases: " + ", ".join(names)
         if chosen:
             fix = "it ended before smoke: its report says at what; only a training can be made again"
-        raise RecordError(problem, value=asked, fix=fix)
-    return found[0]
+        raise RecordError(problem, value=name_or_run, fix=fix)
+    return stages[0]
 
 
 def notes(store: FileRecordStore, report: StageReport, training: TrainJob) -> list[str]:
@@ -97,7 +97,7 @@ def diagnosis_text(report: StageReport, diagnosis: Diagnosis) -> str:
         "",
         f"{'exchanged':16}{'validation loss':>16}  {'gain':24}",
         f"{'nothing':16}{diagnosis.loss:16.4g}",
-        *(_line(one) for one in diagnosis.exchanges),
+        *(_line(exchange) for exchange in diagnosis.exchanges),
         f"{'best constant':16}{diagnosis.prior_loss:16.4g}",
         "",
         answer(diagnosis),
@@ -105,8 +105,10 @@ def diagnosis_text(report: StageReport, diagnosis: Diagnosis) -> str:
     return "\n".join(lines)
 
 
-def _line(one: Exchange) -> str:
-    if one.loss is None or one.gain is None:
-        return f"{one.part:16}{'–':>16}  {exchange_row(one)['result']}{f' ({one.told})' if one.told else ''}"
-    gain = f"{one.gain.value:+.4g} ± {one.gain.standard_error:.2g}{' recovers' if one.status == 'recovers' else ''}"
-    return f"{one.part:16}{one.loss:16.4g}  {gain:24}{one.told}"
+def _line(exchange: Exchange) -> str:
+    if exchange.loss is None or exchange.gain is None:
+        why = f" ({exchange.told})" if exchange.told else ""
+        return f"{exchange.part:16}{'–':>16}  {exchange_row(exchange)['result']}{why}"
+    recovers = " recovers" if exchange.status == "recovers" else ""
+    gain = f"{exchange.gain.value:+.4g} ± {exchange.gain.standard_error:.2g}{recovers}"
+    return f"{exchange.part:16}{exchange.loss:16.4g}  {gain:24}{exchange.told}"

@@ -27,7 +27,7 @@ def freeze(name: str, number: int) -> str:
     """
     use_case = find_use_case(name)
     spot, benchmark = _confirmed(spots_of(name), number), use_case.spec.benchmark
-    if spot.rule in {one.where for one in benchmark.slices}:
+    if spot.rule in {slice_spec.where for slice_spec in benchmark.slices}:
         return f"nothing to write: benchmark.slices has {spot.rule} already\n"
     declared = {"where": spot.rule, "champion_margin": benchmark.primary.margin}
     path = use_case.folder / "use_case.yaml"
@@ -62,12 +62,12 @@ def spots_of(name: str) -> tuple[BlindSpot, ...]:
 def _confirmed(spots: tuple[BlindSpot, ...], number: int) -> BlindSpot:
     if not 1 <= number <= len(spots):
         fix = f"take a number from 1 to {len(spots)}" if spots else "there is nothing to freeze"
-        told = "1 blind spot" if len(spots) == 1 else f"{len(spots)} blind spots"
-        raise RecordError(f"the newest evaluation found {told}", value=number, fix=fix)
+        count = "1 blind spot" if len(spots) == 1 else f"{len(spots)} blind spots"
+        raise RecordError(f"the newest evaluation found {count}", value=number, fix=fix)
     if not spots[number - 1].confirmed:
         fix = "take a confirmed one; to watch this part all the same, write its rule into benchmark.slices"
-        told = "this blind spot was not confirmed on other groups"
-        raise RecordError(told, value=spots[number - 1].rule, fix=fix)
+        problem = "this blind spot was not confirmed on other groups"
+        raise RecordError(problem, value=spots[number - 1].rule, fix=fix)
     return spots[number - 1]
 
 
@@ -116,6 +116,6 @@ def _is_as_wanted(before: str, after: str, declared: dict[str, Any], benchmark: 
     slices = now["benchmark"].pop("slices", None) or []
     if now["benchmark"].pop("version", None) != benchmark.version + 1 or declared not in slices:
         return False
-    kept = then["benchmark"].pop("slices", None) or []
+    slices_before = then["benchmark"].pop("slices", None) or []
     then["benchmark"].pop("version", None)
-    return then == now and [one for one in slices if one != declared] == kept
+    return then == now and [entry for entry in slices if entry != declared] == slices_before

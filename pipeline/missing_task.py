@@ -53,8 +53,8 @@ def with_line(text: str, line: str) -> str:
     root = yaml.compose(text, Loader=yaml.SafeLoader)
     assert isinstance(root, yaml.MappingNode)
     ends = [value.end_mark.index for key, value in root.value if key.value == "target"]
-    found = text.find("\n", ends[0]) if ends else -1
-    place = len(text) if found < 0 else found + 1
+    line_end = text.find("\n", ends[0]) if ends else -1
+    place = len(text) if line_end < 0 else line_end + 1
     before = text[:place] if text[:place].endswith("\n") else f"{text[:place]}\n"
     return f"{before}{line}\n{text[place:]}"
 
@@ -68,7 +68,7 @@ def _text_of(path: Path) -> str | None:
 
 def _mapping_of(text: str) -> dict[str, object] | None:
     try:
-        found = yaml.safe_load(text)
+        document = yaml.safe_load(text)
     except yaml.YAMLError:
         return None
-    return found if isinstance(found, dict) else None
+    return document if isinstance(document, dict) else None

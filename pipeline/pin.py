@@ -40,11 +40,11 @@ def pin(name: str, version: str | None) -> str:
     write_atomic(path, reference_text(reference).encode())
     was = f" (was {before.dataset}@{before.version})" if isinstance(before, Reference) else ""
     lines = [f"pinned   {path}: {len(columns)} columns of {dataset}, {fetched.rows:,} rows{was}"]
-    lines += [f"  {column:<24} {_told(bins)}" for column, bins in reference.columns.items()]
+    lines += [f"  {column:<24} {_bins_summary(bins)}" for column, bins in reference.columns.items()]
     return "\n".join([*lines, "Commit the file: it is part of the contract, and a changed one makes a new snapshot."])
 
 
-def _told(bins: Bins) -> str:
+def _bins_summary(bins: Bins) -> str:
     if bins.values is not None:
         return f"{len(bins.values)} values, {bins.counts[-2]:,} rows of others, {bins.counts[-1]:,} nulls"
     return f"{len(bins.counts) - 1} bins, {bins.counts[-1]:,} nulls"

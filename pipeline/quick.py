@@ -49,18 +49,18 @@ def quick_parts(name: str) -> list[Part]:
     return [*parts, Part("rows", evidence=of_rows), *_parts(answer)]
 
 
-def _job(use_case: UseCase, contract: Contract, out: str, found: dict[str, Any]) -> QuickJob:
+def _job(use_case: UseCase, contract: Contract, out: str, file_options: dict[str, Any]) -> QuickJob:
     spec, files = use_case.spec, tuple(column.name for column in contract.file_columns)
     rows = Rows(
         features=contract.feature_columns, label=contract.label.name, group=spec.split.resample_by,
         sensitive=contract.sensitive_columns, weight=contract.weight_column, files=files,
-        files_root=found.pop("files_root", ""), target=target_of(spec.task, contract.label.classes),
+        files_root=file_options.pop("files_root", ""), target=target_of(spec.task, contract.label.classes),
         label_file=contract.label.column if contract.label.column in files else None,
     )  # fmt: skip
     return QuickJob(
         use_case_folder=str(use_case.folder), out=out, device=spec.compute.job_device, training=spec.training,
         stages=spec.stages, hyperparameters=spec.hyperparameters, claims=spec.preflight, trainer=spec.trainer,
-        rows=rows, processes=spec.compute.processes, **found,
+        rows=rows, processes=spec.compute.processes, **file_options,
     )  # fmt: skip
 
 
@@ -75,13 +75,13 @@ def _of_snapshot(use_case: UseCase, contract: Contract, settings: Settings) -> t
     same = (snapshot.feature_columns, snapshot.label) == (contract.feature_columns, contract.label.name)
     if not same or not all(path.is_file() for path in paths):
         return None
-    found: dict[str, Any] = {"training_file": str(paths[0]), "validation_file": str(paths[1])}
+    file_options: dict[str, Any] = {"training_file": str(paths[0]), "validation_file": str(paths[1])}
     if contract.file_columns:
         dataset = store.get(use_case.name, "dataset", snapshot.parents["dataset"])
         if not isinstance(dataset, DatasetVersion) or not state.absolute(dataset.path).is_dir():
             return None
-        found["files_root"] = str(state.absolute(dataset.path))
-    return found, f"up to 2,000 of the {snapshot.splits['training'].rows:,} training rows of the newest snapshot"
+        file_options["files_root"] = str(state.absolute(dataset.path))
+    return file_options, f"up to 2,000 of the {snapshot.splits['training'].rows:,} training rows of the newest snapshot"
 
 
 def _made(use_case: UseCase, contract: Contract) -> tuple[dict[str, Any], str]:
@@ -106,12 +106,14 @@ def _parts(answer: PreflightResult) -> list[Part]:
 
 
 def _family(name: str, trials: Sequence[Trial]) -> Part:
-    stopping = [one for one in trials if stops_the_step(one.status, one.severity, one.required)]
-    told = [one for one in trials if one not in stopping and one.status in ("fail", "error", "insufficient")]
-    seconds = sum(one.seconds for one in trials)
-    notes = "".join(f"\n    {_word(one)} {one.check}: {one.evidence}" for one in told)
-    problems = tuple(Problem(one.check, f"{one.evidence}: {one.cause}" if one.cause else one.evidence, one.fix)
-                     for one in stopping)  # fmt: skip
+    stopping = [trial for trial in trials if stops_the_step(trial.status, trial.severity, trial.required)]
+    notable = [trial for trial in trials if trial not in stopping and trial.status in ("fail", "error", "insufficient")]
+    seconds = sum(trial.seconds for trial in trials)
+    notes = "".join(f"\n    {_word(trial)} {trial.check}: {trial.evidence}" for trial in notable)
+    problems = tuple(
+        Problem(trial.check, f"{trial.evidence}: {trial.cause}" if trial.cause else trial.evidence, trial.fix)
+        for trial in stopping
+    )
     return Part(name, f"{len(trials)} checks in {seconds:.2f} s{notes}", problems)
 
 

@@ -37,8 +37,8 @@ def new_version_sensor(use_case: UseCase) -> dg.SensorDefinition:
         key = run_key(use_case, version)
         if (started := run_of(context.instance, key)) is not None:
             # A gate that stopped the run would stop it again: what to change is a person's decision.
-            told = f"run {started.run_id[:8]} of {version} ended as {started.status.value} without a verdict"
-            return dg.SkipReason(f"{told}; fix its cause, then run: trainworthy next {use_case.name}")
+            reason = f"run {started.run_id[:8]} of {version} ended as {started.status.value} without a verdict"
+            return dg.SkipReason(f"{reason}; fix its cause, then run: trainworthy next {use_case.name}")
         return request(use_case, version, key)
 
     return new_version

@@ -36,7 +36,7 @@ class Strength:
     """What is known of a column's weight in the model, in words."""
 
     column: str
-    told: str
+    note: str
 
 
 Asks = Callable[[str], str]
@@ -52,7 +52,7 @@ def review(name: str, answers: Sequence[tuple[str, str]], accept_reason: str | N
     contract = load_contract(use_case.contract_path)
     given = list(answers)
     if not answers and accept_reason is None and ask is not None:
-        given = list(_asked(use_case, contract, ask))
+        given = list(_prompted_answers(use_case, contract, ask))
     changes = _changes(contract, given)
     if accept_reason is not None:
         rest = [column for column in contract.unreviewed_features if column not in changes]
@@ -63,7 +63,7 @@ def review(name: str, answers: Sequence[tuple[str, str]], accept_reason: str | N
         raise UseCaseError(name, problems)
     if changed != text:
         write_atomic(use_case.contract_path, changed.encode())
-    return "\n".join(_told(use_case, load_contract(use_case.contract_path), changes))
+    return "\n".join(_result_lines(use_case, load_contract(use_case.contract_path), changes))
 
 
 def waiting(name: str) -> tuple[Strength, ...]:
@@ -90,11 +90,13 @@ def _changes(contract: Contract, answers: Sequence[tuple[str, str]]) -> dict[str
     return changes
 
 
-def _asked(use_case: UseCase, contract: Contract, ask: Asks) -> Iterator[tuple[str, str]]:
+def _prompted_answers(use_case: UseCase, contract: Contract, ask: Asks) -> Iterator[tuple[str, str]]:
     """Each column with a person's answer; an answer that is none is asked for again."""
     order = strongest_first(use_case, contract)
-    for place, one in enumerate(order):
-        question = f"\n{place + 1} of {len(order)}: {_described(contract.column(one.column))}{one.told}\n{ASK}\n> "
+    for place, strength in enumerate(order):
+        question = (
+            f"\n{place + 1} of {len(order)}: {_described(contract.column(strength.column))}{strength.note}\n{ASK}\n> "
+        )
         while True:
             try:
                 typed = ask(question).strip()
@@ -108,7 +110,7 @@ def _asked(use_case: UseCase, contract: Contract, ask: Asks) -> Iterator[tuple[s
             except ValueError:
                 question = f"{typed!r} is no answer: Enter, later, target, stop, or a duration such as -PT1H\n> "
                 continue
-            yield one.column, known
+            yield strength.column, known
             break
 
 
@@ -138,8 +140,8 @@ def _lost(store: FileRecordStore, name: str) -> dict[str, float]:
     for step in steps:
         record = store.newest(name, step)
         if isinstance(record, StageReport):
-            details = [one for check in record.checks if check.name == NAME for one in check.details]
-            lost = {one["column"]: one["lost"] for one in details if one["lost"] is not None}
+            details = [detail for check in record.checks if check.name == NAME for detail in check.details]
+            lost = {detail["column"]: detail["lost"] for detail in details if detail["lost"] is not None}
             if lost:
                 return lost
     return {}
@@ -164,7 +166,7 @@ def _alone(use_case: UseCase, contract: Contract) -> dict[str, float]:
     return alone_aucs(first, second, names, label)
 
 
-def _told(use_case: UseCase, contract: Contract, changes: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+def _result_lines(use_case: UseCase, contract: Contract, changes: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     left, path = contract.unreviewed_features, use_case.contract_path
     if changes:
         yield f"wrote    {path}: {len(changes)} {'column' if len(changes) == 1 else 'columns'}"

@@ -80,8 +80,8 @@ def _summary(trial: Trial) -> str:
     never, untried = len(trial.never), len(trial.already)
     if not untried:
         return f"{never} can never fail" if never else "each of them fails on some fault"
-    told = f"{never} can never fail" if never else f"the {trial.claims} that were tried fail on some fault"
-    return f"{told}; {untried} {'rule was' if untried == 1 else 'rules were'} not tried"
+    summary = f"{never} can never fail" if never else f"the {trial.claims} that were tried fail on some fault"
+    return f"{summary}; {untried} {'rule was' if untried == 1 else 'rules were'} not tried"
 
 
 def _never_lines(claim: Claim, rows: int) -> Iterator[str]:

@@ -23,14 +23,14 @@ from trainworthy.resources.settings import dagster_url, mlflow_url, read_setting
 def newest_verdict(use_case: str) -> Verdict:
     """The newest verdict. Raises RecordError if the use case was never judged, or if the log lacks the verdict."""
     entries = verdict_log(use_case)
-    found = FileRecordStore(StateFolder(read_settings().var)).newest(use_case, "promotion")
+    verdict = FileRecordStore(StateFolder(read_settings().var)).newest(use_case, "promotion")
     fix = judge_fix(use_case, entries)
-    if not isinstance(found, Verdict):
+    if not isinstance(verdict, Verdict):
         raise RecordError("there is no verdict yet", value=use_case, fix=fix)
-    if record_sha256(found) not in {entry.verdict_sha256 for entry in entries}:
+    if record_sha256(verdict) not in {entry.verdict_sha256 for entry in entries}:
         problem = "the newest verdict is not in the log: its run ended before it was entered, so it never counted"
-        raise RecordError(problem, value=found.provenance.run_id, fix=fix)
-    return found
+        raise RecordError(problem, value=verdict.provenance.run_id, fix=fix)
+    return verdict
 
 
 def judge_fix(use_case: str, entries: tuple[log.LogEntry, ...]) -> str:
@@ -97,10 +97,10 @@ def verdict_text(verdict: Verdict) -> str:
 
 def _why(verdict: Verdict) -> str:
     """What held the model back, with what it lacks, apart from the other reasons; of a promotion all its reasons."""
-    held, others = verdict.held_back_by, verdict.reasons[len(verdict.held_back_by) :]
+    held, other_reasons = verdict.held_back_by, verdict.reasons[len(verdict.held_back_by) :]
     if not held:
         return _listed(verdict.reasons)
-    return f"held back by\n{_listed(held)}" + (f"\nnot held back by\n{_listed(others)}" if others else "")
+    return f"held back by\n{_listed(held)}" + (f"\nnot held back by\n{_listed(other_reasons)}" if other_reasons else "")
 
 
 def _listed(sentences: Sequence[str]) -> str:
@@ -111,17 +111,17 @@ def _decides(verdict: Verdict, champion: LogEntry | None) -> str:
     """What the champion decides where it is served, and the judged model if it is another; nothing of answers alone."""
     if champion is not None and champion.model_version == verdict.model_version:
         return _served("served", "it decides", verdict)
-    told = _served("judged", f"version {verdict.model_version} decides", verdict)
+    lines = _served("judged", f"version {verdict.model_version} decides", verdict)
     if champion is None:
-        return told
+        return lines
     try:
         live = FileRecordStore(StateFolder(read_settings().var)).get(
             verdict.use_case, "promotion", champion.verdict_sha256
         )
     except RecordError as error:
-        return f"served      what it decides is not known: {error.problem}\n{told}"
+        return f"served      what it decides is not known: {error.problem}\n{lines}"
     assert isinstance(live, Verdict)
-    return _served("served", "it decides", live) + told
+    return _served("served", "it decides", live) + lines
 
 
 def _served(title: str, who: str, verdict: Verdict) -> str:

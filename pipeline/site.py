@@ -53,8 +53,8 @@ def site(out: Path | None) -> str:
     except OSError as error:
         fix = "name a folder that can be written: trainworthy site --out FOLDER"
         raise SettingsError(f"the site cannot be written: {error.strerror}", value=str(out), fix=fix) from None
-    told = [f"wrote {out / 'index.html'}: {len(rows)} use cases, {len(reports)} reports"]
-    return "\n".join([*told, *(f"  {row.name}: {row.problem}" for row in rows if row.problem)])
+    lines = [f"wrote {out / 'index.html'}: {len(rows)} use cases, {len(reports)} reports"]
+    return "\n".join([*lines, *(f"  {row.name}: {row.problem}" for row in rows if row.problem)])
 
 
 def _refuse_other(out: Path) -> None:

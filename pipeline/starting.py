@@ -35,5 +35,5 @@ def under_way(instance: dg.DagsterInstance, job: str) -> dg.SkipReason | None:
     runs = instance.get_runs(dg.RunsFilter(job_name=job, statuses=_UNDER_WAY), limit=1)
     if not runs:
         return None
-    told = f"run {runs[0].run_id[:8]} is {runs[0].status.value}, the next tick looks again"
-    return dg.SkipReason(f"{told}; if its process is gone: trainworthy doctor --fix")
+    reason = f"run {runs[0].run_id[:8]} is {runs[0].status.value}, the next tick looks again"
+    return dg.SkipReason(f"{reason}; if its process is gone: trainworthy doctor --fix")

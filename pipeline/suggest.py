@@ -39,7 +39,7 @@ _DATASET = re.compile(r"([a-z][a-z0-9_]*)(?:@([a-z][a-z0-9_]*))?")
 
 
 @dataclass(frozen=True)
-class Asked:
+class DraftRequest:
     """The arguments."""
 
     sources: tuple[str, ...]
@@ -49,34 +49,34 @@ class Asked:
     out: Path | None
 
 
-def suggest(asked: Asked) -> str:
+def suggest(request: DraftRequest) -> str:
     """The draft's text, or with `out` what was written. Raises TrainworthyError, having written nothing."""
-    if asked.out is not None and asked.out.exists():
+    if request.out is not None and request.out.exists():
         fix = "name a new file, and take over by hand what you like"
-        raise UseCaseError("draft", [Problem("--out", "there is such a file, and it stays", fix, str(asked.out))])
-    name, source, rows = _rows(asked.sources)
-    text = drafted_text(name, source, rows, asked)
-    if asked.out is None:
+        raise UseCaseError("draft", [Problem("--out", "there is such a file, and it stays", fix, str(request.out))])
+    name, source, rows = _rows(request.sources)
+    text = drafted_text(name, source, rows, request)
+    if request.out is None:
         return text
     try:
-        with asked.out.open("x", encoding="utf-8") as file:
+        with request.out.open("x", encoding="utf-8") as file:
             file.write(text)
     except OSError as error:
         fix = "name a new file in a folder that can be written"
         raise UseCaseError(
-            "draft", [Problem("--out", f"can't be written: {error.strerror}", fix, str(asked.out))]
+            "draft", [Problem("--out", f"can't be written: {error.strerror}", fix, str(request.out))]
         ) from None
-    return f"wrote    {asked.out}: review what it guessed, above all the label, the key and when values are known"
+    return f"wrote    {request.out}: review what it guessed, above all the label, the key and when values are known"
 
 
-def drafted_text(name: str, source: str, rows: pd.DataFrame, asked: Asked) -> str:
+def drafted_text(name: str, source: str, rows: pd.DataFrame, request: DraftRequest) -> str:
     """The contract of these rows as YAML. Raises UseCaseError for rows that make none."""
-    problems = _column_problems(rows, asked)
+    problems = _column_problems(rows, request)
     if problems:
         raise UseCaseError(name, problems)
-    time = asked.time or _time(rows)
-    label, guessed = _label(rows, asked.target, time)
-    key = asked.keys or _naming(rows, label.column)
+    time = request.time or _time(rows)
+    label, guessed = _label(rows, request.target, time)
+    key = request.keys or _naming(rows, label.column)
     if not key:
         fix = "drop repeated rows, or name the columns with --key"
         raise UseCaseError(name, [Problem("--key", "no columns name a row: rows repeat, or have nulls", fix)])
@@ -101,8 +101,8 @@ def _rows(sources: Sequence[str]) -> tuple[str, str, pd.DataFrame]:
         return _published(match[1], match[2])
     parts, problems = [], []
     for path in map(Path, sources):
-        raw, found = read_source(path)
-        problems += found
+        raw, file_problems = read_source(path)
+        problems += file_problems
         parts += [] if raw is None else [raw]
     columns = {tuple(part.columns) for part in parts}
     if len(columns) > 1:
@@ -149,9 +149,9 @@ def _typed(raw: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame({name: read[kind](raw[name]) for name, kind in kinds.items()})
 
 
-def _column_problems(rows: pd.DataFrame, asked: Asked) -> list[Problem]:
+def _column_problems(rows: pd.DataFrame, request: DraftRequest) -> list[Problem]:
     known = [str(name) for name in rows.columns]
-    named = [("--target", asked.target), ("--time", asked.time), *(("--key", key) for key in asked.keys)]
+    named = [("--target", request.target), ("--time", request.time), *(("--key", key) for key in request.keys)]
     problems = [
         Problem(option, "is no column of the rows", did_you_mean(name, known), name)
         for option, name in named
@@ -163,12 +163,12 @@ def _column_problems(rows: pd.DataFrame, asked: Asked) -> list[Problem]:
             fix = "leave the column out, or write numbers, texts, true and false, or times"
             problems.append(Problem(f"column {name!r}", f"holds values of type {kind}", fix))
     if (
-        asked.keys
+        request.keys
         and not problems
-        and (rows[list(asked.keys)].isna().any(axis=None) or rows.duplicated(list(asked.keys)).any())
+        and (rows[list(request.keys)].isna().any(axis=None) or rows.duplicated(list(request.keys)).any())
     ):
         problems.append(
-            Problem("--key", "does not name a row: it repeats, or is null", "name more columns", asked.keys)
+            Problem("--key", "does not name a row: it repeats, or is null", "name more columns", request.keys)
         )
     return problems
 
@@ -216,12 +216,12 @@ def _columns(rows: pd.DataFrame, label: Label, remark: str, time: str | None, ke
     few = rows.iloc[:: max(1, len(rows) // ROLE_ROWS)].reset_index(drop=True)
     drafts = column_roles(few, time=time, day=None, label=label, key=key, remark=remark)
     if not any(draft.role == "feature" for draft in drafts):
-        others = [draft.name for draft in drafts if draft.role == "other"] or [
+        candidates = [draft.name for draft in drafts if draft.role == "other"] or [
             draft.name for draft in drafts if draft.role == "entity"
         ]
         remark = "review: no column looks like an input of a model"
         drafts = [
-            ColumnDraft(name=draft.name, role="feature", remark=remark) if draft.name in others[:1] else draft
+            ColumnDraft(name=draft.name, role="feature", remark=remark) if draft.name in candidates[:1] else draft
             for draft in drafts
         ]
     return drafts

@@ -34,8 +34,8 @@ def validating_sensor(use_case: UseCase) -> dg.SensorDefinition:
         # A key of its own: the sensor that trains looks for its runs by theirs.
         key = f"validate:{run_key(use_case, version)}"
         if (started := run_of(context.instance, key)) is not None:
-            told = f"the newest published version, {version}, was validated by run {started.run_id[:8]}"
-            return dg.SkipReason(f"{told}, which ended as {started.status.value}")
+            reason = f"the newest published version, {version}, was validated by run {started.run_id[:8]}"
+            return dg.SkipReason(f"{reason}, which ended as {started.status.value}")
         return request(use_case, version, key)
 
     return validate_new_version

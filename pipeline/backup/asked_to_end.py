@@ -23,10 +23,10 @@ def taken_back(command: str) -> Iterator[None]:
     A second one is ignored, so that taking back is not ended in its middle. One that was ignored before stays so:
     `nohup`. In the main thread alone.
     """
-    asked: list[int] = []
+    received: list[int] = []
 
     def raised(number: int, frame: FrameType | None) -> None:
-        asked.append(number)
+        received.append(number)
         for other in before:
             signal.signal(other, signal.SIG_IGN)
         raise SystemExit(128 + number)
@@ -39,8 +39,8 @@ def taken_back(command: str) -> Iterator[None]:
     finally:
         for number, old in before.items():
             signal.signal(number, old)
-        if asked:
-            say(f"{command}: ended by {signal.Signals(asked[0]).name}; what it had begun was taken back")
+        if received:
+            say(f"{command}: ended by {signal.Signals(received[0]).name}; what it had begun was taken back")
 
 
 @contextmanager

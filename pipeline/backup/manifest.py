@@ -25,7 +25,7 @@ ATTEMPTS, DAGSTER = "attempts", "dagster"
 MODES = 0o777
 
 
-class Kept(Frozen):
+class Fingerprint(Frozen):
     """A file: hash of its bytes, their number, when they were last written (Unix time in nanoseconds), its mode.
 
     A backup that was copied to a disk without modes has them here alone.
@@ -50,7 +50,7 @@ class Manifest(Frozen):
     taken_at: str
     state_folder: str
     commit: str | None
-    files: dict[str, Kept]
+    files: dict[str, Fingerprint]
     folders: dict[str, int]
     dumps: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     running: tuple[str, ...] = ()
@@ -68,7 +68,7 @@ class Manifest(Frozen):
     @property
     def bytes(self) -> int:
         """Of all files together."""
-        return sum(kept.bytes for kept in self.files.values())
+        return sum(file.bytes for file in self.files.values())
 
 
 def stays_inside(name: str) -> bool:
@@ -100,6 +100,8 @@ def read_manifest(folder: Path) -> tuple[Manifest, str]:
     try:
         return Manifest.model_validate_json(content), sha256
     except ValidationError as error:
-        told = "; ".join(str(one["msg"]) for one in error.errors()[:3])
+        mistakes = "; ".join(str(mistake["msg"]) for mistake in error.errors()[:3])
         fix = "use the Trainworthy that wrote it"
-        raise BackupError(f"the backup's manifest is of no known form: {told}", value=str(folder), fix=fix) from None
+        raise BackupError(
+            f"the backup's manifest is of no known form: {mistakes}", value=str(folder), fix=fix
+        ) from None

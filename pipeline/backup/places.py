@@ -42,8 +42,8 @@ def places(
         named[DAGSTER] = database_address(home)
     if "dagster" not in without and kind == "other":
         fix = "back it up by its own means, and say so: --without dagster"
-        told = "dagster.yaml names a storage that is neither the state folder nor PostgreSQL"
-        raise BackupError(told, value=str(home / "dagster.yaml"), fix=fix)
+        problem = "dagster.yaml names a storage that is neither the state folder nor PostgreSQL"
+        raise BackupError(problem, value=str(home / "dagster.yaml"), fix=fix)
     if settings.database:
         named[ATTEMPTS] = settings.database
     _check_mlflow(mlflow_databases, mlflow_artifacts, without)
@@ -73,8 +73,8 @@ def _check_mlflow(variables: Sequence[str], artifacts: Path | None, without: Seq
             "name what the server keeps: --mlflow-database VARIABLE (a variable with its address; once more for its "
             "users) and --mlflow-artifacts FOLDER; where it has a backup of its own: --without mlflow"
         )
-        told = "the registry is on a server, whose database and files nothing here names"
-        raise BackupError(told, value=without_credentials(server), fix=fix)
+        problem = "the registry is on a server, whose database and files nothing here names"
+        raise BackupError(problem, value=without_credentials(server), fix=fix)
     if artifacts and not artifacts.is_dir():
         # Else a name that is mistyped would be a backup without models.
         fix = "name the folder of the server's --artifacts-destination, mounted here"
@@ -88,16 +88,16 @@ def has_own_registry(without: Sequence[str]) -> bool:
 
 def address_of(holds: str, settings: Settings) -> str:
     """The address by the present settings of what a backup's dump holds. Raises BackupError where they name none."""
-    found = ""
+    address = ""
     match holds:
         case "dagster":
             home, variable = dagster_home(settings), "DAGSTER_DATABASE and storage.postgres of dagster.yaml"
-            found = database_address(home) if storage_kind(home) == "postgresql" else ""
+            address = database_address(home) if storage_kind(home) == "postgresql" else ""
         case "attempts":
-            variable, found = DATABASE, settings.database
+            variable, address = DATABASE, settings.database
         case _:
-            variable, found = holds, os.environ.get(holds, "")
-    if not found:
+            variable, address = holds, os.environ.get(holds, "")
+    if not address:
         fix = f"make an empty database there, and name it: {variable}"
         raise BackupError(f"the backup has {holds} of a PostgreSQL database, and the settings name none", fix=fix)
-    return found
+    return address

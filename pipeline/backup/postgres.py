@@ -60,13 +60,13 @@ def databases(named: dict[str, str]) -> list[Database]:
 
     Raises BackupError for an address that is none of PostgreSQL.
     """
-    found: dict[tuple[object, ...], Database] = {}
+    by_place: dict[tuple[object, ...], Database] = {}
     for holds, address in named.items():
         url = _url(holds, address)
         place = (url.host, url.port or 5432, url.database)
-        before = found[place].holds if place in found else ()
-        found[place] = Database(holds=(*before, holds), address=address)
-    return list(found.values())
+        before = by_place[place].holds if place in by_place else ()
+        by_place[place] = Database(holds=(*before, holds), address=address)
+    return list(by_place.values())
 
 
 def dump(database: Database, into: Path) -> None:
@@ -97,12 +97,12 @@ def objects(database: Database) -> list[str]:
     engine = _engine(database)
     try:
         with engine.connect() as connection:
-            found = sorted(connection.execute(text(_OBJECTS)), key=lambda one: (_KINDS.index(one[0]), one[1]))
-            return [f"{kind} {name}" for kind, name in found]
+            rows = sorted(connection.execute(text(_OBJECTS)), key=lambda row: (_KINDS.index(row[0]), row[1]))
+            return [f"{kind} {name}" for kind, name in rows]
     except SQLAlchemyError as error:
-        told = without_credentials(str(getattr(error, "orig", error)).strip().partition("\n")[0])
+        reason = without_credentials(str(getattr(error, "orig", error)).strip().partition("\n")[0])
         fix = "start the server, make the database (CREATE DATABASE …), or correct its address"
-        raise BackupError(f"a database does not answer: {told}", value=database.shown, fix=fix) from None
+        raise BackupError(f"a database does not answer: {reason}", value=database.shown, fix=fix) from None
     finally:
         engine.dispose()
 
@@ -114,8 +114,8 @@ def emptied(database: Database) -> None:
     made, engine = objects(database), _engine(database)
     try:
         with engine.begin() as connection:
-            for one in made:
-                kind, _, name = one.partition(" ")
+            for kind_and_name in made:
+                kind, _, name = kind_and_name.partition(" ")
                 connection.execute(text(f"DROP {kind} IF EXISTS {name} CASCADE".replace(":", "\\:")))
     finally:
         engine.dispose()
@@ -166,13 +166,13 @@ def _call(program: str, database: Database, given: list[str]) -> None:
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode == 0:
         return
-    told = without_credentials(done.stderr.strip().replace(str(password or "\0"), "***"))
-    fix = _PACKAGE if "version mismatch" in told else "read its words; the database's log may say more"
-    raise BackupError(f"{program} failed: {told}", value=database.shown, fix=fix)
+    output = without_credentials(done.stderr.strip().replace(str(password or "\0"), "***"))
+    fix = _PACKAGE if "version mismatch" in output else "read its words; the database's log may say more"
+    raise BackupError(f"{program} failed: {output}", value=database.shown, fix=fix)
 
 
 def _program(name: str) -> str:
-    found = shutil.which(name)
-    if found is None:
+    path = shutil.which(name)
+    if path is None:
         raise BackupError(f"the program {name} is missing", value=name, fix=_PACKAGE)
-    return found
+    return path

@@ -51,10 +51,10 @@ def restore_backup(settings: Settings, folder: Path, artifacts: Path | None = No
     with ExitStack() as undone, never_silent("restore"):
         staged = {below: _staged(place, undone) for below, place in places.items()}
         _copy(folder, manifest, staged)
-        found = problems(staged[STATE], own_registry=has_own_registry(manifest.without))
-        if found:
+        faults = problems(staged[STATE], own_registry=has_own_registry(manifest.without))
+        if faults:
             fix = "restore an earlier backup; nothing of this one was restored"
-            raise BackupError("the backup does not hold together", value=found[:_SHOWN], fix=fix)
+            raise BackupError("the backup does not hold together", value=faults[:_SHOWN], fix=fix)
         for name, database in databases:
             say(f"restore: {', '.join(database.holds)} to {database.shown}")
             postgres.restore(database, folder / name)
@@ -76,15 +76,15 @@ def restore_backup(settings: Settings, folder: Path, artifacts: Path | None = No
 
 def _databases(settings: Settings, manifest: Manifest) -> list[tuple[str, postgres.Database]]:
     """Each dump with where it goes. What lay in one database may lie in one only: it is one dump."""
-    found = []
+    targets = []
     for name, holds in manifest.dumps.items():
         named = postgres.databases({what: address_of(what, settings) for what in holds})
         if len(named) != 1:
             shown = [database.shown for database in named]
             fix = "name one database for all of them: they are in one dump"
             raise BackupError(f"{' and '.join(holds)} lay in one database", value=shown, fix=fix)
-        found.append((name, named[0]))
-    return found
+        targets.append((name, named[0]))
+    return targets
 
 
 def _refuse_other_places(settings: Settings, manifest: Manifest, places: dict[str, Path]) -> None:
@@ -110,8 +110,10 @@ def _refuse_taken(places: dict[str, Path], databases: Sequence[postgres.Database
     """Every place that is not empty, at once."""
     taken = [str(place) for place in places.values() if place.exists() and not _is_empty(place)]
     for database in databases:
-        if found := postgres.objects(database):
-            taken.append(f"{database.shown} has {found[0]}{f' and {len(found) - 1} more' if len(found) > 1 else ''}")
+        if existing := postgres.objects(database):
+            taken.append(
+                f"{database.shown} has {existing[0]}{f' and {len(existing) - 1} more' if len(existing) > 1 else ''}"
+            )
     if taken:
         fix = "restore to a new place: name another TRAINWORTHY_VAR and new databases, or move what is there away first"
         raise BackupError("what would be restored to is in use", value=taken, fix=fix, code="backup.in_use")
@@ -135,20 +137,22 @@ def _staged(place: Path, undone: ExitStack) -> Path:
 
 def _copy(folder: Path, manifest: Manifest, staged: dict[str, Path]) -> None:
     """Each file to its staged place, hashed once more: the backup may lie on a disk that fails."""
-    named = {name: kept for name, kept in manifest.files.items() if name.partition("/")[0] in staged}
+    named = {name: recorded for name, recorded in manifest.files.items() if name.partition("/")[0] in staged}
     progress = Progress("restore", len(named))
-    for name, kept in named.items():
+    for name, recorded in named.items():
         below, _, rest = name.partition("/")
         target = staged[below] / rest
-        if copied(folder / name, target).sha256 != kept.sha256:
+        if copied(folder / name, target).sha256 != recorded.sha256:
             fix = "take another copy of this backup; nothing was restored"
             raise BackupError("a file changed while it was restored", value=name, fix=fix, code="backup.changed")
-        os.utime(target, ns=(kept.modified_ns, kept.modified_ns))
-        target.chmod(kept.mode)
+        os.utime(target, ns=(recorded.modified_ns, recorded.modified_ns))
+        target.chmod(recorded.mode)
         progress.advance()
     progress.close()
     # The deepest first: making what is in a folder changes its time.
-    for name, modified in sorted(manifest.folders.items(), key=lambda one: one[0].count("/"), reverse=True):
+    for name, modified in sorted(
+        manifest.folders.items(), key=lambda name_and_time: name_and_time[0].count("/"), reverse=True
+    ):
         below, _, rest = name.partition("/")
         if below in staged:
             (staged[below] / rest).mkdir(parents=True, exist_ok=True)

@@ -32,14 +32,14 @@ from trainworthy.lifecycle.progress import Progress, never_silent, say
 from trainworthy.lifecycle.provenance import git_state, installed_version
 from trainworthy.pipeline.backup.asked_to_end import undisturbed
 from trainworthy.pipeline.backup.consistent import problems
-from trainworthy.pipeline.backup.files import beside_database, copied, kept, listed, refuse_odd
+from trainworthy.pipeline.backup.files import beside_database, copied, fingerprint, listed, refuse_odd
 from trainworthy.pipeline.backup.manifest import (
     ARTIFACTS,
     ATTEMPTS,
     DAGSTER,
     DATABASES,
     STATE,
-    Kept,
+    Fingerprint,
     Manifest,
     write_manifest,
 )
@@ -96,18 +96,20 @@ def take_backup(settings: Settings, where: Places, target: Path, *, despite_runs
 
 def in_progress(settings: Settings, where: Places) -> list[str]:
     """Runs of Dagster that wait or work, and attempts without an end of other runs."""
-    found = {}
+    descriptions = {}
     if "dagster" not in where.without:
         with instance_of(settings) as instance:
             runs = instance.get_run_records(dg.RunsFilter(statuses=_WAITING)) if instance else []
             for record in runs:
-                one = record.dagster_run
-                found[one.run_id] = f"{one.job_name} {one.run_id[:8]} ({one.status.value})"
+                run = record.dagster_run
+                descriptions[run.run_id] = f"{run.job_name} {run.run_id[:8]} ({run.status.value})"
     for row in attempt_table(settings).rows(only_open=True):
         charged = row.started.charged_to
-        told = f"a worker of {charged.use_case} {charged.step} on {row.started.process.host} ({charged.run_id[:8]})"
-        found.setdefault(charged.run_id, told)
-    return list(found.values())
+        description = (
+            f"a worker of {charged.use_case} {charged.step} on {row.started.process.host} ({charged.run_id[:8]})"
+        )
+        descriptions.setdefault(charged.run_id, description)
+    return list(descriptions.values())
 
 
 def refuse_place(target: Path, where: Places) -> None:
@@ -131,19 +133,19 @@ def refuse_place(target: Path, where: Places) -> None:
 def refuse_full(target: Path, where: Places) -> None:
     """Raises BackupError if the disk has less room than the files have bytes. What databases dump comes on top."""
     needed = sum(
-        found.st_size
+        status.st_size
         for root, skip in _roots(where)
         for _, entry in listed(root, skip)
-        if entry.is_file(follow_symlinks=False) and (found := _stat(entry)) is not None
+        if entry.is_file(follow_symlinks=False) and (status := _stat(entry)) is not None
     )
     free = shutil.disk_usage(target.parent).free
     if needed > free:
-        told = f"the backup needs {needed / 1e9:.1f} GB, and its disk has {free / 1e9:.1f} GB"
-        raise BackupError(told, value=str(target.parent), fix="free space, or name a folder on another disk")
+        problem = f"the backup needs {needed / 1e9:.1f} GB, and its disk has {free / 1e9:.1f} GB"
+        raise BackupError(problem, value=str(target.parent), fix="free space, or name a folder on another disk")
 
 
 def _write(settings: Settings, where: Places, work: Path, running: list[str]) -> tuple[Manifest, str]:
-    files, gone, dumps = dict[str, Kept](), list[str](), dict[str, tuple[str, ...]]()
+    files, gone, dumps = dict[str, Fingerprint](), list[str](), dict[str, tuple[str, ...]]()
     taken = [name for name, _ in _files(where.state, _skipped(where), _is_database)]
     progress = Progress("backup", len(taken) + len(where.databases))
     try:
@@ -153,7 +155,7 @@ def _write(settings: Settings, where: Places, work: Path, running: list[str]) ->
                     name = f"{DATABASES}/{'-'.join(database.holds)}.dump"
                     say(f"backup: dumping {', '.join(database.holds)} from {database.shown}")
                     dump(database, work / name)
-                    files[name], dumps[name] = kept(work / name), database.holds
+                    files[name], dumps[name] = fingerprint(work / name), database.holds
                     progress.advance()
             for name, path in _files(where.state, _only(turn, _skipped(where)), _is_database):
                 # A file directly in a folder of two turns: in the last of them, and not once more.
@@ -166,14 +168,14 @@ def _write(settings: Settings, where: Places, work: Path, running: list[str]) ->
                     _copy(path, f"{ARTIFACTS}/{name}", work, files, gone, database=False)
     finally:
         progress.close()
-    also = [told for told in in_progress(settings, where) if told not in running]
-    found = problems(work / STATE, own_registry=has_own_registry(where.without))
-    if found:
+    also = [description for description in in_progress(settings, where) if description not in running]
+    faults = problems(work / STATE, own_registry=has_own_registry(where.without))
+    if faults:
         fix = (
             "trainworthy doctor tells what is wrong with the state folder; to keep it as it is, copy it by hand. With "
             "runs in progress: wait for their end"
         )
-        raise BackupError("what was copied does not hold together", value=found[:_SHOWN], fix=fix)
+        raise BackupError("what was copied does not hold together", value=faults[:_SHOWN], fix=fix)
     manifest = Manifest(
         product=installed_version() or f"a checkout at {git_state(settings.project)[0] or 'no commit'}",
         taken_at=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -190,7 +192,7 @@ def _write(settings: Settings, where: Places, work: Path, running: list[str]) ->
     return manifest, write_manifest(work, manifest)
 
 
-def _copy(path: Path, name: str, work: Path, files: dict[str, Kept], gone: list[str], *, database: bool) -> None:
+def _copy(path: Path, name: str, work: Path, files: dict[str, Fingerprint], gone: list[str], *, database: bool) -> None:
     try:
         files[name] = copied(path, work / name, database=database)
     except FileNotFoundError:
@@ -201,8 +203,8 @@ def _copy(path: Path, name: str, work: Path, files: dict[str, Kept], gone: list[
 def _files(root: Path, skip: Callable[[str], bool], is_database: Callable[[str], bool]) -> Iterator[tuple[str, Path]]:
     """Files to copy; those that SQLite keeps beside a database are in the database's copy."""
     for name, entry in listed(root, skip):
-        beside = beside_database(name)
-        if entry.is_file(follow_symlinks=False) and not (beside and is_database(beside)):
+        database = beside_database(name)
+        if entry.is_file(follow_symlinks=False) and not (database and is_database(database)):
             yield name, Path(entry.path)
 
 
@@ -229,10 +231,10 @@ def _roots(where: Places) -> Iterator[tuple[Path, Callable[[str], bool]]]:
 def _folder_times(where: Places) -> dict[str, int]:
     """When the folders were last changed: `FileRecordStore.run_ids` orders runs by it."""
     return {
-        f"{below}/{name}": found.st_mtime_ns
+        f"{below}/{name}": status.st_mtime_ns
         for below, (root, skip) in zip((STATE, ARTIFACTS), _roots(where), strict=False)
         for name, entry in listed(root, skip)
-        if entry.is_dir(follow_symlinks=False) and (found := _stat(entry)) is not None
+        if entry.is_dir(follow_symlinks=False) and (status := _stat(entry)) is not None
     }
 
 
@@ -247,7 +249,7 @@ def _stat(entry: os.DirEntry[str]) -> os.stat_result | None:
 def _skipped(where: Places) -> Callable[[str], bool]:
     """True for what is made again by itself, and for what the user left out."""
     left = [*_MADE_AGAIN, *(name for name in where.without)]
-    return lambda name: any(name == one or name.startswith(f"{one}/") for one in left)
+    return lambda name: any(name == excluded or name.startswith(f"{excluded}/") for excluded in left)
 
 
 def _only(turn: int, skip: Callable[[str], bool]) -> Callable[[str], bool]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from trainworthy.lifecycle.errors import BackupError
 from trainworthy.lifecycle.progress import Progress, never_silent
-from trainworthy.pipeline.backup.files import kept, listed, refuse_odd
+from trainworthy.pipeline.backup.files import fingerprint, listed, refuse_odd
 from trainworthy.pipeline.backup.manifest import FILE, SEAL, Manifest, read_manifest
 
 _SHOWN = 5
@@ -22,12 +22,12 @@ def verified(folder: Path) -> tuple[Manifest, str]:
     progress = Progress("verify", len(manifest.files))
     with never_silent("verify"):
         for name in sorted(there & manifest.files.keys()):
-            if kept(folder / name).sha256 != manifest.files[name].sha256:
+            if fingerprint(folder / name).sha256 != manifest.files[name].sha256:
                 wrong.append(f"changed: {name}")
             progress.advance()
     progress.close()
     if wrong:
         fix = "take another copy of this backup, or an earlier one: nothing of it was restored"
-        told = f"the backup is not what was written: {len(wrong)} files"
-        raise BackupError(told, value=wrong[:_SHOWN], fix=fix, code="backup.changed")
+        problem = f"the backup is not what was written: {len(wrong)} files"
+        raise BackupError(problem, value=wrong[:_SHOWN], fix=fix, code="backup.changed")
     return manifest, sha256

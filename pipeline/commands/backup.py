@@ -10,11 +10,11 @@ from trainworthy.pipeline.commands import Subparsers
 
 def add(commands: Subparsers) -> None:
     """Declare the command."""
-    told = "records, verdicts, models, attempts and databases, whole, in a new folder"
+    summary = "records, verdicts, models, attempts and databases, whole, in a new folder"
     parser = commands.add_parser(
         "backup",
-        help=told,
-        description=f"{told}. Refuses while runs are in progress, unless told otherwise; its order fits either way. "
+        help=summary,
+        description=f"{summary}. Refuses while runs are in progress, unless told otherwise; its order fits either way. "
         "It may hold rows of your data: keep it as you keep them. The project's own files are git's.",
     )
     parser.add_argument("folder", type=Path, help="a new folder, best on another disk")
@@ -50,9 +50,9 @@ def run(parsed: argparse.Namespace) -> int:
         manifest, sha256 = take_backup(settings, where, parsed.folder, despite_runs=parsed.running)
     dumps = f", {len(manifest.dumps)} databases" if manifest.dumps else ""
     print(f"{len(manifest.files):,} files, {manifest.bytes / 1e6:,.1f} MB{dumps}: {parsed.folder}")
-    for told, lines in (("in progress meanwhile", manifest.running), ("gone while it was taken", manifest.gone)):
+    for title, lines in (("in progress meanwhile", manifest.running), ("gone while it was taken", manifest.gone)):
         if lines:
-            print(f"{told}: {'; '.join(lines[:5])}{f' and {len(lines) - 5} more' if len(lines) > 5 else ''}")
+            print(f"{title}: {'; '.join(lines[:5])}{f' and {len(lines) - 5} more' if len(lines) > 5 else ''}")
     if manifest.without:
         print(f"not in it: {', '.join(manifest.without)}")
     print(f"sha256 of its manifest, by which it is known: {sha256}")

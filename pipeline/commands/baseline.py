@@ -9,8 +9,8 @@ from trainworthy.pipeline.commands import Subparsers
 
 def add(commands: Subparsers) -> None:
     """Declare the command."""
-    told = "which warnings of the newest run are new, accepted or gone; with --reason, accept those that are new"
-    parser = commands.add_parser("baseline", help=told)
+    summary = "which warnings of the newest run are new, accepted or gone; with --reason, accept those that are new"
+    parser = commands.add_parser("baseline", help=summary)
     parser.add_argument("use_case")
     parser.add_argument("--reason", help="why the new ones are accepted: writes baseline.yaml of the use case")
     parser.set_defaults(command=run)
@@ -37,15 +37,15 @@ def run(parsed: argparse.Namespace) -> int:
     if not newest:
         job = f"dagster job execute -m trainworthy.pipeline.definitions -j preflight_{name}"
         raise RecordError("no step has a record yet, so there is nothing to accept", value=name, fix=job)
-    found = compared(baseline, {step: record.checks for step, record in newest.items()})
-    groups = (("new", found.new), ("accepted", found.accepted), ("no longer found", found.stale))
-    for title, ones in groups:
-        for one in ones:
-            print(f"{title}: {one.name}")
-    print(", ".join(f"{len(ones)} {title}" for title, ones in groups))
+    comparison = compared(baseline, {step: record.checks for step, record in newest.items()})
+    groups = (("new", comparison.new), ("accepted", comparison.accepted), ("no longer found", comparison.stale))
+    for title, warnings in groups:
+        for warning in warnings:
+            print(f"{title}: {warning.name}")
+    print(", ".join(f"{len(warnings)} {title}" for title, warnings in groups))
     if parsed.reason is None:
-        return int(bool(found.new))
-    written = accepting(baseline, found, " ".join(parsed.reason.split()), date.today(), git_author(folder))
+        return int(bool(comparison.new))
+    written = accepting(baseline, comparison, " ".join(parsed.reason.split()), date.today(), git_author(folder))
     write_atomic(folder / FILE, baseline_text(written, name).encode())
     print(f"written: {folder / FILE}; commit it")
     return 0

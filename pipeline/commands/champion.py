@@ -12,8 +12,8 @@ NO_CHAMPION = 3
 
 def add(commands: Subparsers) -> None:
     """Declare the command."""
-    told = f"version of the present champion; exit code {NO_CHAMPION} if there is none"
-    parser = commands.add_parser("champion", help=told)
+    summary = f"version of the present champion; exit code {NO_CHAMPION} if there is none"
+    parser = commands.add_parser("champion", help=summary)
     parser.add_argument("use_case")
     shown = parser.add_mutually_exclusive_group()
     shown.add_argument("--dataset", action="store_true", help="the dataset version that it was trained on")

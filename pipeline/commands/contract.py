@@ -95,7 +95,7 @@ def run_review(parsed: argparse.Namespace) -> int:
     answered = bool(columns) or parsed.accept_all
     if not answered and not sys.stdin.isatty() and (left := waiting(parsed.use_case)):
         print(f"{len(left)} inputs of {parsed.use_case} wait for a review, the strongest first:")
-        print("\n".join(f"  {one.column}{one.told}" for one in left))
+        print("\n".join(f"  {strength.column}{strength.note}" for strength in left))
         print(f"answer: trainworthy contract review {parsed.use_case} --column {left[0].column} --known PT0S")
         return 1
     reason = parsed.reason.strip() if parsed.accept_all else None
@@ -136,10 +136,10 @@ def run_export(parsed: argparse.Namespace) -> int:
 
 def run_suggest(parsed: argparse.Namespace) -> int:
     """Print the draft, or write it."""
-    from trainworthy.pipeline.suggest import Asked, suggest
+    from trainworthy.pipeline.suggest import DraftRequest, suggest
 
-    asked = Asked(tuple(parsed.sources), parsed.target, parsed.time, tuple(parsed.key or ()), parsed.out)
-    print(suggest(asked).removesuffix("\n"))
+    request = DraftRequest(tuple(parsed.sources), parsed.target, parsed.time, tuple(parsed.key or ()), parsed.out)
+    print(suggest(request).removesuffix("\n"))
     return 0
 
 

@@ -35,7 +35,7 @@ def run(parsed: argparse.Namespace) -> int:
     from trainworthy.resources.settings import read_settings
     from trainworthy.resources.worker_process import run_worker
 
-    asked = asked_parts(parsed.parts or ())
+    chosen_parts = asked_parts(parsed.parts or ())
     report, training = stage_of_run(parsed.run)
     for note in notes(FileRecordStore(StateFolder(read_settings().var)), report, training):
         print(f"note: {note}")
@@ -46,7 +46,7 @@ def run(parsed: argparse.Namespace) -> int:
                 out=out,
                 device=training.device,
                 training=training,
-                parts=asked or parts_in_order(report.checks),
+                parts=chosen_parts or parts_in_order(report.checks),
                 most=len(ORDER) if parsed.all or parsed.parts else MOST_EXCHANGES,
             )
         )

@@ -9,8 +9,8 @@ from trainworthy.pipeline.commands import Subparsers
 
 def add(commands: Subparsers) -> None:
     """Declare the command."""
-    told = "check the set-up (versions, stores, ports, disk, stuck runs) and say what to do"
-    parser = commands.add_parser("doctor", help=told, description=f"{told}; exit code 1 if something fails")
+    summary = "check the set-up (versions, stores, ports, disk, stuck runs) and say what to do"
+    parser = commands.add_parser("doctor", help=summary, description=f"{summary}; exit code 1 if something fails")
     # --mend is its earlier name.
     parser.add_argument(
         "--fix", "--mend", action="store_true", help="do the safe repairs; without it nothing is changed"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 WIDTH = 100
 Lines = Callable[[], Iterator[str]]
 # Checks that are asked of figures, and a family that model.py has: they stand beside the catalogue.
-BESIDE = {
+OTHER_CHECKS = {
     "memory_forecast": "what training will hold, against the machine and its GPU: docs/preflight/memory_forecast.md",
     "cost_forecast": "time and price of the three stages, against budget.run_usd: docs/how-to/preflight.md",
     "predictions": "every row of the benchmark is answered once, validly, by every model: docs/how-to/evaluation.md",
@@ -86,7 +86,7 @@ def _known() -> dict[str, list[Lines]]:
         checks = [check for check in CATALOGUE if check.family == family]
         known[family] = [lambda checks=checks: (_row(check) for check in checks)]
     known |= {check.id: [lambda check=check: _check(check)] for check in CATALOGUE}
-    known |= {name: [lambda name=name: iter([f"{name}: {BESIDE[name]}"])] for name in BESIDE}
+    known |= {name: [lambda name=name: iter([f"{name}: {OTHER_CHECKS[name]}"])] for name in OTHER_CHECKS}
     known |= {monitor.id: [lambda monitor=monitor: _monitor(monitor)] for monitor in MONITORS}
     for name in dict.fromkeys(cause.id for cause in CAUSES):
         cases = [cause for cause in CAUSES if cause.id == name]
@@ -154,8 +154,8 @@ def _cause(name: str, cases: list[CauseWords]) -> Iterator[str]:
     yield "  more: docs/how-to/debugging.md"
 
 
-def _words(**told: str) -> Iterator[str]:
-    for name, words in told.items():
+def _words(**paragraphs: str) -> Iterator[str]:
+    for name, words in paragraphs.items():
         yield textwrap.fill(f"{name}: {words}", WIDTH, initial_indent="  ", subsequent_indent="    ")
 
 
@@ -167,7 +167,7 @@ def _record(name: str, of: Of) -> Iterator[str]:
     if record is None:
         yield "  record: no record"
         return
-    for told in record.told():
-        yield from _words(record=told)
+    for line in record.told():
+        yield from _words(record=line)
     for source in record.sources():
         yield from _words(**{"from": source})

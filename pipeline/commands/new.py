@@ -79,11 +79,11 @@ def run(parsed: argparse.Namespace) -> int:
         kind=parsed.kind,
         quantiles=parsed.quantiles,
     )
-    print(_told(request.name, request.source, create(request, read_settings())))
+    print(_summary(request.name, request.source, create(request, read_settings())))
     return 0
 
 
-def _told(name: str, source: str, created: Created) -> str:
+def _summary(name: str, source: str, created: Created) -> str:
     """What was written, what was guessed, what to review, and the next commands."""
     no_inputs = [f"  {column.name!r} {column.remark}" for column in created.columns if column.role in NO_INPUTS]
     key = " + ".join(created.key)
@@ -96,7 +96,11 @@ def _told(name: str, source: str, created: Created) -> str:
             f"         Primary key: {key}",
             f"task     {created.why}",
             f"split    {_split_told(created.windows.split, created.kind, created.copied)}",
-            *(["", f"Seen in the {created.copied}:", *(f"  {line}" for line in created.seen)] if created.seen else []),
+            *(
+                ["", f"Seen in the {created.copied}:", *(f"  {line}" for line in created.observations)]
+                if created.observations
+                else []
+            ),
             *(["", "These columns are no inputs of the model:", *no_inputs] if no_inputs else []),
             "",
             *_review(name, created.kind),

@@ -68,9 +68,9 @@ def _pack(folder: Path, out: Path | None) -> int:
     incident = read_incident(folder)
     target = (out or Path(f"incident-{incident.name}")).absolute()
     code = folder / incident.job.use_case_folder
-    with tempfile.TemporaryDirectory() as beside:
+    with tempfile.TemporaryDirectory() as scratch:
         answer = run_worker(
-            PackJob(use_case_folder=str(code), out=beside, device="auto", incident=str(folder), target=str(target))
+            PackJob(use_case_folder=str(code), out=scratch, device="auto", incident=str(folder), target=str(target))
         )
     assert isinstance(answer, PackResult)
     print(f"{answer.folder}: {answer.bytes / 1e6:.1f} MB, the batches of {answer.updates} updates")

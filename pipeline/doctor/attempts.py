@@ -16,16 +16,16 @@ def attempts(settings: Settings) -> Iterator[CheckResult]:
     table = attempt_table(settings)
     table.try_write()
     yield CheckResult(name="attempts", status="pass", evidence=f"every start of a worker is entered in {table.shown}")
-    kept, lost = kept_ends(settings), lost_attempts(settings)
+    unentered, lost = kept_ends(settings), lost_attempts(settings)
     named = "; ".join(
         f"{row.started.charged_to.use_case} {row.started.charged_to.step}: {why}" for row, why in lost[:5]
     )
     yield holds(
         "open_attempts",
-        not kept and not lost,
+        not unentered and not lost,
         severity="warning",
-        observed=len(kept) + len(lost),
-        evidence=(f"{len(kept)} ends are kept in {kept[0].parent} and not entered; " if kept else "")
+        observed=len(unentered) + len(lost),
+        evidence=(f"{len(unentered)} ends are kept in {unentered[0].parent} and not entered; " if unentered else "")
         + (f"{len(lost)} were left open: {named}" if lost else "none was left open"),
         fix=f"{FIX} enters and ends them, and so does the next start of a worker",
     )

@@ -25,15 +25,15 @@ def durable_folder(settings: Settings) -> Iterator[CheckResult]:
         takes_copies(durable)
     except (OSError, TrainworthyError) as error:
         said = error.strerror or error if isinstance(error, OSError) else f"{error.problem}; {error.fix}"
-        told = f"checkpoints are copied to {durable}, which takes no files: {said}"
-        yield CheckResult(name="durable_folder", status="fail", evidence=told, fix=fix)
+        evidence = f"checkpoints are copied to {durable}, which takes no files: {said}"
+        yield CheckResult(name="durable_folder", status="fail", evidence=evidence, fix=fix)
         return
     kind = file_system(durable)
     yield holds(
         "durable_folder",
         not (spot and kind.startswith(LOST_DISKS)),
         severity="warning",
-        evidence=f"checkpoints are copied to {durable}, which takes files and lies on {kind}{_told(spot)}",
+        evidence=f"checkpoints are copied to {durable}, which takes files and lies on {kind}{_spot_note(spot)}",
         fix=f"memory and a container's own layer go with a spot machine: name a volume or a bucket in {DURABLE}",
     )
 
@@ -41,30 +41,30 @@ def durable_folder(settings: Settings) -> Iterator[CheckResult]:
 def _unnamed(settings: Settings, spot: list[str]) -> CheckResult:
     """No folder is named: nothing is amiss, unless a spot machine would take its only checkpoints with it."""
     if not spot:
-        told = f"{DURABLE} names no storage, and no use case trains on a spot machine"
-        return CheckResult(name="durable_folder", status="not_applicable", evidence=told)
+        evidence = f"{DURABLE} names no storage, and no use case trains on a spot machine"
+        return CheckResult(name="durable_folder", status="not_applicable", evidence=evidence)
     kind = file_system(next(folder for folder in (settings.var, *settings.var.parents) if folder.exists()))
     return holds(
         "durable_folder",
         kind.startswith(NETWORK_DISKS),
         severity="warning",
-        evidence=f"{DURABLE} names no storage, and checkpoints lie on {kind}{_told(spot)}",
+        evidence=f"{DURABLE} names no storage, and checkpoints lie on {kind}{_spot_note(spot)}",
         fix=f"name storage that outlives the machine in {DURABLE}, or remove compute.spot",
     )
 
 
-def _told(spot: list[str]) -> str:
+def _spot_note(spot: list[str]) -> str:
     return f"; on spot machines train {', '.join(spot)}" if spot else ""
 
 
 def _on_spot(settings: Settings) -> list[str]:
     """Names of the use cases that declare a spot machine; one that does not load is told by its own check."""
-    found = []
+    names = []
     for folder in use_case_folders(settings):
         try:
             use_case = load_use_case(folder)
         except TrainworthyError:
             continue
         if use_case.spec.compute.spot:
-            found.append(folder.name)
-    return found
+            names.append(folder.name)
+    return names

@@ -21,11 +21,11 @@ def runs_checks(settings: Settings) -> Iterator[CheckResult]:
     from trainworthy.pipeline.doctor import attempts, runs
 
     if settings_there()[1] is not None or (settings.var.exists() and not os.access(settings.var, os.W_OK)):
-        told, fix = (
+        evidence, fix = (
             "not looked at: Dagster's storage needs what failed above",
             "fix that, then run trainworthy doctor again",
         )
-        yield CheckResult(name="runs", status="insufficient", severity="warning", evidence=told, fix=fix)
+        yield CheckResult(name="runs", status="insufficient", severity="warning", evidence=evidence, fix=fix)
         return
     for check in (runs.stuck, runs.pools, runs.workers, attempts.attempts):
         yield from examined(check, settings)
@@ -42,8 +42,8 @@ CHECKS: tuple[Check, ...] = (
 def examine() -> list[CheckResult]:
     """Every check's results. One that breaks is told as its own error and hides no other."""
     settings, wrong = settings_there()
-    found = [wrong] if wrong else []
-    return found + [result for check in CHECKS for result in examined(check, settings)]
+    results = [wrong] if wrong else []
+    return results + [result for check in CHECKS for result in examined(check, settings)]
 
 
 def of_restored(settings: Settings) -> list[CheckResult]:
@@ -75,17 +75,17 @@ def _project_or_here() -> Path:
 
 def examined(check: Check, settings: Settings) -> list[CheckResult]:
     """A check's results, and an error of its name if it breaks on the way."""
-    found: list[CheckResult] = []
+    results: list[CheckResult] = []
     name = check.__name__
     try:
-        found.extend(check(settings))
+        results.extend(check(settings))
     except TrainworthyError as error:
-        found.append(refused(name, error))
+        results.append(refused(name, error))
     except Exception as error:
-        told = f"could not be checked: {in_short(error)}"
+        evidence = f"could not be checked: {in_short(error)}"
         fix = "fix what the message names, then run trainworthy doctor again"
-        found.append(CheckResult(name=name, status="error", evidence=told, fix=fix))
-    return found
+        results.append(CheckResult(name=name, status="error", evidence=evidence, fix=fix))
+    return results
 
 
 def repairs() -> Iterator[str]:

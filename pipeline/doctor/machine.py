@@ -59,12 +59,16 @@ def packages(settings: Settings) -> Iterator[CheckResult]:
     """Every dependency of pyproject.toml is installed in its range; other versions than constraints.txt are told."""
     from packaging.requirements import Requirement
 
-    declared = [one for one in map(Requirement, _dependencies()) if one.marker is None or one.marker.evaluate()]
+    declared = [
+        requirement
+        for requirement in map(Requirement, _dependencies())
+        if requirement.marker is None or requirement.marker.evaluate()
+    ]
     wrong = []
     for requirement in declared:
-        found = installed(requirement.name)
-        if found is None or not requirement.specifier.contains(found, prereleases=True):
-            wrong.append(f"{requirement} (found {found or 'none'})")
+        version = installed(requirement.name)
+        if version is None or not requirement.specifier.contains(version, prereleases=True):
+            wrong.append(f"{requirement} (found {version or 'none'})")
     evidence = f"wrong or missing: {', '.join(wrong)}" if wrong else f"all {len(declared)} dependencies are in range"
     yield holds("packages", not wrong, evidence=evidence, fix="make setup")
     yield from _exact_versions(PRODUCT / "constraints.txt")
@@ -84,8 +88,8 @@ def _exact_versions(constraints: Path) -> Iterator[CheckResult]:
         return
     pins = [line.split("==") for line in constraints.read_text(encoding="utf-8").splitlines() if "==" in line]
     # A local build tag (+cpu) is the same release.
-    found = {name: (installed(name) or "").partition("+")[0] for name, _ in pins}
-    other = [f"{name} {found[name]} (not {pin})" for name, pin in pins if found[name] not in ("", pin)]
+    versions = {name: (installed(name) or "").partition("+")[0] for name, _ in pins}
+    other = [f"{name} {versions[name]} (not {pin})" for name, pin in pins if versions[name] not in ("", pin)]
     shown = ", ".join(other[:5]) + (f" and {len(other) - 5} more" if len(other) > 5 else "")
     yield holds(
         "exact_versions",
@@ -102,10 +106,10 @@ def _torch() -> Iterator[CheckResult]:
     if version is None:
         return  # packages has said so
     cuda = "+cpu" not in version and any(
-        (found.metadata["Name"] or "").startswith("nvidia-") for found in metadata.distributions()
+        (distribution.metadata["Name"] or "").startswith("nvidia-") for distribution in metadata.distributions()
     )
     gpu = GPU.exists()
-    told = {
+    description = {
         (True, True): "a CUDA build, and a GPU is there",
         (True, False): "a CUDA build without a GPU: it works on the CPU and takes several GB of disk",
         (False, True): "a CPU build, and a GPU is there: it will not be used",
@@ -113,7 +117,9 @@ def _torch() -> Iterator[CheckResult]:
     }[cuda, gpu]
     fix = "install torch's CUDA build of the same version, if use cases shall train on the GPU"
     status = "fail" if gpu and not cuda else "pass"
-    yield CheckResult(name="torch", status=status, severity="warning", evidence=f"torch {version}: {told}", fix=fix)
+    yield CheckResult(
+        name="torch", status=status, severity="warning", evidence=f"torch {version}: {description}", fix=fix
+    )
 
 
 def installed(name: str) -> str | None:
@@ -126,21 +132,21 @@ def installed(name: str) -> str | None:
 
 def environment(settings: Settings) -> Iterator[CheckResult]:
     """Variables that have no effect, or that send state elsewhere."""
-    told = [
+    findings = [
         (f"{name} is set and has no effect", did_you_mean(name, VARIABLES))
         for name in os.environ
         if name.startswith("TRAINWORTHY_") and name not in VARIABLES
     ]
     home = os.environ.get("DAGSTER_HOME")
     if home and not (Path(home) / "dagster.yaml").is_file():
-        told.append((f"DAGSTER_HOME names a folder without dagster.yaml: {home}", "unset DAGSTER_HOME"))
+        findings.append((f"DAGSTER_HOME names a folder without dagster.yaml: {home}", "unset DAGSTER_HOME"))
     elif home and Path(home).resolve() != settings.project:
-        told.append((f"DAGSTER_HOME is set: Dagster follows {home}/dagster.yaml", "unset it to use the project's"))
+        findings.append((f"DAGSTER_HOME is set: Dagster follows {home}/dagster.yaml", "unset it to use the project's"))
     elif not home and Path.cwd() != settings.project:
-        told.append((f"Dagster's bare commands read dagster.yaml of {Path.cwd()}", f"cd {settings.project}"))
-    for problem, fix in told:
+        findings.append((f"Dagster's bare commands read dagster.yaml of {Path.cwd()}", f"cd {settings.project}"))
+    for problem, fix in findings:
         yield CheckResult(name="environment", status="fail", severity="warning", evidence=problem, fix=fix)
-    if not told:
+    if not findings:
         yield CheckResult(name="environment", status="pass", evidence="no conflicting variables")
 
 
@@ -151,8 +157,8 @@ def alerts(settings: Settings) -> Iterator[CheckResult]:
     except NotifierError as error:
         yield CheckResult(name="alerts", status="fail", severity="warning", evidence=error.problem, fix=error.fix)
         return
-    told = "the run's log and a webhook" if posted else f"the run's log; {WEBHOOK} names no webhook"
-    yield CheckResult(name="alerts", status="pass", evidence=f"go to {told}")
+    destination = "the run's log and a webhook" if posted else f"the run's log; {WEBHOOK} names no webhook"
+    yield CheckResult(name="alerts", status="pass", evidence=f"go to {destination}")
 
 
 def disk(settings: Settings) -> Iterator[CheckResult]:

@@ -34,9 +34,9 @@ _WITH_VALUE = ("-X", "-W")
 def is_free(name: str, port: int) -> bool:
     """True if the UI can be started at the port, after telling where it will be; else tells who has it on stderr."""
     ui = UIS[name]
-    found = port_check(ui, port)
-    if found.status != "pass":
-        print(f"{found.evidence}\n  fix: {found.fix}", file=sys.stderr)
+    check = port_check(ui, port)
+    if check.status != "pass":
+        print(f"{check.evidence}\n  fix: {check.fix}", file=sys.stderr)
         return False
     if port != ui.port:
         named = MLFLOW_URL if name == "mlflow-ui" else DAGSTER_URL
@@ -96,9 +96,14 @@ def taken(port: int) -> bool:
 def listener(port: int) -> psutil.Process | None:
     """The process that listens on the port, None if the system does not tell (another user's)."""
     try:
-        for found in psutil.net_connections("tcp"):
-            if found.status == psutil.CONN_LISTEN and found.laddr and found.laddr.port == port and found.pid:
-                return psutil.Process(found.pid)
+        for connection in psutil.net_connections("tcp"):
+            if (
+                connection.status == psutil.CONN_LISTEN
+                and connection.laddr
+                and connection.laddr.port == port
+                and connection.pid
+            ):
+                return psutil.Process(connection.pid)
     except psutil.Error:
         pass
     return None

@@ -45,8 +45,8 @@ def use_cases(settings: Settings) -> Iterator[CheckResult]:
             yield refused(f"use_case {folder.name}", error)
         else:
             spec = use_case.spec
-            told = f"loads; trains on {spec.dataset.name}@{spec.dataset.version}"
-            yield CheckResult(name=f"use_case {folder.name}", status="pass", evidence=told)
+            evidence = f"loads; trains on {spec.dataset.name}@{spec.dataset.version}"
+            yield CheckResult(name=f"use_case {folder.name}", status="pass", evidence=evidence)
 
 
 def prices(settings: Settings) -> Iterator[CheckResult]:
@@ -72,14 +72,16 @@ def _committed(name: str, folder: Path) -> CheckResult:
     commit, dirty = git_state(folder)
     fix = "git add and git commit (a file of trainworthy/: install it again); until then a verdict stays at shadow"
     if commit is None:
-        told = "the use case lies in no git repository, or in one without a commit"
-        return CheckResult(name=name, status="fail", severity="warning", evidence=told, fix=f"git init, {fix}")
+        evidence = "the use case lies in no git repository, or in one without a commit"
+        return CheckResult(name=name, status="fail", severity="warning", evidence=evidence, fix=f"git init, {fix}")
     if dirty is None:
-        told = f"Trainworthy's own folder {PRODUCT} is neither installed nor in a git repository"
+        evidence = f"Trainworthy's own folder {PRODUCT} is neither installed nor in a git repository"
         fix = "install Trainworthy with pip, or run it from a clone; until then a verdict stays at shadow"
-        return CheckResult(name=name, status="fail", severity="warning", evidence=told, fix=fix)
-    told = f"commit {commit[:12]}" + (f", not in it: {', '.join(changed_files(folder) or ())}" if dirty else ", clean")
-    return holds(name, not dirty, severity="warning", evidence=told, fix=fix)
+        return CheckResult(name=name, status="fail", severity="warning", evidence=evidence, fix=fix)
+    evidence = f"commit {commit[:12]}" + (
+        f", not in it: {', '.join(changed_files(folder) or ())}" if dirty else ", clean"
+    )
+    return holds(name, not dirty, severity="warning", evidence=evidence, fix=fix)
 
 
 def in_short(error: Exception) -> str:

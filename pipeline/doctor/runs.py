@@ -53,20 +53,20 @@ def _has_a_server(home: Path) -> bool:
 def stuck(settings: Settings) -> Iterator[CheckResult]:
     """No run of this machine is marked as running whose process is gone; those of others are named."""
     with instance_of(settings) as instance:
-        found = stuck_runs(instance) if instance else []
-        others = [elsewhere(instance, one.dagster_run) for one in running(instance)] if instance else []
-    hosts = sorted({host or "a machine that they do not name" for host in others if host is not None})
-    away = f"; on {', '.join(hosts)}, not looked at: {sum(host is not None for host in others)}" if hosts else ""
+        dead_runs = stuck_runs(instance) if instance else []
+        remote_hosts = [elsewhere(instance, record.dagster_run) for record in running(instance)] if instance else []
+    hosts = sorted({host or "a machine that they do not name" for host in remote_hosts if host is not None})
+    away = f"; on {', '.join(hosts)}, not looked at: {sum(host is not None for host in remote_hosts)}" if hosts else ""
     named = ", ".join(
         f"{item.run.job_name} {item.run.run_id[:8]} ({f'pid {item.pid}' if item.pid else 'it named none'})"
-        for item in found[:5]
+        for item in dead_runs[:5]
     )
     yield holds(
         "stuck_runs",
-        not found,
+        not dead_runs,
         severity="warning",
-        observed=len(found),
-        evidence=(f"marked as running, and the process is gone: {named}" if found else "none") + away,
+        observed=len(dead_runs),
+        evidence=(f"marked as running, and the process is gone: {named}" if dead_runs else "none") + away,
         fix=f"{FIX} marks them as failed; then run again: training resumes",
     )
 
@@ -74,14 +74,14 @@ def stuck(settings: Settings) -> Iterator[CheckResult]:
 def pools(settings: Settings) -> Iterator[CheckResult]:
     """No slot of a pool is held by a run that has ended or has no process."""
     with instance_of(settings) as instance:
-        found = list(leaked_slots(instance)) if instance else []
-    named = ", ".join(f"{pool} by run {run_id[:8]}" for pool, run_id in found)
+        leaks = list(leaked_slots(instance)) if instance else []
+    named = ", ".join(f"{pool} by run {run_id[:8]}" for pool, run_id in leaks)
     # An error: the next step of that pool waits without end.
     yield holds(
         "pool_slots",
-        not found,
-        observed=len(found),
-        evidence=f"held without a run: {named}; the next step of that pool would wait for ever" if found else "none",
+        not leaks,
+        observed=len(leaks),
+        evidence=f"held without a run: {named}; the next step of that pool would wait for ever" if leaks else "none",
         fix=f"{FIX} frees them",
     )
 
@@ -89,7 +89,7 @@ def pools(settings: Settings) -> Iterator[CheckResult]:
 def workers(settings: Settings) -> Iterator[CheckResult]:
     """No worker of this state folder lives on without the Dagster process that started it."""
     mine = f"{settings.var}/"
-    found = []
+    pids = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             command = process.cmdline()
@@ -98,14 +98,14 @@ def workers(settings: Settings) -> Iterator[CheckResult]:
                 and any(part.startswith(mine) for part in command)
                 and orphaned(process)
             ):
-                found.append(process.pid)
+                pids.append(process.pid)
     yield holds(
         "left_workers",
-        not found,
+        not pids,
         severity="warning",
-        observed=len(found),
-        evidence=f"workers without a Dagster process: pid {', '.join(map(str, found))}" if found else "none",
-        fix=f"unless you started them by hand: kill {' '.join(map(str, found))} (they write a checkpoint first)",
+        observed=len(pids),
+        evidence=f"workers without a Dagster process: pid {', '.join(map(str, pids))}" if pids else "none",
+        fix=f"unless you started them by hand: kill {' '.join(map(str, pids))} (they write a checkpoint first)",
     )
 
 
@@ -135,10 +135,10 @@ def repair_runs(settings: Settings) -> Iterator[str]:
 
 def repaired(settings: Settings, instance: dg.DagsterInstance) -> Iterator[str]:
     """The same on an instance that is open."""
-    for found in stuck_runs(instance):
-        end_stuck_run(instance, found)
-        _end_tracked(settings, found.run.run_id)
-        yield f"run {found.run.run_id[:8]} ({found.run.job_name}) is marked as failed"
+    for stuck_run in stuck_runs(instance):
+        end_stuck_run(instance, stuck_run)
+        _end_tracked(settings, stuck_run.run.run_id)
+        yield f"run {stuck_run.run.run_id[:8]} ({stuck_run.run.job_name}) is marked as failed"
     for pool, run_id in leaked_slots(instance):
         instance.event_log_storage.free_concurrency_slots_for_run(run_id)
         yield f"a slot of the pool {pool} that run {run_id[:8]} held is free"

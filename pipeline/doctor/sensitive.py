@@ -21,11 +21,11 @@ _GROUP = "group"
 
 def sensitive(settings: Settings) -> Iterator[CheckResult]:
     """No file of predictions holds a value of a column that a contract calls sensitive."""
-    found = [(path, columns) for path, columns in _in_the_clear(settings)]
-    shown = "; ".join(f"{', '.join(columns.values())} in {path}" for path, columns in found[:_SHOWN])
+    exposed = [(path, columns) for path, columns in _in_the_clear(settings)]
+    shown = "; ".join(f"{', '.join(columns.values())} in {path}" for path, columns in exposed[:_SHOWN])
     yield holds(
-        "sensitive", not found,
-        evidence=f"{len(found)} files hold values of sensitive columns row by row: {shown}" if found
+        "sensitive", not exposed,
+        evidence=f"{len(exposed)} files hold values of sensitive columns row by row: {shown}" if exposed
         else "no file of predictions holds values of a sensitive column",
         fix="trainworthy doctor --fix takes them out; the next run evaluates these models again",
     )  # fmt: skip

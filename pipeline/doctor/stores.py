@@ -74,8 +74,8 @@ def server() -> str:
 def mlflow_store(settings: Settings) -> Iterator[CheckResult]:
     """MLflow's database can be read, has the installed version's schema, and names files of this folder."""
     if server():
-        told = f"the server {without_credentials(server())} is used; verdicts says whether it answers"
-        yield CheckResult(name="mlflow", status="not_applicable", evidence=told)
+        evidence = f"the server {without_credentials(server())} is used; verdicts says whether it answers"
+        yield CheckResult(name="mlflow", status="not_applicable", evidence=evidence)
         return
     folder = settings.var / "mlflow"
     known = revisions("mlflow", "store/db_migrations/versions")
@@ -101,16 +101,16 @@ def schema_check(name: str, database: Path, known: dict[str, str | None], fix: s
     try:
         with contextlib.closing(sqlite3.connect(f"{database.as_uri()}?{mode}", uri=True)) as connection:
             connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-            found = {row[0] for row in connection.execute("SELECT version_num FROM alembic_version")}
+            stored = {row[0] for row in connection.execute("SELECT version_num FROM alembic_version")}
     except sqlite3.Error as error:
         return CheckResult(name=name, status="fail", evidence=f"{database} cannot be read: {error}", fix=fix)
-    told = f"schema {', '.join(sorted(found)) or 'none'}"
-    if len(found) != 1:
-        return CheckResult(name=name, status="fail", evidence=f"{database} has {told}: one is needed", fix=fix)
-    if not found <= known.keys():
+    schema = f"schema {', '.join(sorted(stored)) or 'none'}"
+    if len(stored) != 1:
+        return CheckResult(name=name, status="fail", evidence=f"{database} has {schema}: one is needed", fix=fix)
+    if not stored <= known.keys():
         fix = "install the version that wrote it (make setup), or one that is newer"
-        return CheckResult(name=name, status="fail", evidence=f"{told} is unknown to the installed version", fix=fix)
-    return holds(name, found <= newest, evidence=f"{told}, newest {', '.join(sorted(newest))}", fix=fix)
+        return CheckResult(name=name, status="fail", evidence=f"{schema} is unknown to the installed version", fix=fix)
+    return holds(name, stored <= newest, evidence=f"{schema}, newest {', '.join(sorted(newest))}", fix=fix)
 
 
 def revisions(package: str, folder: str) -> dict[str, str | None]:
@@ -118,12 +118,12 @@ def revisions(package: str, folder: str) -> dict[str, str | None]:
     spec = find_spec(package)
     assert spec is not None
     assert spec.submodule_search_locations is not None
-    found = {}
+    previous = {}
     for path in (Path(spec.submodule_search_locations[0]) / folder).glob("*.py"):
         values = dict(_REVISION.findall(path.read_text(encoding="utf-8")))
         if "revision" in values:
-            found[values["revision"]] = values.get("down_revision")
-    return found
+            previous[values["revision"]] = values.get("down_revision")
+    return previous
 
 
 def verdicts(settings: Settings) -> Iterator[CheckResult]:
@@ -131,8 +131,8 @@ def verdicts(settings: Settings) -> Iterator[CheckResult]:
     names = [folder.name for folder in use_case_folders(settings)]
     if server() and not any(verdict_log(settings, name).exists() for name in names):
         # A database without tables would get them from the question.
-        told = "no verdict yet; the registry's server was not asked"
-        yield CheckResult(name="verdicts", status="not_applicable", evidence=told)
+        evidence = "no verdict yet; the registry's server was not asked"
+        yield CheckResult(name="verdicts", status="not_applicable", evidence=evidence)
         return
     try:
         aliased, unknown = aliases(settings, names), None
@@ -147,12 +147,12 @@ def verdicts(settings: Settings) -> Iterator[CheckResult]:
             yield refused(f"verdicts {name}", error)
             continue
         status, fix = ("insufficient", unknown.fix) if unknown else ("pass", "")
-        told = unknown.problem if unknown else f"champion {aliased[name] or 'none'}"
+        champion_state = unknown.problem if unknown else f"champion {aliased[name] or 'none'}"
         yield CheckResult(
             name=f"verdicts {name}",
             status=status,
             severity="warning",
-            evidence=f"{len(entries)} entries, {told}",
+            evidence=f"{len(entries)} entries, {champion_state}",
             fix=fix,
         )
 
@@ -169,7 +169,7 @@ def aliases(settings: Settings, names: Sequence[str]) -> dict[str, str | None]:
     """
     if not server():
         return {name: champion_alias(settings.var / "mlflow", name) for name in names}
-    found: dict[str, str | None] = {}
+    versions: dict[str, str | None] = {}
     problem = [f"no answer within {SERVER_SECONDS:.0f} s"]
 
     def ask() -> None:
@@ -177,17 +177,17 @@ def aliases(settings: Settings, names: Sequence[str]) -> dict[str, str | None]:
 
         try:
             models = {name: Tracking().aliased(name) for name in names}
-            found.update({name: model and model.version for name, model in models.items()})
+            versions.update({name: model and model.version for name, model in models.items()})
         except Exception as error:
             problem[0] = in_short(error)
 
     asking = threading.Thread(target=ask, daemon=True)
     asking.start()
     asking.join(SERVER_SECONDS)
-    if len(found) == len(names):
-        return found
-    told = f"the registry's server {without_credentials(server())} could not be asked: {problem[0]}"
-    raise ChampionError(told, fix="start the server, or name the right one in MLFLOW_TRACKING_URI")
+    if len(versions) == len(names):
+        return versions
+    message = f"the registry's server {without_credentials(server())} could not be asked: {problem[0]}"
+    raise ChampionError(message, fix="start the server, or name the right one in MLFLOW_TRACKING_URI")
 
 
 def repair_addresses(settings: Settings) -> Iterator[str]:

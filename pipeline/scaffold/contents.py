@@ -31,7 +31,7 @@ BLACK_AND_WHITE = (0, 255)
 
 
 @dataclass(frozen=True)
-class Seen:
+class FileFacts:
     """One file: in words what is wrong with it; of texts the bytes without white space around them; of pictures height,
     width and Pillow's mode; of masks also how many pixels have each value."""
 
@@ -47,8 +47,8 @@ class Seen:
 class Contents:
     """What is known of all files. `converts` says that masks hold 0 and 255, which the copies have as 0 and 1."""
 
-    pictures: tuple[Seen, ...] = ()
-    texts: tuple[Seen, ...] = ()
+    pictures: tuple[FileFacts, ...] = ()
+    texts: tuple[FileFacts, ...] = ()
     classes: tuple[str, ...] = ()
     shares: tuple[float, ...] = ()
     converts: bool = False
@@ -57,23 +57,23 @@ class Contents:
     @property
     def size(self) -> tuple[int, int] | None:
         """Height and width that all pictures have; None where they differ."""
-        sizes = {one.size for one in self.pictures}
+        sizes = {picture.size for picture in self.pictures}
         return next(iter(sizes)) if len(sizes) == 1 else None
 
     @property
     def usual_size(self) -> tuple[int, int]:
         """Median height and width."""
-        heights, widths = zip(*(one.size for one in self.pictures), strict=True)
+        heights, widths = zip(*(picture.size for picture in self.pictures), strict=True)
         return round(statistics.median(heights)), round(statistics.median(widths))
 
     @property
     def is_coloured(self) -> bool:
-        return any(one.mode not in _GREY for one in self.pictures)
+        return any(picture.mode not in _GREY for picture in self.pictures)
 
     @property
     def is_deep(self) -> bool:
         """Whether a point of some has sixteen bits, which Pillow does not scale."""
-        return any(one.mode.startswith("I") for one in self.pictures)
+        return any(picture.mode.startswith("I") for picture in self.pictures)
 
 
 def read_contents(path: Path, folder: Folder) -> tuple[Contents | None, list[Problem]]:
@@ -82,7 +82,7 @@ def read_contents(path: Path, folder: Folder) -> tuple[Contents | None, list[Pro
     look = functools.partial(_look, path, is_text=is_text, may_be_empty=folder.form == "documents")
     files = in_threads(look, [*folder.files], f"opening {folder.noun}s")
     problems = list(_unreadable(path, folder.noun, folder.files, files))
-    repeated = len(files) - len({one.sha256 for one in files})
+    repeated = len(files) - len({file.sha256 for file in files})
     if is_text:
         return (None, problems) if problems else (Contents(texts=tuple(files), repeated=repeated), [])
     if folder.form == "pictures":
@@ -93,47 +93,47 @@ def read_contents(path: Path, folder: Folder) -> tuple[Contents | None, list[Pro
         return None, problems
     names, problems = _named_classes(path)
     problems += _sizes(path, folder, files, masks)
-    classes, converts, found = _classes(path, folder, masks, names)
-    problems += found
+    classes, converts, class_problems = _classes(path, folder, masks, names)
+    problems += class_problems
     if problems:
         return None, problems
     counts = Counter({value: 0 for value in range(len(classes))})
-    for one in masks:
-        counts.update({min(value, 1) if converts else value: count for value, count in one.values})
+    for mask in masks:
+        counts.update({min(value, 1) if converts else value: count for value, count in mask.values})
     shares = tuple(counts[value] / counts.total() for value in range(len(classes)))
     return Contents(tuple(files), (), classes, shares, converts, repeated), []
 
 
 def _look(
     folder: Path, name: PurePosixPath, *, is_text: bool = False, may_be_empty: bool = False, is_mask: bool = False
-) -> Seen:
+) -> FileFacts:
     path = folder / name
     size = path.stat().st_size
     if size > MOST_BYTES:
-        return Seen(f"it has {size:,} bytes, more than {MOST_BYTES:,}")
+        return FileFacts(f"it has {size:,} bytes, more than {MOST_BYTES:,}")
     data = path.read_bytes()
     if not data and not may_be_empty:
-        return Seen("it is empty (0 bytes)")
+        return FileFacts("it is empty (0 bytes)")
     try:
-        seen = _text(data, may_be_empty) if is_text else _picture(data, is_mask=is_mask)
+        facts = _text(data, may_be_empty) if is_text else _picture(data, is_mask=is_mask)
     except Exception as error:  # Decoders of damaged bytes raise whatever they like.
-        return Seen(f"{type(error).__name__}: {' '.join(str(error).split())[:120]}")
-    return dataclasses.replace(seen, sha256=hashlib.sha256(data).hexdigest())
+        return FileFacts(f"{type(error).__name__}: {' '.join(str(error).split())[:120]}")
+    return dataclasses.replace(facts, sha256=hashlib.sha256(data).hexdigest())
 
 
-def _text(data: bytes, may_be_empty: bool) -> Seen:
+def _text(data: bytes, may_be_empty: bool) -> FileFacts:
     text = data.decode("utf-8-sig").strip()
-    return Seen("" if text or may_be_empty else "it holds white space alone", bytes=len(text.encode()))
+    return FileFacts("" if text or may_be_empty else "it holds white space alone", bytes=len(text.encode()))
 
 
-def _picture(data: bytes, *, is_mask: bool) -> Seen:
+def _picture(data: bytes, *, is_mask: bool) -> FileFacts:
     with open_picture(io.BytesIO(data)) as image:
         width, height = image.size
         if width * height > MOST_PIXELS:
-            return Seen(f"it has {width * height:,} pixels, more than {MOST_PIXELS:,}")
+            return FileFacts(f"it has {width * height:,} pixels, more than {MOST_PIXELS:,}")
         image.load()
         values = _values(image) if is_mask and image.mode in MASK_MODES else ()
-        return Seen("", "", (height, width), image.mode, values)
+        return FileFacts("", "", (height, width), image.mode, values)
 
 
 def _values(image: Image) -> tuple[tuple[int, int], ...]:
@@ -143,16 +143,16 @@ def _values(image: Image) -> tuple[tuple[int, int], ...]:
     return tuple(zip(values.tolist(), counts.tolist(), strict=True))
 
 
-def _unreadable(path: Path, noun: str, names: Sequence[PurePosixPath], seen: Sequence[Seen]) -> Iterator[Problem]:
-    wrong = [(name, one.wrong) for name, one in zip(names, seen, strict=True) if one.wrong]
+def _unreadable(path: Path, noun: str, names: Sequence[PurePosixPath], files: Sequence[FileFacts]) -> Iterator[Problem]:
+    wrong = [(name, facts.wrong) for name, facts in zip(names, files, strict=True) if facts.wrong]
     if wrong:
         first = "; ".join(f"{str(name)!r}: {why}" for name, why in wrong[:3])
         more = f"; and {len(wrong) - 3:,} more" if len(wrong) > 3 else ""
-        told = f"{len(wrong):,} of {len(names):,} {noun}s can't be read: {first}{more}"
+        problem = f"{len(wrong):,} of {len(names):,} {noun}s can't be read: {first}{more}"
         fix = "repair them or take them out"
         if noun == "text" and any("codec" in why for _, why in wrong):
             fix += "; save texts as UTF-8, for example iconv -f cp1252 -t utf-8 OLD.txt > NEW.txt, if they are cp1252"
-        yield Problem("--data", told, fix, str(path))
+        yield Problem("--data", problem, fix, str(path))
 
 
 def _named_classes(path: Path) -> tuple[tuple[str, ...], list[Problem]]:
@@ -166,13 +166,13 @@ def _named_classes(path: Path) -> tuple[tuple[str, ...], list[Problem]]:
         return (), [Problem(CLASSES_FILE, f"is not UTF-8: {error}", "save it as UTF-8")]
     twice = sorted(name for name, count in Counter(names).items() if count > 1)
     if len(names) < 2 or len(names) > MOST_CLASSES or twice:
-        told = f"names {len(names)} classes" + (f", and twice {shown(twice)}" if twice else "")
+        problem = f"names {len(names)} classes" + (f", and twice {shown(twice)}" if twice else "")
         fix = "write a name a line, for the pixel values 0, 1, … in this order; at least two"
-        return (), [Problem(CLASSES_FILE, told, fix, str(file))]
+        return (), [Problem(CLASSES_FILE, problem, fix, str(file))]
     return tuple(names), []
 
 
-def _sizes(path: Path, folder: Folder, pictures: Sequence[Seen], masks: Sequence[Seen]) -> Iterator[Problem]:
+def _sizes(path: Path, folder: Folder, pictures: Sequence[FileFacts], masks: Sequence[FileFacts]) -> Iterator[Problem]:
     """A mask lies on its picture, and all masks of a training in one array."""
     other = [
         f"{str(name)!r} is {_sides(picture.size)} and its mask {_sides(mask.size)}"
@@ -180,16 +180,16 @@ def _sizes(path: Path, folder: Folder, pictures: Sequence[Seen], masks: Sequence
         if picture.size != mask.size
     ]
     if other:
-        told = f"{len(other):,} of {len(masks):,} masks have another size than their picture: {'; '.join(other[:3])}"
+        problem = f"{len(other):,} of {len(masks):,} masks have another size than their picture: {'; '.join(other[:3])}"
         fix = "write each mask in the size of its picture, resized by the nearest pixel (Image.Resampling.NEAREST)"
-        yield Problem("--data", told, fix, str(path))
+        yield Problem("--data", problem, fix, str(path))
         return
-    sizes = Counter(one.size for one in masks)
+    sizes = Counter(mask.size for mask in masks)
     if len(sizes) > 1:
         usual = ", ".join(f"{_sides(size)} ({count:,})" for size, count in sizes.most_common(3))
-        told = f"the masks have {len(sizes):,} sizes, height × width: {usual}"
+        problem = f"the masks have {len(sizes):,} sizes, height × width: {usual}"
         fix = "cut or resize pictures and masks to one size; masks by the nearest pixel (Image.Resampling.NEAREST)"
-        yield Problem("--data", told, fix, str(path))
+        yield Problem("--data", problem, fix, str(path))
 
 
 def _sides(size: tuple[int, int]) -> str:
@@ -197,24 +197,26 @@ def _sides(size: tuple[int, int]) -> str:
 
 
 def _classes(
-    path: Path, folder: Folder, masks: Sequence[Seen], names: tuple[str, ...]
+    path: Path, folder: Folder, masks: Sequence[FileFacts], names: tuple[str, ...]
 ) -> tuple[tuple[str, ...], bool, list[Problem]]:
     """The classes in the order of the pixels' values, whether the masks are to be converted, and what is wrong."""
-    coloured = [(name, one.mode) for name, one in zip(folder.masks, masks, strict=True) if one.mode not in MASK_MODES]
+    coloured = [
+        (name, mask.mode) for name, mask in zip(folder.masks, masks, strict=True) if mask.mode not in MASK_MODES
+    ]
     if coloured:
         modes = ", ".join(sorted({mode for _, mode in coloured}))
         counted = f"{len(coloured):,} of {len(masks):,} masks hold colours ({modes}), not a class a pixel"
-        told = f"{counted}: {shown([name for name, _ in coloured])}"
+        problem = f"{counted}: {shown([name for name, _ in coloured])}"
         fix = (
             "write PNG of one channel with 0, 1, … for the classes: of grey ones Image.open(path).convert('L'), of "
             "colours a whole number for each colour"
         )
-        return (), False, [Problem("--data", told, fix, str(path))]
-    held = Counter(value for one in masks for value, _ in one.values)
+        return (), False, [Problem("--data", problem, fix, str(path))]
+    held = Counter(value for mask in masks for value, _ in mask.values)
     values = sorted(held)
     if len(values) < 2:
-        told = f"all pixels of all {len(masks):,} masks are {values[0]}, so there is one class only"
-        return (), False, [Problem("--data", told, "give masks in which a second class is marked", str(path))]
+        problem = f"all pixels of all {len(masks):,} masks are {values[0]}, so there is one class only"
+        return (), False, [Problem("--data", problem, "give masks in which a second class is marked", str(path))]
     if tuple(values) == BLACK_AND_WHITE:
         return _numbered(path, 2, names, True)
     least, most = values[0], values[-1]
@@ -234,12 +236,12 @@ def _numbered(
 
 
 def _other_values(
-    path: Path, folder: Folder, masks: Sequence[Seen], values: Sequence[int], names: tuple[str, ...]
+    path: Path, folder: Folder, masks: Sequence[FileFacts], values: Sequence[int], names: tuple[str, ...]
 ) -> Problem:
     most = len(names) - 1 if names else len(values) - 1
     beyond = [value for value in values if not 0 <= value <= most]
     held = {
-        value: [name for name, one in zip(folder.masks, masks, strict=True) if value in dict(one.values)]
+        value: [name for name, mask in zip(folder.masks, masks, strict=True) if value in dict(mask.values)]
         for value in beyond
     }
     # The rarest value first: a slip in one mask lies beside one that all others hold.
@@ -249,10 +251,10 @@ def _other_values(
         f"{len(names_of):,} of {len(masks):,} masks hold {value}: {shown(names_of)}" for value, names_of in rarest[:5]
     )
     more = f"; and {len(rarest) - 5:,} more values" if len(rarest) > 5 else ""
-    told = f"pixels of masks are the places of their classes, here 0 to {most}, and {counted}{more}"
+    problem = f"pixels of masks are the places of their classes, here 0 to {most}, and {counted}{more}"
     fix = f"write 0, 1, … for the classes, without gaps; or name every value's class in {CLASSES_FILE}, a name a line"
     if values[-1] == 255:
         fix += "; 255 often means that nobody has looked there: give these pixels a class"
     if any(PurePosixPath(name).suffix.lower() in (".jpg", ".jpeg") for name in files):
         fix += "; JPEG changes values: write masks as PNG"
-    return Problem("--data", told, fix, str(path))
+    return Problem("--data", problem, fix, str(path))

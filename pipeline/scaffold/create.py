@@ -24,7 +24,7 @@ from trainworthy.lifecycle.errors import UseCaseError
 from trainworthy.lifecycle.files.versions import add_version
 from trainworthy.lifecycle.spec.task import KindName
 from trainworthy.lifecycle.use_case import load_use_case
-from trainworthy.pipeline.scaffold.found import PARAMETERS, Found, place_part
+from trainworthy.pipeline.scaffold.found import PARAMETERS, UseCaseDraft, place_part
 from trainworthy.pipeline.scaffold.found_files import find_files
 from trainworthy.pipeline.scaffold.found_table import find_out
 from trainworthy.pipeline.scaffold.project import install, lay_out
@@ -54,7 +54,7 @@ class Created:
     key: tuple[str, ...]
     columns: tuple[ColumnDraft, ...]
     windows: Windows
-    seen: tuple[str, ...]
+    observations: tuple[str, ...]
     copied: str = "file"
 
 
@@ -66,16 +66,16 @@ def create(request: Request, settings: Settings) -> Created:
     with tempfile.TemporaryDirectory() as temporary:
         work = Path(temporary)
         request, source = _with_source(request, work)
-        found, found_problems = (find_files if source.is_dir() else find_out)(request, source, work)
-        if found is None or problems:
+        draft, found_problems = (find_files if source.is_dir() else find_out)(request, source, work)
+        if draft is None or problems:
             raise UseCaseError(request.name, [*problems, *found_problems])
         state = claim_state(settings)
         project = work / "project"
-        folder = lay_out(request, settings, found, project)
-        if found.files is None:
+        folder = lay_out(request, settings, draft, project)
+        if draft.files is None:
             place_part(source, project / request.source)
         else:
-            found.files.place(project / request.source)
+            draft.files.place(project / request.source)
         version = DatasetStore(state.root).publish(project, request.name, "v1", dict(PARAMETERS))
         # A use case that could not be loaded would keep all others from loading too.
         refuse_declarations(load_use_case(folder), load_prices(settings.prices))
@@ -84,22 +84,22 @@ def create(request: Request, settings: Settings) -> Created:
         folder=use_cases / request.name,
         first_model=os.path.relpath(use_cases / request.name / "first_model.yaml"),
         rows=version.rows,
-        kind=found.target.task.kind,
-        labels=_labels(found),
-        why=found.target.why,
-        key=found.key,
-        columns=found.columns,
-        windows=found.windows,
-        seen=found.seen,
-        copied="file" if found.files is None else "folder",
+        kind=draft.target.task.kind,
+        labels=_labels(draft),
+        why=draft.target.why,
+        key=draft.key,
+        columns=draft.columns,
+        windows=draft.windows,
+        observations=draft.observations,
+        copied="file" if draft.files is None else "folder",
     )
 
 
-def _labels(found: Found) -> str:
-    label = found.target.label
+def _labels(draft: UseCaseDraft) -> str:
+    label = draft.target.label
     if label.type == "mask":
         return f"{len(label.classes)} classes"
-    labels = with_label(found.rows, label)[label.name]
+    labels = with_label(draft.rows, label)[label.name]
     return f"{100 * labels.mean():.1f} % positive" if label.type == "event" else label.kind.in_words(labels)
 
 

@@ -25,20 +25,20 @@ _NO_ISO = r"\d+$|\d{4}[/.]"
 
 
 def time_formats(
-    raw: pd.DataFrame, time: str | None, asked: str | None
+    raw: pd.DataFrame, time: str | None, time_format: str | None
 ) -> tuple[dict[str, str], dict[str, list[str]], list[Problem]]:
     """The form of each column of dates that is not ISO 8601; of those that could be several, these; what is wrong.
 
-    `asked` is the form of the column `time`; of that column alone an ambiguous form is a problem.
+    `time_format` is the form of the column `time`; of that column alone an ambiguous form is a problem.
     """
     formats, ambiguous, problems = {}, {}, []
     for name in raw.columns:
         texts = _texts(raw[name])
         if texts is None:
             continue
-        if name == time and asked is not None:
-            problems += _misfits(texts, asked)
-            formats[name] = asked
+        if name == time and time_format is not None:
+            problems += _misfits(texts, time_format)
+            formats[name] = time_format
             continue
         if not texts.head(_TRIED).str.match(_NO_ISO).all() and _parsed(texts, "ISO8601").notna().all():
             continue
@@ -97,28 +97,31 @@ def _misfits(texts: pd.Series, form: str) -> list[Problem]:
 def _ambiguous(name: str, texts: pd.Series, forms: list[str]) -> list[Problem]:
     readings = " or ".join(f"{_parsed(texts.head(1), form).iloc[0]:%d %B %Y} ({form})" for form in forms[:3])
     fix = " or ".join(f'--time-format "{form}"' for form in forms[:3])
-    told = f"{name!r} can be read in several ways: {texts.iloc[0]!r} is {readings}"
-    return [Problem("--time", told, f"write {fix}", texts.iloc[0])]
+    problem = f"{name!r} can be read in several ways: {texts.iloc[0]!r} is {readings}"
+    return [Problem("--time", problem, f"write {fix}", texts.iloc[0])]
 
 
 def _mixed(name: str, texts: pd.Series) -> list[Problem]:
     """Several forms in one column; nothing if it holds no dates at all, which is told elsewhere."""
-    left, found = texts.drop_duplicates().head(5000), list[str]()
+    left, examples = texts.drop_duplicates().head(5000), list[str]()
     for form in ("ISO8601", *FORMS):
         fits = _parsed(left, form).notna()
         if fits.any():
-            found.append(f"{left[fits].iloc[0]!r}")
+            examples.append(f"{left[fits].iloc[0]!r}")
             left = left[~fits]
         if left.empty:
             break
-    if not found:
+    if not examples:
         return []
-    others = f"{len(left):,} values that are no dates, such as {left.iloc[0]!r}" if len(left) else ""
-    several = f"dates in several forms, such as {' and '.join(found[:4])}" if len(found) > 1 else ""
-    told = "; ".join(part for part in (several, others) if part)
+    not_dates = f"{len(left):,} values that are no dates, such as {left.iloc[0]!r}" if len(left) else ""
+    several = f"dates in several forms, such as {' and '.join(examples[:4])}" if len(examples) > 1 else ""
+    contents = "; ".join(part for part in (several, not_dates) if part)
     return [
         Problem(
-            "--time", f"{name!r} holds {told}", "write all of them in one form, best as 2024-01-31", str(texts.iloc[0])
+            "--time",
+            f"{name!r} holds {contents}",
+            "write all of them in one form, best as 2024-01-31",
+            str(texts.iloc[0]),
         )
     ]
 

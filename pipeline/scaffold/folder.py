@@ -102,37 +102,37 @@ def shown(names: Sequence[object], most: int = _SHOWN) -> str:
 
 
 def _names(folder: Path) -> _Names:
-    found, inside = _Names(), folder.resolve()
+    names, inside = _Names(), folder.resolve()
     count = 0
     for parent, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith((".", "__MACOSX")))
         linked = [name for name in folders if Path(parent, name).is_symlink()]
-        found.links += [Path(parent, name).relative_to(folder).as_posix() for name in linked]
+        names.links += [Path(parent, name).relative_to(folder).as_posix() for name in linked]
         for name in sorted(files):
             count += 1
             if count > MOST_FILES:
-                found.too_many = True
-                return found
-            _sort_in(found, Path(parent, name), folder, inside)
-    return found
+                names.too_many = True
+                return names
+            _sort_in(names, Path(parent, name), folder, inside)
+    return names
 
 
-def _sort_in(found: _Names, path: Path, folder: Path, inside: Path) -> None:
+def _sort_in(names: _Names, path: Path, folder: Path, inside: Path) -> None:
     if path.name.startswith(".") or path.name.lower() in _SYSTEM:
         return
     relative = PurePosixPath(path.relative_to(folder).as_posix())
     if path.is_symlink() and not path.resolve().is_relative_to(inside):
-        found.links.append(str(relative))
+        names.links.append(str(relative))
     elif not _is_usable(str(relative)):
-        found.unusable.append(str(relative).encode("utf-8", "replace").decode())
+        names.unusable.append(str(relative).encode("utf-8", "replace").decode())
     elif str(relative) == CLASSES_FILE:
-        found.has_classes = True
+        names.has_classes = True
     elif relative.suffix.lower() in PICTURES:
-        found.pictures.append(relative)
+        names.pictures.append(relative)
     elif relative.suffix.lower() in TEXTS:
-        found.texts.append(relative)
+        names.texts.append(relative)
     else:
-        found.others.append(relative)
+        names.others.append(relative)
 
 
 def _is_usable(name: str) -> bool:
@@ -151,23 +151,23 @@ def _wrong_names(path: Path, names: _Names) -> Iterator[Problem]:
         yield Problem("--data", f"holds more than {MOST_FILES:,} files", fix, where)
         return
     if names.links:
-        told = f"{len(names.links):,} links lead out of the folder or to folders: {shown(names.links)}"
-        yield Problem("--data", told, "put the files themselves there", where)
+        problem = f"{len(names.links):,} links lead out of the folder or to folders: {shown(names.links)}"
+        yield Problem("--data", problem, "put the files themselves there", where)
     if names.unusable:
-        told = f"{len(names.unusable):,} names can't be written into a table: {shown(names.unusable)}"
-        yield Problem("--data", told, "rename them: no backslash, no line break, UTF-8", where)
-    wanted = len(names.pictures) + len(names.texts)
+        problem = f"{len(names.unusable):,} names can't be written into a table: {shown(names.unusable)}"
+        yield Problem("--data", problem, "rename them: no backslash, no line break, UTF-8", where)
+    usable = len(names.pictures) + len(names.texts)
     kinds = f"pictures ({', '.join(PICTURES)}) nor texts ({', '.join(TEXTS)})"
-    if not wanted and not names.others:
+    if not usable and not names.others:
         yield Problem("--data", "the folder is empty", "name a folder with pictures or texts, a folder a class", where)
-    elif len(names.others) > max(MOST_OTHERS, wanted // 20):
-        told = f"{len(names.others):,} files are neither {kinds}: {_suffixes(names.others)}"
+    elif len(names.others) > max(MOST_OTHERS, usable // 20):
+        problem = f"{len(names.others):,} files are neither {kinds}: {_suffixes(names.others)}"
         fix = (
             "take them out or convert them (plain texts can be copied as .txt); a table is named as a "
             ".csv or .parquet file, not as its folder"
         )
-        yield Problem("--data", told, fix, where)
-    elif not wanted:
+        yield Problem("--data", problem, fix, where)
+    elif not usable:
         fix = "name a folder with pictures or texts (plain texts can be copied as .txt), or a .csv or .parquet file"
         yield Problem("--data", f"its files are neither {kinds}: {_suffixes(names.others)}", fix, where)
 
@@ -184,33 +184,33 @@ def _paired(path: Path, names: _Names) -> Folder | Problem | None:
     masks = next((tops[name] for name in OF_MASKS if name in tops), None)
     if pictures is not None and masks is not None:
         of = {top: [name for name in names.pictures if name.parts[0] == top] for top in (pictures, masks)}
-        others = [name for name in names.pictures if name.parts[0] not in of]
-        found = _pairs(path, _by_stem(of[pictures], 1), _by_stem(of[masks], 1, is_mask=True))
-        return _told(found, (*others, *names.texts, *names.others))
+        left_out = [name for name in names.pictures if name.parts[0] not in of]
+        pairs = _pairs(path, _by_stem(of[pictures], 1), _by_stem(of[masks], 1, is_mask=True))
+        return _with_left_out(pairs, (*left_out, *names.texts, *names.others))
     flat = [name for name in names.pictures if len(name.parts) == 1]
     if any(MASK_END.search(name.stem) for name in flat):
         of_masks = [name for name in flat if MASK_END.search(name.stem)]
         rest = [name for name in flat if not MASK_END.search(name.stem)]
-        others = [name for name in names.pictures if len(name.parts) > 1]
-        found = _pairs(path, _by_stem(rest, 0), _by_stem(of_masks, 0, is_mask=True))
-        return _told(found, (*others, *names.texts, *names.others))
+        left_out = [name for name in names.pictures if len(name.parts) > 1]
+        pairs = _pairs(path, _by_stem(rest, 0), _by_stem(of_masks, 0, is_mask=True))
+        return _with_left_out(pairs, (*left_out, *names.texts, *names.others))
     return None
 
 
-def _told(found: Folder | Problem, others: Sequence[PurePosixPath]) -> Folder | Problem:
+def _with_left_out(folder: Folder | Problem, left_out: Sequence[PurePosixPath]) -> Folder | Problem:
     """With the files that do not count."""
-    if isinstance(found, Problem) or not others:
-        return found
-    return Folder(**{**vars(found), "left_out": (f"other files ({_suffixes(others)})",)})
+    if isinstance(folder, Problem) or not left_out:
+        return folder
+    return Folder(**{**vars(folder), "left_out": (f"other files ({_suffixes(left_out)})",)})
 
 
 def _by_stem(files: Sequence[PurePosixPath], first: int, *, is_mask: bool = False) -> dict[str, list[PurePosixPath]]:
     """Files by what a picture and its mask share: the path from part `first` on, without its suffix."""
-    found: dict[str, list[PurePosixPath]] = {}
+    by_stem: dict[str, list[PurePosixPath]] = {}
     for name in files:
         stem = PurePosixPath(*name.parts[first:]).with_suffix("").as_posix()
-        found.setdefault(MASK_END.sub("", stem) if is_mask else stem, []).append(name)
-    return found
+        by_stem.setdefault(MASK_END.sub("", stem) if is_mask else stem, []).append(name)
+    return by_stem
 
 
 def _pairs(
@@ -218,36 +218,36 @@ def _pairs(
 ) -> Folder | Problem:
     twice = [stem for names in (pictures, masks) for stem, files in names.items() if len(files) > 1]
     if twice:
-        told = f"{len(twice):,} names are there with several suffixes, so that no pair is certain: {shown(twice)}"
-        return Problem("--data", told, "keep one file of each name", str(path))
+        problem = f"{len(twice):,} names are there with several suffixes, so that no pair is certain: {shown(twice)}"
+        return Problem("--data", problem, "keep one file of each name", str(path))
     alone = [pictures[stem][0] for stem in sorted(pictures.keys() - masks.keys())]
     widowed = [masks[stem][0] for stem in sorted(masks.keys() - pictures.keys())]
     if alone or widowed:
-        told = [f"{len(alone):,} of {len(pictures):,} pictures have no mask: {shown(alone)}"] if alone else []
-        told += [f"{len(widowed):,} of {len(masks):,} masks have no picture: {shown(widowed)}"] if widowed else []
+        problems = [f"{len(alone):,} of {len(pictures):,} pictures have no mask: {shown(alone)}"] if alone else []
+        problems += [f"{len(widowed):,} of {len(masks):,} masks have no picture: {shown(widowed)}"] if widowed else []
         fix = (
             "give each picture a mask of the same name (all of the first class where there is nothing to be found), or "
             "take it out"
         )
-        return Problem("--data", "; ".join(told), fix, str(path))
+        return Problem("--data", "; ".join(problems), fix, str(path))
     stems = sorted(pictures)
     files = tuple(pictures[stem][0] for stem in stems)
     inner = tuple(PurePosixPath(stem).parent.as_posix() for stem in stems)
-    folders = inner if any(one != "." for one in inner) else ()
+    folders = inner if any(folder != "." for folder in inner) else ()
     return Folder("masks", files, (), tuple(masks[stem][0] for stem in stems), folders, _prefixes(files))
 
 
 def _prefixes(files: Sequence[PurePosixPath]) -> tuple[str, ...]:
     """What each file's name begins with; () where one has nothing before a _ or -."""
-    found = [_PREFIX.match(name.stem) for name in files]
-    return tuple(str(one and one[1]) for one in found) if all(found) else ()
+    prefixes = [_PREFIX.match(name.stem) for name in files]
+    return tuple(str(match and match[1]) for match in prefixes) if all(prefixes) else ()
 
 
 def _documents(path: Path, names: _Names) -> Folder | Problem:
     """Texts, wherever they lie."""
     if names.pictures:
-        told = f"a language_model is of texts, and the folder holds {len(names.pictures):,} pictures"
-        return Problem("--data", f"{told}: {shown(names.pictures, 1)}", "take them out", str(path))
+        problem = f"a language_model is of texts, and the folder holds {len(names.pictures):,} pictures"
+        return Problem("--data", f"{problem}: {shown(names.pictures, 1)}", "take them out", str(path))
     files = tuple(names.texts)
     inner = tuple(name.parent.as_posix() for name in files)
     left_out = (f"other files ({_suffixes(names.others)})",) if names.others else ()
@@ -259,11 +259,11 @@ def _by_class(path: Path, names: _Names, group: str | None) -> Folder | Problem:
     """A folder for each class; or why it is none."""
     where = str(path)
     if names.pictures and names.texts:
-        told = (
+        message = (
             f"holds both {len(names.pictures):,} pictures ({shown(names.pictures, 1)}) and {len(names.texts):,} texts "
             f"({shown(names.texts, 1)})"
         )
-        return Problem("--data", told, "name a folder of one of them, or take the others out", where)
+        return Problem("--data", message, "name a folder of one of them, or take the others out", where)
     files = names.pictures or names.texts
     noun = "pictures" if names.pictures else "texts"
     flat = [name for name in files if len(name.parts) == 1]
@@ -278,12 +278,12 @@ def _by_class(path: Path, names: _Names, group: str | None) -> Folder | Problem:
         return Problem("--data", f"its folders {shown(tops)} are splits, not classes", fix, where)
     if len(tops) == 1:
         deeper = f"; its classes may lie one level deeper: --data {path / tops[0]}" if len(inner) > 1 else ""
-        told = f"there is one class only, the folder {tops[0]!r}"
+        message = f"there is one class only, the folder {tops[0]!r}"
         alone = f"; {NO_CLASSES}" if names.texts else ""
-        return Problem("--data", told, f"give a folder for each of two classes or more{deeper}{alone}", where)
+        return Problem("--data", message, f"give a folder for each of two classes or more{deeper}{alone}", where)
     if bare := [name for name in _top_folders(path) if name not in tops]:
-        told = f"{len(bare):,} of the folders hold no {noun}: {shown(bare)}"
-        return Problem("--data", told, f"put the {noun} of these classes there, or take the folders out", where)
+        message = f"{len(bare):,} of the folders hold no {noun}: {shown(bare)}"
+        return Problem("--data", message, f"put the {noun} of these classes there, or take the folders out", where)
     levels = 3 if group == "folder" else 2
     deep = [name for name in files if len(name.parts) != levels]
     if deep:
@@ -298,22 +298,24 @@ def _by_class(path: Path, names: _Names, group: str | None) -> Folder | Problem:
 
 
 def _top_folders(path: Path) -> list[str]:
-    return sorted(one.name for one in path.iterdir() if one.is_dir() and not one.name.startswith((".", "__MACOSX")))
+    return sorted(
+        entry.name for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith((".", "__MACOSX"))
+    )
 
 
 def _flat(where: str, noun: str, flat: Sequence[PurePosixPath], tops: Sequence[str]) -> Problem | None:
     if flat and tops:
-        told = f"{len(flat):,} {noun} lie beside the folders of the classes: {shown(flat)}"
+        problem = f"{len(flat):,} {noun} lie beside the folders of the classes: {shown(flat)}"
         fix = "put each into the folder of its class, or take them out"
-        return Problem("--data", told, f"{fix}; {NO_CLASSES}" if noun == "texts" else fix, where)
+        return Problem("--data", problem, f"{fix}; {NO_CLASSES}" if noun == "texts" else fix, where)
     if flat and noun == "texts":
-        told = f"holds {len(flat):,} texts and no folder for each class: {shown(flat)}"
+        problem = f"holds {len(flat):,} texts and no folder for each class: {shown(flat)}"
         fix = "give a folder for each class, or leave --kind out: the next byte of texts without classes is predicted"
-        return Problem("--data", told, fix, where)
+        return Problem("--data", problem, fix, where)
     if flat:
-        told = f"holds {len(flat):,} pictures and nothing that says what they show: {shown(flat)}"
+        problem = f"holds {len(flat):,} pictures and nothing that says what they show: {shown(flat)}"
         fix = "give a folder for each class; or images/ and masks/ with files of the same names; or NAME_mask.png each"
-        return Problem("--data", told, fix, where)
+        return Problem("--data", problem, fix, where)
     return None
 
 
@@ -321,9 +323,9 @@ def _wrong_level(
     where: str, noun: str, deep: Sequence[PurePosixPath], files: Sequence[PurePosixPath], group: str | None
 ) -> Problem:
     if group == "folder":
-        told = f"{len(deep):,} of {len(files):,} {noun} do not lie in a folder below their class: {shown(deep)}"
-        return Problem("--group", told, "write CLASS/GROUP/FILE for all of them, or leave --group out", group)
-    told = f"{len(deep):,} of {len(files):,} {noun} lie deeper than in the folder of their class: {shown(deep)}"
+        problem = f"{len(deep):,} of {len(files):,} {noun} do not lie in a folder below their class: {shown(deep)}"
+        return Problem("--group", problem, "write CLASS/GROUP/FILE for all of them, or leave --group out", group)
+    problem = f"{len(deep):,} of {len(files):,} {noun} lie deeper than in the folder of their class: {shown(deep)}"
     fix = "move them up; or --group folder, if each inner folder is about one thing, such as a patient or a video"
     fix += f"; {NO_CLASSES}" if noun == "texts" else ""
-    return Problem("--data", told, fix, where)
+    return Problem("--data", problem, fix, where)

@@ -86,8 +86,8 @@ def _stem(name: PurePosixPath, folder: Folder) -> str:
 
 
 def _link(source: Path, names: dict[PurePosixPath, PurePosixPath], target: Path) -> None:
-    for name, wanted in names.items():
-        path = target / wanted
+    for name, target_name in names.items():
+        path = target / target_name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.symlink_to((source / name).resolve())
 

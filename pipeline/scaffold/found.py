@@ -36,10 +36,10 @@ OF_TABLE = Plan({"width": 64, "embedding_dim": 4, "min_category_rows": 20, "drop
 
 
 @dataclass(frozen=True)
-class Found:
+class UseCaseDraft:
     """`rows` are as dataset.py builds them; `day` names a column that it adds, None where the rows hold no times.
 
-    `seen` is what a person should know of the file, a line each; `files` the folder, where rows are files.
+    `observations` is what a person should know of the file, a line each; `files` the folder, where rows are files.
     """
 
     kinds: dict[str, Kind]
@@ -51,7 +51,7 @@ class Found:
     rows: pd.DataFrame
     columns: tuple[ColumnDraft, ...]
     windows: Windows
-    seen: tuple[str, ...]
+    observations: tuple[str, ...]
     plan: Plan = OF_TABLE
     files: FoundFiles | None = None
 
@@ -64,7 +64,7 @@ class Found:
 def free_name(name: str, time: str, taken: Collection[str]) -> str:
     """A name for a column that dataset.py adds, which the file does not have."""
     names = (name, f"{time}_{name}", *(f"{name}_{number}" for number in range(2, len(taken) + 3)))
-    return next(found for found in names if found not in taken)
+    return next(candidate for candidate in names if candidate not in taken)
 
 
 def built(text: str, source: Path, work: Path) -> pd.DataFrame:

@@ -15,7 +15,7 @@ from trainworthy.lifecycle.spec.task import TaskSpec
 from trainworthy.pipeline.scaffold.contents import Contents, read_contents
 from trainworthy.pipeline.scaffold.folder import NO_CLASSES, PICTURES, TEXTS, Folder, read_folder
 from trainworthy.pipeline.scaffold.folder_files import PART, FoundFiles
-from trainworthy.pipeline.scaffold.found import Found, Plan, load_dataset
+from trainworthy.pipeline.scaffold.found import Plan, UseCaseDraft, load_dataset
 from trainworthy.pipeline.scaffold.found_texts import find_texts_of_folder
 from trainworthy.pipeline.scaffold.render import rendered
 from trainworthy.pipeline.scaffold.request import Request
@@ -33,7 +33,7 @@ MOST_TENSOR_BYTES = 10**9
 MASK_BATCH = 16
 
 
-def find_files(request: Request, source: Path, work: Path) -> tuple[Found | None, list[Problem]]:
+def find_files(request: Request, source: Path, work: Path) -> tuple[UseCaseDraft | None, list[Problem]]:
     """What the folder `source` holds; None and every problem that could be found. `work` is an empty folder.
 
     The rows are those of the dataset.py that is made here.
@@ -65,10 +65,10 @@ def find_files(request: Request, source: Path, work: Path) -> tuple[Found | None
     if folder.form == "masks":
         batch_size, epochs = updates(windows.training, windows.pilot, (MASK_BATCH,))
         windows = dataclasses.replace(windows, batch_size=batch_size, epochs=epochs)
-    return Found(
+    return UseCaseDraft(
         kinds={}, target=target, time=None, day=None, key=(KEY,), dataset_text=text, rows=rows,
         columns=tuple(_columns(rows, files, target, group)), windows=windows,
-        seen=tuple(_seen(files, rows, windows, request)), plan=_plan(files, len(rows)),
+        observations=tuple(_observations(files, rows, windows, request)), plan=_plan(files, len(rows)),
         # This file is checked by its folder, and what it imports by the link to it: its own class is another there.
         files=files,  # pyright: ignore[reportArgumentType]
     ), []  # fmt: skip
@@ -86,17 +86,17 @@ def _few_files(path: Path, folder: Folder) -> Iterator[Problem]:
     if rare:
         counts = ", ".join(f"{name!r} {count}" for name, count in rare[:4])
         more = f" and {len(rare) - 4} more classes" if len(rare) > 4 else ""
-        told = f"a class needs {LEAST_CLASS_ROWS} {folder.noun}s, so that each split has some: {counts}{more}"
+        problem = f"a class needs {LEAST_CLASS_ROWS} {folder.noun}s, so that each split has some: {counts}{more}"
         fix = "give more of them, join them into one class, or take the folder out"
         fix += f"; {NO_CLASSES}" if folder.form == "texts" else ""
-        yield Problem("--data", told, fix, str(path))
+        yield Problem("--data", problem, fix, str(path))
     plain: dict[str, set[str]] = {}
     for name in folder.classes:
         plain.setdefault(name.strip().casefold(), set()).add(name)
     alike = [sorted(names) for names in plain.values() if len(names) > 1]
     if alike:
-        told = f"names of classes differ by case or by a blank alone: {', '.join(map(repr, alike[0]))}"
-        yield Problem("--data", told, "put the files of one class into one folder", str(path))
+        problem = f"names of classes differ by case or by a blank alone: {', '.join(map(repr, alike[0]))}"
+        yield Problem("--data", problem, "put the files of one class into one folder", str(path))
 
 
 def _group_problems(request: Request, folder: Folder) -> Iterator[Problem]:
@@ -190,8 +190,8 @@ def _columns(rows: pd.DataFrame, files: FoundFiles, target: FoundTarget, group: 
             file: FileKind | None = "mask" if name == MASK else None
             yield ColumnDraft(name=name, role="target", remark=target.remark, file=file, size=size)
         elif name == group:
-            told = "left out: whole groups of it lie in one split, so the model meets new ones only"
-            yield ColumnDraft(name=name, role="entity", remark=told)
+            remark = "left out: whole groups of it lie in one split, so the model meets new ones only"
+            yield ColumnDraft(name=name, role="entity", remark=remark)
         else:
             yield ColumnDraft(name=name, role="key")
 
@@ -206,7 +206,7 @@ def _plan(files: FoundFiles, rows: int) -> Plan:
     return Plan(width, learning_rate=0.003, latency_ms=latency, per_batch=per_batch)
 
 
-def _seen(files: FoundFiles, rows: pd.DataFrame, windows: Windows, request: Request) -> Iterator[str]:
+def _observations(files: FoundFiles, rows: pd.DataFrame, windows: Windows, request: Request) -> Iterator[str]:
     """What a person should know of the files, a line each."""
     folder, contents = files.folder, files.contents
     if folder.form == "masks":
@@ -246,6 +246,6 @@ def _things(folder: Folder) -> str:
 def _sizes(files: FoundFiles) -> str:
     contents = files.contents
     height, width = contents.usual_size
-    told = f"all are {height} × {width} pixels" if contents.size else f"sizes differ, {height} × {width} in the middle"
+    sizes = f"all are {height} × {width} pixels" if contents.size else f"sizes differ, {height} × {width} in the middle"
     colours = "in colours" if contents.is_coloured else "grey"
-    return f"{told}, {colours}; the network reads them as {files.size[0]} × {files.size[1]} (SIZE in model.py)"
+    return f"{sizes}, {colours}; the network reads them as {files.size[0]} × {files.size[1]} (SIZE in model.py)"

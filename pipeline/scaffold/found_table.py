@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from trainworthy.lifecycle.errors import Problem, did_you_mean
 from trainworthy.pipeline.scaffold.dates import format_of, time_formats
-from trainworthy.pipeline.scaffold.found import Found, built, free_name
+from trainworthy.pipeline.scaffold.found import UseCaseDraft, built, free_name
 from trainworthy.pipeline.scaffold.found_texts import find_texts_of_table
 from trainworthy.pipeline.scaffold.reading import Reading, find_reading
 from trainworthy.pipeline.scaffold.render import rendered
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def find_out(request: Request, source: Path, work: Path) -> tuple[Found | None, list[Problem]]:
+def find_out(request: Request, source: Path, work: Path) -> tuple[UseCaseDraft | None, list[Problem]]:
     """What the file `source` holds; None and every problem that could be found. `work` is an empty folder.
 
     The rows are built by a dataset.py that is made here. Without a valid name there is none, and only the file's own
@@ -46,7 +46,7 @@ def find_out(request: Request, source: Path, work: Path) -> tuple[Found | None, 
     # A form of dates that could not be told says more than that the column is none of times; and times beside texts
     # need not be when a model is asked to go on with them.
     is_text = target is not None and target.task.kind == "language_model"
-    if not (is_text and request.time is None) and not any(one.where.startswith("--time") for one in problems):
+    if not (is_text and request.time is None) and not any(problem.where.startswith("--time") for problem in problems):
         problems += _time_problems(request, raw, kinds)
     if problems or target is None or not request.is_named:
         return None, problems
@@ -80,20 +80,20 @@ def find_out(request: Request, source: Path, work: Path) -> tuple[Found | None, 
         )
     )
     if not any(column.role == "feature" for column in columns):
-        told = "; ".join(f"{column.name!r}: {column.remark or column.role}" for column in columns)
+        remarks = "; ".join(f"{column.name!r}: {column.remark or column.role}" for column in columns)
         fix = "give columns with several values that are known when the model is asked"
-        return None, [Problem("--data", f"no column can be an input of a model ({told})", fix)]
-    seen = what_was_seen(raw, rows, kinds, target.column, reading, formats, ambiguous)
-    return Found(kinds, target, time, day, tuple(key), text, rows, columns, windows, seen), []
+        return None, [Problem("--data", f"no column can be an input of a model ({remarks})", fix)]
+    observations = what_was_seen(raw, rows, kinds, target.column, reading, formats, ambiguous)
+    return UseCaseDraft(kinds, target, time, day, tuple(key), text, rows, columns, windows, observations), []
 
 
 def _reading(request: Request, source: Path) -> tuple[Reading | None, list[Problem]]:
     """How a CSV file is to be read; None of any other file, for which read_source says what is wrong with it."""
     if source.suffix == ".csv" and source.is_file():
         return find_reading(source, request.encoding, request.separator)
-    asked = {"--encoding": request.encoding, "--separator": request.separator}
+    options = {"--encoding": request.encoding, "--separator": request.separator}
     fix = "leave it out"
-    return None, [Problem(name, "is for CSV files", fix, value) for name, value in asked.items() if value is not None]
+    return None, [Problem(name, "is for CSV files", fix, value) for name, value in options.items() if value is not None]
 
 
 def _group_problems(request: Request, raw: pd.DataFrame) -> Iterator[Problem]:
@@ -170,7 +170,7 @@ def what_was_seen(
     unlabelled = int(rows[target].isna().sum())
     without = f"; {unlabelled:,} without one train nothing" if unlabelled else ""
     return (
-        *([] if reading is None or reading == Reading() else [f"read as {reading.told}"]),
+        *([] if reading is None or reading == Reading() else [f"read as {reading.description}"]),
         f"{len(rows):,} rows, {len(rows) - unlabelled:,} with a label{without}",
         *_nulls(raw, target),
         *_duplicates(raw),
@@ -235,9 +235,9 @@ def _text(name: str, texts: pd.Series) -> Iterator[str]:
     if texts.str.match(r"-?0\d").any() and texts.str.fullmatch(r"\d+").all():
         yield f"{name} is kept as text: it has leading zeros, such as {texts[texts.str.startswith('0')].iloc[0]!r}"
         return
-    numbers, others = numbers_among(texts)
-    if len(others) and NEARLY * len(texts) <= numbers < len(texts):
-        shown = ", ".join(f"{value!r} ({count:,})" for value, count in others.head(3).items())
+    numbers, non_numbers = numbers_among(texts)
+    if len(non_numbers) and NEARLY * len(texts) <= numbers < len(texts):
+        shown = ", ".join(f"{value!r} ({count:,})" for value, count in non_numbers.head(3).items())
         yield f"{name} is read as text: {numbers:,} of {len(texts):,} values are numbers, and others are not: {shown}"
     commas = texts.str.fullmatch(DECIMAL_COMMA)
     if commas.mean() >= NEARLY:

@@ -13,7 +13,7 @@ from trainworthy.lifecycle.spec.task import TaskSpec
 from trainworthy.pipeline.scaffold.contents import Contents
 from trainworthy.pipeline.scaffold.folder import TEXTS, Folder
 from trainworthy.pipeline.scaffold.folder_files import PART, FoundFiles
-from trainworthy.pipeline.scaffold.found import Found, Plan, built, free_name, load_dataset
+from trainworthy.pipeline.scaffold.found import Plan, UseCaseDraft, built, free_name, load_dataset
 from trainworthy.pipeline.scaffold.pieces import Cut, Names, are_apart, cut_of, of_pieces, piece_bytes
 from trainworthy.pipeline.scaffold.reading import Reading
 from trainworthy.pipeline.scaffold.render import rendered
@@ -43,14 +43,14 @@ def find_texts_of_table(
     target: FoundTarget,
     reading: Reading | None,
     formats: dict[str, str],
-) -> tuple[Found | None, list[Problem]]:
+) -> tuple[UseCaseDraft | None, list[Problem]]:
     """What is written for a column of texts; None and what is wrong with them. `work` is an empty folder."""
     if target.label.name in raw.columns:
-        told = f"the label of the texts would have the name of another column, {target.label.name!r}"
-        return None, [Problem("--data", told, "rename that column")]
+        problem = f"the label of the texts would have the name of another column, {target.label.name!r}"
+        return None, [Problem("--data", problem, "rename that column")]
     if request.keys:
-        told = "names a row, and of texts each piece is one: they are numbered"
-        return None, [Problem("--key", told, "leave it out", list(request.keys))]
+        problem = "names a row, and of texts each piece is one: they are numbered"
+        return None, [Problem("--key", problem, "leave it out", list(request.keys))]
     texts, time = raw[target.column].dropna().astype("str"), request.time
     sizes = [len(text.encode()) for text in texts]
     # Whom rows are about is found in the file's own rows: of pieces of a text every value repeats.
@@ -71,8 +71,10 @@ def find_texts_of_table(
         return None, problems
     remarks = {names.document: "the row of the file", names.passage: "pieces in a row"} | ({day: ""} if day else {})
     columns = tuple(_columns(rows, target, names.piece, windows, time, remarks))
-    seen = (*_seen(texts, len(raw), rows[target.column], cut), *_split_seen(windows, names))
-    return Found(kinds, target, time, day, (names.piece,), text, rows, columns, of_pieces(windows), seen, PLAN), []
+    observations = (*_observations(texts, len(raw), rows[target.column], cut), *_split_seen(windows, names))
+    return UseCaseDraft(
+        kinds, target, time, day, (names.piece,), text, rows, columns, of_pieces(windows), observations, PLAN
+    ), []
 
 
 def _names(taken: Collection[str], sizes: Sequence[int], *, is_split: bool) -> Names:
@@ -83,9 +85,9 @@ def _names(taken: Collection[str], sizes: Sequence[int], *, is_split: bool) -> N
 
 def find_texts_of_folder(
     request: Request, source: Path, folder: Folder, contents: Contents, work: Path
-) -> tuple[Found | None, list[Problem]]:
+) -> tuple[UseCaseDraft | None, list[Problem]]:
     """What is written for a folder of texts; None and what is wrong with them. `work` is an empty folder."""
-    sizes = [one.bytes for one in contents.texts]
+    sizes = [facts.bytes for facts in contents.texts]
     if max(sizes) < 2:
         return None, [Problem("--data", "no text is longer than one byte", "give longer texts", str(source))]
     length = piece_bytes(max(sizes))
@@ -110,14 +112,16 @@ def find_texts_of_folder(
         return None, problems
     remarks = {DOCUMENT: "the file", FOLDER: "the file's folder", names.passage: "pieces in a row"}
     columns = tuple(_columns(rows, target, names.piece, windows, None, remarks))
-    seen = [*_seen(whole[TEXT], len(whole), rows[TEXT], cut), *_split_seen(windows, names)]
+    observations = [*_observations(whole[TEXT], len(whole), rows[TEXT], cut), *_split_seen(windows, names)]
     if contents.repeated:
-        seen.append(f"{contents.repeated:,} files repeat another one byte for byte: their pieces are there once")
+        observations.append(
+            f"{contents.repeated:,} files repeat another one byte for byte: their pieces are there once"
+        )
     if folder.left_out:
-        seen.append(f"left out: {'; '.join(folder.left_out)}")
-    return Found(
+        observations.append(f"left out: {'; '.join(folder.left_out)}")
+    return UseCaseDraft(
         kinds={}, target=target, time=None, day=None, key=(names.piece,), dataset_text=text, rows=rows,
-        columns=columns, windows=of_pieces(windows), seen=tuple(seen), plan=PLAN, files=files,
+        columns=columns, windows=of_pieces(windows), observations=tuple(observations), plan=PLAN, files=files,
     ), []  # fmt: skip
 
 
@@ -149,17 +153,19 @@ def _columns(
         elif name == time:
             yield ColumnDraft(name=name, role="event_time", remark="when the model is asked")
         elif name == group:
-            told = f"{remarks[name]}; " if name in remarks else ""
-            told += "whole groups of it lie in one split, so the model meets new ones only"
-            yield ColumnDraft(name=name, role="entity", remark=f"left out: {told}")
+            remark = f"{remarks[name]}; " if name in remarks else ""
+            remark += "whole groups of it lie in one split, so the model meets new ones only"
+            yield ColumnDraft(name=name, role="entity", remark=f"left out: {remark}")
         elif name in remarks:
-            told = f"{_ADDED}, {remarks[name]}" if remarks[name] else f"{_ADDED}; splits and intervals go by whole days"
-            yield ColumnDraft(name=name, role="other", remark=told)
+            remark = (
+                f"{_ADDED}, {remarks[name]}" if remarks[name] else f"{_ADDED}; splits and intervals go by whole days"
+            )
+            yield ColumnDraft(name=name, role="other", remark=remark)
         else:
             yield ColumnDraft(name=name, role="other", remark=_UNREAD)
 
 
-def _seen(texts: pd.Series, count: int, pieces: pd.Series, cut: Cut) -> Iterator[str]:
+def _observations(texts: pd.Series, count: int, pieces: pd.Series, cut: Cut) -> Iterator[str]:
     """What a person should know of the texts, a line each."""
     sizes = [len(text.encode()) for text in texts]
     middle = f"{statistics.median(sizes):,.0f} bytes" + (

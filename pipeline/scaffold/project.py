@@ -19,7 +19,7 @@ from trainworthy.lifecycle.cost.prices import load_prices
 from trainworthy.lifecycle.errors import DatasetError, Problem, UseCaseError
 from trainworthy.lifecycle.spec.task import KindName
 from trainworthy.lifecycle.storage.state import write_atomic
-from trainworthy.pipeline.scaffold.found import PARAMETERS, Found
+from trainworthy.pipeline.scaffold.found import PARAMETERS, UseCaseDraft
 from trainworthy.pipeline.scaffold.render import rendered
 from trainworthy.pipeline.scaffold.request import Request
 from trainworthy.pipeline.scaffold.stage_text import with_stage
@@ -42,16 +42,16 @@ Where it says `reviewed: false`: is the value known when the model is asked? PT0
 `trainworthy contract review` asks for each of them. A value that is known only later is no input (role: other)."""
 
 
-def lay_out(request: Request, settings: Settings, found: Found, project: Path) -> Path:
+def lay_out(request: Request, settings: Settings, draft: UseCaseDraft, project: Path) -> Path:
     """Write a whole project with this one use case to `project`; returns the use case's folder."""
     use_cases = settings.use_cases[0].name
     folder = project / use_cases / request.name
     stage = rendered("stage.yaml.j2", name=request.name, folder=use_cases, source=request.source)
     files = {
-        folder / "use_case.yaml": _use_case_text(request, settings, found),
-        folder / "contract.yaml": _contract_text(request, found),
-        folder / "dataset.py": found.dataset_text,
-        folder / "model.py": _model_text(request, found),
+        folder / "use_case.yaml": _use_case_text(request, settings, draft),
+        folder / "contract.yaml": _contract_text(request, draft),
+        folder / "dataset.py": draft.dataset_text,
+        folder / "model.py": _model_text(request, draft),
         folder / "first_model.yaml": rendered("first_model.yaml.j2"),
         project / "data" / f"{request.name}.yaml": rendered("parameters.yaml.j2", name=request.name, **PARAMETERS),
         project / "dvc.yaml": with_stage(None, request.name, stage),
@@ -63,49 +63,49 @@ def lay_out(request: Request, settings: Settings, found: Found, project: Path) -
     return folder
 
 
-def _contract_text(request: Request, found: Found) -> str:
+def _contract_text(request: Request, draft: UseCaseDraft) -> str:
     document = draft_contract(
-        found.rows,
+        draft.rows,
         name=request.name,
         purpose=f"What the model of {request.name} learns from.",
-        columns=found.columns,
-        key=found.key,
-        label=found.target.label,
+        columns=draft.columns,
+        key=draft.key,
+        label=draft.target.label,
     )
-    return contract_text(document, found.columns, CONTRACT_HEADING)
+    return contract_text(document, draft.columns, CONTRACT_HEADING)
 
 
-def _use_case_text(request: Request, settings: Settings, found: Found) -> str:
-    values = {name: found.rows[name].nunique() for name in found.inputs("text")}
-    asked = "" if found.time is None else f", asked at {found.time}"
+def _use_case_text(request: Request, settings: Settings, draft: UseCaseDraft) -> str:
+    values = {name: draft.rows[name].nunique() for name in draft.inputs("text")}
+    asked_at = "" if draft.time is None else f", asked at {draft.time}"
     few = sorted((count, name) for name, count in values.items() if 1 < count <= MOST_SLICE_VALUES)
     return rendered(
         "use_case.yaml.j2",
         name=request.name,
         schema=_schema_path(settings.use_cases[0] / request.name),
-        description=f"{_question(found)}{asked}?",
+        description=f"{_question(draft)}{asked_at}?",
         owner=request.owner or f"team:{request.name}",
-        time=found.time,
-        target=found.target.label.name,
-        baselines=list(found.target.label.kind.baselines),
-        task=found.target.task.model_dump(exclude_defaults=True, mode="json"),
-        judged=judged_by(found.target, found.rows),
-        day=found.day,
-        windows=found.windows,
+        time=draft.time,
+        target=draft.target.label.name,
+        baselines=list(draft.target.label.kind.baselines),
+        task=draft.target.task.model_dump(exclude_defaults=True, mode="json"),
+        judged=judged_by(draft.target, draft.rows),
+        day=draft.day,
+        windows=draft.windows,
         slices=[name for _, name in few[:MOST_SLICES]],
-        plan=found.plan,
-        stratum=STRATA.get(found.target.task.kind, "class"),
+        plan=draft.plan,
+        stratum=STRATA.get(draft.target.task.kind, "class"),
         sku=next(iter(load_prices(settings.prices).skus)),
     )
 
 
-def _question(found: Found) -> str:
+def _question(draft: UseCaseDraft) -> str:
     """What the model is asked, without the question mark."""
-    target, kind = found.target, found.target.task.kind
+    target, kind = draft.target, draft.target.task.kind
     if kind == "language_model":
         return f"With which byte does {target.column} go on"
-    if found.files is not None:
-        noun = found.files.folder.noun
+    if draft.files is not None:
+        noun = draft.files.folder.noun
         whole = {"binary": f"Is this {noun} one of {target.positive}", "multiclass": f"Which class is this {noun} of"}
         return whole.get(kind, f"Which class is each pixel of this {noun} of")
     if kind == "binary":
@@ -121,19 +121,19 @@ def _schema_path(folder: Path) -> str | None:
     return os.path.relpath(COMMITTED, folder) if inside else None
 
 
-def _model_text(request: Request, found: Found) -> str:
-    if found.target.task.kind == "language_model":
-        return rendered("model_language.py.j2", name=request.name, column=found.target.column)
-    if found.files is not None:
-        return found.files.model_text(request.name, found.target)
+def _model_text(request: Request, draft: UseCaseDraft) -> str:
+    if draft.target.task.kind == "language_model":
+        return rendered("model_language.py.j2", name=request.name, column=draft.target.column)
+    if draft.files is not None:
+        return draft.files.model_text(request.name, draft.target)
     return rendered(
         "model.py.j2",
         name=request.name,
-        numbers=found.inputs("number", "integer", "boolean"),
-        categories=found.inputs("text"),
-        moments=found.inputs("time", "instant"),
-        task=found.target.task,
-        unit=unit_of(found.target, found.rows),
+        numbers=draft.inputs("number", "integer", "boolean"),
+        categories=draft.inputs("text"),
+        moments=draft.inputs("time", "instant"),
+        task=draft.target.task,
+        unit=unit_of(draft.target, draft.rows),
     )
 
 
@@ -203,8 +203,8 @@ def _remove_if_empty(folder: Path) -> None:
 def _with_ignored(text: str | None, request: Request) -> str:
     """data/.gitignore that also ignores the rows of this dataset, both the file's copy and what is built of it."""
     lines = (text or "").splitlines()
-    wanted = [f"/{request.name}/", f"/{Path(request.source).name}/"]
-    return "\n".join([*lines, *(line for line in wanted if line not in lines)]) + "\n"
+    patterns = [f"/{request.name}/", f"/{Path(request.source).name}/"]
+    return "\n".join([*lines, *(line for line in patterns if line not in lines)]) + "\n"
 
 
 # Of a logarithmic loss in nats, as a share of what the classes' shares alone have: 0.005 where two are even, less where
@@ -271,7 +271,7 @@ def _constant_loss(target: FoundTarget, rows: pd.DataFrame) -> float:
         shares = values.value_counts(normalize=True).to_numpy()
     else:
         named = values.str.get_dummies(sep=target.separator)
-        held = named[[str(one) for one in target.classes]].mean().to_numpy()
+        held = named[[str(class_name) for class_name in target.classes]].mean().to_numpy()
         # A yes and a no of each label.
         shares = np.concatenate([held, 1 - held])
     of_each = -shares[shares > 0] * np.log(shares[shares > 0])
@@ -307,5 +307,5 @@ def _drafted(target: FoundTarget, value: float) -> float | int:
 
 def rounded(value: float) -> float | int:
     """To one digit, of a value above 0; whole where that is exact."""
-    found = round(value, -math.floor(math.log10(value)))
-    return int(found) if found == int(found) else found
+    one_digit = round(value, -math.floor(math.log10(value)))
+    return int(one_digit) if one_digit == int(one_digit) else one_digit

@@ -33,7 +33,7 @@ class Reading:
     separator: str = ","
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         return f"CSV, separated by {SEPARATORS.get(self.separator, repr(self.separator))}, encoded as {self.encoding}"
 
 
@@ -41,30 +41,30 @@ def find_reading(
     path: Path, encoding: str | None = None, separator: str | None = None
 ) -> tuple[Reading, list[Problem]]:
     """How to read the file; what is asked for is taken and tried. With problems, the reading is not to be used."""
-    found, problems = _encoding(path, encoding)
+    detected, problems = _encoding(path, encoding)
     if problems:
         return Reading(), problems
-    asked = {"tab": "\t", "\\t": "\t"}.get(separator or "", separator)
-    if asked is not None and len(asked) != 1:
+    given = {"tab": "\t", "\\t": "\t"}.get(separator or "", separator)
+    if given is not None and len(given) != 1:
         return Reading(), [
-            Problem("--separator", "is not one character", 'write it in quotes, such as ";", or tab', asked)
+            Problem("--separator", "is not one character", 'write it in quotes, such as ";", or tab', given)
         ]
-    reading = Reading(found, asked or _separator(path, found))
+    reading = Reading(detected, given or _separator(path, detected))
     return reading, list(_uneven(path, reading))
 
 
-def _encoding(path: Path, asked: str | None) -> tuple[str, list[Problem]]:
-    if asked is not None:
+def _encoding(path: Path, given: str | None) -> tuple[str, list[Problem]]:
+    if given is not None:
         try:
-            codecs.lookup(asked)
+            codecs.lookup(given)
         except LookupError:
             return "", [
-                Problem("--encoding", "there is no such encoding", "write utf-8, utf-16, cp1252 or latin-1", asked)
+                Problem("--encoding", "there is no such encoding", "write utf-8, utf-16, cp1252 or latin-1", given)
             ]
-        wrong = _undecodable(path, asked)
+        wrong = _undecodable(path, given)
         fix = "name the encoding that the file was written with, for example utf-8, utf-16 or cp1252"
-        return asked, [] if wrong is None else [
-            Problem("--encoding", f"does not fit: byte {wrong} is none of it", fix, asked)
+        return given, [] if wrong is None else [
+            Problem("--encoding", f"does not fit: byte {wrong} is none of it", fix, given)
         ]
     with path.open("rb") as file:
         start = file.read(4096)
@@ -78,9 +78,9 @@ def _encoding(path: Path, asked: str | None) -> tuple[str, list[Problem]]:
     wrong = _undecodable(path, marked or "utf-8")
     if wrong is None:
         return marked or "utf-8", []
-    told = f"can't be read: {_shown(path, wrong)} is not UTF-8"
+    problem = f"can't be read: {_shown(path, wrong)} is not UTF-8"
     fix = "write --encoding cp1252 if that reads right (Western European Windows), or name another, or save it as UTF-8"
-    return "", [Problem("--data", told, fix, str(path))]
+    return "", [Problem("--data", problem, fix, str(path))]
 
 
 def _undecodable(path: Path, encoding: str) -> int | None:
@@ -147,28 +147,29 @@ def _uneven(path: Path, reading: Reading) -> Iterator[Problem]:
     from pyarrow import ArrowInvalid
     from pyarrow import csv as arrow
 
-    found: list[tuple[int, int, int]] = []
+    uneven_rows: list[tuple[int, int, int]] = []
 
     def note(row: arrow.InvalidRow) -> str:
-        found.append((row.number or 0, row.actual_columns, row.expected_columns))
+        uneven_rows.append((row.number or 0, row.actual_columns, row.expected_columns))
         return "skip"
 
     try:
         names = arrow.ReadOptions(autogenerate_column_names=True, encoding=reading.encoding, use_threads=False)
         form = arrow.ParseOptions(delimiter=reading.separator, newlines_in_values=True, invalid_row_handler=note)
         # Texts, and the first column alone: what the fields hold is not asked here.
-        wanted = arrow.ConvertOptions(include_columns=["f0"], column_types={"f0": "string"})
-        for _ in arrow.open_csv(path, read_options=names, parse_options=form, convert_options=wanted):
+        first_column = arrow.ConvertOptions(include_columns=["f0"], column_types={"f0": "string"})
+        for _ in arrow.open_csv(path, read_options=names, parse_options=form, convert_options=first_column):
             pass
     except (ArrowInvalid, LookupError, OSError):
         # An empty file, an open quote: pandas says so when it reads the file.
         return
-    if found:
-        number, actual, expected = found[0]
+    if uneven_rows:
+        number, actual, expected = uneven_rows[0]
         fix = "close every quote, quote texts that hold the separator, complete these rows, or name another --separator"
         yield Problem(
             "--data",
-            f"row {number} has {actual} fields and the header {expected}; {len(found):,} rows differ ({reading.told})",
+            f"row {number} has {actual} fields and the header {expected}; {len(uneven_rows):,} rows differ "
+            f"({reading.description})",
             fix,
             str(path),
         )

@@ -125,5 +125,5 @@ def _unignored(folder: Path) -> tuple[str, ...]:
     except (OSError, UnicodeDecodeError) as error:
         fix = "mend or remove it, then run it again"
         raise SettingsError(f".gitignore cannot be read: {error}", value=str(folder / ".gitignore"), fix=fix) from None
-    wanted = [line for line in FILES[".gitignore"]().splitlines() if not line.startswith("#")]
-    return tuple(line for line in wanted if line not in there)
+    lines = [line for line in FILES[".gitignore"]().splitlines() if not line.startswith("#")]
+    return tuple(line for line in lines if line not in there)

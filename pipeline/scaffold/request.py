@@ -95,8 +95,8 @@ def _of_tables(request: Request) -> Iterator[Problem]:
         if value is not None:
             yield Problem(option, "is for tables, and --data is a folder", fix, value)
     if request.kind in ("regression", "multilabel"):
-        told = "a folder gives each file one class, or each pixel"
-        yield Problem("--kind", told, "leave it out, or give a table", request.kind)
+        problem = "a folder gives each file one class, or each pixel"
+        yield Problem("--kind", problem, "leave it out, or give a table", request.kind)
 
 
 def _taken(request: Request, settings: Settings, stages: Collection[str]) -> Iterator[Problem]:

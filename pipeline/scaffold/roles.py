@@ -32,8 +32,11 @@ def find_key(rows: pd.DataFrame, kinds: Mapping[str, Kind], time: str | None, ta
 
     `rows` are as the file has them; a measured number is no name, however many values it has.
     """
-    others = [name for name in rows.columns if name not in (target, time)]
-    texts, ids = [name for name in others if kinds[name] == "text"], [name for name in others if ID_NAME.search(name)]
+    candidates = [name for name in rows.columns if name not in (target, time)]
+    texts, ids = (
+        [name for name in candidates if kinds[name] == "text"],
+        [name for name in candidates if ID_NAME.search(name)],
+    )
     timed = () if time is None else ((time,), *((time, name) for name in dict.fromkeys((*texts, *ids))))
     for names in (*((name,) for name in ids), *timed):
         part = rows[list(names)]
@@ -73,10 +76,10 @@ def column_roles(
     drafts = []
     for name in rows.columns:
         later = None if time is None else _later(labelled[name], labelled[time])
-        role, told = fixed.get(name) or later or _role(labelled[name], events, label.kind.copy, times, name in named)
-        if told == _ONE_VALUE:
-            told = _one_value(rows[name], labelled[name])
-        drafts.append(ColumnDraft(name=name, role=role, remark=told))
+        role, note = fixed.get(name) or later or _role(labelled[name], events, label.kind.copy, times, name in named)
+        if note == _ONE_VALUE:
+            note = _one_value(rows[name], labelled[name])
+        drafts.append(ColumnDraft(name=name, role=role, remark=note))
     return drafts
 
 
@@ -84,9 +87,9 @@ def _events(labels: pd.Series, label: Label) -> list[pd.Series]:
     """The label's events (Kind.events) as 0 and 1, the main one first."""
     import pandas as pd
 
-    found = label.kind.checked_labels(labels)
-    events = label.kind.events(found)
-    return [pd.Series(event.of_labels(found).astype("int64"), index=labels.index) for event in events]
+    checked = label.kind.checked_labels(labels)
+    events = label.kind.events(checked)
+    return [pd.Series(event.of_labels(checked).astype("int64"), index=labels.index) for event in events]
 
 
 def _later(values: pd.Series, times: pd.Series) -> tuple[Role, str] | None:
@@ -106,19 +109,19 @@ def _later(values: pd.Series, times: pd.Series) -> tuple[Role, str] | None:
 
 def _one_value(values: pd.Series, labelled: pd.Series) -> str:
     """Why a column of one value is left out; where rows without a label have others, that is said."""
-    others = values[values != labelled.iloc[0]].dropna().astype("str").unique()
-    if not len(others):
+    other_values = values[values != labelled.iloc[0]].dropna().astype("str").unique()
+    if not len(other_values):
         return f"left out: it is always {str(labelled.iloc[0])!r}"
-    shown = ", ".join(repr(value) for value in others[:2])
+    shown = ", ".join(repr(value) for value in other_values[:2])
     return f"left out: among labelled rows it is always {str(labelled.iloc[0])!r} (the others, {shown}, have no label)"
 
 
 def _mostly_numbers(values: pd.Series) -> str:
     """What to know of texts that are nearly all numbers, empty if they are not."""
-    numbers, others = numbers_among(values.dropna().astype("str"))
-    if numbers < NEARLY * max(1, numbers + int(others.sum())):
+    numbers, non_numbers = numbers_among(values.dropna().astype("str"))
+    if numbers < NEARLY * max(1, numbers + int(non_numbers.sum())):
         return ""
-    shown = " and ".join(repr(value) for value in others.index[:3])
+    shown = " and ".join(repr(value) for value in non_numbers.index[:3])
     return f", mostly numbers). If it should be a number: the values that are none are {shown}"
 
 
@@ -145,12 +148,12 @@ def _role(
     if _is_text(values) and different > known / 2:
         return "entity", f"left out: looks like an identifier (many different texts{_mostly_numbers(values) or ')'}"
     if copy.of_one_event:
-        found = max(alone_auc(values, event) for event in events)
+        best_auc = max(alone_auc(values, event) for event in events)
     else:
-        found = least_alone_auc(values, events, copy.auc)
-    if found >= copy.auc:
+        best_auc = least_alone_auc(values, events, copy.auc)
+    if best_auc >= copy.auc:
         return "other", (
-            f"left out: alone it predicts the target almost perfectly (AUC {found:.3f}), probably a leak. "
+            f"left out: alone it predicts the target almost perfectly (AUC {best_auc:.3f}), probably a leak. "
             "If it is known when you predict, set role: feature in contract.yaml"
         )
     if times is not None and not _is_text(values) and abs(values.rank().corr(times.rank())) >= CLOCK_CORRELATION:
@@ -200,8 +203,8 @@ def alone_auc(values: pd.Series, labels: pd.Series) -> float:
     nulls = values.isna()
     ranks = values.rank(pct=True).astype("float64").fillna(0.0)
     both = [ranks] + ([nulls.astype("float64")] if nulls.any() else [])
-    found = [float(auc(labels.to_numpy(), scores.to_numpy())) for scores in both]
-    return max(max(value, 1 - value) for value in found)
+    areas = [float(auc(labels.to_numpy(), scores.to_numpy())) for scores in both]
+    return max(max(value, 1 - value) for value in areas)
 
 
 def _is_text(values: pd.Series) -> bool:

@@ -27,8 +27,8 @@ class Several:
 def separated(texts: Mapping[Any, int]) -> Several | None:
     """The names in these texts, which are given with their rows, by the separator in most of them; None without one."""
     known = {str(text): rows for text, rows in texts.items() if str(text)}
-    holding = {one: sum(rows for text, rows in known.items() if one in text) for one in SEPARATORS}
-    sign = max(SEPARATORS, key=lambda one: holding[one])
+    holding = {separator: sum(rows for text, rows in known.items() if separator in text) for separator in SEPARATORS}
+    sign = max(SEPARATORS, key=lambda separator: holding[separator])
     if not holding[sign]:
         return None
     # "a, b" has the blank in its separator, if all of its texts have.
@@ -36,9 +36,9 @@ def separated(texts: Mapping[Any, int]) -> Several | None:
     return _split(known, f"{sign} " if blank else sign)
 
 
-def combine(found: Several, texts: Mapping[Any, int]) -> bool:
+def combine(several: Several, texts: Mapping[Any, int]) -> bool:
     """True if there are fewer names than different texts, none of which is odd."""
-    return not found.twice and 1 < len(found.rows) < sum(1 for text in texts if str(text))
+    return not several.twice and 1 < len(several.rows) < sum(1 for text in texts if str(text))
 
 
 def _split(texts: Mapping[str, int], separator: str) -> Several:

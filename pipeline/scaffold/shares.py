@@ -56,17 +56,17 @@ def are_groups(values: pd.Series) -> bool:
 
 
 def choose_shares(
-    rows: pd.DataFrame, label: Label, key: str, group: str | None, asked: str | None, folder: Path | None = None
+    rows: pd.DataFrame, label: Label, key: str, group: str | None, split_kind: str | None, folder: Path | None = None
 ) -> tuple[Windows | None, list[Problem]]:
     """The split for these rows; None and the reasons if there are too few, or a split has labels of one value only.
 
-    `key` names each row; `asked` is hash or stratified where that was asked for, `group` what whole groups go by;
+    `key` names each row; `split_kind` is hash or stratified where that was asked for, `group` what whole groups go by;
     masks lie in `folder`.
     """
     labelled, least = with_label(rows, label, folder), LEAST_MASKS if label.type == "mask" else LEAST_ROWS
     if len(labelled) < least:
         return None, [too_few(len(labelled), least, label)]
-    split = _split(labelled, label, key, group, asked)
+    split = _split(labelled, label, key, group, split_kind)
     try:
         splits = _rows_of(labelled, split, key, label)
     except DatasetError as error:
@@ -91,13 +91,13 @@ def _rows_of(
 
 
 def _split(
-    labelled: pd.DataFrame, label: Label, key: str, group: str | None, asked: str | None
+    labelled: pd.DataFrame, label: Label, key: str, group: str | None, split_kind: str | None
 ) -> GroupSplit | HashSplit | StratifiedSplit:
     if group is not None:
         return GroupSplit(by="group", group=group, salt=SALT, shares=SHARES, resample_by=group)
     counts = label.kind.class_rows(label.kind.checked_labels(labelled[label.name].to_numpy()))
     # Of texts these are bytes, and a split needs none of them.
     few = label.type != "text" and len(counts) > 0 and counts.min() * SHARES.benchmark < FEW_OF_A_CLASS
-    if asked == "stratified" or (asked is None and few):
+    if split_kind == "stratified" or (split_kind is None and few):
         return StratifiedSplit(by="stratified", salt=SALT, shares=SHARES, resample_by=key)
     return HashSplit(by="hash", salt=SALT, shares=SHARES, resample_by=key)

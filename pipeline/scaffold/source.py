@@ -54,8 +54,8 @@ def read_source(path: Path, reading: Reading | None = None) -> tuple[pd.DataFram
         names = list(raw.columns) if reading is None else _header(path, reading)
     except (OSError, ValueError) as error:
         # Of ValueError: pandas' parser errors, texts that are not UTF-8, and pyarrow's own.
-        told = str(error).splitlines()[0] if str(error) else type(error).__name__
-        return None, [Problem("--data", f"can't be read: {told}", "correct the file, or write it anew", str(path))]
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        return None, [Problem("--data", f"can't be read: {reason}", "correct the file, or write it anew", str(path))]
     twice = sorted({str(name) for name in names if names.count(name) > 1})
     if twice:
         return None, [Problem("--data", "two columns share a name", "give each column a name of its own", twice)]
@@ -98,8 +98,8 @@ def column_kinds(raw: pd.DataFrame, dated: Collection[str] = ()) -> tuple[dict[s
             problems.append(Problem(f"column {name!r}", f"holds values of type {held}", fix))
         else:
             kinds[name] = kind
-            if kind == "number" and (told := _too_large(raw[name])):
-                problems.append(Problem(f"column {name!r}", told, "leave these values empty, or write others"))
+            if kind == "number" and (problem := _too_large(raw[name])):
+                problems.append(Problem(f"column {name!r}", problem, "leave these values empty, or write others"))
     return kinds, problems
 
 

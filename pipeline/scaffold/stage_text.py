@@ -36,13 +36,13 @@ def with_stage(text: str | None, name: str, stage: str) -> str:
 
     Raises DatasetError if the file can't be read, or if the result were not the old stages and this one.
     """
-    wanted = yaml.safe_load(f"stages:\n{stage}")["stages"][name]
+    parsed_stage = yaml.safe_load(f"stages:\n{stage}")["stages"][name]
     old = _read(text)
     if old is None:
         return f"{text or ''}{HEADING}{stage}"
     assert text is not None
     new = _inserted(text, stage)
-    if not _reads_as(new, {**old, "stages": {**(old.get("stages") or {}), name: wanted}}):
+    if not _reads_as(new, {**old, "stages": {**(old.get("stages") or {}), name: parsed_stage}}):
         raise DatasetError(
             "the stage can't be put into dvc.yaml as it is written",
             fix=f"write `stages:` as the only block of the file that holds stages, indented by two spaces:\n{stage}",

@@ -151,8 +151,8 @@ def find_target(
     quantiles, problems = _quantiles(request.quantiles)
     held = Held(name, kinds[name], _counts(raw[name], kinds[name]), len(raw))
     # Who names a positive value speaks of two, and who names quantiles speaks of numbers.
-    asked = request.kind or ("binary" if request.positive else "regression" if quantiles else None)
-    kind, why, problem = _asked(held, asked) if asked else _seen(held)
+    requested = request.kind or ("binary" if request.positive else "regression" if quantiles else None)
+    kind, why, problem = _kind_as_requested(held, requested) if requested else _kind_by_values(held)
     if kind != "regression" and request.quantiles is not None and kind is not None:
         problems.append(Problem("--quantiles", f"belong to numbers, and {why}", "leave them out", request.quantiles))
     if kind != "binary" and request.positive is not None and kind is not None:
@@ -206,7 +206,7 @@ def _quantiles(text: str | None) -> tuple[tuple[float, ...], list[Problem]]:
 Judged = tuple[KindName | None, str, Problem | None]
 
 
-def _seen(held: Held) -> Judged:
+def _kind_by_values(held: Held) -> Judged:
     """The kind by what the column holds, and why; or what it can't be."""
     name = repr(held.name)
     if 0 < held.different <= 2 and _is_long(held):
@@ -215,34 +215,34 @@ def _seen(held: Held) -> Judged:
         return None, "", problem
     if held.different == 2:
         return "binary", f"{name} holds two values: kind binary", None
-    told = f"{name} holds {held.different:,} different {held.values}"
+    description = f"{name} holds {held.different:,} different {held.values}"
     if held.is_number:
         if problem := _names_rows(held):
             return None, "", problem
         if held.is_whole and held.different <= FEW and not held.rare:
-            why = f"{told}, each in {int(held.counts.min()):,} rows or more: kind multiclass"
+            why = f"{description}, each in {int(held.counts.min()):,} rows or more: kind multiclass"
             return "multiclass", f"{why} (--kind regression if they count or measure something)", None
         rare = f", {_with_rows(held.rare[:1])}, too few for a class" if held.is_whole and held.different <= FEW else ""
-        return "regression", f"{told}{rare}: kind regression", None
-    found, numbers = held.several, _nearly_numbers(held)
-    if found is not None and numbers is None and combine(found, held.counts.to_dict()):
-        problem = _written_twice(held, list(found.rows)) or _rare_labels(held, found)
-        return (None, "", problem) if problem is not None else ("multilabel", _several_told(held, found), None)
+        return "regression", f"{description}{rare}: kind regression", None
+    several, numbers = held.several, _nearly_numbers(held)
+    if several is not None and numbers is None and combine(several, held.counts.to_dict()):
+        problem = _written_twice(held, list(several.rows)) or _rare_labels(held, several)
+        return (None, "", problem) if problem is not None else ("multilabel", _several_told(held, several), None)
     if numbers is None and _is_long(held):
         return _long_told(held)
     problem = numbers or _nameless(held) or _spelt_twice(held) or _free_text(held) or _too_rare(held)
     if problem is not None:
         return None, "", problem
-    return "multiclass", f"{told}: kind multiclass", None
+    return "multiclass", f"{description}: kind multiclass", None
 
 
-def _asked(held: Held, kind: KindName) -> Judged:
+def _kind_as_requested(held: Held, kind: KindName) -> Judged:
     """The kind as asked, if the values allow it."""
-    told = f"{held.name!r} holds {held.different:,} different {held.values}: kind {kind}, as asked"
+    description = f"{held.name!r} holds {held.different:,} different {held.values}: kind {kind}, as asked"
     if kind == "language_model":
         problem = _no_texts(held)
-        told = f"{told}, each byte by those before it"
-        return (kind, told, None) if problem is None else (None, "", problem)
+        description = f"{description}, each byte by those before it"
+        return (kind, description, None) if problem is None else (None, "", problem)
     problem = _unusable(held)
     if problem is None and kind == "segmentation":
         fix = "name a folder of pictures and masks (--data FOLDER), or leave --kind out"
@@ -257,8 +257,8 @@ def _asked(held: Held, kind: KindName) -> Judged:
         problem = _no_labels(held)
         if problem is None and held.several is not None:
             problem = _rare_labels(held, held.several)
-            told = f"{_several_told(held, held.several)}, as asked"
-    return (kind, told, None) if problem is None else (None, "", problem)
+            description = f"{_several_told(held, held.several)}, as asked"
+    return (kind, description, None) if problem is None else (None, "", problem)
 
 
 def _is_long(held: Held) -> bool:
@@ -276,8 +276,14 @@ def _is_long(held: Held) -> bool:
 
 def _long_told(held: Held) -> Judged:
     middle = f"{held.bytes[len(held.bytes) // 2]:,} bytes or more"
-    told = f"{held.name!r} holds {held.different:,} different texts, half of them of {middle}: kind language_model"
-    return "language_model", f"{told}, each byte by those before it (--kind multiclass if they are classes)", None
+    description = (
+        f"{held.name!r} holds {held.different:,} different texts, half of them of {middle}: kind language_model"
+    )
+    return (
+        "language_model",
+        f"{description}, each byte by those before it (--kind multiclass if they are classes)",
+        None,
+    )
 
 
 def _no_texts(held: Held) -> Problem | None:
@@ -286,11 +292,11 @@ def _no_texts(held: Held) -> Problem | None:
     if held.different == 0:
         return Problem("--target", f"{name} is empty in all {held.rows:,} rows", "name another column")
     if held.read_as != "text":
-        told = f"a language_model needs texts, and {name} holds {_NO_TEXTS[held.read_as]}: {held.shown}"
-        return Problem("--kind", told, "name a column of texts as --target, or leave --kind out", "language_model")
+        problem = f"a language_model needs texts, and {name} holds {_NO_TEXTS[held.read_as]}: {held.shown}"
+        return Problem("--kind", problem, "name a column of texts as --target, or leave --kind out", "language_model")
     if held.bytes[-1] < 2:
-        told = f"no text of {name} is longer than one byte, so that none goes on: {held.shown}"
-        return Problem("--target", told, "name a column of longer texts, or leave --kind out")
+        problem = f"no text of {name} is longer than one byte, so that none goes on: {held.shown}"
+        return Problem("--target", problem, "name a column of longer texts, or leave --kind out")
     return None
 
 
@@ -320,8 +326,8 @@ def _names_rows(held: Held) -> Problem | None:
     if not counted and not (held.is_whole and ID_NAME.search(held.name)):
         return None
     why = "one for each row, without a gap" if counted else "and its name says that it is an identifier"
-    told = f"{name} names rows and is nothing to predict: {held.different:,} different values, {why}"
-    return Problem("--target", told, "name another column, or write --kind if it is no name")
+    problem = f"{name} names rows and is nothing to predict: {held.different:,} different values, {why}"
+    return Problem("--target", problem, "name another column, or write --kind if it is no name")
 
 
 def _nearly_numbers(held: Held) -> Problem | None:
@@ -331,29 +337,29 @@ def _nearly_numbers(held: Held) -> Problem | None:
     texts, rows = held.counts.index.astype("str").str.strip(), held.labelled
     commas = texts.str.fullmatch(DECIMAL_COMMA)
     if int(held.counts[commas].sum()) >= NEARLY * rows:
-        told = f"{held.name!r} holds texts, since its numbers have a decimal comma, such as {texts[commas][0]!r}"
+        problem = f"{held.name!r} holds texts, since its numbers have a decimal comma, such as {texts[commas][0]!r}"
         fix = "write them with a decimal point and no other sign; or --kind multiclass if each is the name of a class"
-        return Problem("--target", told, fix)
-    numbers, others = numbers_among(held.counts.index.to_series().repeat(held.counts.to_numpy()))
-    if not len(others) or numbers < NEARLY * rows:
+        return Problem("--target", problem, fix)
+    numbers, non_numbers = numbers_among(held.counts.index.to_series().repeat(held.counts.to_numpy()))
+    if not len(non_numbers) or numbers < NEARLY * rows:
         return None
-    told = f"{held.name!r} holds texts, since of {rows:,} values {int(others.sum()):,} are no numbers"
+    problem = f"{held.name!r} holds texts, since of {rows:,} values {int(non_numbers.sum()):,} are no numbers"
     fix = "leave these empty or write numbers; or --kind multiclass if each is the name of a class"
-    return Problem("--target", f"{told}: {_with_rows(others.head(_SHOWN).items())}", fix)
+    return Problem("--target", f"{problem}: {_with_rows(non_numbers.head(_SHOWN).items())}", fix)
 
 
-def _several_told(held: Held, found: Several) -> str:
+def _several_told(held: Held, several: Several) -> str:
     """Why the texts are labels of which a row has any number."""
-    told = (
-        f"{held.name!r} holds {held.different:,} different texts, made of {len(found.rows)} names with "
-        f"{found.separator!r} between them: kind multilabel"
+    description = (
+        f"{held.name!r} holds {held.different:,} different texts, made of {len(several.rows)} names with "
+        f"{several.separator!r} between them: kind multilabel"
     )
     empty = held.rows - held.labelled
     if not empty:
-        return told
+        return description
     return (
-        f"{told}; {empty:,} rows are empty and train nothing: if these have none of the labels, say so: write empty "
-        "texts into a Parquet file and start again, or fill them in dataset.py and publish the next version"
+        f"{description}; {empty:,} rows are empty and train nothing: if these have none of the labels, say so: write "
+        "empty texts into a Parquet file and start again, or fill them in dataset.py and publish the next version"
     )
 
 
@@ -362,26 +368,30 @@ def _no_labels(held: Held) -> Problem | None:
     if held.read_as != "text":
         return Problem("--kind", f"labels are texts, and {held.name!r} holds {held.values}", "leave --kind out")
     if held.several is None:
-        told = f"no text of {held.name!r} holds one of the separators {', '.join(map(repr, SEPARATORS))}: {held.shown}"
-        return Problem("--kind", told, "write the names of a row's labels as a|b, or leave --kind out")
+        problem = (
+            f"no text of {held.name!r} holds one of the separators {', '.join(map(repr, SEPARATORS))}: {held.shown}"
+        )
+        return Problem("--kind", problem, "write the names of a row's labels as a|b, or leave --kind out")
     if held.several.twice:
-        told = f"texts of {held.name!r} hold a name twice, or an empty one between {held.several.separator!r}: "
-        return Problem("--target", f"{told}{_with_rows([*held.several.twice.items()][:_SHOWN])}", "correct these texts")
+        problem = f"texts of {held.name!r} hold a name twice, or an empty one between {held.several.separator!r}: "
+        return Problem(
+            "--target", f"{problem}{_with_rows([*held.several.twice.items()][:_SHOWN])}", "correct these texts"
+        )
     return None
 
 
-def _rare_labels(held: Held, found: Several) -> Problem | None:
+def _rare_labels(held: Held, several: Several) -> Problem | None:
     """Labels that too few rows have, or have not."""
-    rare = [(name, rows) for name, rows in found.rows.items() if rows < LEAST_CLASS_ROWS][::-1]
+    rare = [(name, rows) for name, rows in several.rows.items() if rows < LEAST_CLASS_ROWS][::-1]
     if rare:
         more = f" and {len(rare) - _SHOWN} more labels" if len(rare) > _SHOWN else ""
-        told = f"a label needs {LEAST_CLASS_ROWS} rows, so that each split has some; {held.name!r} has"
+        problem = f"a label needs {LEAST_CLASS_ROWS} rows, so that each split has some; {held.name!r} has"
         fix = "take these names out of the texts, or give more rows of them; or --kind multiclass if a text is one name"
-        return Problem("--target", f"{told} {_with_rows(rare[:_SHOWN])}{more}", fix)
-    common = [(name, rows) for name, rows in found.rows.items() if held.labelled - rows < LEAST_CLASS_ROWS]
+        return Problem("--target", f"{problem} {_with_rows(rare[:_SHOWN])}{more}", fix)
+    common = [(name, rows) for name, rows in several.rows.items() if held.labelled - rows < LEAST_CLASS_ROWS]
     if common:
-        told = f"a label needs {LEAST_CLASS_ROWS} rows without it; of {held.labelled:,} rows {held.name!r} has"
-        return Problem("--target", f"{told} {_with_rows(common[:_SHOWN])}", "take these names out of the texts")
+        problem = f"a label needs {LEAST_CLASS_ROWS} rows without it; of {held.labelled:,} rows {held.name!r} has"
+        return Problem("--target", f"{problem} {_with_rows(common[:_SHOWN])}", "take these names out of the texts")
     return None
 
 
@@ -397,37 +407,37 @@ def _written_twice(held: Held, names: list[Any]) -> Problem | None:
     twice = plain[plain.duplicated(keep=False)].sort_values(kind="stable")
     if twice.empty:
         return None
-    told = f"{held.name!r} has {len(names):,} different values, and some differ by case or by a blank alone"
+    problem = f"{held.name!r} has {len(names):,} different values, and some differ by case or by a blank alone"
     shown = ", ".join(repr(value) for value in twice.index[:_SHOWN])
     fix = "write each class in one way; or --kind multiclass if they are different classes"
-    return Problem("--target", f"{told}: {shown}", fix)
+    return Problem("--target", f"{problem}: {shown}", fix)
 
 
 def _free_text(held: Held) -> Problem | None:
     few = held.different <= MOST_TEXTS and held.labelled >= ROWS_A_TEXT * held.different
     if few or held.different <= FEW:
         return None
-    told = f"{held.name!r} holds {held.different:,} different texts in {held.labelled:,} rows: they look like names"
+    problem = f"{held.name!r} holds {held.different:,} different texts in {held.labelled:,} rows: they look like names"
     fix = (
         "name another column, or make classes of it first; or --kind multiclass if each is a class, --kind "
         "language_model if the next byte of each text is to be predicted"
     )
-    return Problem("--target", f"{told}, such as {held.shown}", fix)
+    return Problem("--target", f"{problem}, such as {held.shown}", fix)
 
 
 def _too_rare(held: Held) -> Problem | None:
     if not held.rare:
         return None
     more = f" and {len(held.rare) - _SHOWN} more classes" if len(held.rare) > _SHOWN else ""
-    told = f"a class needs {LEAST_CLASS_ROWS} rows, so that each split has some; {held.name!r} has"
+    problem = f"a class needs {LEAST_CLASS_ROWS} rows, so that each split has some; {held.name!r} has"
     fix = "give more rows of them, join them into one class, or leave their label empty"
-    return Problem("--target", f"{told} {_with_rows(held.rare[:_SHOWN])}{more}", fix)
+    return Problem("--target", f"{problem} {_with_rows(held.rare[:_SHOWN])}{more}", fix)
 
 
 def _no_numbers(held: Held) -> Problem:
     values = "true and false" if held.read_as == "boolean" else "texts"
-    told = f"regression needs numbers, and {held.name!r} holds {values}: {held.shown}"
-    return Problem("--kind", told, "write numbers, without a unit and with a decimal point; or leave --kind out")
+    problem = f"regression needs numbers, and {held.name!r} holds {values}: {held.shown}"
+    return Problem("--kind", problem, "write numbers, without a unit and with a decimal point; or leave --kind out")
 
 
 def _no_classes(held: Held) -> Problem | None:
@@ -445,38 +455,38 @@ def _nameless(held: Held) -> Problem | None:
     """An empty text, which a Parquet file may hold beside nulls."""
     if held.read_as != "text" or "" not in held.counts.index:
         return None
-    told = f"{held.name!r} holds an empty text in {int(held.counts.loc['']):,} rows, which names no class"
-    return Problem("--target", told, "make it null where there is no label, or give the class a name")
+    problem = f"{held.name!r} holds an empty text in {int(held.counts.loc['']):,} rows, which names no class"
+    return Problem("--target", problem, "make it null where there is no label, or give the class a name")
 
 
-def _binary(held: Held, why: str, asked: str | None) -> tuple[FoundTarget | None, list[Problem]]:
+def _binary(held: Held, why: str, requested: str | None) -> tuple[FoundTarget | None, list[Problem]]:
     texts = {str(value): value for value in sorted(held.counts.index.tolist())}
-    positive = _positive(asked, texts)
+    positive = _positive(requested, texts)
     if positive is not None:
         table = {value: int(text == positive) for text, value in texts.items()}
         return FoundTarget(held.name, TaskSpec(kind="binary"), why, held.read_as, positive, table), []
-    if asked is not None:
-        told, fix = f"is no value of the target {held.name!r}", did_you_mean(asked, texts)
+    if requested is not None:
+        problem, fix = f"is no value of the target {held.name!r}", did_you_mean(requested, texts)
     else:
-        told = f"neither value of {held.name!r} is obviously the positive one"
+        problem = f"neither value of {held.name!r} is obviously the positive one"
         fix = f"write --positive {' or --positive '.join(texts)}"
-    return None, [Problem("--positive", told, fix, asked or list(texts))]
+    return None, [Problem("--positive", problem, fix, requested or list(texts))]
 
 
 def _not_binary(held: Held) -> Problem:
     """The column, its values with their rows, and what to do about them."""
-    told = f"{held.name!r} has {held.different:,} different values and is not binary: {held.shown}"
+    problem = f"{held.name!r} has {held.different:,} different values and is not binary: {held.shown}"
     if held.read_as == "text" and held.counts.index.str.strip().str.lower().nunique() == 2:
-        return Problem("--target", told, "write each class in one way: they differ by case or by a blank")
+        return Problem("--target", problem, "write each class in one way: they differ by case or by a blank")
     fix = f"leave --kind and --positive out, or make a column of two values first, such as whether {held.name} is "
-    return Problem("--target", told, f"{fix}{held.counts.index[0]}")
+    return Problem("--target", problem, f"{fix}{held.counts.index[0]}")
 
 
-def _positive(asked: str | None, texts: dict[str, Any]) -> str | None:
+def _positive(requested: str | None, texts: dict[str, Any]) -> str | None:
     """The text of the positive value: as asked, whatever the case and the form of a number; else the obvious one."""
-    if asked is not None:
-        same = [text for text in texts if _plain(text) == _plain(asked)]
-        return asked if asked in texts else same[0] if len(same) == 1 else None
+    if requested is not None:
+        same = [text for text in texts if _plain(text) == _plain(requested)]
+        return requested if requested in texts else same[0] if len(same) == 1 else None
     obvious = [text for text in texts if text.lower() in OBVIOUS]
     return obvious[0] if len(obvious) == 1 else None
 

@@ -83,22 +83,22 @@ def _not_split(
 ) -> Problem:
     """Why time can't split these rows; a label that the newest rows cannot have yet is named as such."""
     fix = f"give rows of more days, in which {OCCUR[label.type]} throughout"
-    told = f"can't be split in time: {evidence}"
+    problem = f"can't be split in time: {evidence}"
     target = label.name
     newest = splits["benchmark"][target]
     if label.type != "event" or len(newest) == 0 or newest.nunique() != 1 or labelled[target].nunique() != 2:
-        return Problem("--data", told, fix)
+        return Problem("--data", problem, fix)
     only, last = int(newest.iloc[0]), labelled.loc[labelled[target] != int(newest.iloc[0]), day].max()
     share = float((labelled[target] != only).mean())
-    told = (
-        f"{told}. After {last:%Y-%m-%d} all labels are {only}, while {share:.1%} of all rows have the other: does the "
-        "label need time to be known (a return within 90 days, a failure during a follow-up)? Then the newest rows "
+    problem = (
+        f"{problem}. After {last:%Y-%m-%d} all labels are {only}, while {share:.1%} of all rows have the other: does "
+        "the label need time to be known (a return within 90 days, a failure during a follow-up)? Then the newest rows "
         "look alike because their follow-up is short"
     )
     fix = (
         "leave the label of rows empty whose follow-up was not over, or define it for a fixed time after the prediction"
     )
-    return Problem("--target", told, fix, target)
+    return Problem("--target", problem, fix, target)
 
 
 def windows_of(split: TimeSplit | GroupSplit | HashSplit | StratifiedSplit, training: int) -> Windows:
@@ -144,5 +144,5 @@ def _split(days: int, day: str) -> TimeSplit:
     )
 
 
-def _share(wanted: int, rows: int, least: float, most: float) -> float:
-    return round(min(most, max(least, wanted / rows)), 2)
+def _share(rows_needed: int, rows: int, least: float, most: float) -> float:
+    return round(min(most, max(least, rows_needed / rows)), 2)
