@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from trainworthy.lifecycle.artifact import Scorer, artifact_kind, load_artifact
 from trainworthy.lifecycle.data.rows import read_rows
 from trainworthy.lifecycle.errors import CheckpointError
-from trainworthy.lifecycle.evaluation.asked_again import Asked
+from trainworthy.lifecycle.evaluation.asked_again import InputProbe
 from trainworthy.lifecycle.evaluation.behaviour import behaviour_results
 from trainworthy.lifecycle.evaluation.changed_inputs import changed_inputs
 from trainworthy.lifecycle.evaluation.decision import decided, decision_column, fixed_threshold, threshold_for
@@ -94,7 +94,7 @@ def _behaviour(job: PredictJob, score: Scorer, rows: pd.DataFrame, thresholds: M
     assert job.training_file is not None
     training = read_rows(job.training_file, job.rows)
     training = training.iloc[evenly_spread(len(training), ROWS_OF_QUANTILES)]
-    asked = Asked(
+    asked = InputProbe(
         kind=score.kind,
         rows=rows,
         labels=labels_of(job.rows, rows),

@@ -52,7 +52,7 @@ def numbers_of(kind: Kind, labels: np.ndarray, statistics: np.ndarray) -> dict[s
     errors = kind.errors(labels, statistics)
     if errors is not None:
         return {"answer": labels + errors}
-    return {one.name: one.probability for one in kind.claims(labels, statistics) if one.decided is not None}
+    return {claim.name: claim.probability for claim in kind.claims(labels, statistics) if claim.decided is not None}
 
 
 def claims_of(kind: Kind) -> tuple[str, ...]:
@@ -65,7 +65,7 @@ def claims_of(kind: Kind) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class Asked:
+class InputProbe:
     """Rows `(N)` with features, their labels and groups, and a model's statistics of them as they are.
 
     `answer` gives its statistics of rows with the same labels, `decide` what statistics decide, `(N,)`, where that is
@@ -80,14 +80,14 @@ class Asked:
     answer: Callable[[pd.DataFrame], np.ndarray]
     decide: Callable[[np.ndarray], np.ndarray] | None = None
 
-    def part(self, rows: np.ndarray) -> Asked:
+    def part(self, rows: np.ndarray) -> InputProbe:
         """The same of some rows, by their places."""
         weights = None if self.weights is None else self.weights[rows]
         return replace(
             self, rows=self.rows.iloc[rows], labels=self.labels[rows], groups=self.groups.iloc[rows], weights=weights
         )
 
-    def sample(self, most: int) -> Asked:
+    def sample(self, most: int) -> InputProbe:
         """At most so many of the rows that count: those of weight 0 are in no figure, and make no group.
 
         All count where the weights are none, which is told where they are used.
@@ -105,14 +105,14 @@ class Asked:
     def again(self, values: pd.Series) -> np.ndarray:
         """Statistics with other values in the feature of that name. Raises EvaluationError where there are none."""
         try:
-            found = self.answer(self.rows.assign(**{str(values.name): values}))
+            statistics = self.answer(self.rows.assign(**{str(values.name): values}))
         except MemoryError:
             raise
         # The use case's own code: whatever it raises is what a service would meet. Its words may hold values.
         except Exception as error:
             fix = "let to_tensors take such values, or let the contract refuse them"
             raise EvaluationError(f"model.py raised {type(error).__name__}", fix=fix) from error
-        return self._checked(found)
+        return self._checked(statistics)
 
     def loss_rises(self, statistics: np.ndarray) -> np.ndarray:
         """By how much the loss of each row is higher, `(N,)`; only of kinds whose loss is one of rows."""
@@ -147,12 +147,12 @@ class Asked:
         0 for certain where answers are unmoved: no row can be so.
         """
         events = so.astype("float64")
-        found = self.mean(events)
+        mean = self.mean(events)
         if unmoved:
             return Estimate(
-                value=0.0, low=0.0, high=0.0, standard_error=0.0, groups=found.groups, method="unmoved", made=UNMOVED
+                value=0.0, low=0.0, high=0.0, standard_error=0.0, groups=mean.groups, method="unmoved", made=UNMOVED
             )
-        return share_estimate(found, events, group_codes(self.groups, len(events)), self.checked_weights)
+        return share_estimate(mean, events, group_codes(self.groups, len(events)), self.checked_weights)
 
     @property
     def checked_weights(self) -> np.ndarray | None:
@@ -195,4 +195,4 @@ class Asked:
         if self.decide is not None:
             return self.decide(statistics)[:, None]
         claims = self.kind.claims(self.labels, statistics)
-        return np.stack([one.decided for one in claims if one.decided is not None], axis=1)
+        return np.stack([claim.decided for claim in claims if claim.decided is not None], axis=1)

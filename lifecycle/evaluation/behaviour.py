@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trainworthy.lifecycle.errors import EvaluationError
-from trainworthy.lifecycle.evaluation.asked_again import ROUNDING, Asked, measure_of
+from trainworthy.lifecycle.evaluation.asked_again import ROUNDING, InputProbe, measure_of
 from trainworthy.lifecycle.evaluation.changed_inputs import altered, constant, grid
 from trainworthy.lifecycle.protocol.figures import BehaviourResult, Estimate
 from trainworthy.lifecycle.protocol.jobs import ChangedInputsJob, InputColumn
@@ -25,38 +25,40 @@ if TYPE_CHECKING:
 MOST_ROWS = 20_000
 
 
-def behaviour_results(asked: Asked, training: pd.DataFrame, job: ChangedInputsJob) -> tuple[BehaviourResult, ...]:
+def behaviour_results(probe: InputProbe, training: pd.DataFrame, job: ChangedInputsJob) -> tuple[BehaviourResult, ...]:
     """Each declared test, on all rows of the benchmark or many of them."""
     if not job.tests:
         return ()
-    columns = {one.name: one for one in job.columns}
-    some = asked.sample(MOST_ROWS)
+    columns = {column.name: column for column in job.columns}
+    some = probe.sample(MOST_ROWS)
     return tuple(_result(some, test, columns.get(test.column), training) for test in job.tests)
 
 
-def _result(asked: Asked, test: BehaviourSpec, column: InputColumn | None, training: pd.DataFrame) -> BehaviourResult:
-    measure = "violation_rate" if test.direction else measure_of(asked.kind) or "flip_rate"
-    plain = BehaviourResult(declared=test, measure=measure, rows=len(asked.rows))
+def _result(
+    probe: InputProbe, test: BehaviourSpec, column: InputColumn | None, training: pd.DataFrame
+) -> BehaviourResult:
+    measure = "violation_rate" if test.direction else measure_of(probe.kind) or "flip_rate"
+    plain = BehaviourResult(declared=test, measure=measure, rows=len(probe.rows))
     if column is None:
         return plain.model_copy(update={"told": f"{test.column} is no feature whose values can be changed"})
     ask = _direction if test.direction else _invariance
     try:
-        return plain.model_copy(update={"estimate": ask(asked, test, column, training[column.name])})
+        return plain.model_copy(update={"estimate": ask(probe, test, column, training[column.name])})
     except EvaluationError as error:
         return plain.model_copy(update={"told": error.problem})
 
 
-def _invariance(asked: Asked, test: BehaviourSpec, column: InputColumn, training: pd.Series) -> Estimate:
+def _invariance(probe: InputProbe, test: BehaviourSpec, column: InputColumn, training: pd.Series) -> Estimate:
     change = test.invariant_to
     assert change is not None
-    values, _ = altered(asked, column, change, training)
-    found = asked.moved(asked.again(values))
-    if found is None:
+    values, _ = altered(probe, column, change, training)
+    moved = probe.moved(probe.again(values))
+    if moved is None:
         raise EvaluationError("answers have no decision and no number", fix="remove the test")
-    return found
+    return moved
 
 
-def _direction(asked: Asked, test: BehaviourSpec, column: InputColumn, training: pd.Series) -> Estimate:
+def _direction(probe: InputProbe, test: BehaviourSpec, column: InputColumn, training: pd.Series) -> Estimate:
     """The share of rows whose answer, as the value rises, goes back by more than the tolerance from where it was."""
     import numpy as np
 
@@ -64,13 +66,13 @@ def _direction(asked: Asked, test: BehaviourSpec, column: InputColumn, training:
     if len(values) < 2:
         fix = "remove the test, or train on rows with other values"
         raise EvaluationError("training rows have no two values", value=column.name, fix=fix)
-    asked_at = [asked.again(constant(asked.rows[column.name], value)) for value in values]
-    answers = np.stack([_of_claim(asked.numbers(found), test) for found in asked_at])
+    asked_at = [probe.again(constant(probe.rows[column.name], value)) for value in values]
+    answers = np.stack([_of_claim(probe.numbers(statistics), test) for statistics in asked_at])
     rising = -answers if test.direction == "falls" else answers
     back = (np.maximum.accumulate(rising, axis=0) - rising).max(axis=0)
-    rounding = ROUNDING * float(np.max(asked.kind.answer_scale(asked.plain)))
+    rounding = ROUNDING * float(np.max(probe.kind.answer_scale(probe.plain)))
     failed = np.asarray(back > max(test.tolerance, rounding))
-    return asked.share(failed, unmoved=all(map(asked.unmoved, asked_at)))
+    return probe.share(failed, unmoved=all(map(probe.unmoved, asked_at)))
 
 
 def _of_claim(numbers: dict[str, np.ndarray], test: BehaviourSpec) -> np.ndarray:

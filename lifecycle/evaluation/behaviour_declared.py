@@ -39,7 +39,7 @@ def _column_problems(place: str, test: BehaviourSpec, column: Column, contract: 
     number = column.logical_type in NUMBERS
     if column.role != "feature" or column.file is not None:
         what = "names files, which are not changed" if column.file is not None else "is no feature"
-        whole = [one.name for one in contract.columns if one.role == "feature" and one.file is None]
+        whole = [feature.name for feature in contract.columns if feature.role == "feature" and feature.file is None]
         yield Problem(f"{place}.column", what, did_you_mean(column.name, whole), column.name)
     elif test.direction is not None and not number:
         fix = "name a column of integers or numbers, or write invariant_to: swapped"

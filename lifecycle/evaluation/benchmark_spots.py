@@ -41,7 +41,7 @@ def benchmark_spots(
         return kind.judged_losses(labels, from_columns(kind, name, predictions))
 
     mine = losses(model)
-    found = blind_spots(
+    spots = blind_spots(
         features,
         mine.losses,
         predictions["group"],
@@ -50,27 +50,27 @@ def benchmark_spots(
         champion=losses(champion).losses if there else None,
         weights=mine.weights(row_weights(predictions)),
     )
-    named = [spot.model_copy(update={"examples": tuple(numbers[[*spot.examples]].tolist())}) for spot in found.spots]
-    return replace(found, spots=tuple(named))
+    named = [spot.model_copy(update={"examples": tuple(numbers[[*spot.examples]].tolist())}) for spot in spots.spots]
+    return replace(spots, spots=tuple(named))
 
 
-def blind_spots_check(found: BlindSpots) -> CheckResult:
+def blind_spots_check(spots: BlindSpots) -> CheckResult:
     """Warns of confirmed blind spots; it never stops a step and decides nothing."""
-    if found.insufficient:
+    if spots.insufficient:
         return CheckResult(
-            name=NAME, status="not_applicable", severity="warning", evidence=f"not searched: {found.insufficient}",
+            name=NAME, status="not_applicable", severity="warning", evidence=f"not searched: {spots.insufficient}",
             fix="give the benchmark more groups, or columns with values that come back",
         )  # fmt: skip
-    confirmed = [spot for spot in found.spots if spot.confirmed]
+    confirmed = [spot for spot in spots.spots if spot.confirmed]
     named = "; ".join(f"{spot.rule} ({spot.rows:,} rows, {spot.excess.value:+.3g})" for spot in confirmed[:_MOST_NAMED])
     more = f"; {len(confirmed) - _MOST_NAMED} more" if len(confirmed) > _MOST_NAMED else ""
-    told = f"{len(confirmed)} confirmed, by mean loss above what the baselines let expect: {named}{more}"
+    evidence = f"{len(confirmed)} confirmed, by mean loss above what the baselines let expect: {named}{more}"
     return holds(
         NAME,
         not confirmed,
         severity="warning",
         observed=len(confirmed),
         threshold=0,
-        evidence=told if confirmed else f"none confirmed over pairs of {len(found.columns)} columns",
+        evidence=evidence if confirmed else f"none confirmed over pairs of {len(spots.columns)} columns",
         fix="look at the rows; declare the rule as a slice (where:) with a bound, so that it decides from now on",
     )

@@ -89,7 +89,7 @@ def blind_spots(
     """
     import numpy as np
 
-    wanted = limits or SpotLimits()
+    spot_limits = limits or SpotLimits()
     weights = np.ones(len(frame)) if weights is None else np.asarray(weights, dtype=np.float64)
     losses = _checked(losses, len(frame))
     known = [_checked(reference, len(frame)) for reference in references]
@@ -103,24 +103,24 @@ def blind_spots(
     sizes = [len(np.unique(codes[counted & part])) for part in (searched, ~searched)]
     if min(sizes) < MINIMUM_GROUPS:
         return BlindSpots((), (), f"{present} groups, fewer than {2 * MINIMUM_GROUPS}")
-    least_rows = max(wanted.rows, math.ceil(wanted.share * np.count_nonzero(counted & ~searched)))
+    least_rows = max(spot_limits.rows, math.ceil(spot_limits.share * np.count_nonzero(counted & ~searched)))
     levels = [of for name in frame if (of := levels_of(frame[name], cuts, parts * least_rows)) is not None]
     columns = tuple(of.column for of in levels)
     if not levels:
         return BlindSpots((), (), "no column has two values that enough rows have")
     expected = _expected(losses, known, weights)
-    least = wanted.excess * abs(float(np.average(losses, weights=weights)))
-    limit = Limits((parts - 1) * least_rows, MINIMUM_GROUPS, least, wanted.spots)
+    least = spot_limits.excess * abs(float(np.average(losses, weights=weights)))
+    limit = Limits((parts - 1) * least_rows, MINIMUM_GROUPS, least, spot_limits.spots)
     search = _part(counted & searched, levels, losses - expected, weights, codes)
     search = Rows(search.columns, search.scores, search.weights, joined_codes(search.groups, _MOST_UNITS))
     rules = found_rules(search, levels, telling_pairs(search, levels, _MOST_COLUMNS), limit)
     rest = counted & ~searched
     theirs = None if champion is None else _checked(champion, len(frame))
     scores = [losses - expected, expected, *([] if theirs is None else [theirs - _expected(theirs, known, weights)])]
-    others = [_part(rest, levels, score, weights, codes) for score in scores]
-    told = _confirmed(rules, others, limit._replace(rows=least_rows))
+    tested = [_part(rest, levels, score, weights, codes) for score in scores]
+    confirmed = _confirmed(rules, tested, limit._replace(rows=least_rows))
     whole = [of.codes for of in levels]
-    spots = [_spot(item, whole, levels, codes, losses - expected) for item in told]
+    spots = [_spot(item, whole, levels, codes, losses - expected) for item in confirmed]
     return BlindSpots(tuple(spots), columns)
 
 
@@ -130,13 +130,13 @@ def adjusted(p: Sequence[float]) -> list[float]:
 
     order = np.argsort(p, kind="stable")[::-1]
     ranks = np.arange(len(p), 0, -1)
-    found = np.empty(len(p))
-    found[order] = np.minimum(np.minimum.accumulate(np.asarray(p)[order] * len(p) / ranks), 1.0)
-    return found.tolist()
+    adjusted_p = np.empty(len(p))
+    adjusted_p[order] = np.minimum(np.minimum.accumulate(np.asarray(p)[order] * len(p) / ranks), 1.0)
+    return adjusted_p.tolist()
 
 
 @dataclass(frozen=True)
-class _Told:
+class _TestedRule:
     """A rule with its differences among the groups that it was not found in."""
 
     rule: Rule
@@ -147,51 +147,56 @@ class _Told:
     confirmed: bool = False
 
 
-def _confirmed(rules: Sequence[Rule], others: Sequence[Rows], limit: Limits) -> list[_Told]:
-    """The rules that have enough rows and groups where they are tested; `others` are these rows, by score."""
+def _confirmed(rules: Sequence[Rule], tested: Sequence[Rows], limit: Limits) -> list[_TestedRule]:
+    """The rules that have enough rows and groups where they are tested; `tested` are these rows, by score."""
     import dataclasses
 
     import numpy as np
 
-    left = np.ones(len(others[0].scores), dtype=bool)
-    told: list[_Told] = []
+    left = np.ones(len(tested[0].scores), dtype=bool)
+    tested_rules: list[_TestedRule] = []
     for rule in rules:
-        mask = inside(rule, others[0].columns)
-        found = [difference(mask, part, left) for part in others]
+        mask = inside(rule, tested[0].columns)
+        differences = [difference(mask, part, left) for part in tested]
         enough = np.count_nonzero(mask & left) >= limit.rows
         left &= ~mask
-        if enough and found[0] and found[1] and found[0].groups >= limit.groups:
-            champion = found[2] if len(found) > 2 else None
-            told.append(_Told(rule, found[0], found[1], champion, _p(found[0], limit.least)))
-    passed = adjusted([item.p for item in told])
-    return [dataclasses.replace(item, confirmed=p <= _FALSE_DISCOVERIES) for item, p in zip(told, passed, strict=True)]
+        if enough and differences[0] and differences[1] and differences[0].groups >= limit.groups:
+            champion = differences[2] if len(differences) > 2 else None
+            tested_rules.append(
+                _TestedRule(rule, differences[0], differences[1], champion, _p(differences[0], limit.least))
+            )
+    passed = adjusted([item.p for item in tested_rules])
+    return [
+        dataclasses.replace(item, confirmed=p <= _FALSE_DISCOVERIES)
+        for item, p in zip(tested_rules, passed, strict=True)
+    ]
 
 
-def _p(found: Difference, least: float) -> float:
+def _p(excess: Difference, least: float) -> float:
     """One-sided, of an excess of at most `least`: by t with one degree of freedom less than carry the rows."""
     from scipy.special import stdtr
 
-    if found.standard_error <= 0:
+    if excess.standard_error <= 0:
         return 1.0
-    return float(stdtr(_freedom(found), (least - found.value) / found.standard_error))
+    return float(stdtr(_freedom(excess), (least - excess.value) / excess.standard_error))
 
 
-def _freedom(found: Difference) -> float:
-    return max(found.carriers - 1, 1.0)
+def _freedom(excess: Difference) -> float:
+    return max(excess.carriers - 1, 1.0)
 
 
-def _estimate(found: Difference) -> Estimate:
+def _estimate(excess: Difference) -> Estimate:
     from scipy.special import stdtrit
 
-    reach = float(stdtrit(_freedom(found), 0.975)) * found.standard_error
+    reach = float(stdtrit(_freedom(excess), 0.975)) * excess.standard_error
     return Estimate(
-        value=found.value, low=found.value - reach, high=found.value + reach, standard_error=found.standard_error,
-        groups=found.groups,
+        value=excess.value, low=excess.value - reach, high=excess.value + reach, standard_error=excess.standard_error,
+        groups=excess.groups,
     )  # fmt: skip
 
 
 def _spot(
-    item: _Told, columns: Sequence[np.ndarray], levels: Sequence[Levels], groups: np.ndarray, excess: np.ndarray
+    item: _TestedRule, columns: Sequence[np.ndarray], levels: Sequence[Levels], groups: np.ndarray, excess: np.ndarray
 ) -> BlindSpot:
     import numpy as np
 
@@ -227,8 +232,8 @@ def _expected(losses: np.ndarray, references: Sequence[np.ndarray], weights: np.
 
     design = np.stack([np.ones(len(losses)), *references], axis=1)
     weighed = design * weights[:, None]
-    found = np.linalg.lstsq(weighed.T @ design, weighed.T @ losses, rcond=None)[0]
-    return design @ found
+    coefficients = np.linalg.lstsq(weighed.T @ design, weighed.T @ losses, rcond=None)[0]
+    return design @ coefficients
 
 
 def _checked(losses: Any, rows: int) -> np.ndarray:

@@ -47,8 +47,8 @@ def calibrations(
     import pandas as pd
 
     codes = pd.factorize(pd.Series(groups))[0]
-    others = _deciding(claims[MOST_CLAIMS:], codes, weights) if decides else ()
-    return tuple(calibration(model, claim, codes, weights) for claim in (*claims[:MOST_CLAIMS], *others))
+    deciding = _deciding(claims[MOST_CLAIMS:], codes, weights) if decides else ()
+    return tuple(calibration(model, claim, codes, weights) for claim in (*claims[:MOST_CLAIMS], *deciding))
 
 
 def _deciding(claims: Iterable[Claim], codes: np.ndarray, weights: np.ndarray | None) -> tuple[Claim, ...]:
@@ -72,17 +72,17 @@ def calibration(model: str, claim: Claim, groups: Any, weights: np.ndarray | Non
     import pandas as pd
 
     came_true, claimed = claim.so.astype(np.float64), claim.probability
-    found: dict[str, Estimate] = {}
+    estimates: dict[str, Estimate] = {}
     reasons = []
     for name, measure in (("error", debiased_error), ("intercept", intercept), ("slope", slope)):
         try:
-            found[name] = measure(came_true, claimed, groups, weights)
+            estimates[name] = measure(came_true, claimed, groups, weights)
         except EvaluationError as error:
             reasons.append(f"{name}: {error.problem}")
     bands = reliability_bands(came_true, claimed, groups, weights)
     return Calibration(
         model=model, claim=claim.name, rows=len(claimed), groups=pd.Series(groups).nunique(),
-        bands=bands, reasons=tuple(reasons), **found,
+        bands=bands, reasons=tuple(reasons), **estimates,
     )  # fmt: skip
 
 
@@ -117,8 +117,8 @@ def squared_error_left_out(
     excess = np.bincount(cells, weights=off, minlength=size).reshape(shape)
     rows = np.bincount(cells, weights=weights, minlength=size).reshape(shape).astype(np.float64)
     by_group = (excess, excess**2, rows, rows**2)
-    whole = _of_pairs(*(one.sum(axis=0) for one in by_group))
-    return float(whole), _of_pairs(*(sums_without_each(one) for one in by_group))
+    whole = _of_pairs(*(group_sums.sum(axis=0) for group_sums in by_group))
+    return float(whole), _of_pairs(*(sums_without_each(group_sums) for group_sums in by_group))
 
 
 def _joined_bins(bins: np.ndarray, codes: np.ndarray) -> np.ndarray:
@@ -244,7 +244,7 @@ def reliability_bands(
     import pandas as pd
 
     bins, codes = equal_mass_bins(claimed), pd.factorize(pd.Series(groups))[0]
-    found = []
+    bands = []
     for code in np.unique(bins):
         rows = bins == code
         own = None if weights is None else weights[rows]
@@ -256,7 +256,7 @@ def reliability_bands(
             reason = error.problem
         if observed is not None:
             observed = share_estimate(observed, came_true[rows].astype(np.float64), codes[rows], own)
-        found.append(
+        bands.append(
             CalibrationBand(
                 predicted=float(np.average(claimed[rows], weights=own)),
                 share=share,
@@ -266,4 +266,4 @@ def reliability_bands(
                 reason=reason,
             )
         )
-    return tuple(found)
+    return tuple(bands)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trainworthy.lifecycle.errors import EvaluationError
-from trainworthy.lifecycle.evaluation.asked_again import Asked, measure_of
+from trainworthy.lifecycle.evaluation.asked_again import InputProbe, measure_of
 from trainworthy.lifecycle.evaluation.changes import (
     MOST_LEVELS,
     NUMBERS,
@@ -38,7 +38,7 @@ from trainworthy.lifecycle.tasks.interval import mean_estimate
 if TYPE_CHECKING:
     import pandas as pd
 
-    Told = Callable[[str], None]
+    Report = Callable[[str], None]
 
 # Times that a feature's values are exchanged: each row both gets other values and gives its own so often.
 REPEATS = 2
@@ -56,35 +56,37 @@ MOST_CURVES, MOST_CURVES_OF_ONE = 8, 3
 POINTS, ENDS = 9, (1 / 40, 39 / 40)
 
 
-def changed_inputs(asked: Asked, training: pd.DataFrame, job: ChangedInputsJob, told: Told) -> ChangedInputs:
-    """All of it for one model. `asked` holds all rows of the benchmark, `training` rows of the training split.
+def changed_inputs(probe: InputProbe, training: pd.DataFrame, job: ChangedInputsJob, report: Report) -> ChangedInputs:
+    """All of it for one model. `probe` holds all rows of the benchmark, `training` rows of the training split.
 
-    `told` is given a line of progress for each tenth of the features.
+    `report` is given a line of progress for each tenth of the features.
     """
     if job.reason or not job.columns:
         return ChangedInputs(left_out=job.left_out, reason=job.reason or "no feature has values that can be changed")
-    if asked.kind.metrics[asked.kind.loss].rows is None:
-        return ChangedInputs(left_out=job.left_out, reason=f"{asked.kind.loss} is no loss of single rows")
+    if probe.kind.metrics[probe.kind.loss].rows is None:
+        return ChangedInputs(left_out=job.left_out, reason=f"{probe.kind.loss} is no loss of single rows")
     plan = planned(len(job.columns))
     columns, beyond = job.columns[: plan.features], job.columns[plan.features :]
     try:
-        some = asked.sample(plan.rows)
+        some = probe.sample(plan.rows)
         # Where rows have no interval at all, none of the features has one.
         some.mean(some.loss_rises(some.plain))
-        importance, failed = _importances(some, columns, told)
+        importance, failed = _importances(some, columns, report)
     except EvaluationError as error:
         return ChangedInputs(left_out=job.left_out, reason=error.problem)
-    by_name = {one.name: one for one in columns}
-    ranked = [by_name[one.column] for one in importance]
+    by_name = {column.name: column for column in columns}
+    ranked = [by_name[feature.column] for feature in importance]
     perturbed = ranked[:MOST_PERTURBED]
     return ChangedInputs(
         rows=len(some.rows),
         groups=int(some.groups.nunique()),
-        loss=asked.kind.loss,
-        measure=measure_of(asked.kind),
+        loss=probe.kind.loss,
+        measure=measure_of(probe.kind),
         importance=tuple(importance),
         dependence=tuple(_dependences(some, ranked, training)),
-        perturbations=tuple(one for column in perturbed for one in perturbations(some, column, training[column.name])),
+        perturbations=tuple(
+            perturbation for column in perturbed for perturbation in perturbations(some, column, training[column.name])
+        ),
         left_out=(*job.left_out, *failed, *_beyond(len(beyond), len(ranked) - len(perturbed))),
     )
 
@@ -100,8 +102,8 @@ class Plan:
 def planned(features: int) -> Plan:
     """As many rows as MOST_ANSWERS allows, but FEWEST_ROWS at least, of MOST_FEATURES features at most."""
     features = min(features, MOST_FEATURES)
-    asked = REPEATS * features + MOST_CHANGES * min(features, MOST_PERTURBED) + MOST_CURVES * MOST_LEVELS
-    return Plan(min(MOST_ROWS, max(FEWEST_ROWS, MOST_ANSWERS // asked)), features)
+    answers_per_row = REPEATS * features + MOST_CHANGES * min(features, MOST_PERTURBED) + MOST_CURVES * MOST_LEVELS
+    return Plan(min(MOST_ROWS, max(FEWEST_ROWS, MOST_ANSWERS // answers_per_row)), features)
 
 
 def seed_of(*parts: object) -> int:
@@ -116,20 +118,22 @@ def _beyond(unasked: int, unperturbed: int) -> Iterator[str]:
         yield f"perturbations of {unperturbed} features of less importance"
 
 
-def _importances(asked: Asked, columns: Iterable[InputColumn], told: Told) -> tuple[list[Importance], list[str]]:
+def _importances(
+    probe: InputProbe, columns: Iterable[InputColumn], report: Report
+) -> tuple[list[Importance], list[str]]:
     """Of each feature, the greatest first; and those that had none, with why."""
-    found, failed, columns = [], [], tuple(columns)
+    importances, failed, columns = [], [], tuple(columns)
     for place, column in enumerate(columns):
         if place % max(1, len(columns) // 10) == 0:
-            told(f"evaluation: asking with changed inputs, feature {place + 1} of {len(columns)}")
+            report(f"evaluation: asking with changed inputs, feature {place + 1} of {len(columns)}")
         try:
-            found.append(_importance(asked, column))
+            importances.append(_importance(probe, column))
         except EvaluationError as error:
             failed.append(f"{column.name}: {error.problem}")
-    return sorted(found, key=lambda one: -one.loss.value), failed
+    return sorted(importances, key=lambda importance: -importance.loss.value), failed
 
 
-def _importance(asked: Asked, column: InputColumn) -> Importance:
+def _importance(probe: InputProbe, column: InputColumn) -> Importance:
     """Over a few exchanges; a group counts by the rows that got other values and by those that its values went to.
 
     The mean rise is a U-statistic of a row and another one's value, so its variance has both parts (Hoeffding 1948).
@@ -137,10 +141,10 @@ def _importance(asked: Asked, column: InputColumn) -> Importance:
     """
     import numpy as np
 
-    values, groups = asked.rows[column.name], asked.groups.to_numpy()
+    values, groups = probe.rows[column.name], probe.groups.to_numpy()
     orders = [exchange(len(values), seed_of("exchanged", column.name, repeat)) for repeat in range(REPEATS)]
-    rises = np.stack([asked.loss_rises(asked.again(exchanged(values, order))) for order in orders])
-    weights = asked.checked_weights
+    rises = np.stack([probe.loss_rises(probe.again(exchanged(values, order))) for order in orders])
+    weights = probe.checked_weights
     weights = np.tile(np.ones(len(groups)) if weights is None else weights, REPEATS)
     mean = float(np.average(rises.ravel(), weights=weights))
     got, gave = np.tile(groups, REPEATS), np.concatenate([groups[order] for order in orders])
@@ -151,39 +155,41 @@ def _importance(asked: Asked, column: InputColumn) -> Importance:
     )
 
 
-def perturbations(asked: Asked, column: InputColumn, training: pd.Series) -> Iterator[Perturbation]:
+def perturbations(probe: InputProbe, column: InputColumn, training: pd.Series) -> Iterator[Perturbation]:
     """Every change that means something for the column."""
     for change in changes_of(column, training):
-        yield _perturbation(asked, column, change, training)
+        yield _perturbation(probe, column, change, training)
 
 
-def _perturbation(asked: Asked, column: InputColumn, change: Change, training: pd.Series) -> Perturbation:
+def _perturbation(probe: InputProbe, column: InputColumn, change: Change, training: pd.Series) -> Perturbation:
     """Not asked of the model where the contract refuses all of it, or where there is nothing else to take."""
-    told = Perturbation(column=column.name, change=change, refused=0.0, asked=False)
+    perturbation = Perturbation(column=column.name, change=change, refused=0.0, asked=False)
     try:
-        values, share = altered(asked, column, change, training)
-        told = told.model_copy(update={"refused": refused_share(values, column, change), "altered": share})
-        if told.refused == 1:
-            return told.model_copy(update={"reason": "the contract refuses it"})
-        told = told.model_copy(update={"asked": True})
-        found = asked.again(values)
-        figures = {"moved": asked.moved(found), "loss": asked.mean(asked.loss_rises(found))}
+        values, share = altered(probe, column, change, training)
+        perturbation = perturbation.model_copy(
+            update={"refused": refused_share(values, column, change), "altered": share}
+        )
+        if perturbation.refused == 1:
+            return perturbation.model_copy(update={"reason": "the contract refuses it"})
+        perturbation = perturbation.model_copy(update={"asked": True})
+        statistics = probe.again(values)
+        figures = {"moved": probe.moved(statistics), "loss": probe.mean(probe.loss_rises(statistics))}
     except EvaluationError as error:
-        return told.model_copy(update={"reason": error.problem})
-    return told.model_copy(update=figures)
+        return perturbation.model_copy(update={"reason": error.problem})
+    return perturbation.model_copy(update=figures)
 
 
-def altered(asked: Asked, column: InputColumn, change: Change, training: pd.Series) -> tuple[pd.Series, float]:
+def altered(probe: InputProbe, column: InputColumn, change: Change, training: pd.Series) -> tuple[pd.Series, float]:
     """The feature's values with the change, and the share of rows that have another one.
 
     Raises EvaluationError where the change cannot be made, or leaves every value as it is.
     """
     if reason := unasked(column, change, training):
         raise EvaluationError(reason, value=column.name, fix="train on rows with other values")
-    values = asked.rows[column.name]
+    values = probe.rows[column.name]
     try:
-        found = changed(values, change, column, training, seed_of(change, column.name))
-        share = altered_share(values, found)
+        changed_values = changed(values, change, column, training, seed_of(change, column.name))
+        share = altered_share(values, changed_values)
     # What a type does not hold is told by the error's type alone: its words may hold values.
     except (TypeError, ValueError, ArithmeticError) as error:
         fix = "store the column in a type that holds such values"
@@ -191,7 +197,7 @@ def altered(asked: Asked, column: InputColumn, change: Change, training: pd.Seri
     if not share:
         fix = "remove the test, or fill the column in the benchmark's rows"
         raise EvaluationError("the change leaves all values as they are", value=column.name, fix=fix)
-    return found, share
+    return changed_values, share
 
 
 def unasked(column: InputColumn, change: Change, training: pd.Series) -> str:
@@ -203,31 +209,31 @@ def unasked(column: InputColumn, change: Change, training: pd.Series) -> str:
     return ""
 
 
-def _dependences(asked: Asked, ranked: Iterable[InputColumn], training: pd.DataFrame) -> Iterator[Dependence]:
+def _dependences(probe: InputProbe, ranked: Iterable[InputColumn], training: pd.DataFrame) -> Iterator[Dependence]:
     """Curves of the most important features whose values may be told, of the first things that are answered."""
-    claims = list(asked.plain_numbers)[:MOST_CURVES_OF_ONE]
-    told = [
+    claims = list(probe.plain_numbers)[:MOST_CURVES_OF_ONE]
+    showable = [
         column for column in ranked if not column.sensitive and column.logical_type in (*NUMBERS, "string", "boolean")
     ]
-    for column in told[:MOST_CURVES] if claims else ():
+    for column in showable[:MOST_CURVES] if claims else ():
         try:
-            yield from _dependence(asked, column, grid(column, training[column.name]), claims)
+            yield from _dependence(probe, column, grid(column, training[column.name]), claims)
         except EvaluationError:
             # One of the values has no answer; the feature's perturbations say so of unusual ones.
             continue
 
 
-def _dependence(asked: Asked, column: InputColumn, values: list, claims: list[str]) -> Iterator[Dependence]:
-    answers = [asked.numbers(asked.again(constant(asked.rows[column.name], value))) for value in values]
+def _dependence(probe: InputProbe, column: InputColumn, values: list, claims: list[str]) -> Iterator[Dependence]:
+    answers = [probe.numbers(probe.again(constant(probe.rows[column.name], value))) for value in values]
     number = column.logical_type in NUMBERS
     for claim in claims:
         points = tuple(
             DependencePoint(
                 value=f"{value:.6g}" if number else str(value),
                 at=float(value) if number else None,
-                answer=asked.mean(found[claim]),
+                answer=probe.mean(answer[claim]),
             )
-            for value, found in zip(values, answers, strict=True)
+            for value, answer in zip(values, answers, strict=True)
         )
         yield Dependence(column=column.name, claim=claim, points=points)
 
@@ -255,6 +261,6 @@ def constant(values: pd.Series, value: object) -> pd.Series:
     """The same value in all rows, in the column's type where this holds it."""
     import pandas as pd
 
-    found = pd.Series([value] * len(values), index=values.index, name=values.name)
+    constants = pd.Series([value] * len(values), index=values.index, name=values.name)
     same = values.dtype.kind not in "iub" or float(value) == int(value)  # pyright: ignore[reportArgumentType]
-    return found.astype(values.dtype) if same else found
+    return constants.astype(values.dtype) if same else constants

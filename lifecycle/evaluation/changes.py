@@ -42,12 +42,12 @@ def changed(values: pd.Series, change: Change, column: InputColumn, training: pd
     return _CHANGES[change](values, column, training, np.random.default_rng(seed))
 
 
-def altered_share(values: pd.Series, found: pd.Series) -> float:
+def altered_share(values: pd.Series, changed_values: pd.Series) -> float:
     """The share of the values `(N,)` that a change made others; null is the same as null."""
-    missing, other = values.isna().to_numpy(), found.isna().to_numpy()
+    missing, other = values.isna().to_numpy(), changed_values.isna().to_numpy()
     differ, both = missing != other, ~(missing | other)
     # As objects: categories of two columns, and numbers of two types, are compared by their values.
-    differ[both] = values[both].astype(object).to_numpy() != found[both].astype(object).to_numpy()
+    differ[both] = values[both].astype(object).to_numpy() != changed_values[both].astype(object).to_numpy()
     return float(differ.mean())
 
 

@@ -53,7 +53,7 @@ def column_values(column: pd.Series) -> ColumnValues:
         zone = getattr(times.dtype, "tz", None)
         values = (times if zone is None else times.dt.tz_convert("UTC").dt.tz_localize(None)).to_numpy()
     else:
-        if kind == "clock" and any(one.tzinfo is not None for one in column[known]):
+        if kind == "clock" and any(time_of_day.tzinfo is not None for time_of_day in column[known]):
             raise EvaluationError(
                 f"{column.name} holds times of day with a zone, which a predicate does not compare",
                 value=str(column.dtype), fix="derive a column of times of day in one zone, without it",
@@ -120,8 +120,8 @@ def _plain(column: pd.Series) -> pd.Series:
     import pandas as pd
 
     codes = cast("Any", column).cat.codes.to_numpy()
-    found = cast("Any", column).cat.categories.take(codes, allow_fill=True, fill_value=None)
-    return pd.Series(found, index=column.index, name=column.name)
+    plain_values = cast("Any", column).cat.categories.take(codes, allow_fill=True, fill_value=None)
+    return pd.Series(plain_values, index=column.index, name=column.name)
 
 
 def _kind(column: pd.Series, known: np.ndarray) -> ColumnKind:

@@ -28,13 +28,13 @@ def compared(
     the values of slice columns that the table holds are parts as well.
     """
     table = _with_decisions(table, benchmark, kind)
-    declared = (benchmark.primary.metric, *(one.metric for one in benchmark.guardrails), *benchmark.metrics)
+    declared = (benchmark.primary.metric, *(guardrail.metric for guardrail in benchmark.guardrails), *benchmark.metrics)
     names = dict.fromkeys((*declared, *reported_of_decisions(benchmark, kind), *kind.reported))
-    whole = tuple(_one("", name, table, benchmark, kind) for name in names)
+    whole = tuple(_compared_metric("", name, table, benchmark, kind) for name in names)
     parts = {**_of_columns(table, benchmark), **masks}
     bounded = _metrics_of_parts(table, benchmark)
     return whole + tuple(
-        _one(part, name, table[mask], benchmark, kind)
+        _compared_metric(part, name, table[mask], benchmark, kind)
         for part, mask in parts.items()
         for name in dict.fromkeys((benchmark.primary.metric, *bounded.get(part, ())))
     )
@@ -42,14 +42,14 @@ def compared(
 
 def _metrics_of_parts(table: pd.DataFrame, benchmark: BenchmarkSpec) -> dict[str, list[str]]:
     """The metrics that slices are judged by other than the primary one, by part."""
-    found: dict[str, list[str]] = {}
-    for one in benchmark.slices:
-        if one.metric is None:
+    by_part: dict[str, list[str]] = {}
+    for slice_spec in benchmark.slices:
+        if slice_spec.metric is None:
             continue
-        names = [one.title] if one.column is None else _of_columns(table, benchmark, (one.column,))
+        names = [slice_spec.title] if slice_spec.column is None else _of_columns(table, benchmark, (slice_spec.column,))
         for name in names:
-            found.setdefault(name, []).append(one.metric)
-    return found
+            by_part.setdefault(name, []).append(slice_spec.metric)
+    return by_part
 
 
 def _with_decisions(table: pd.DataFrame, benchmark: BenchmarkSpec, kind: Kind) -> pd.DataFrame:
@@ -68,30 +68,30 @@ def _of_columns(
     """Values of the slice columns, or of these, that have rows enough."""
     import numpy as np
 
-    found: dict[str, np.ndarray] = {}
+    masks: dict[str, np.ndarray] = {}
     for column in benchmark.slice_columns if columns is None else columns:
         if slice_column(column) in table.columns:
             codes, names = slice_codes(table[slice_column(column)].rename(column))
             sizes = np.bincount(codes, minlength=len(names))
             large = [code for code in np.argsort(-sizes, kind="stable") if sizes[code] >= benchmark.slice_rows]
-            found |= {names[code]: codes == code for code in large}
-    return found
+            masks |= {names[code]: codes == code for code in large}
+    return masks
 
 
-def _one(part: str, name: str, rows: pd.DataFrame, benchmark: BenchmarkSpec, kind: Kind) -> Compared:
+def _compared_metric(part: str, name: str, rows: pd.DataFrame, benchmark: BenchmarkSpec, kind: Kind) -> Compared:
     table = weighed(rows)
     plain = Compared(part=part, metric=name, rows=len(table), groups=int(table["group"].nunique()))
     try:
-        if told := shortage_of(benchmark, kind, name, table):
-            return plain.model_copy(update={"told": told})
+        if shortage := shortage_of(benchmark, kind, name, table):
+            return plain.model_copy(update={"told": shortage})
         metric, mine = measured_by(benchmark, kind, name, CANDIDATE, table)
         _, theirs = measured_by(benchmark, kind, name, CHAMPION, table)
         labels, groups, weights = kind.checked_labels(table["label"]), table["group"], row_weights(table)
-        found = {
+        figures = {
             "first": estimate(metric, labels, mine, groups, weights),
             "second": estimate(metric, labels, theirs, groups, weights),
             "gain": gain(metric, labels, mine, theirs, groups, weights),
         }
     except (EvaluationError, KeyError) as error:
         return plain.model_copy(update={"told": error.problem if isinstance(error, EvaluationError) else str(error)})
-    return plain.model_copy(update=found)
+    return plain.model_copy(update=figures)

@@ -31,8 +31,8 @@ def paired_gain(
     """
     labels, candidate = kind.checked(labels, candidate)
     _, reference = kind.checked(labels, reference)
-    found = gain(kind.metrics[metric], labels, candidate, reference, groups, weights)
-    return Comparison(reference=name, metric=metric, gain=found)
+    paired_difference = gain(kind.metrics[metric], labels, candidate, reference, groups, weights)
+    return Comparison(reference=name, metric=metric, gain=paired_difference)
 
 
 def measured_by(
@@ -102,8 +102,10 @@ def comparison(
         table, other = table[weights > 0], other[weights > 0]
     metric, mine = measured_by(benchmark, kind, primary, candidate[0], table)
     _, theirs = measured_by(benchmark, kind, primary, reference[0], other)
-    found = gain(metric, kind.checked_labels(table["label"]), mine, theirs, table["group"], row_weights(table))
-    return Comparison(reference=name, metric=primary, gain=found)
+    paired_difference = gain(
+        metric, kind.checked_labels(table["label"]), mine, theirs, table["group"], row_weights(table)
+    )
+    return Comparison(reference=name, metric=primary, gain=paired_difference)
 
 
 def row_weights(predictions: pd.DataFrame) -> np.ndarray | None:

@@ -17,31 +17,31 @@ from trainworthy.lifecycle.protocol.checks import CheckResult, holds
 from trainworthy.lifecycle.protocol.records import Snapshot
 from trainworthy.lifecycle.spec.split import GroupSplit, HashSplit, SplitSpec, Windows
 
-SEEN = ("training", "validation", "calibration")
+MODEL_SPLITS = ("training", "validation", "calibration")
 
 
 def candidate_apart(snapshot: Snapshot, spec: SplitSpec, files: SplitFiles, primary_key: Sequence[str]) -> CheckResult:
     """Whether the benchmark is apart from all that the snapshot's own model saw, by its times and its written rows."""
-    found: list[CheckResult] = []
+    checks: list[CheckResult] = []
     if isinstance(spec, Windows):
         ends = {name: snapshot.splits[name].end for name in ("training", "calibration")}
-        found.append(window_check(ends, snapshot.splits["benchmark"].start, spec.gap))
+        checks.append(window_check(ends, snapshot.splits["benchmark"].start, spec.gap))
     columns = disjoint_columns(spec, primary_key)
     if columns:
-        found.append(_written_apart(files, columns))
-    return next((check for check in found if check.status != "pass"), found[-1])
+        checks.append(_written_apart(files, columns))
+    return next((check for check in checks if check.status != "pass"), checks[-1])
 
 
 def _written_apart(files: SplitFiles, columns: Sequence[str]) -> CheckResult:
     benchmark = files.read("benchmark", columns)
-    told = [
+    shared = [
         line
-        for name in SEEN
+        for name in MODEL_SPLITS
         for line in shared_values({name: files.read(name, columns), "benchmark": benchmark}, columns)
     ]
-    evidence = "; ".join(told) or f"no split shares a value of {', '.join(columns)} with the benchmark"
-    fix = "materialize the snapshot again" if told else ""
-    return holds(NAME, not told, required=True, evidence=evidence, fix=fix)
+    evidence = "; ".join(shared) or f"no split shares a value of {', '.join(columns)} with the benchmark"
+    fix = "materialize the snapshot again" if shared else ""
+    return holds(NAME, not shared, required=True, evidence=evidence, fix=fix)
 
 
 def champion_apart(tags: Mapping[str, str], snapshot: Snapshot, spec: SplitSpec, contract: Contract) -> CheckResult:
@@ -62,8 +62,8 @@ def champion_apart(tags: Mapping[str, str], snapshot: Snapshot, spec: SplitSpec,
         evidence = f"the champion's rows were assigned by {theirs or 'another kind of split'}, these by {rule}"
         fix = "restore columns, salt and shares as they were for the champion, or give the use case a new name"
     same = rule is not None and rule == theirs
-    told = f"the champion's rows were assigned by the same rule: {rule}"
-    return holds(NAME, same, required=True, evidence=told if same else evidence, fix="" if same else fix)
+    same_evidence = f"the champion's rows were assigned by the same rule: {rule}"
+    return holds(NAME, same, required=True, evidence=same_evidence if same else evidence, fix="" if same else fix)
 
 
 def champion_ends(tags: Mapping[str, str]) -> dict[str, str]:
@@ -123,14 +123,14 @@ def window_check(ends: Mapping[str, str], benchmark_start: str, embargo: str) ->
     if not gaps:
         evidence = f"no splits and an embargo of {embargo}: nothing to compare"
         return CheckResult(name=NAME, status="error", required=True, evidence=evidence, fix=fix)
-    nearest, wanted = min(gaps, key=lambda name: gaps[name]), int(embargo[:-1])
+    nearest, required_gap = min(gaps, key=lambda name: gaps[name]), int(embargo[:-1])
     unit = "whole days" if embargo.endswith("d") else "hours"
     return CheckResult(
         name=NAME,
-        status="pass" if gaps[nearest] >= wanted else "fail",
+        status="pass" if gaps[nearest] >= required_gap else "fail",
         required=True,
         observed=gaps[nearest],
-        threshold=wanted,
+        threshold=required_gap,
         evidence=f"{nearest} ends {ends[nearest]}, the benchmark starts {benchmark_start} (in {unit} between)",
         fix=fix,
     )

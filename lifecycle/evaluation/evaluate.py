@@ -125,9 +125,9 @@ def _with_undefined(groups: CheckResult, undefined: list[dict[str, Any]], lackin
         )
     if not undefined:
         return groups
-    told = ", ".join(f"{one['metric']} of {one['model']}" for one in undefined[:3])
+    names = ", ".join(f"{metric['metric']} of {metric['model']}" for metric in undefined[:3])
     more = f" and {len(undefined) - 3} more" if len(undefined) > 3 else ""
-    evidence = f"{groups.evidence}; not defined: {told}{more}"
+    evidence = f"{groups.evidence}; not defined: {names}{more}"
     return groups.model_copy(update={"evidence": evidence, "details": (*groups.details, *undefined)})
 
 
@@ -145,9 +145,9 @@ def _predictions_check(
     own = [figure_columns(name, model, 1)[0] for model in models for name in spec.metrics]
     decided = [decision_column(model) for model in models] if spec.decision is not None else []
     costs = [COST_COLUMN] if spec.cost_columns else []
-    wanted = ["row", "group", "label", *weight, *costs, *answers, *own, *decided]
-    wanted += map(slice_column, spec.kept_columns)
-    problems = [f"the column {name} is missing" for name in wanted if name not in predictions.columns]
+    columns = ["row", "group", "label", *weight, *costs, *answers, *own, *decided]
+    columns += map(slice_column, spec.kept_columns)
+    problems = [f"the column {name} is missing" for name in columns if name not in predictions.columns]
     if not problems:
         problems = _row_problems(predictions, models, spec, kind, benchmark_rows)
     return CheckResult(
@@ -181,8 +181,8 @@ def _row_problems(
     except EvaluationError as error:
         return [*problems, error.problem]
     if spec.decision is not None and spec.decision.costs is not None and spec.cost_columns:
-        found = cost_problems(spec.decision.costs, labels, costs_of(predictions), weights, chosen_on=False)
-        problems += [f"benchmark.decision.{one}" for one in found]
+        cost_mistakes = cost_problems(spec.decision.costs, labels, costs_of(predictions), weights, chosen_on=False)
+        problems += [f"benchmark.decision.{mistake}" for mistake in cost_mistakes]
     for model in models:
         try:
             kind.checked_statistics(labels, from_columns(kind, model, predictions))

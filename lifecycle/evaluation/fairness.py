@@ -60,56 +60,56 @@ def fairness(predictions: pd.DataFrame, spec: FairnessSpec, model: str, kind: Ki
     labels, answers = kind.checked_statistics(predictions["label"], from_columns(kind, model, predictions))
     decided = decisions_of(model, predictions)
     claims = kind.claims(labels, answers)
-    told = (*_of_claims(claims[:MOST_CLAIMS], decided), *_of_rows(kind, labels, answers))
+    measured = (*_of_claims(claims[:MOST_CLAIMS], decided), *_of_rows(kind, labels, answers))
     groups, weights = _codes(predictions["group"]), row_weights(predictions)
-    found = []
+    disparities = []
     for column in spec.columns:
         disparity = partial(
             _disparity,
-            told=(model, column),
+            model_and_column=(model, column),
             values=slice_codes(predictions[slice_column(column)].rename(column)),
             groups=groups,
             of_rows=weights,
             minimum_rows=spec.minimum_rows,
         )
-        found += map(disparity, told)
+        disparities += map(disparity, measured)
         for rate in spec.at_most_difference:
-            others = _of_claims(claims[MOST_CLAIMS:], decided)
-            found += _deciding([disparity(one) for one in others if one.rate == rate])
-    return tuple(found)
+            remaining = _of_claims(claims[MOST_CLAIMS:], decided)
+            disparities += _deciding([disparity(measure) for measure in remaining if measure.rate == rate])
+    return tuple(disparities)
 
 
 def _deciding(disparities: Sequence[Disparity]) -> tuple[Disparity, ...]:
     """Of the same rate of many claims those that decide on a limit: the first that lacks a figure, the farthest."""
 
-    def reach(one: Disparity) -> float:
-        return -inf if one.widest is None else one.widest.difference.high
+    def reach(disparity: Disparity) -> float:
+        return -inf if disparity.widest is None else disparity.widest.difference.high
 
-    def sure(one: Disparity) -> float:
-        values = sum(value.rate is not None for value in one.values)
-        return -inf if one.surest is None else sure_of(one.surest.difference, values)
+    def sure(disparity: Disparity) -> float:
+        values = sum(value.rate is not None for value in disparity.values)
+        return -inf if disparity.surest is None else sure_of(disparity.surest.difference, values)
 
-    chosen = [next((one for one in disparities if not _whole(one)), None)]
+    chosen = [next((disparity for disparity in disparities if not _whole(disparity)), None)]
     chosen += [max(disparities, key=far, default=None) for far in (reach, sure)]
-    return tuple(one for one in disparities if any(one is other for other in chosen))
+    return tuple(disparity for disparity in disparities if any(disparity is other for other in chosen))
 
 
 def _whole(disparity: Disparity) -> bool:
     """Whether every pair of values has a difference."""
-    known = all(one.rate is not None for one in disparity.values)
+    known = all(value.rate is not None for value in disparity.values)
     return known and not disparity.other_values and disparity.widest is not None
 
 
 def equalized_odds(disparities: Sequence[Disparity]) -> tuple[Disparity, ...]:
     """Of the true and false positive rates of each model, column and claim, the one with the greater difference."""
     by_claim: dict[tuple[str, str, str], Disparity] = {}
-    for one in disparities:
-        if one.rate not in ("true_positive_rate", "false_positive_rate") or one.difference is None:
+    for disparity in disparities:
+        if disparity.rate not in ("true_positive_rate", "false_positive_rate") or disparity.difference is None:
             continue
-        key = (one.model, one.column, one.claim)
+        key = (disparity.model, disparity.column, disparity.claim)
         other = by_claim.get(key)
-        if other is None or other.difference is None or other.difference.value < one.difference.value:
-            by_claim[key] = one
+        if other is None or other.difference is None or other.difference.value < disparity.difference.value:
+            by_claim[key] = disparity
     return tuple(by_claim.values())
 
 
@@ -127,8 +127,8 @@ def _of_rows(kind: Kind, labels: np.ndarray, answers: np.ndarray) -> Iterator[_M
     errors = kind.errors(labels, answers)
     if errors is not None:
         yield _Measured("mean_error", "", errors, None)
-    found = kind.judged_losses(labels, answers)
-    yield _Measured("mean_loss", "", found.losses, None, found.sizes)
+    judged = kind.judged_losses(labels, answers)
+    yield _Measured("mean_loss", "", judged.losses, None, judged.sizes)
 
 
 def _codes(groups: pd.Series) -> np.ndarray:
@@ -147,7 +147,7 @@ class _Sums(NamedTuple):
 
 def _disparity(
     measured: _Measured,
-    told: tuple[str, str],
+    model_and_column: tuple[str, str],
     values: tuple[np.ndarray, list[str]],
     groups: np.ndarray,
     of_rows: np.ndarray | None,
@@ -156,7 +156,7 @@ def _disparity(
     """One rate by the values of one column."""
     import numpy as np
 
-    (codes, names), (model, column) = values, told
+    (codes, names), (model, column) = values, model_and_column
     weights = JudgedLosses(measured.figures, measured.sizes).weights(of_rows)
     inside = np.ones(len(codes), dtype=bool) if measured.rows is None else measured.rows
     sizes = np.bincount(codes[inside], minlength=len(names))
@@ -171,12 +171,12 @@ def _disparity(
         model=model, column=column, claim=measured.claim, rate=measured.rate, values=tuple(rates),
         other_values=len(names) - len(order), other_rows=int(sizes.sum() - sizes[order].sum()),
     )  # fmt: skip
-    known = {at: one.rate.value for at, one in enumerate(rates) if one.rate is not None}
+    known = {at: rate.rate.value for at, rate in enumerate(rates) if rate.rate is not None}
     if len(known) < 2:
         one_value = f"{column} has one value" if len(names) < 2 else f"{len(known)} values of {column} can be measured"
         return body.model_copy(update={"reason": f"{one_value}: a difference needs two"})
     falling = sorted(known, key=lambda at: -known[at])
-    difference, ratio_of, reason = _apart(sums, falling[0], falling[-1], bounded=measured.rate in _RATES)
+    difference, ratio_of, reason = _difference_and_ratio(sums, falling[0], falling[-1], bounded=measured.rate in _RATES)
     widest, surest = _of_pairs(sums, falling, named, bounded=measured.rate in _RATES)
     return body.model_copy(
         update={
@@ -197,12 +197,13 @@ def _sums(
     """By the value that each row has, `places` `(N,)`; below 0 the row counts for none."""
     import numpy as np
 
-    kept = places >= 0
+    counted = places >= 0
     shape = (int(groups.max()) + 1, values)
-    cells, own = groups[kept] * values + places[kept], None if weights is None else weights[kept]
-    of_rows = figures[kept] if own is None else figures[kept] * own
+    cells, own = groups[counted] * values + places[counted], None if weights is None else weights[counted]
+    of_rows = figures[counted] if own is None else figures[counted] * own
     rows, weighed, summed = (
-        np.bincount(cells, weights=one, minlength=shape[0] * values).reshape(shape) for one in (None, own, of_rows)
+        np.bincount(cells, weights=cell_weights, minlength=shape[0] * values).reshape(shape)
+        for cell_weights in (None, own, of_rows)
     )
     return _Sums(rows, weighed.astype(np.float64), summed)
 
@@ -213,27 +214,29 @@ def _of_value(rate_name: Rate, name: str, sums: _Sums, at: int, minimum_rows: in
 
     own = sums.rows[:, at] > 0
     size = int(sums.rows[:, at].sum())
-    found = RateOfValue(value=name, rows=size, groups=int(np.count_nonzero(own)))
+    rate_of_value = RateOfValue(value=name, rows=size, groups=int(np.count_nonzero(own)))
     if size < minimum_rows:
-        return found.model_copy(update={"reason": f"{size} rows, fewer than {minimum_rows}"})
+        return rate_of_value.model_copy(update={"reason": f"{size} rows, fewer than {minimum_rows}"})
     weights = sums.weights[own, at]
     try:
         rate = mean_estimate(sums.figures[own, at] / weights, np.arange(len(weights)), weights)
     except EvaluationError as error:
-        return found.model_copy(update={"reason": error.problem})
+        return rate_of_value.model_copy(update={"reason": error.problem})
     if rate_name in _RATES:
         rate = share_interval(rate, sums.figures[own, at], weights, size)
-    return found.model_copy(update={"rate": rate})
+    return rate_of_value.model_copy(update={"rate": rate})
 
 
-def _apart(sums: _Sums, high: int, low: int, *, bounded: bool) -> tuple[Estimate | None, Estimate | None, str]:
+def _difference_and_ratio(
+    sums: _Sums, high: int, low: int, *, bounded: bool
+) -> tuple[Estimate | None, Estimate | None, str]:
     """Difference and ratio of the means of two values by the delete-one-group jackknife, and why one is missing.
 
     Of shares of rows a difference lies within [-1, 1], and a ratio is not below 0.
     """
     means, left_out, there = _means(sums, (high, low))
     left_out = left_out[there.any(axis=1)]
-    reasons, found = [], []
+    reasons, estimates = [], []
     for name, value, without in (
         ("difference", means[0] - means[1], left_out[:, 0] - left_out[:, 1]),
         ("ratio", ratio(means[1], means[0]), ratio(left_out[:, 1], left_out[:, 0])),
@@ -241,9 +244,9 @@ def _apart(sums: _Sums, high: int, low: int, *, bounded: bool) -> tuple[Estimate
         estimate, reason = _with_width(float(value), without)
         if estimate is not None and bounded:
             estimate = _within(estimate, *((-1.0, 1.0) if name == "difference" else (0.0, inf)))
-        found.append(estimate)
+        estimates.append(estimate)
         reasons += [f"{name}: {reason}"] if reason else []
-    return found[0], found[1], "; ".join(reasons)
+    return estimates[0], estimates[1], "; ".join(reasons)
 
 
 def _within(estimate: Estimate, low: float, high: float) -> Estimate:
@@ -263,14 +266,14 @@ def _of_pairs(
     sums: _Sums, falling: Sequence[int], names: Sequence[str], *, bounded: bool
 ) -> tuple[PairDifference | None, PairDifference | None]:
     """Of all pairs of values, by `falling` rate, the widest and the surest one (protocol/figures.py: Disparity)."""
-    found = [
+    pairs = [
         PairDifference(highest=names[falling[high]], lowest=names[falling[low]], difference=difference)
         for high, low, difference in _pair_differences(*_means(sums, falling), span=1.0 if bounded else inf)
     ]
-    all_known = all(isfinite(one.difference.high) for one in found)
-    spread = [one for one in found if one.difference.standard_error > 0]
-    surest = max(spread, key=lambda one: sure_of(one.difference, len(falling)), default=None)
-    return max(found, key=lambda one: one.difference.high) if all_known else None, surest
+    all_known = all(isfinite(pair.difference.high) for pair in pairs)
+    spread = [pair for pair in pairs if pair.difference.standard_error > 0]
+    surest = max(spread, key=lambda pair: sure_of(pair.difference, len(falling)), default=None)
+    return max(pairs, key=lambda pair: pair.difference.high) if all_known else None, surest
 
 
 def _pair_differences(
@@ -315,9 +318,9 @@ def sure_of(difference: Estimate, values: int) -> float:
 def _with_width(value: float, left_out: np.ndarray) -> tuple[Estimate | None, str]:
     """The estimate, or why there is none: an interval without width says only that these groups cannot tell."""
     try:
-        found = jackknife_estimate(value, left_out)
+        jackknifed = jackknife_estimate(value, left_out)
     except EvaluationError as error:
         return None, error.problem
-    if not found.has_width:
+    if not jackknifed.has_width:
         return None, f"{value:.4g} whichever group is left out, so these groups cannot tell how sure it is"
-    return found, ""
+    return jackknifed, ""

@@ -21,10 +21,10 @@ def changed_inputs_job(
     """What can be changed of these features, and what cannot."""
     columns = [contract.column(name) for name in features]
     label = contract.label.column
-    whole = [one for one in columns if one.file is None and one.name != label]
-    files = [one.name for one in columns if one.file is not None]
+    whole = [column for column in columns if column.file is None and column.name != label]
+    files = [column.name for column in columns if column.file is not None]
     return ChangedInputsJob(
-        columns=tuple(input_column(one, contract.rules) for one in whole),
+        columns=tuple(input_column(column, contract.rules) for column in whole),
         tests=tests,
         left_out=tuple(_left_out(columns, label)),
         reason=f"the model reads files ({', '.join(files)}), which each answer would decode again" if files else "",
@@ -32,11 +32,11 @@ def changed_inputs_job(
 
 
 def _left_out(columns: Iterable[Column], label: str) -> Iterator[str]:
-    for one in columns:
-        if one.name == label:
-            yield f"{one.name}: it is input and label at once"
-        elif one.file is not None:
-            yield f"{one.name}: its values are files"
+    for column in columns:
+        if column.name == label:
+            yield f"{column.name}: it is input and label at once"
+        elif column.file is not None:
+            yield f"{column.name}: its values are files"
 
 
 def input_column(column: Column, rules: Iterable[Rule]) -> InputColumn:
@@ -55,12 +55,12 @@ def input_column(column: Column, rules: Iterable[Rule]) -> InputColumn:
 
 def _limits(rules: Iterable[Rule]) -> dict[str, float]:
     """The narrowest of each."""
-    found: dict[str, float] = {}
+    limits: dict[str, float] = {}
     for rule in rules:
         for name, limit in _numbers(rule.parameters) if rule.kind == "range" else ():
             tighter = max if name.endswith("minimum") else min
-            found[name] = tighter(found.get(name, limit), limit)
-    return found
+            limits[name] = tighter(limits.get(name, limit), limit)
+    return limits
 
 
 def _numbers(parameters: dict[str, Any]) -> Iterator[tuple[str, float]]:

@@ -80,13 +80,13 @@ def model_of(column: str) -> str:
 
 def renamed_models(table: pd.DataFrame, names: Mapping[str, str]) -> pd.DataFrame:
     """The table with other names of models in its columns."""
-    found = {}
+    new_names = {}
     for column in table.columns:
         parts = column.split(":")
         if (model := model_of(column)) in names:
             parts[_place(parts)] = names[model]
-            found[column] = ":".join(parts)
-    return table.rename(columns=found)
+            new_names[column] = ":".join(parts)
+    return table.rename(columns=new_names)
 
 
 def _place(parts: Sequence[str]) -> int:

@@ -66,7 +66,12 @@ def metadata_of(column: Column) -> tuple[MetadataColumn, ...]:
 def metadata_columns(contract: Contract) -> dict[str, MetadataColumn]:
     """All there are, by name; the contract's own columns come before them."""
     own = {column.name for column in contract.columns}
-    return {one.name: one for column in contract.columns for one in metadata_of(column) if one.name not in own}
+    return {
+        metadata_column.name: metadata_column
+        for column in contract.columns
+        for metadata_column in metadata_of(column)
+        if metadata_column.name not in own
+    }
 
 
 def holds_free_text(values: pd.Series) -> bool:
@@ -94,40 +99,40 @@ class DescribedRows:
 
         Raises EvaluationError for a file that cannot be read as its kind.
         """
-        asked = [self.columns[name] for name in dict.fromkeys(names) if name in self.columns]
+        described = [self.columns[name] for name in dict.fromkeys(names) if name in self.columns]
         own = [name for name in names if name not in self.columns]
-        found = self.files.read(split, [*own, *_sources(asked)], rows)
-        made = {name: values for of in _grouped(asked) for name, values in self._described(found, of).items()}
-        made |= {name: by_place(found[name], values) for name, values in self.values.items() if name in own}
-        return found.assign(**made)[[*dict.fromkeys(names)]]
+        table = self.files.read(split, [*own, *_sources(described)], rows)
+        made = {name: values for of in _grouped(described) for name, values in self._described(table, of).items()}
+        made |= {name: by_place(table[name], values) for name, values in self.values.items() if name in own}
+        return table.assign(**made)[[*dict.fromkeys(names)]]
 
     def can_tell(self, names: Iterable[str]) -> bool:
         """Whether no column of these is made of files that are gone."""
         of_files = any(self.columns[name].file is not None for name in names if name in self.columns)
         return not of_files or self.root.is_dir()
 
-    def _described(self, rows: pd.DataFrame, asked: Sequence[MetadataColumn]) -> dict[str, pd.Series]:
+    def _described(self, rows: pd.DataFrame, columns: Sequence[MetadataColumn]) -> dict[str, pd.Series]:
         """The metadata that is asked for of one column."""
-        column = asked[0]
+        column = columns[0]
         table = text_metadata(rows[column.of]) if column.file is None else self._of_files(rows, column.of, column.file)
-        return {one.name: table[one.value] for one in asked}
+        return {described.name: table[described.value] for described in columns}
 
     def _of_files(self, rows: pd.DataFrame, name: str, kind: FileKind) -> pd.DataFrame:
         """Metadata by row, missing where there is no file; new files are decoded, several at a time."""
         import pandas as pd
 
         hashes, path = rows[sha_column(name)], self.kept / f"{kind}-{FORM}-{_decoder(kind)}.parquet"
-        known = _kept(path, OF_FILES[kind])
+        known = _stored(path, OF_FILES[kind])
         new = rows[hashes.notna() & ~hashes.isin(known.index)].drop_duplicates(sha_column(name))
         if len(new):
             paths = with_paths(new[[name]], [name], self.root)[name].tolist()
             files = list(zip(paths, new[sha_column(name)].tolist(), strict=True))
             before = known
 
-            def keep(found: list[dict[str, Any]]) -> None:
+            def keep(decoded: list[dict[str, Any]]) -> None:
                 nonlocal known
-                index = pd.Index(new[sha_column(name)].iloc[: len(found)], dtype="str")
-                made = _typed(pd.DataFrame(found, index=index), OF_FILES[kind])
+                index = pd.Index(new[sha_column(name)].iloc[: len(decoded)], dtype="str")
+                made = _typed(pd.DataFrame(decoded, index=index), OF_FILES[kind])
                 known = pd.concat([before, made]) if len(before) else made
                 _keep(path, known)
 
@@ -149,8 +154,8 @@ def _of_file(file: tuple[Path, str], kind: FileKind) -> dict[str, Any]:
     path, sha256 = file
     if not path.is_file() or sha256_file(path) != sha256:
         fix = "restore the file, or materialize the dataset and the snapshot again"
-        told = "a file is not the one that the snapshot was made of"
-        raise EvaluationError(told, value=path.name, fix=fix, code="metadata.other_file")
+        problem = "a file is not the one that the snapshot was made of"
+        raise EvaluationError(problem, value=path.name, fix=fix, code="metadata.other_file")
     return file_metadata(path, kind)
 
 
@@ -167,16 +172,20 @@ def described_rows(
     )
 
 
-def _sources(asked: Iterable[MetadataColumn]) -> list[str]:
+def _sources(columns: Iterable[MetadataColumn]) -> list[str]:
     """Columns of a split that metadata is made of."""
-    found = [name for one in asked for name in ((one.of,) if one.file is None else (one.of, sha_column(one.of)))]
-    return list(dict.fromkeys(found))
+    names = [
+        name
+        for column in columns
+        for name in ((column.of,) if column.file is None else (column.of, sha_column(column.of)))
+    ]
+    return list(dict.fromkeys(names))
 
 
-def _grouped(asked: Iterable[MetadataColumn]) -> list[list[MetadataColumn]]:
+def _grouped(columns: Iterable[MetadataColumn]) -> list[list[MetadataColumn]]:
     by: dict[str, list[MetadataColumn]] = {}
-    for one in asked:
-        by.setdefault(one.of, []).append(one)
+    for column in columns:
+        by.setdefault(column.of, []).append(column)
     return [*by.values()]
 
 
@@ -187,7 +196,7 @@ def _typed(table: pd.DataFrame, kinds: Mapping[str, ValueKind]) -> pd.DataFrame:
     return table[[*kinds]].astype({name: _TYPES[kind] for name, kind in kinds.items()})
 
 
-def _kept(path: Path, kinds: Mapping[str, ValueKind]) -> pd.DataFrame:
+def _stored(path: Path, kinds: Mapping[str, ValueKind]) -> pd.DataFrame:
     """What is kept by the hash of a file's bytes; nothing where it cannot be read, since it can be made again."""
     import pandas as pd
 

@@ -42,9 +42,9 @@ def model_figures(
     table = weighed(predictions)
     slices = all_slices(predictions, model, spec, kind, parts)
     metrics, undefined = overall_metrics(table, spec, kind, [model])
-    told = told_of_model(table, model, spec, kind, features, ordered=ordered)
-    lacking = tuple(f"{one['metric']}: {one['reason']}" for one in undefined)
-    return ModelFigures(metrics=(*metrics, *slices.metrics), not_defined=lacking, **told)
+    figures = told_of_model(table, model, spec, kind, features, ordered=ordered)
+    lacking = tuple(f"{entry['metric']}: {entry['reason']}" for entry in undefined)
+    return ModelFigures(metrics=(*metrics, *slices.metrics), not_defined=lacking, **figures)
 
 
 def told_of_model(
@@ -54,7 +54,7 @@ def told_of_model(
     features = None if features is None else features.loc[table.index]
     labels, answers = kind.checked_statistics(table["label"], from_columns(kind, model, table))
     claims, protected = kind.claims(labels, answers), spec.fairness
-    bounded = any(one.metric == CALIBRATION_ERROR for one in spec.guardrails)
+    bounded = any(guardrail.metric == CALIBRATION_ERROR for guardrail in spec.guardrails)
     return {
         "calibration": calibrations(model, claims, table["group"], row_weights(table), decides=bounded),
         "fairness": () if protected is None else fairness(table, protected, model, kind),
@@ -67,8 +67,8 @@ def overall_metrics(
 ) -> tuple[list[Metric], list[dict[str, Any]]]:
     """Each metric of each model, and those that are not defined: a constant answer predicts no row of a rare class."""
     labels, weights = kind.checked_labels(table["label"]), row_weights(table)
-    declared = (spec.primary.metric, *(one.metric for one in spec.guardrails), *spec.metrics)
-    found, undefined = [], []
+    declared = (spec.primary.metric, *(guardrail.metric for guardrail in spec.guardrails), *spec.metrics)
+    metrics, undefined = [], []
     names = dict.fromkeys((*kind.reported, *reported_of_decisions(spec, kind), *declared))
     for model, name in itertools.product(models, names):
         metric, figures = measured_by(spec, kind, name, model, table)
@@ -77,8 +77,8 @@ def overall_metrics(
         except EvaluationError as error:
             undefined.append({"model": model, "metric": name, "reason": _why(metric, labels, figures) or error.problem})
         else:
-            found.append(Metric(model=model, metric=name, estimate=value, rows=len(table)))
-    return found, undefined
+            metrics.append(Metric(model=model, metric=name, estimate=value, rows=len(table)))
+    return metrics, undefined
 
 
 def _why(metric: TaskMetric, labels: np.ndarray, figures: np.ndarray) -> str:

@@ -81,16 +81,16 @@ def registered_with(tags: Mapping[str, str], point: OperatingPoint | None) -> bo
     return "decision" not in tags if point is None else _tagged(tags) == point
 
 
-def same_point(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
+def same_point(first: Mapping[str, str], second: Mapping[str, str]) -> bool:
     """Whether two versions with these tags decide alike."""
-    hashes = [_hash_of(tags) for tags in (one, other)]
+    hashes = [_hash_of(tags) for tags in (first, second)]
     return hashes[0] == hashes[1]
 
 
 def frozen_threshold(benchmark: BenchmarkSpec, tags: Mapping[str, str]) -> float | None:
     """The threshold that a registered model was judged with; None without one, or if it was by another decision."""
-    found = _tagged(tags)
-    return found.threshold if found is not None and found.decision == benchmark.decision else None
+    point = _tagged(tags)
+    return point.threshold if point is not None and point.decision == benchmark.decision else None
 
 
 def served(kind: Kind, answers: np.ndarray, point: OperatingPoint | None) -> dict[str, Any]:
@@ -100,10 +100,10 @@ def served(kind: Kind, answers: np.ndarray, point: OperatingPoint | None) -> dic
     """
     if point is None:
         return kind.served(answers)
-    found = decided(point.decision, kind, answers, point.threshold)
+    decisions = decided(point.decision, kind, answers, point.threshold)
     if point.threshold is not None:
-        return {PROBABILITY: answers, DECISION: found.astype("int64")}
-    return {**kind.served(answers), DECISION: [kind.answer_names[place] for place in found]}
+        return {PROBABILITY: answers, DECISION: decisions.astype("int64")}
+    return {**kind.served(answers), DECISION: [kind.answer_names[place] for place in decisions]}
 
 
 def _hash_of(tags: Mapping[str, str]) -> str | None:

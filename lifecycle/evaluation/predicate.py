@@ -77,25 +77,25 @@ class Predicate:
 
 def parse(text: str) -> Predicate:
     """A predicate from its text. Raises EvaluationError for one that cannot be read, saying where and what to write."""
-    wanted = text.strip()
-    if not wanted:
+    stripped = text.strip()
+    if not stripped:
         raise EvaluationError(
             "the predicate is empty", value=text, fix=f"write a comparison, {_EXAMPLE}", code="predicate.empty"
         )
-    plain = _without_backticks(wanted)
+    plain = _without_backticks(stripped)
     try:
         with warnings.catch_warnings():
             # Of a backslash in a text that means nothing, of which Python only warns.
             warnings.simplefilter("error")
             body = ast.parse(plain, mode="eval").body
     except SyntaxError as error:
-        at = error.offset - 1 if error.offset else len(wanted)
-        raise _unreadable(wanted, min(at, len(wanted)), "the predicate cannot be read") from None
+        at = error.offset - 1 if error.offset else len(stripped)
+        raise _unreadable(stripped, min(at, len(stripped)), "the predicate cannot be read") from None
     except (ValueError, RecursionError, MemoryError):
-        raise _unreadable(wanted, 0, "the predicate cannot be read") from None
-    reader = _Reader(wanted, plain)
+        raise _unreadable(stripped, 0, "the predicate cannot be read") from None
+    reader = _Reader(stripped, plain)
     tree = reader.node(body)
-    return Predicate(text=wanted, columns=tuple(dict.fromkeys(reader.columns)), _tree=tree)
+    return Predicate(text=stripped, columns=tuple(dict.fromkeys(reader.columns)), _tree=tree)
 
 
 def column_text(name: str) -> str:
@@ -167,17 +167,17 @@ def _empty_ranges(node: _Node) -> Iterator[tuple[str, str]]:
         if isinstance(part, _Compared) and kind_of_literal(part.value) == "number":
             together.setdefault(part.column, []).append(part)
         elif isinstance(part, _Joined):
-            for one in part.parts:
-                yield from _empty_ranges(one)
-    for column, asked in together.items():
-        if _is_empty(asked):
-            yield column, " and ".join(f"{one.sign} {one.value}" for one in asked)
+            for member in part.parts:
+                yield from _empty_ranges(member)
+    for column, comparisons in together.items():
+        if _is_empty(comparisons):
+            yield column, " and ".join(f"{comparison.sign} {comparison.value}" for comparison in comparisons)
 
 
-def _is_empty(asked: Sequence[_Compared]) -> bool:
+def _is_empty(comparisons: Sequence[_Compared]) -> bool:
     """Whether no number keeps all the comparisons: a lower end above an upper one, or beside it where one is open."""
-    lows = [(one.value, one.sign) for one in asked if one.sign in (">", ">=", "==")]
-    highs = [(one.value, one.sign) for one in asked if one.sign in ("<", "<=", "==")]
+    lows = [(comparison.value, comparison.sign) for comparison in comparisons if comparison.sign in (">", ">=", "==")]
+    highs = [(comparison.value, comparison.sign) for comparison in comparisons if comparison.sign in ("<", "<=", "==")]
     return any(
         low > high or (low == high and (sign == ">" or other == "<"))  # pyright: ignore[reportOperatorIssue]
         for low, sign in lows
@@ -229,14 +229,14 @@ class _OneOf(_Node):
         import numpy as np
 
         held = rows[self.column]
-        wanted = [_beside(held, self.column, "==", value) for value in self.values]
+        literals = [_comparable_literal(held, self.column, "==", value) for value in self.values]
         if held.kind == "empty":
-            found = np.zeros(len(held.known), dtype=bool)
+            matches = np.zeros(len(held.known), dtype=bool)
         elif held.kind == "text":
-            found = held.values.isin(wanted).to_numpy()
+            matches = held.values.isin(literals).to_numpy()
         else:
-            found = np.logical_or.reduce([held.values == value for value in wanted])
-        return held.known & found, held.known & ~found
+            matches = np.logical_or.reduce([held.values == value for value in literals])
+        return held.known & matches, held.known & ~matches
 
     def equals(self) -> Iterator[tuple[str, tuple[Literal, ...]]]:
         yield self.column, self.values
@@ -253,10 +253,10 @@ class _Compared(_Node):
 
     def sides(self, rows: _Rows) -> tuple[np.ndarray, np.ndarray]:
         held = rows[self.column]
-        wanted = _beside(held, self.column, self.sign, self.value)
+        literal = _comparable_literal(held, self.column, self.sign, self.value)
         if held.kind == "empty":
             return held.known, held.known
-        return _compared(held.known, held, self.compare, wanted)
+        return _compared(held.known, held, self.compare, literal)
 
     def equals(self) -> Iterator[tuple[str, tuple[Literal, ...]]]:
         if self.sign == "==":
@@ -295,12 +295,12 @@ def _compared(
 
     if isinstance(left.values, pd.Series):
         # Only known texts are compared, since a missing one cannot be held against another.
-        found = np.zeros(len(known), dtype=bool)
+        matches = np.zeros(len(known), dtype=bool)
         other = right[known].astype("str") if isinstance(right, pd.Series) else right
-        found[known] = compare(left.values[known].astype("str"), other).to_numpy(dtype=bool)
+        matches[known] = compare(left.values[known].astype("str"), other).to_numpy(dtype=bool)
     else:
-        found = np.asarray(compare(left.values, right), dtype=bool)
-    return known & found, known & ~found
+        matches = np.asarray(compare(left.values, right), dtype=bool)
+    return known & matches, known & ~matches
 
 
 def _check_size(held: ColumnValues, name: str, value: Literal) -> None:
@@ -316,7 +316,7 @@ def _check_size(held: ColumnValues, name: str, value: Literal) -> None:
         ) from None  # fmt: skip
 
 
-def _beside(held: ColumnValues, name: str, sign: str, value: Literal) -> Any:
+def _comparable_literal(held: ColumnValues, name: str, sign: str, value: Literal) -> Any:
     """A literal as it is compared with a column. Raises EvaluationError where the two cannot be compared."""
     kind = kind_of_literal(value)
     if held.kind == "empty":
@@ -338,12 +338,12 @@ def _beside(held: ColumnValues, name: str, sign: str, value: Literal) -> Any:
     else:
         fix = "write an ISO time in quotes"
     raise EvaluationError(
-        f"{name} holds {HOLDS[held.kind]}, and {_shown(value)} is {_ONE[kind]}", value=f"{name} {sign} {_shown(value)}",
-        fix=fix, code="predicate.types",
+        f"{name} holds {HOLDS[held.kind]}, and {_shown(value)} is {_WITH_ARTICLE[kind]}",
+        value=f"{name} {sign} {_shown(value)}", fix=fix, code="predicate.types",
     )  # fmt: skip
 
 
-_ONE = {"number": "a number", "text": "a text", "boolean": "a boolean"}
+_WITH_ARTICLE = {"number": "a number", "text": "a text", "boolean": "a boolean"}
 
 
 # ---- reading ---------------------------------------------------------------------------------------------------------
@@ -425,13 +425,13 @@ class _Reader:
             self._refuse(node, "&, | and ~ are not part of a predicate", "write and, or, not")
         if isinstance(node, ast.List | ast.Tuple | ast.Set):
             self._refuse(node, "a list stands where a value is needed", 'write carrier in ["AA", "UA"]')
-        told = {
+        construct = {
             ast.Call: "a call", ast.Attribute: "a name with a dot", ast.Subscript: "a part of a value",
             ast.BinOp: "arithmetic", ast.UnaryOp: "arithmetic", ast.JoinedStr: "a text with placeholders",
             ast.Compare: "a comparison of a comparison", ast.BoolOp: "a comparison of a comparison",
         }.get(type(node), "this")  # fmt: skip
         fix = "compare columns with values; what is computed belongs into a column, and a name with a dot in backticks"
-        self._refuse(node, f"{told} is not part of a predicate", fix)
+        self._refuse(node, f"{construct} is not part of a predicate", fix)
 
     def _refuse(self, node: ast.expr, problem: str, fix: str) -> NoReturn:
         raise _at_place(self._text, self._at(node), problem, fix, "predicate.refused")
@@ -456,26 +456,26 @@ def _without_backticks(text: str) -> str:
 def _plain_tokens(text: str) -> Iterator[str]:
     after_text = False
     for token in _TOKEN.finditer(text):
-        found, at = token.group(), token.start()
+        piece, at = token.group(), token.start()
         if token["text"]:
             if after_text:
                 raise _at_place(
                     text, at, "two texts follow each other", 'put a comma between them: ["AA", "UA"]', "predicate.comma"
                 )
             after_text = True
-            yield found
+            yield piece
         elif token["name"]:
-            if not found.strip("`").strip():
+            if not piece.strip("`").strip():
                 raise _unreadable(text, at, "a name in backticks is empty")
             after_text = False
-            yield "_" * len(found)
-        elif found.isspace():
+            yield "_" * len(piece)
+        elif piece.isspace():
             yield " "
         else:
-            if found == "#":
+            if piece == "#":
                 raise _unreadable(text, at, "a remark is not part of a predicate")
             after_text = False
-            yield found
+            yield piece
 
 
 def _unreadable(text: str, at: int, problem: str) -> EvaluationError:

@@ -32,10 +32,10 @@ def prediction_drift_check(benchmark: pd.DataFrame, reference: pd.DataFrame, kin
 
     Of an answer of several numbers the one that moved most beyond what it may is told.
     """
-    found = [
+    checks = [
         _judged(benchmark, reference, column) for column in (column_of("candidate", name) for name in kind.drifting)
     ]
-    return max(found, key=_beyond)
+    return max(checks, key=_beyond)
 
 
 def _beyond(check: CheckResult) -> float:
@@ -48,8 +48,8 @@ def _beyond(check: CheckResult) -> float:
 def _judged(benchmark: pd.DataFrame, reference: pd.DataFrame, column: str) -> CheckResult:
     import numpy as np
 
-    wanted = {column: "candidate", "group": "group"}
-    sides = [frame[list(wanted)].rename(columns=wanted).dropna() for frame in (reference, benchmark)]
+    renames = {column: "candidate", "group": "group"}
+    sides = [frame[list(renames)].rename(columns=renames).dropna() for frame in (reference, benchmark)]
     groups = [int(side["group"].nunique()) for side in sides]
     length = max(1, min(_WEEK, sum(groups) // _LEAST_BLOCKS, min(groups) // 2))
     if min(groups) < 2 or sum(number // length for number in groups) < _LEAST_BLOCKS:
@@ -63,14 +63,14 @@ def _judged(benchmark: pd.DataFrame, reference: pd.DataFrame, column: str) -> Ch
     observed = float(psi(after.sum(0), before.sum(0)))
     threshold = max(PSI_FLOOR, _MARGIN * _null(np.vstack([before, after]), len(after)))
     means = [float(side["candidate"].mean()) for side in sides]
-    told = (
+    evidence = (
         f"PSI {observed:.3f} of the {_answers(column)} on the benchmark against validation and calibration, allowed "
         f"{threshold:.3f} ({_MARGIN:g} times what blocks of {length} groups dealt anew show, at least {PSI_FLOOR:g}); "
         f"mean {means[1]:.3f}, before {means[0]:.3f}"
     )
     return CheckResult(
         name="prediction_drift", status="pass" if observed <= threshold else "fail", severity="warning",
-        observed=observed, threshold=threshold, evidence=told,
+        observed=observed, threshold=threshold, evidence=evidence,
         fix="see the snapshot's drift check for the columns that moved; calibrate on newer rows",
     )  # fmt: skip
 

@@ -86,7 +86,7 @@ def residuals(
     return Residuals(
         loss=kind.loss,
         baseline=best,
-        axes=tuple(one for one in axes if one is not None),
+        axes=tuple(axis for axis in axes if axis is not None),
         by_group=_by_group(losses),
         autocorrelation=autocorrelation(losses.gain, losses.codes, losses.weights) if ordered else None,
         worst=tuple(WorstRow(row=int(rows[place]), loss=float(losses.candidate[place])) for place in worst),
@@ -142,11 +142,11 @@ def _by_features(losses: _Losses, features: pd.DataFrame) -> list[LossAxis]:
 
     mean = float(np.average(losses.candidate, weights=losses.weights))
 
-    def apart(axis: LossAxis) -> float:
+    def spread(axis: LossAxis) -> float:
         return sum(part.rows * (part.loss.value - mean) ** 2 for part in axis.parts if part.loss is not None)
 
-    found = (_by_feature(losses, features[name]) for name in features.columns)
-    return sorted((one for one in found if one is not None), key=apart, reverse=True)
+    axes = (_by_feature(losses, features[name]) for name in features.columns)
+    return sorted((axis for axis in axes if axis is not None), key=spread, reverse=True)
 
 
 def _by_feature(losses: _Losses, values: pd.Series) -> LossAxis | None:
@@ -170,7 +170,7 @@ def _holds_objects(values: pd.Series) -> bool:
     """Files and arrays have no values that rows share."""
     import pandas as pd
 
-    return pd.api.types.is_object_dtype(values) and not values.dropna().map(lambda one: isinstance(one, str)).all()
+    return pd.api.types.is_object_dtype(values) and not values.dropna().map(lambda value: isinstance(value, str)).all()
 
 
 def _bins(values: np.ndarray, name: str) -> tuple[np.ndarray, list[str]]:
@@ -192,14 +192,18 @@ def _values(values: pd.Series) -> tuple[np.ndarray, list[str]]:
     import numpy as np
     import pandas as pd
 
-    codes, found = pd.factorize(values)
-    sizes = np.bincount(codes[codes >= 0], minlength=len(found))
-    kept = np.argsort(-sizes, kind="stable")[:MOST_VALUES]
-    place = np.full(len(found) + 1, len(kept))
-    place[kept] = np.arange(len(kept))
+    codes, distinct = pd.factorize(values)
+    sizes = np.bincount(codes[codes >= 0], minlength=len(distinct))
+    frequent = np.argsort(-sizes, kind="stable")[:MOST_VALUES]
+    place = np.full(len(distinct) + 1, len(frequent))
+    place[frequent] = np.arange(len(frequent))
     # The code of a missing value is -1, and so the last.
-    place[-1] = len(kept) + 1
-    names = [*(f"{values.name}={found[code]}" for code in kept), f"{values.name}: other", f"{values.name} missing"]
+    place[-1] = len(frequent) + 1
+    names = [
+        *(f"{values.name}={distinct[code]}" for code in frequent),
+        f"{values.name}: other",
+        f"{values.name} missing",
+    ]
     places = place[codes]
     present = np.unique(places)
     return np.searchsorted(present, places), [names[code] for code in present]
@@ -292,9 +296,9 @@ def autocorrelation(gain: np.ndarray, codes: np.ndarray, weights: np.ndarray | N
 
     if int(codes.max()) + 1 < MINIMUM_GROUPS:
         return None
-    found = mean_estimate(gain, codes, weights)
+    mean_gain = mean_estimate(gain, codes, weights)
     weighed = np.ones(len(gain)) if weights is None else weights
-    off = np.bincount(codes, weights=(gain - found.value) * weighed)
+    off = np.bincount(codes, weights=(gain - mean_gain.value) * weighed)
     total = float(off @ off)
     if total == 0:
         return None
@@ -302,11 +306,11 @@ def autocorrelation(gain: np.ndarray, codes: np.ndarray, weights: np.ndarray | N
     # At 0.99 a window holds less than one independent group: there is no interval to be had, and none is widened more.
     bounded = min(max(lag_one, 0.0), 0.99)
     factor = math.sqrt((1 + bounded) / (1 - bounded))
-    widened = found.model_copy(
+    widened = mean_gain.model_copy(
         update={
-            "low": found.value - factor * (found.value - found.low),
-            "high": found.value + factor * (found.high - found.value),
-            "standard_error": factor * found.standard_error,
+            "low": mean_gain.value - factor * (mean_gain.value - mean_gain.low),
+            "high": mean_gain.value + factor * (mean_gain.high - mean_gain.value),
+            "standard_error": factor * mean_gain.standard_error,
         }
     )
-    return Autocorrelation(lag_one=lag_one, factor=factor, gain=found, widened=widened)
+    return Autocorrelation(lag_one=lag_one, factor=factor, gain=mean_gain, widened=widened)

@@ -34,19 +34,19 @@ def row_costs(costs: CostsSpec, labels: np.ndarray, rows: pd.DataFrame) -> np.nd
     """What each row costs if it is decided wrongly, `(N,)`, of labels `(N,)` of 0 and 1; NaN where that is missing."""
     import numpy as np
 
-    found = np.empty(len(labels), dtype=np.float64)
+    values = np.empty(len(labels), dtype=np.float64)
     for key, label in LABEL_OF.items():
         cost, of_label = getattr(costs, key), labels == label
-        found[of_label] = (
+        values[of_label] = (
             rows[cost].to_numpy(dtype="float64", na_value=math.nan)[of_label] if isinstance(cost, str) else cost
         )
-    return found
+    return values
 
 
 def cost_problems(
-    costs: CostsSpec, labels: np.ndarray, found: np.ndarray, weights: np.ndarray | None = None, *, chosen_on: bool
+    costs: CostsSpec, labels: np.ndarray, values: np.ndarray, weights: np.ndarray | None = None, *, chosen_on: bool
 ) -> list[str]:
-    """What keeps rows from being told by what they cost; `found` is what row_costs gave of them.
+    """What keeps rows from being told by what they cost; `values` is what row_costs gave of them.
 
     Rows of weight 0 count nowhere, so theirs may be anything. Each label needs a cost above 0, or all that is told of
     it is 0. Rows that a threshold is `chosen_on` need both labels: without one of them everything, or nothing, is acted
@@ -55,16 +55,16 @@ def cost_problems(
     import numpy as np
 
     if weights is not None:
-        labels, found = labels[weights > 0], found[weights > 0]
+        labels, values = labels[weights > 0], values[weights > 0]
     problems = []
     for key, label in LABEL_OF.items():
-        of_label = found[labels == label]
+        of_label = values[labels == label]
         said = f"costs.{key}" + (f" ({costs.columns[key]})" if key in costs.columns else "")
         missing, infinite, negative = np.isnan(of_label), np.isinf(of_label), np.isfinite(of_label) & (of_label < 0)
         wrong = {"missing": missing, "infinite": infinite & ~missing, "below 0": negative}
-        told = [f"{int(which.sum())} {name}" for name, which in wrong.items() if which.any()]
-        if told:
-            problems.append(f"{said}: of {len(of_label)} rows of label {label} {', '.join(told)}")
+        counts = [f"{int(which.sum())} {name}" for name, which in wrong.items() if which.any()]
+        if counts:
+            problems.append(f"{said}: of {len(of_label)} rows of label {label} {', '.join(counts)}")
         elif not len(of_label):
             problems += [f"{said}: there is no row of label {label}"] if chosen_on else []
         elif not of_label.any():
@@ -90,11 +90,11 @@ def refuse_split_costs(costs: CostsSpec, rows: Rows, paths: Mapping[str, str], w
 
 def refuse_costs(problems: Mapping[str, list[str]]) -> None:
     """Raises EvaluationError with all that is wrong, by the split that it is of."""
-    told = [f"{split} rows: {one}" for split, found in problems.items() for one in found]
-    if told:
+    listed = [f"{split} rows: {problem}" for split, split_problems in problems.items() for problem in split_problems]
+    if listed:
         raise EvaluationError(
             "benchmark.decision.costs: rows have no cost that a decision can be told by",
-            value="; ".join(told),
+            value="; ".join(listed),
             fix="let the column have a number from 0 on in every row of that label, some above 0, or give a number for "
             "all rows; a quality rule of contract.yaml refuses such rows before a model is trained",
         )

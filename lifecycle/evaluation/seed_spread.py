@@ -32,13 +32,13 @@ def with_seeds(comparison: Comparison, trained: Sequence[SeedResult], *, of_deci
     if len(trained) < 2:
         return comparison
     metric = comparison.metric
-    known = [one.validated[metric] for one in trained if metric in one.validated and not of_decisions]
+    known = [seed.validated[metric] for seed in trained if metric in seed.validated and not of_decisions]
     spread = SeedSpread(seeds=len(trained), sd=None, by_rows=comparison.gain)
     if len(known) < len(trained):
         lacking = f"{len(trained) - len(known)} of {len(trained)} seeds"
         of_what = "what they decide of" if of_decisions else "calibrated answers to"
-        told = f"{lacking} have no {metric_name(metric)} of {of_what} the validation rows"
-        return comparison.model_copy(update={"seeds": spread.model_copy(update={"told": told})})
+        reason = f"{lacking} have no {metric_name(metric)} of {of_what} the validation rows"
+        return comparison.model_copy(update={"seeds": spread.model_copy(update={"told": reason})})
     sd = statistics.stdev(known)
     if not comparison.gain.has_width:
         return comparison.model_copy(update={"seeds": spread.model_copy(update={"sd": sd})})
@@ -56,12 +56,12 @@ def _widened(gain: Estimate, sd: float, seeds: int) -> Estimate:
             "high": gain.value + high,
             "standard_error": math.hypot(gain.standard_error, sd),
             "method": "with_seeds",
-            "made": f"{gain.made or 't by group'}; {_told(gain, sd, seeds)}",
+            "made": f"{gain.made or 't by group'}; {_seed_text(gain, sd, seeds)}",
         }
     )
 
 
-def _told(gain: Estimate, sd: float, seeds: int) -> str:
+def _seed_text(gain: Estimate, sd: float, seeds: int) -> str:
     decimals = decimals_of(gain.value, gain.standard_error)
     without = f"[{gain.low:+,.{decimals}f}, {gain.high:+,.{decimals}f}]"
     return f"with the spread between {seeds} seeds, sd {sd:,.{decimals_of(sd, sd)}f}; without it {without}"

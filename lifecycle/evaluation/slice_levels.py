@@ -154,10 +154,10 @@ def _coarse_ends(bins: int) -> list[int]:
     """The last bins of searched runs: all of few, else those that end at a coarse quantile."""
     if bins <= len(_COARSE) + 1:
         return list(range(bins))
-    wanted = (
+    ends = (
         {round(at * bins) - 1 for at in _COARSE} if bins < len(CUTS_AT) + 1 else {CUTS_AT.index(at) for at in _COARSE}
     )
-    return sorted({*(end for end in wanted if 0 <= end < bins), bins - 1})
+    return sorted({*(end for end in ends if 0 <= end < bins), bins - 1})
 
 
 def _between(name: str, cuts: tuple[float, ...], first: int, last: int, whole: bool) -> str:
@@ -174,8 +174,8 @@ def _values(name: str, held: ColumnValues, least_rows: int) -> Levels:
     import numpy as np
     import pandas as pd
 
-    found, values = pd.factorize(pd.Series(held.values).where(held.known), sort=True)
-    frequent = np.flatnonzero(np.bincount(found[found >= 0], minlength=len(values)) >= least_rows)
+    codes, values = pd.factorize(pd.Series(held.values).where(held.known), sort=True)
+    frequent = np.flatnonzero(np.bincount(codes[codes >= 0], minlength=len(values)) >= least_rows)
     count = len(frequent)
     to_code = np.full(len(values) + 1, count + 1, dtype=np.int64)
     to_code[frequent] = np.arange(count)
@@ -184,4 +184,4 @@ def _values(name: str, held: ColumnValues, least_rows: int) -> Levels:
     different = list(values)
     kept = tuple(bool(different[at]) if held.kind == "boolean" else str(different[at]) for at in frequent)
     runs = np.arange(count + 1)
-    return Levels(name, to_code[found], count, runs, runs, values=kept)
+    return Levels(name, to_code[codes], count, runs, runs, values=kept)

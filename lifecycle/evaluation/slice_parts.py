@@ -33,9 +33,14 @@ class SlicePart:
 
 def columns_of_parts(benchmark: BenchmarkSpec, key: Sequence[str]) -> tuple[str, ...]:
     """Columns of the benchmark's rows that its conditions and files of rows ask for. Raises EvaluationError."""
-    asked = [name for one in benchmark.slices if one.where for name in parse_predicate(one.where).columns]
-    keyed = key if any(one.rows for one in benchmark.slices) else ()
-    return tuple(dict.fromkeys((*asked, *keyed)))
+    in_conditions = [
+        name
+        for slice_spec in benchmark.slices
+        if slice_spec.where
+        for name in parse_predicate(slice_spec.where).columns
+    ]
+    keyed = key if any(slice_spec.rows for slice_spec in benchmark.slices) else ()
+    return tuple(dict.fromkeys((*in_conditions, *keyed)))
 
 
 def slice_parts(
@@ -104,27 +109,27 @@ def _named_rows(path: Path, rows: pd.DataFrame, key: Sequence[str]) -> tuple[np.
     missing = [name for name in key if name not in named.columns]
     if missing:
         fix = f"write a header with {', '.join(key)}: {did_you_mean(missing[0], list(named.columns))}"
-        told = f"the file of a slice lacks the primary key's {', '.join(missing)}"
-        raise EvaluationError(told, value=path.name, fix=fix)
-    wanted = pd.DataFrame({name: _typed(named[name], rows[name], path) for name in key}).drop_duplicates()
-    found = rows[[*key]].merge(wanted.assign(_named=True), on=[*key], how="left", validate="many_to_one")
-    mask = found["_named"].notna().to_numpy()
-    return mask, len(wanted) - len(rows.loc[mask, [*key]].drop_duplicates())
+        problem = f"the file of a slice lacks the primary key's {', '.join(missing)}"
+        raise EvaluationError(problem, value=path.name, fix=fix)
+    keys = pd.DataFrame({name: _typed(named[name], rows[name], path) for name in key}).drop_duplicates()
+    merged = rows[[*key]].merge(keys.assign(_named=True), on=[*key], how="left", validate="many_to_one")
+    mask = merged["_named"].notna().to_numpy()
+    return mask, len(keys) - len(rows.loc[mask, [*key]].drop_duplicates())
 
 
 def _typed(texts: pd.Series, like: pd.Series, path: Path) -> pd.Series:
     """Texts of a file as the benchmark's column has its values. Raises EvaluationError for one that it cannot hold."""
     try:
-        found = _as_column(texts, like)
+        values = _as_column(texts, like)
     except (ValueError, TypeError, OverflowError):
-        found = None
-    if found is None or found.isna().any():
+        values = None
+    if values is None or values.isna().any():
         line = next((line for line, text in enumerate(texts, start=2) if not _fits(text, like)), 2)
         # The value itself may be one that is told nobody.
-        told = f"line {line} of a slice's file has no value that {like.name} could have"
+        problem = f"line {line} of a slice's file has no value that {like.name} could have"
         fix = f"write values of {like.name} as the dataset has them"
-        raise EvaluationError(told, value=path.name, fix=fix)
-    return found
+        raise EvaluationError(problem, value=path.name, fix=fix)
+    return values
 
 
 def _fits(text: str, like: pd.Series) -> bool:
@@ -145,8 +150,8 @@ def _as_column(texts: pd.Series, like: pd.Series) -> pd.Series:
         return pd.to_datetime(texts, utc=zone is not None, format="ISO8601").astype(like.dtype)
     if pd.api.types.is_numeric_dtype(like.dtype):
         numbers = pd.to_numeric(texts)
-        found = numbers.astype(like.dtype)
-        return found.where(found.astype("object") == numbers.astype("object"))
+        converted = numbers.astype(like.dtype)
+        return converted.where(converted.astype("object") == numbers.astype("object"))
     first = like.dropna()
     if len(first) and type(first.iloc[0]).__name__ == "date":
         return pd.to_datetime(texts, format="ISO8601").dt.date.astype("object")

@@ -52,24 +52,24 @@ def measured_slices(
 
 def _measured(predictions: pd.DataFrame, part: SlicePart, benchmark: BenchmarkSpec, kind: Kind) -> SliceResult:
     table = weighed(predictions[part.mask])
-    asked = benchmark.primary.metric if part.declared.metric is None else part.declared.metric
+    name = benchmark.primary.metric if part.declared.metric is None else part.declared.metric
     result = SliceResult(
         slice=part.name,
         declared=part.declared,
         rows=len(table),
         groups=int(table["group"].nunique()),
-        metric=asked,
+        metric=name,
         unmatched=part.unmatched,
-        told=shortage_of(benchmark, kind, asked, table),
+        told=shortage_of(benchmark, kind, name, table),
     )
     if result.told or not part.declared.bounded:
         return result
     try:
         metric, figures = measured_by(benchmark, kind, result.metric, "candidate", table)
-        found = estimate(metric, kind.checked_labels(table["label"]), figures, table["group"], row_weights(table))
+        measured = estimate(metric, kind.checked_labels(table["label"]), figures, table["group"], row_weights(table))
     except EvaluationError as error:
         return result.model_copy(update={"told": error.problem})
-    return result.model_copy(update={"estimate": found})
+    return result.model_copy(update={"estimate": measured})
 
 
 def with_gains(
@@ -95,8 +95,8 @@ def _with_gain(
     result: SliceResult, mine: pd.DataFrame, theirs: pd.DataFrame, benchmark: BenchmarkSpec, kind: Kind
 ) -> SliceResult:
     try:
-        found = comparison(benchmark, kind, ("candidate", mine), ("candidate", theirs), "champion")
+        compared = comparison(benchmark, kind, ("candidate", mine), ("candidate", theirs), "champion")
     except EvaluationError as error:
         # Where no margin to the champion is declared, its gain is only told.
         return result if result.declared.champion_margin is None else result.model_copy(update={"told": error.problem})
-    return result.model_copy(update={"gain": found.gain})
+    return result.model_copy(update={"gain": compared.gain})

@@ -88,11 +88,11 @@ def inside(rule: Rule, columns: Sequence[np.ndarray]) -> np.ndarray:
     """Which rows a rule has, bool `(N,)`."""
     import numpy as np
 
-    found = np.ones(len(columns[0]), dtype=bool)
+    matches = np.ones(len(columns[0]), dtype=bool)
     for column, first, last in rule.parts:
         codes = columns[column]
-        found &= (codes == first) if first == last else (codes >= first) & (codes <= last)
-    return found
+        matches &= (codes == first) if first == last else (codes >= first) & (codes <= last)
+    return matches
 
 
 def difference(mask: np.ndarray, rows: Rows, among: np.ndarray | None = None) -> Difference | None:
@@ -191,15 +191,18 @@ class _Search:
         merits = np.concatenate([self._merits(at, totals) for at in range(len(self._tables))])
         promising = np.flatnonzero(merits > 0)
         order = promising[np.lexsort((promising, -merits[promising]))][:_MOST_LOOKED_AT]
-        candidates, found = np.array([], dtype=np.intp), np.array([])
+        candidates, exact_merits = np.array([], dtype=np.intp), np.array([])
         while len(candidates) < len(order):
             some = order[len(candidates) : 2 * len(candidates) + _AT_FIRST]
-            if len(found) and merits[some[0]] < found.max():
+            if len(exact_merits) and merits[some[0]] < exact_merits.max():
                 break
-            candidates, found = np.append(candidates, some), np.append(found, self._by_groups(some, totals))
-        if not len(found) or found.max() <= 0:
+            candidates, exact_merits = (
+                np.append(candidates, some),
+                np.append(exact_merits, self._by_groups(some, totals)),
+            )
+        if not len(exact_merits) or exact_merits.max() <= 0:
             return None
-        best = int(candidates[found >= found.max() * (1 - _EQUAL)].min())
+        best = int(candidates[exact_merits >= exact_merits.max() * (1 - _EQUAL)].min())
         return self._simplest(self._fitted(best, totals), totals)
 
     def leave_out(self, rule: Rule) -> None:
@@ -255,16 +258,17 @@ class _Search:
         import numpy as np
 
         tables = np.searchsorted(self._starts, candidates, side="right") - 1
-        found = np.empty(len(candidates))
+        merits = np.empty(len(candidates))
         for at in np.unique(tables).tolist():
             mine = tables == at
             of = [self._levels[column] for column in self._tables[at]]
             places = np.unravel_index(candidates[mine] - self._starts[at], [len(levels.firsts) for levels in of])
             runs = [
-                np.stack([one.firsts[place], one.lasts[place]], axis=1) for one, place in zip(of, places, strict=True)
+                np.stack([column_levels.firsts[place], column_levels.lasts[place]], axis=1)
+                for column_levels, place in zip(of, places, strict=True)
             ]
-            found[mine] = self._merits_by_group(at, runs, totals)
-        return found
+            merits[mine] = self._merits_by_group(at, runs, totals)
+        return merits
 
     def _merits_by_group(self, at: int, runs: Sequence[np.ndarray], totals: _Totals) -> np.ndarray:
         """Merits of predicates of a table, the error by group; each column's runs are `(predicates, 2)`."""
@@ -388,12 +392,12 @@ def telling_pairs(rows: Rows, levels: Sequence[Levels], most_columns: int) -> li
     """All pairs of the columns that tell most of the score alone, where there are more than so many."""
     import numpy as np
 
-    told = [_told(rows, at, of) for at, of in enumerate(levels)]
-    chosen = sorted(np.argsort(-np.array(told), kind="stable")[:most_columns].tolist())
+    variations = [_score_variation(rows, at, of) for at, of in enumerate(levels)]
+    chosen = sorted(np.argsort(-np.array(variations), kind="stable")[:most_columns].tolist())
     return list(itertools.combinations(chosen, 2))
 
 
-def _told(rows: Rows, at: int, levels: Levels) -> float:
+def _score_variation(rows: Rows, at: int, levels: Levels) -> float:
     """How much the means of a column's codes vary, by degree of freedom."""
     import numpy as np
 

@@ -59,8 +59,8 @@ def coded(values: pd.Series) -> pd.Series:
     codes, names = slice_codes(values)
     missing = f"{values.name} missing"
     order = {int(code): f"{_CODE} {place}" for place, code in enumerate(pd.unique(codes), start=1)}
-    found = [None if names[code] == missing else order[int(code)] for code in codes]
-    return pd.Series(found, index=values.index, name=values.name, dtype="str")
+    coded_values = [None if names[code] == missing else order[int(code)] for code in codes]
+    return pd.Series(coded_values, index=values.index, name=values.name, dtype="str")
 
 
 def coded_groups(groups: pd.Series) -> pd.Series:
@@ -74,8 +74,8 @@ def coded_groups(groups: pd.Series) -> pd.Series:
     codes, names = pd.factorize(groups)
     width = len(str(len(names)))
     # The code of a null is -1, and so the last one.
-    told = np.array([*(f"{_CODE} {place:0{width}}" for place in range(1, len(names) + 1)), None], dtype=object)
-    return pd.Series(told[codes], index=groups.index, name=groups.name, dtype="str")
+    code_names = np.array([*(f"{_CODE} {place:0{width}}" for place in range(1, len(names) + 1)), None], dtype=object)
+    return pd.Series(code_names[codes], index=groups.index, name=groups.name, dtype="str")
 
 
 def is_coded(values: pd.Series) -> bool:
@@ -90,10 +90,10 @@ def slice_metrics(
 
     `predictions` has label, group, the model's answers and slice_column of each.
     """
-    found = [_column(predictions, column, model, kind, least_rows) for column in columns]
+    per_column = [_column(predictions, column, model, kind, least_rows) for column in columns]
     return SliceResults(
-        tuple(metric for results in found for metric in results.metrics),
-        tuple(item for results in found for item in results.insufficient),
+        tuple(metric for results in per_column for metric in results.metrics),
+        tuple(item for results in per_column for item in results.insufficient),
     )
 
 
@@ -142,8 +142,8 @@ def slice_codes(values: pd.Series) -> tuple[np.ndarray, list[str]]:
     if pd.api.types.is_numeric_dtype(values) and values.nunique() > _SINGLE_NUMBERS:
         codes, names = _quartiles(values.astype("Float64").to_numpy(dtype=np.float64, na_value=np.nan), column)
     else:
-        codes, found = pd.factorize(values, sort=False)
-        names = [f"{column}={value}" for value in found]
+        codes, distinct = pd.factorize(values, sort=False)
+        names = [f"{column}={value}" for value in distinct]
     if (codes < 0).any():
         codes, names = np.where(codes < 0, len(names), codes), [*names, f"{column} missing"]
     return codes, names
@@ -178,5 +178,5 @@ def metrics_of_slice(rows: pd.DataFrame, model: str, kind: Kind, name: str) -> l
             rows=len(rows),
             slice=name,
         )
-        for metric in (kind.metrics[one] for one in kind.sliced)
+        for metric in (kind.metrics[metric_name] for metric_name in kind.sliced)
     ]

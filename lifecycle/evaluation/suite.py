@@ -39,9 +39,9 @@ def suite_of(
     )
 
 
-def same_rows(one: Suite, other: Suite) -> bool:
+def same_rows(suite: Suite, other: Suite) -> bool:
     """Whether models that were measured on the one and the other answered the same rows, about the same label."""
-    return (one.rows, one.label) == (other.rows, other.label)
+    return (suite.rows, suite.label) == (other.rows, other.label)
 
 
 def look(path: Path, suite: Suite, artifact_sha256: str, *, use_case: str, run_id: str, at: str) -> Looks:
@@ -57,24 +57,24 @@ def look(path: Path, suite: Suite, artifact_sha256: str, *, use_case: str, run_i
         file.seek(0)
         content = file.read()
         whole = content[: content.rfind(b"\n") + 1]
-        entries = [one for one in _read(whole, path) if _same(one, entry)]
-        if artifact_sha256 not in {one["artifact"] for one in entries}:
+        entries = [record for record in _read(whole, path) if _same(record, entry)]
+        if artifact_sha256 not in {record["artifact"] for record in entries}:
             file.truncate(len(whole))
             file.write(canonical_json(entry) + b"\n")
             entries.append(entry)
-    return Looks(models=len({one["artifact"] for one in entries}), since=min(one["at"] for one in entries))
+    return Looks(models=len({record["artifact"] for record in entries}), since=min(record["at"] for record in entries))
 
 
 def looks_check(looks: Looks, suite: Suite, most: int | None) -> CheckResult:
     """Warns from the declared number of models on; without one it only tells."""
-    told = f"{looks.models} model{'s' if looks.models != 1 else ''} measured on these rows since {looks.since[:10]}"
+    count = f"{looks.models} model{'s' if looks.models != 1 else ''} measured on these rows since {looks.since[:10]}"
     return holds(
         NAME,
         most is None or looks.models < most,
         severity="warning",
         observed=looks.models,
         threshold=most,
-        evidence=f"{told}, suite {suite.name} version {suite.version}",
+        evidence=f"{count}, suite {suite.name} version {suite.version}",
         fix="measure on rows that no model was chosen by: a newer dataset version, or another benchmark split",
     )
 
@@ -84,24 +84,24 @@ def changed_limits(before: Suite, now: Suite) -> Iterable[tuple[str, Any, Any]]:
 
     What is new or gone is told whole; of what is there before and now, value by value.
     """
-    then, here = ({**_items(one.declared), **_items({"files": one.files})} for one in (before, now))
+    then, here = ({**_items(suite.declared), **_items({"files": suite.files})} for suite in (before, now))
     for key in sorted(then.keys() | here.keys()):
         yield from _differences(key, then.get(key), here.get(key))
 
 
 def _items(declared: Mapping[str, Any]) -> dict[str, Any]:
     """Each key's value, and each item of a list by what it is about, by number where two are alike."""
-    found: dict[str, Any] = {}
+    items: dict[str, Any] = {}
     for name, value in declared.items():
         if not isinstance(value, list | tuple):
-            found[name] = value
+            items[name] = value
             continue
         for item in value:
             key, again = f"{name}[{_title(item)}]", 2
-            while key in found:
+            while key in items:
                 key, again = f"{name}[{_title(item)} {again}]", again + 1
-            found[key] = item
-    return found
+            items[key] = item
+    return items
 
 
 def _differences(key: str, then: Any, now: Any) -> Iterator[tuple[str, Any, Any]]:
@@ -114,7 +114,9 @@ def _differences(key: str, then: Any, now: Any) -> Iterator[tuple[str, Any, Any]
 
 def _said(value: Any) -> Any:
     """A value without what nobody said."""
-    return {name: one for name, one in value.items() if one is not None} if isinstance(value, Mapping) else value
+    return (
+        {name: member for name, member in value.items() if member is not None} if isinstance(value, Mapping) else value
+    )
 
 
 def _title(item: Any) -> str:
@@ -126,14 +128,14 @@ def _title(item: Any) -> str:
     return str(named) if named is not None else f"{item.get('metric', '')} {side}".strip()
 
 
-def _same(one: Mapping[str, Any], entry: Mapping[str, Any]) -> bool:
-    return one["rows"] == entry["rows"] and one["label"] == entry["label"]
+def _same(record: Mapping[str, Any], entry: Mapping[str, Any]) -> bool:
+    return record["rows"] == entry["rows"] and record["label"] == entry["label"]
 
 
 def _read(content: bytes, path: Path) -> list[dict[str, Any]]:
     try:
-        found = [json.loads(line) for line in content.splitlines() if line.strip()]
-        return [{name: one[name] for name in ("rows", "label", "artifact", "at")} | one for one in found]
+        records = [json.loads(line) for line in content.splitlines() if line.strip()]
+        return [{name: record[name] for name in ("rows", "label", "artifact", "at")} | record for record in records]
     except (ValueError, TypeError, KeyError) as error:
         fix = "restore the file from a backup; without it nobody knows how often the rows were looked at"
         raise RecordError(f"the list of looks at a suite cannot be read: {error}", value=str(path), fix=fix) from None

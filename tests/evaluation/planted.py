@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import expit as sigmoid
 
-from trainworthy.lifecycle.evaluation.asked_again import Asked
+from trainworthy.lifecycle.evaluation.asked_again import InputProbe
 from trainworthy.lifecycle.protocol.jobs import ChangedInputsJob, InputColumn
 from trainworthy.lifecycle.spec.benchmark import BehaviourSpec
 from trainworthy.lifecycle.tasks.binary import BINARY
@@ -29,14 +29,14 @@ def rows(count: int = 2_400, groups: int = 30, seed: int = 0) -> pd.DataFrame:
     return frame.assign(label=(rng.random(count) < sigmoid(2 * frame["x1"])).astype(float))
 
 
-def asked(model: Callable[[pd.DataFrame], np.ndarray], frame: pd.DataFrame | None = None, **changed: Any) -> Asked:
+def asked(model: Callable[[pd.DataFrame], np.ndarray], frame: pd.DataFrame | None = None, **changed: Any) -> InputProbe:
     """The rows, to be answered by this function of them."""
     frame = rows() if frame is None else frame
     values = {
         "kind": BINARY, "rows": frame, "labels": frame["label"].to_numpy(), "groups": frame["day"], "weights": None,
         "answer": lambda some: np.asarray(model(some), dtype=float),
     }  # fmt: skip
-    return Asked(**values | changed)
+    return InputProbe(**values | changed)
 
 
 def job(*tests: dict[str, Any], columns: tuple[InputColumn, ...] = COLUMNS, **changed: Any) -> ChangedInputsJob:

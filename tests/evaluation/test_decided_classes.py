@@ -9,7 +9,7 @@ import pytest
 from known import known
 from sklearn.metrics import accuracy_score, balanced_accuracy_score, f1_score, precision_score, recall_score
 
-from trainworthy.lifecycle.evaluation.asked_again import Asked
+from trainworthy.lifecycle.evaluation.asked_again import InputProbe
 from trainworthy.lifecycle.evaluation.compare import compared
 from trainworthy.lifecycle.evaluation.comparison import comparison
 from trainworthy.lifecycle.evaluation.decision import cheapest, cost_table, decided, decision_column, of_decisions
@@ -178,7 +178,7 @@ def test_answers_flip_where_another_class_is_decided():
     def flips(matrix: dict | None) -> float:
         spec = None if matrix is None else DecisionSpec(cost_matrix=matrix)
         decide = None if spec is None else lambda some: decided(spec, KIND, some, None)
-        asked = Asked(KIND, frame, labels, frame["day"], None, model, decide)
+        asked = InputProbe(KIND, frame, labels, frame["day"], None, model, decide)
         return known(asked.moved(asked.again(frame["x1"] + 0.5))).value
 
     by_cost = cost_table(PLANTED, NAMES)
