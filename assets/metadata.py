@@ -64,7 +64,7 @@ def step_metadata(
     """
     from trainworthy.lifecycle.report import in_words
 
-    told, judged = (before.told, before.last) if before else ((), record)
+    told, judged = (before.lines, before.last) if before else ((), record)
     shown: dict[str, Any] = {
         "decision": in_words.decision(judged),
         "reasons": dg.MetadataValue.md(in_lines(in_words.markdown_list((*told, *in_words.reasons(judged))))),

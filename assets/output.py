@@ -37,7 +37,7 @@ def write_report(
     commit = next((record.provenance.git_commit for record in reversed(records.values())), None)
     if address := commit_url(run.use_case.folder, commit):
         links["Commit"] = address
-    told = before.told if before else ()
+    told = before.lines if before else ()
     baseline = readable_baseline(run.use_case.folder)
     shown: dict[Step, Record] = {
         step: record.model_copy(update={"checks": told_apart(step, record.checks, baseline)})

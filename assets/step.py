@@ -200,7 +200,7 @@ def finish_step(run: StepRun, record: Record, *, reused: bool) -> StepEvents:
     if run.trains and run.step != STEPS[-1]:
         for line in tell_open(run.step, record.checks, continued=run.use_case.spec.stages.mode == "continue"):
             log.warning(line)
-    for line in (*(before.told if before else ()), *look_at):
+    for line in (*(before.lines if before else ()), *look_at):
         log.info(line)
     if isinstance(record, Verdict):
         log.info(f"verdict: {in_words.decision(record)}; its reasons: trainworthy verdict {record.use_case}")

@@ -76,7 +76,7 @@ def verdict_text(verdict: Verdict) -> str:
     run_id = verdict.provenance.run_id
     judged = f"judged {verdict.provenance.created_at[:16].replace('T', ' ')} UTC"
     withdrawn = rolled_back(verdict_log(verdict.use_case), verdict.model_version)
-    since = f"Since then: {withdrawn.told}.\n" if withdrawn and verdict.decision == "promote" else ""
+    since = f"Since then: {withdrawn.sentence}.\n" if withdrawn and verdict.decision == "promote" else ""
     champion = log.champion(verdict_log(verdict.use_case))
     live = f"version {champion.model_version}" if champion else "none"
     decided = f"{verdict.decision.upper()}{verdict.headline and f', {verdict.headline}'}"

@@ -14,7 +14,7 @@ from trainworthy.lifecycle.promotion.history import tenures
 from trainworthy.lifecycle.promotion.log import LogEntry
 from trainworthy.lifecycle.protocol.records import STEPS, DatasetVersion, Record, Step
 from trainworthy.lifecycle.report.first_page import quality
-from trainworthy.lifecycle.report.outcome import found, outcome
+from trainworthy.lifecycle.report.outcome import outcome, record_of
 from trainworthy.lifecycle.report.site import Champion, LatestRun, UseCaseRow, render_site
 from trainworthy.lifecycle.storage.records import FileRecordStore
 from trainworthy.lifecycle.storage.state import StateFolder, write_atomic
@@ -110,7 +110,7 @@ def _champion(
     records: dict[Step, Record] = {
         step: store.get(live.use_case, step, verdict.parents[step]) for step in STEPS if step in verdict.parents
     }
-    dataset = found(records, "dataset", DatasetVersion)
+    dataset = record_of(records, "dataset", DatasetVersion)
     return Champion(
         version=live.model_version,
         since=live.written_at,

@@ -34,8 +34,8 @@ _ONLY_TEXT = Leak(
 
 def leakage(written: SplitFiles, contract: Contract, split: SplitSpec, prediction_time: str | None) -> CheckResult:
     """The declared check `leakage` of the snapshot; `details` hold one entry a family and column found."""
-    found = [*later_times(written, contract, prediction_time), *leakage_findings(written, contract, split)]
-    return leakage_check("leakage", found)
+    leaks = [*later_times(written, contract, prediction_time), *leakage_findings(written, contract, split)]
+    return leakage_check("leakage", leaks)
 
 
 def follows_time(split: SplitSpec) -> bool:
@@ -64,37 +64,37 @@ def leakage_findings(written: SplitFiles, contract: Contract, split: SplitSpec) 
     event = kind.events(kind.checked_labels(written.read("training", [label])[label].to_numpy()))[0]
     cells = {name: cells_of(rows.training[name], rows.held[name]) for name in (*features, *itself, *hashes)}
     entities = [column.name for column in contract.columns if column.role == "entity"]
-    found = [
+    leaks = [
         label_window(contract, split.embargo if isinstance(split, Windows) else None),
         *entity_overlap(written, entities, kept_apart),
         *equal_files(written, contract, by_time=by_time),
     ]
     # Rows that are nothing but files are equal where these are.
     if features or itself:
-        found += duplicates(
+        leaks += duplicates(
             written, cells, label, order, lambda values: event.of_labels(kind.checked_labels(values)), by_time=by_time
         )
-    found += [
+    leaks += [
         *near_duplicates(rows, cells, order, by_time=by_time),
     ]
     few = shortage(rows.training_counts, rows.scored_counts)
     if few:
         fix = "take a dataset version with more rows; until then no statistic says whether a feature is the label"
-        return [*found, Leak(taxon="L2", family="single_feature", status="insufficient", evidence=few, fix=fix)]
+        return [*leaks, Leak(taxon="L2", family="single_feature", status="insufficient", evidence=few, fix=fix)]
     alone = (
         single_feature(rows, {name: cells[name] for name in features})
         if features
         else [_ONLY_TEXT if itself else _ONLY_FILES]
     )
     deciding = {name for finding in alone if finding.status == "fail" for name in finding.columns}
-    others = [name for name in features if name not in deciding]
-    found += [
+    undecided = [name for name in features if name not in deciding]
+    leaks += [
         *alone,
-        *null_mask(rows, {name: cells[name] for name in others} | _by_column(cells, files)),
-        *differences(rows, contract, others),
-        *row_order(rows, others, keys, split.resample_by),
+        *null_mask(rows, {name: cells[name] for name in undecided} | _by_column(cells, files)),
+        *differences(rows, contract, undecided),
+        *row_order(rows, undecided, keys, split.resample_by),
     ]
-    return [_reviewed(finding, contract) for finding in found]
+    return [_reviewed(finding, contract) for finding in leaks]
 
 
 def _by_column(cells: Mapping[str, Cells], files: Sequence[str]) -> dict[str, Cells]:
@@ -107,5 +107,5 @@ def _reviewed(finding: Leak, contract: Contract) -> Leak:
     reasons = [contract.column(name).decides_label for name in finding.columns] if finding.taxon == "L2" else []
     if finding.status not in ("fail", "warning") or not any(reasons):
         return finding
-    told = f"{finding.evidence}; reviewed in contract.yaml: {'; '.join(reason for reason in reasons if reason)}"
-    return finding.model_copy(update={"status": "pass", "evidence": told, "fix": ""})
+    evidence = f"{finding.evidence}; reviewed in contract.yaml: {'; '.join(reason for reason in reasons if reason)}"
+    return finding.model_copy(update={"status": "pass", "evidence": evidence, "fix": ""})

@@ -78,23 +78,23 @@ def read_labelled(written: SplitFiles, columns: list[str], label: str, kind: Kin
     import numpy as np
     import pandas as pd
 
-    wanted = list(dict.fromkeys([*columns, label]))
+    needed = list(dict.fromkeys([*columns, label]))
     most = {"training": TRAINING_ROWS} | dict.fromkeys(HELD_SPLITS, HELD_ROWS)
     stored = {name: kind.checked_labels(written.read(name, [label])[label].to_numpy()) for name in most}
     events = kind.events(stored["training"])
-    labels = {name: events[0].of_labels(found).astype(np.int64) for name, found in stored.items()}
-    counts = {name: np.bincount(found, minlength=2) for name, found in labels.items()}
+    labels = {name: events[0].of_labels(split_labels).astype(np.int64) for name, split_labels in stored.items()}
+    counts = {name: np.bincount(split_labels, minlength=2) for name, split_labels in labels.items()}
     chosen = {
-        name: sampled(found, most[name], RARE_ROWS if name in ("training", *SCORED_SPLITS) else 0)
-        for name, found in labels.items()
+        name: sampled(split_labels, most[name], RARE_ROWS if name in ("training", *SCORED_SPLITS) else 0)
+        for name, split_labels in labels.items()
     }
-    parts = {name: written.read(name, wanted, rows).reset_index(drop=True) for name, (rows, _) in chosen.items()}
+    parts = {name: written.read(name, needed, rows).reset_index(drop=True) for name, (rows, _) in chosen.items()}
     split = np.repeat(HELD_SPLITS, [len(parts[name]) for name in HELD_SPLITS])
 
     def held(values: Mapping[str, np.ndarray]) -> np.ndarray:
         return np.concatenate([values[name][chosen[name][0]] for name in HELD_SPLITS])
 
-    training, others = stored["training"][chosen["training"][0]], held(stored)
+    training, held_stored = stored["training"][chosen["training"][0]], held(stored)
     return LabelledRows(
         training=parts["training"],
         held=pd.concat([parts[name] for name in HELD_SPLITS], ignore_index=True),
@@ -108,8 +108,8 @@ def read_labelled(written: SplitFiles, columns: list[str], label: str, kind: Kin
         scored_counts=sum((counts[name] for name in SCORED_SPLITS), np.zeros(2, dtype=np.int64)),
         training_share=int(chosen["training"][1].sum()) / max(len(labels["training"]), 1),
         events=tuple(
-            EventLabels(one.name, *(one.of_labels(part).astype(np.int64) for part in (training, others)))
-            for one in events
+            EventLabels(event.name, *(event.of_labels(part).astype(np.int64) for part in (training, held_stored)))
+            for event in events
         ),
         copy=kind.copy,
     )
@@ -135,14 +135,14 @@ def cells_of(training: pd.Series, held: pd.Series) -> Cells:
     """Values as cells of their own where there are few, else numbers and times in bins of equal mass."""
     import numpy as np
 
-    numbers, others = as_numbers(training), as_numbers(held)
-    if numbers is None or others is None:
+    numbers, held_numbers = as_numbers(training), as_numbers(held)
+    if numbers is None or held_numbers is None:
         return _of_texts(training, held)
     known = np.unique(numbers[~np.isnan(numbers)])
     edges = known
     if len(known) > NUMERIC_BINS:
         edges = np.unique(np.quantile(numbers[~np.isnan(numbers)], np.linspace(0, 1, NUMERIC_BINS + 1)[1:-1]))
-    return Cells(_binned(numbers, edges), _binned(others, edges), len(edges) + 2, True, len(known))
+    return Cells(_binned(numbers, edges), _binned(held_numbers, edges), len(edges) + 2, True, len(known))
 
 
 def values_of(training: pd.Series, held: pd.Series, cells: Cells) -> Cells | None:
@@ -162,8 +162,8 @@ def as_numbers(values: pd.Series) -> np.ndarray | None:
         numbers = values.astype("int64").to_numpy().astype(np.float64)
         return np.where(values.isna(), np.nan, numbers)
     if types.is_numeric_dtype(values) or types.is_bool_dtype(values):
-        found = values.to_numpy(np.float64, na_value=np.nan)
-        return np.where(np.isinf(found), np.sign(found) * np.finfo(np.float64).max, found)
+        floats = values.to_numpy(np.float64, na_value=np.nan)
+        return np.where(np.isinf(floats), np.sign(floats) * np.finfo(np.float64).max, floats)
     return None
 
 
@@ -186,9 +186,9 @@ def _of_texts(training: pd.Series, held: pd.Series) -> Cells:
     place = np.full(distinct + 1, len(frequent) + 1)
     place[frequent] = np.arange(len(frequent)) + 1
     place[-1] = 0
-    found = names.get_indexer(pd.Index(_plain(held)))
-    others = np.where(held.isna().to_numpy(), 0, np.where(found < 0, len(frequent) + 1, found + 1))
-    return Cells(place[codes], others, len(frequent) + 2, False, distinct)
+    places = names.get_indexer(pd.Index(_plain(held)))
+    held_codes = np.where(held.isna().to_numpy(), 0, np.where(places < 0, len(frequent) + 1, places + 1))
+    return Cells(place[codes], held_codes, len(frequent) + 2, False, distinct)
 
 
 def _plain(values: Any) -> Any:

@@ -27,17 +27,17 @@ _FIX = "take the one that is known only with the outcome out of the features"
 
 def differences(rows: LabelledRows, contract: Contract, columns: Sequence[str]) -> list[Leak]:
     """One finding for each pair that decides the label; `columns` are the features that do not decide it alone."""
-    numbers = {name: found for name in columns if (found := as_numbers(rows.training[name])) is not None}
+    numbers = {name: values for name in columns if (values := as_numbers(rows.training[name])) is not None}
     units = {name: _unit(contract, name) for name in numbers}
     pairs = [(a, b) for a, b in itertools.combinations(numbers, 2) if units[a] is not None and units[a] == units[b]]
     if not pairs:
-        told = "no two features have the same declared unit"
-        return [Leak(taxon="L2", family=FAMILY, status="not_applicable", evidence=told)]
-    found = [
+        evidence = "no two features have the same declared unit"
+        return [Leak(taxon="L2", family=FAMILY, status="not_applicable", evidence=evidence)]
+    leaks = [
         finding for pair in _screened(rows, contract, numbers, pairs) if (finding := _judged(rows, contract, pair))
     ]
-    told = f"none of {len(pairs)} differences of features of one unit decides the label"
-    return found or [Leak(taxon="L2", family=FAMILY, status="pass", evidence=told)]
+    evidence = f"none of {len(pairs)} differences of features of one unit decides the label"
+    return leaks or [Leak(taxon="L2", family=FAMILY, status="pass", evidence=evidence)]
 
 
 def _unit(contract: Contract, name: str) -> str | None:
@@ -56,15 +56,15 @@ def _screened(
     if not 0 < labels.sum() < len(labels):
         # A rare label that the sample misses: nothing may be left out unseen.
         return list(pairs)
-    kept = []
+    screened = []
     for a, b in pairs:
         gap = difference(few[a], few[b], _unit(contract, a))
         order = np.argsort(gap, kind="stable")
         up = np.cumsum(labels[order]) / labels.sum()
         down = np.cumsum(1 - labels[order]) / (len(labels) - labels.sum())
         if np.abs(up - down).max() >= SCREEN_YOUDEN:
-            kept.append((a, b))
-    return kept
+            screened.append((a, b))
+    return screened
 
 
 def difference(left: np.ndarray, right: np.ndarray, unit: str | None) -> np.ndarray:
@@ -87,13 +87,13 @@ def _judged(rows: LabelledRows, contract: Contract, pair: tuple[str, str]) -> Le
         assert right is not None
         gaps.append(pd.Series(difference(left, right, _unit(contract, pair[0]))))
     cells: Cells = cells_of(gaps[0], gaps[1])
-    found = power_over_events(cells, rows)
-    if not found.decides:
+    power = power_over_events(cells, rows)
+    if not power.decides:
         return None
     evidence = (
-        f"their difference decides {found.what}: Youden's J {found.youden:.3f}, AUC {found.auc:.3f} on held-out rows"
+        f"their difference decides {power.what}: Youden's J {power.youden:.3f}, AUC {power.auc:.3f} on held-out rows"
     )
     return Leak(
-        taxon="L2", family=FAMILY, status="fail", columns=pair, observed=found.youden, threshold=found.copy.youden,
+        taxon="L2", family=FAMILY, status="fail", columns=pair, observed=power.youden, threshold=power.copy.youden,
         evidence=evidence, fix=_FIX,
     )  # fmt: skip

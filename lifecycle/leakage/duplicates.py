@@ -62,10 +62,13 @@ def duplicates(
 
 def near_duplicates(rows: LabelledRows, cells: Mapping[str, Cells], order: str | None, *, by_time: bool) -> list[Leak]:
     """The same for rows that are equal but for a few columns, or for small changes, on the sampled rows."""
-    varying = sorted((name for name, one in cells.items() if one.distinct > 1), key=lambda name: -cells[name].distinct)
+    varying = sorted(
+        (name for name, column_cells in cells.items() if column_cells.distinct > 1),
+        key=lambda name: -cells[name].distinct,
+    )
     if len(varying) < NEAR_GROUPS * 2:
-        told = f"fewer than {NEAR_GROUPS * 2} features that vary: rows that are nearly equal are not looked for"
-        return [Leak(taxon="L1.4", family="near_duplicates", status="not_applicable", evidence=told)]
+        evidence = f"fewer than {NEAR_GROUPS * 2} features that vary: rows that are nearly equal are not looked for"
+        return [Leak(taxon="L1.4", family="near_duplicates", status="not_applicable", evidence=evidence)]
     # How often labels agree by chance follows from their shares, which hold among even rows.
     even = rows.training_even
     training = _near([cells[name].training[even] for name in varying])
@@ -75,7 +78,7 @@ def near_duplicates(rows: LabelledRows, cells: Mapping[str, Cells], order: str |
     for name in HELD_SPLITS:
         here = (rows.held_split == name) & rows.held_even
         views[name] = Views(held[:, here], rows.held_labels[here], part[:0], held[0, here])
-    return _findings("near_duplicates", views, by_time=by_time, seen=rows.training_share)
+    return _findings("near_duplicates", views, by_time=by_time, sampled_share=rows.training_share)
 
 
 def _exact(
@@ -92,8 +95,8 @@ def _exact(
     import pyarrow.parquet as pq
 
     file, parts = pq.ParquetFile(written.path(split)), []
-    wanted = list(dict.fromkeys([*columns, label, *([order] if order else [])]))
-    for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=wanted):
+    needed = list(dict.fromkeys([*columns, label, *([order] if order else [])]))
+    for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=needed):
         frame = pl.DataFrame(batch)
         day = days_of(batch.column(order)) if order else np.zeros(len(frame), dtype=np.int32)
         hashes = [frame.select(some).hash_rows().to_numpy() for some in (columns, columns[:COARSE_COLUMNS])]
@@ -122,41 +125,47 @@ def _mixed(columns: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def _findings(
-    family: Literal["duplicates", "near_duplicates"], views: Mapping[str, Views], *, by_time: bool, seen: float = 1.0
+    family: Literal["duplicates", "near_duplicates"],
+    views: Mapping[str, Views],
+    *,
+    by_time: bool,
+    sampled_share: float = 1.0,
 ) -> list[Leak]:
-    """`seen` is the share of the training rows that were looked at: copies of the others stay unseen."""
+    """`sampled_share` is the share of the training rows that were looked at: copies of the others stay unseen."""
     training = views["training"]
     known = [known_rows(hashes, training) for hashes in training.hashes]
     nature = by_nature(training.part, known)
 
     def judged(name: str, rows: Views) -> tuple[Repeats, Leak | None]:
         repeats = repeats_of(rows, known)
-        return repeats, _judged(family, name, repeats, nature, (training, rows), by_time=by_time, seen=seen)
+        return repeats, _judged(
+            family, name, repeats, nature, (training, rows), by_time=by_time, sampled_share=sampled_share
+        )
 
     each = {name: judged(name, views[name]) for name in HELD_SPLITS}
-    found = [finding for _, finding in each.values() if finding]
-    if not found:
+    leaks = [finding for _, finding in each.values() if finding]
+    if not leaks:
         # Together they may hold enough rows to tell.
         _, finding = judged("the held-out splits together", joined([views[name] for name in HELD_SPLITS]))
-        found = [finding] if finding else []
-    if found:
-        return found
-    told = [f"{name} {repeats.share:.2%}" for name, (repeats, _) in each.items()]
-    evidence = f"rows that equal an older training row: {', '.join(told)}; to be expected up to {nature:.2%}"
+        leaks = [finding] if finding else []
+    if leaks:
+        return leaks
+    shares = [f"{name} {repeats.share:.2%}" for name, (repeats, _) in each.items()]
+    evidence = f"rows that equal an older training row: {', '.join(shares)}; to be expected up to {nature:.2%}"
     return [Leak(taxon="L1.4", family=family, status="pass", threshold=MINIMUM_SHARE, evidence=evidence)]
 
 
 def _judged(
     family: str, split: str, repeats: Repeats, nature: float, both: tuple[Views, Views], *,
-    by_time: bool, seen: float,
+    by_time: bool, sampled_share: float,
 ) -> Leak | None:  # fmt: skip
-    if repeats.matched < MINIMUM_ROWS or repeats.share < MINIMUM_SHARE * seen:
+    if repeats.matched < MINIMUM_ROWS or repeats.share < MINIMUM_SHARE * sampled_share:
         return None
     base = float(both[0].labels.mean())
     by_chance = 2 * base * (1 - base) * repeats.matched
     measurable = by_chance >= 5
     error = (max(nature, 1 / len(both[0].labels)) / repeats.rows) ** 0.5
-    more = repeats.share - nature >= max(MINIMUM_SHARE * seen, SIGMAS * error)
+    more = repeats.share - nature >= max(MINIMUM_SHARE * sampled_share, SIGMAS * error)
     came_along = repeats.disagreeing <= CAME_ALONG * by_chance
     if more and (came_along or not measurable):
         status, why = "fail", f"going by how training rows recur at other times, at most {nature:.2%} should"
@@ -240,11 +249,13 @@ def known_rows(hashes: np.ndarray, training: Views) -> Known:
     """The training rows, looked at in one way."""
     import numpy as np
 
-    found, row, counts = np.unique(hashes, return_inverse=True, return_counts=True)
-    first, last = np.full(len(found), PARTS), np.full(len(found), -1)
+    distinct, row, counts = np.unique(hashes, return_inverse=True, return_counts=True)
+    first, last = np.full(len(distinct), PARTS), np.full(len(distinct), -1)
     np.minimum.at(first, row, training.part)
     np.maximum.at(last, row, training.part)
-    return Known(found, row, first, last, np.bincount(row, weights=training.labels, minlength=len(found)) / counts)
+    return Known(
+        distinct, row, first, last, np.bincount(row, weights=training.labels, minlength=len(distinct)) / counts
+    )
 
 
 def by_nature(part: np.ndarray, known: Sequence[Known]) -> float:
@@ -252,8 +263,8 @@ def by_nature(part: np.ndarray, known: Sequence[Known]) -> float:
     import numpy as np
 
     again = np.zeros(len(part), dtype=bool)
-    for one in known:
-        again |= (one.first[one.row] < part - NEIGHBOUR) | (one.last[one.row] > part + NEIGHBOUR)
+    for view in known:
+        again |= (view.first[view.row] < part - NEIGHBOUR) | (view.last[view.row] > part + NEIGHBOUR)
     if not again.any():
         return 0.0
     rows, mean = np.bincount(part), again.mean()

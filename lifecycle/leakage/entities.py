@@ -20,12 +20,12 @@ def entity_overlap(written: SplitFiles, entities: Sequence[str], kept_apart: Seq
     """One finding a column: how many held-out rows share its value with training. Nulls share nothing."""
     columns = list(dict.fromkeys([*kept_apart, *entities]))
     if not columns:
-        told = "no column has the role entity, and the split keeps none apart"
-        return [Leak(taxon="L3.2", family=FAMILY, status="not_applicable", evidence=told)]
-    return [_overlap(written, column, apart=column in kept_apart) for column in columns]
+        evidence = "no column has the role entity, and the split keeps none apart"
+        return [Leak(taxon="L3.2", family=FAMILY, status="not_applicable", evidence=evidence)]
+    return [_overlap(written, column, is_kept_apart=column in kept_apart) for column in columns]
 
 
-def _overlap(written: SplitFiles, column: str, *, apart: bool) -> Leak:
+def _overlap(written: SplitFiles, column: str, *, is_kept_apart: bool) -> Leak:
     import polars as pl
 
     known = pl.read_parquet(written.path("training"), columns=[column])[column].drop_nulls().unique()
@@ -34,9 +34,9 @@ def _overlap(written: SplitFiles, column: str, *, apart: bool) -> Leak:
         values = pl.read_parquet(written.path(split), columns=[column])[column].drop_nulls()
         shares[split] = int(values.is_in(known.implode()).sum()) / max(len(values), 1)
     most = max(shares.values())
-    told = ", ".join(f"{split} {share:.1%}" for split, share in shares.items())
-    evidence = f"rows whose {column} is in training too: {told}"
-    if apart and most > 0:
+    listed = ", ".join(f"{split} {share:.1%}" for split, share in shares.items())
+    evidence = f"rows whose {column} is in training too: {listed}"
+    if is_kept_apart and most > 0:
         return Leak(
             taxon="L3.2", family=FAMILY, status="fail", columns=(column,), observed=most, threshold=0.0,
             evidence=f"{evidence}; the split keeps it apart", fix=_FIX,

@@ -44,14 +44,14 @@ def equal_files(written: SplitFiles, contract: Contract, *, by_time: bool) -> li
         return []
     keys = [*contract.primary_key]
     parts = {split: written.read(split, [*keys, *map(sha_column, names)]) for split in ("training", *HELD_SPLITS)}
-    found = [
+    leaks = [
         leak
         for name in names
         for split in HELD_SPLITS
         if (leak := _of_split(name, split, parts["training"], parts[split], keys, by_time=by_time))
     ]
-    told = f"no file of {', '.join(names)} in a held-out split is one of training, by the hash of its bytes"
-    return found or [Leak(taxon="L1.4", family=FAMILY, status="pass", threshold=MINIMUM_SHARE, evidence=told)]
+    evidence = f"no file of {', '.join(names)} in a held-out split is one of training, by the hash of its bytes"
+    return leaks or [Leak(taxon="L1.4", family=FAMILY, status="pass", threshold=MINIMUM_SHARE, evidence=evidence)]
 
 
 def _of_split(

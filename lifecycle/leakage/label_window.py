@@ -22,18 +22,18 @@ def label_window(contract: Contract, embargo: str | None) -> Leak:
     """
     column = contract.column(contract.label.column)
     known = column.available_at
-    told = f"the label's column {column.name}"
+    label_column = f"the label's column {column.name}"
     if embargo is None:
         return _unmeasured("the splits do not follow each other in time")
     if known is None:
-        return _unmeasured(f"{told} declares no availableAt, so it can't be held against the embargo")
+        return _unmeasured(f"{label_column} declares no availableAt, so it can't be held against the embargo")
     if known in contract.timeline:
         return _unmeasured(
-            f"{told} is known at {known!r}, a name in the timeline; write a duration (the longest that a label takes) "
-            "to have it held against the embargo"
+            f"{label_column} is known at {known!r}, a name in the timeline; write a duration (the longest that a label "
+            "takes) to have it held against the embargo"
         )
     days, embargo_days = duration_seconds(known) / DAY_SECONDS, hours(embargo) / 24
-    evidence = f"{told} is known {days:g} days after prediction; the splits lie {embargo} apart"
+    evidence = f"{label_column} is known {days:g} days after prediction; the splits lie {embargo} apart"
     fix = f"write an embargo of at least {-int(-days // 1)}d in use_case.yaml" if days > embargo_days else ""
     return Leak(
         taxon="L3.1", family=FAMILY, status="fail" if days > embargo_days else "pass", columns=(column.name,),

@@ -32,8 +32,8 @@ def later_times(written: SplitFiles, contract: Contract, prediction_time: str | 
     import numpy as np
 
     if prediction_time is None:
-        told = "the rows hold no times (no prediction_time), so there is no later"
-        return [Leak(taxon="L2", family=FAMILY, status="not_applicable", evidence=told)]
+        evidence = "the rows hold no times (no prediction_time), so there is no later"
+        return [Leak(taxon="L2", family=FAMILY, status="not_applicable", evidence=evidence)]
     moments = [
         name
         for name in contract.feature_columns
@@ -42,23 +42,23 @@ def later_times(written: SplitFiles, contract: Contract, prediction_time: str | 
     if not moments:
         return [Leak(taxon="L2", family=FAMILY, status="not_applicable", evidence="no feature is a date or time")]
     parts = [written.read(split, [*moments, prediction_time]) for split in ("training", *HELD_SPLITS)]
-    found = []
+    leaks = []
     for name in moments:
         later = np.concatenate([is_later(part[name], part[prediction_time]) for part in parts])
         if later.any():
-            found.append(_finding(contract, name, float(later.mean()), prediction_time))
-    told = f"none of {len(moments)} dates and times lies after {prediction_time}"
-    return found or [Leak(taxon="L2", family=FAMILY, status="pass", columns=tuple(moments), evidence=told)]
+            leaks.append(_finding(contract, name, float(later.mean()), prediction_time))
+    evidence = f"none of {len(moments)} dates and times lies after {prediction_time}"
+    return leaks or [Leak(taxon="L2", family=FAMILY, status="pass", columns=tuple(moments), evidence=evidence)]
 
 
-def is_later(moments: pd.Series, asked: pd.Series) -> np.ndarray:
+def is_later(moments: pd.Series, prediction_times: pd.Series) -> np.ndarray:
     """Rows `(N,)` whose moment is known and lies after the time at which the model is asked.
 
     Times of whole days are compared by days: of the same day nobody knows which came first.
     """
     import pandas as pd
 
-    left, right = pd.to_datetime(moments), pd.to_datetime(asked)
+    left, right = pd.to_datetime(moments), pd.to_datetime(prediction_times)
     zoned = [values.dt.tz is not None for values in (left, right)]
     left, right = (
         values.dt.tz_convert(None) if zone else values for values, zone in zip((left, right), zoned, strict=True)

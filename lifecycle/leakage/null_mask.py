@@ -21,12 +21,12 @@ _FIX = "take the column out of the features: whether it is filled in is only kno
 
 def null_mask(rows: LabelledRows, cells: Mapping[str, Cells]) -> list[Leak]:
     """One finding for each column whose nulls belong to one label only."""
-    masked = {name: one for name, one in cells.items() if (one.training == 0).any()}
+    masked = {name: column_cells for name, column_cells in cells.items() if (column_cells.training == 0).any()}
     if not masked:
         return [Leak(taxon="L2", family=FAMILY, status="not_applicable", evidence="no feature has a null")]
-    found = [finding for name, one in masked.items() if (finding := _judged(rows, name, one))]
+    leaks = [finding for name, column_cells in masked.items() if (finding := _judged(rows, name, column_cells))]
     evidence = f"none of {len(masked)} features with nulls has them for one label only"
-    return found or [Leak(taxon="L2", family=FAMILY, status="pass", evidence=evidence)]
+    return leaks or [Leak(taxon="L2", family=FAMILY, status="pass", evidence=evidence)]
 
 
 def _judged(rows: LabelledRows, name: str, cells: Cells) -> Leak | None:
@@ -34,8 +34,8 @@ def _judged(rows: LabelledRows, name: str, cells: Cells) -> Leak | None:
 
     Of several events it is a warning: one class may be the only one that a question is asked of.
     """
-    asked = itertools.product((1, 0), (("null", True), ("filled in", False)), rows.events)
-    for label, (kind, nulls), event in asked:
+    combinations = itertools.product((1, 0), (("null", True), ("filled in", False)), rows.events)
+    for label, (kind, nulls), event in combinations:
         training = _odds((cells.training == 0) == nulls, event.training == label)
         held = _odds(((cells.held == 0) == nulls)[rows.scored], (event.held == label)[rows.scored])
         # The held-out rows may be too few to show odds of 100; they must not contradict.

@@ -72,10 +72,10 @@ def _on_files(use: Callable[[], None], folders: Sequence[Path], allowed: Path) -
             with watched_files(folders) as watch:
                 use()
             watches.append(watch)
-            always = set.intersection(*(one.opened for one in watches)) - {allowed.resolve()}
+            always = set.intersection(*(attempt.opened for attempt in watches)) - {allowed.resolve()}
             if not always:
-                told = f"model.py opens no file of {watch.folders} folders of data"
-                return Leak(taxon="L1.2", family=FILES, status="pass", evidence=told)
+                evidence = f"model.py opens no file of {watch.folders} folders of data"
+                return Leak(taxon="L1.2", family=FILES, status="pass", evidence=evidence)
         with watched_files(folders) as idle:
             time.sleep(max(time.monotonic() - started, LEAST_IDLE_SECONDS))
     except WatchError as error:
@@ -107,8 +107,8 @@ def _on_state(states: Sequence[bytes]) -> Leak:
         return Leak(taxon="L1.2", family=STATE, status="fail", evidence=evidence, fix=fix)
     if len(fresh | after) > 1:
         return _not_measurable()
-    told = "equal training rows give the same state, bit for bit, whatever the module saw before"
-    return Leak(taxon="L1.2", family=STATE, status="pass", evidence=told)
+    evidence = "equal training rows give the same state, bit for bit, whatever the module saw before"
+    return Leak(taxon="L1.2", family=STATE, status="pass", evidence=evidence)
 
 
 def _not_measurable() -> Leak:

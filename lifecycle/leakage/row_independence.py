@@ -49,21 +49,23 @@ def rows_apart(
     chosen = rows.head(ROWS)
     looked = (("to_tensors", tensors), *((("forward", outputs),) if model is not None else ()))
     for what, compute in looked:
-        for way, one, other in _ways(compute, chosen, extreme_rows(rows, OTHERS)):
-            told = _differs(one, other)
-            if told and way == "a second call":
-                evidence = f"{what}: {told} on equal rows; whether rows stay apart can't be seen"
+        for way, first, second in _ways(compute, chosen, extreme_rows(rows, OTHERS)):
+            difference = _differs(first, second)
+            if difference and way == "a second call":
+                evidence = f"{what}: {difference} on equal rows; whether rows stay apart can't be seen"
                 fix = "let to_tensors and forward give the same for equal rows, as a service needs it"
                 return Leak(taxon="L1.2", family=FAMILY, status="insufficient", evidence=evidence, fix=fix)
-            if told:
-                return Leak(taxon="L1.2", family=FAMILY, status="fail", evidence=f"{what}: {told} with {way}", fix=_FIX)
+            if difference:
+                return Leak(
+                    taxon="L1.2", family=FAMILY, status="fail", evidence=f"{what}: {difference} with {way}", fix=_FIX
+                )
     what = "tensors and outputs" if model is not None else "tensors"
-    told = f"{what} of {len(chosen)} rows stay the same alone, reversed, and among rows of extreme values"
-    return Leak(taxon="L1.2", family=FAMILY, status="pass", evidence=told)
+    evidence = f"{what} of {len(chosen)} rows stay the same alone, reversed, and among rows of extreme values"
+    return Leak(taxon="L1.2", family=FAMILY, status="pass", evidence=evidence)
 
 
 def _ways(
-    compute: Callable[[pd.DataFrame], dict[str, Tensor]], chosen: pd.DataFrame, others: pd.DataFrame
+    compute: Callable[[pd.DataFrame], dict[str, Tensor]], chosen: pd.DataFrame, extremes: pd.DataFrame
 ) -> Iterator[tuple[str, dict[str, Tensor], dict[str, Tensor]]]:
     """The ways to come by the same rows: the name of each, and the tensors to compare."""
     import pandas as pd
@@ -74,8 +76,8 @@ def _ways(
     yield "the rows in reversed order", plain, {name: tensor.flip(0) for name, tensor in backwards.items()}
     for place in range(0, count, max(1, count // ALONE)):
         yield "a row alone", _slice(plain, place, 1), compute(chosen.iloc[[place]])
-    among = compute(pd.concat([others, chosen, others], ignore_index=True))
-    yield "other rows beside them", plain, _slice(among, len(others), count)
+    among = compute(pd.concat([extremes, chosen, extremes], ignore_index=True))
+    yield "other rows beside them", plain, _slice(among, len(extremes), count)
     yield "other rows seen before", plain, compute(chosen)
 
 
@@ -99,15 +101,15 @@ def _slice(tensors: Mapping[str, Tensor], start: int, count: int) -> dict[str, T
     return {name: tensor[start : start + count] for name, tensor in tensors.items()}
 
 
-def _differs(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> str:
+def _differs(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> str:
     """What differs, in words; empty if nothing does."""
     import torch
 
-    if set(one) != set(other):
+    if set(first) != set(second):
         return "other tensors came out"
-    for name, tensor in one.items():
-        if tensor.shape != other[name].shape:
-            return f"{name} has the shape {tuple(other[name].shape)}, not {tuple(tensor.shape)},"
-        if not torch.allclose(tensor.double(), other[name].double(), rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True):
+    for name, tensor in first.items():
+        if tensor.shape != second[name].shape:
+            return f"{name} has the shape {tuple(second[name].shape)}, not {tuple(tensor.shape)},"
+        if not torch.allclose(tensor.double(), second[name].double(), rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True):
             return f"{name} changes"
     return ""

@@ -31,20 +31,20 @@ def row_order(rows: LabelledRows, features: Sequence[str], keys: Sequence[str], 
     """
     place = _same_order(rows, None, group)
     if place is None:
-        told = f"fewer than {MINIMUM_PAIRS} pairs of both labels share a value of {group}"
-        return [Leak(taxon="L2", family=FAMILY, status="not_applicable", evidence=told)]
+        evidence = f"fewer than {MINIMUM_PAIRS} pairs of both labels share a value of {group}"
+        return [Leak(taxon="L2", family=FAMILY, status="not_applicable", evidence=evidence)]
     counting = [name for name in (*features, *keys) if _counts_rows(rows.training[name])]
-    found = {name: _same_order(rows, name, group) for name in counting}
-    deciding = {name: share for name, share in found.items() if share is not None and share >= SAME_ORDER}
-    told = [_finding(name, share, group, feature=name in features) for name, share in deciding.items()]
+    shares = {name: _same_order(rows, name, group) for name in counting}
+    deciding = {name: share for name, share in shares.items() if share is not None and share >= SAME_ORDER}
+    findings = [_finding(name, share, group, feature=name in features) for name, share in deciding.items()]
     if place >= SAME_ORDER:
         # A key that counts the rows of a sorted file says no more than the file does.
-        told = [finding for finding in told if finding.status == "fail"]
+        findings = [finding for finding in findings if finding.status == "fail"]
     evidence = f"{place:.0%} of the pairs of both labels within a {group} stand in the order of their label"
     if place >= SAME_ORDER:
         evidence += ": the file is sorted by its label, and no feature carries the order"
     passed = Leak(taxon="L2", family=FAMILY, status="pass", observed=place, threshold=SAME_ORDER, evidence=evidence)
-    return told or [passed]
+    return findings or [passed]
 
 
 def _counts_rows(values: pd.Series) -> bool:
@@ -71,9 +71,9 @@ def _wins(part: pd.DataFrame, column: str | None, group: str, labels: np.ndarray
 
     grouped = part.groupby(group, sort=False)
     ranks = (grouped.cumcount() + 1 if column is None else grouped[column].rank()).to_numpy(np.float64)
-    kept = ~np.isnan(ranks)
-    codes = grouped.ngroup().to_numpy()[kept]
-    ranks, labels = ranks[kept], labels[kept]
+    known = ~np.isnan(ranks)
+    codes = grouped.ngroup().to_numpy()[known]
+    ranks, labels = ranks[known], labels[known]
     positives = np.bincount(codes, weights=labels)
     negatives = np.bincount(codes) - positives
     wins = np.bincount(codes, weights=ranks * labels) - positives * (positives + 1) / 2
@@ -81,8 +81,8 @@ def _wins(part: pd.DataFrame, column: str | None, group: str, labels: np.ndarray
 
 
 def _finding(name: str, share: float, group: str, *, feature: bool) -> Leak:
-    told = f"{share:.0%} of the pairs of both labels within a {group} follow it in the order of their label"
+    evidence = f"{share:.0%} of the pairs of both labels within a {group} follow it in the order of their label"
     return Leak(
         taxon="L2", family=FAMILY, status="fail" if feature else "warning", columns=(name,), observed=share,
-        threshold=SAME_ORDER, evidence=told, fix=_FIX if feature else _FIX_KEY,
+        threshold=SAME_ORDER, evidence=evidence, fix=_FIX if feature else _FIX_KEY,
     )  # fmt: skip

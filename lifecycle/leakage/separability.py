@@ -57,14 +57,14 @@ def power_over_events(cells: Cells, rows: LabelledRows) -> Power:
     One flower's petals tell its species from all others, and an hour's load is nearly the one before: neither is a
     copy, which would decide each class, and the tails as well as the middle.
     """
-    enough = [one for one in rows.events if not shortage(_both(one.training), _both(one.held[rows.scored]))]
+    enough = [event for event in rows.events if not shortage(_both(event.training), _both(event.held[rows.scored]))]
     # Whether the main one has rows enough is asked before any column is measured.
-    found = [
+    powers = [
         replace(power(cells, event.training, event.held, rows.scored), copy=rows.copy, event=event.name)
         for event in enough or rows.events[:1]
     ]
     chosen = max if rows.copy.of_one_event else min
-    return chosen(found, key=lambda one: (one.decides, one.auc))
+    return chosen(powers, key=lambda event_power: (event_power.decides, event_power.auc))
 
 
 def _both(labels: np.ndarray) -> np.ndarray:
@@ -82,17 +82,17 @@ def power(cells: Cells, labels: np.ndarray, held_labels: np.ndarray, scored: np.
     held_positives, held_negatives = _counts(cells.held[scored], held_labels[scored], cells.count)
     all_positives, rows, each = positives.sum(), len(labels), positives + negatives
     # Each training row is judged by the other rows, so that a cell of one row says nothing about it.
-    others = np.maximum(each - 1, 1)
-    hit = (positives - 1) / others > (all_positives - 1) / (rows - 1)
-    alarm = positives / others > all_positives / (rows - 1)
+    other_rows = np.maximum(each - 1, 1)
+    hit = (positives - 1) / other_rows > (all_positives - 1) / (rows - 1)
+    alarm = positives / other_rows > all_positives / (rows - 1)
     share = np.divide(positives, each, out=np.full(cells.count, all_positives / rows), where=each > 0)
     held_hit = share > all_positives / rows
     hits, alarms = (positives * hit * (each > 1)).sum(), (negatives * alarm * (each > 1)).sum()
-    found, false = (held_positives * held_hit).sum(), (held_negatives * held_hit).sum()
+    held_hits, false = (held_positives * held_hit).sum(), (held_negatives * held_hit).sum()
     youden, error = _youden(
-        hits + found, all_positives + held_positives.sum(), alarms + false, negatives.sum() + held_negatives.sum()
+        hits + held_hits, all_positives + held_positives.sum(), alarms + false, negatives.sum() + held_negatives.sum()
     )
-    held_youden, _ = _youden(found, held_positives.sum(), false, held_negatives.sum())
+    held_youden, _ = _youden(held_hits, held_positives.sum(), false, held_negatives.sum())
     # A cell of few rows leans on the base rate.
     smoothed = (positives + all_positives / rows) / (each + 1)
     return Power(

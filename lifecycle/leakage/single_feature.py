@@ -22,19 +22,19 @@ _FIX = (
 
 def single_feature(rows: LabelledRows, cells: Mapping[str, Cells]) -> list[Leak]:
     """One finding for each feature that decides the label, or one that none does, with the strongest."""
-    found = {name: feature_power(rows, name, one) for name, one in cells.items()}
-    deciding = [_finding(name, one) for name, one in found.items() if one.decides]
+    powers = {name: feature_power(rows, name, column_cells) for name, column_cells in cells.items()}
+    deciding = [_finding(name, power) for name, power in powers.items() if power.decides]
     if deciding:
         return deciding
-    strongest = max(found, key=lambda name: found[name].auc)
-    one = found[strongest]
+    strongest = max(powers, key=lambda name: powers[name].auc)
+    power = powers[strongest]
     evidence = (
-        f"none of {len(found)} features decides {_a_label(one)} alone; the strongest, {strongest}, has AUC "
-        f"{one.auc:.3f} on held-out rows and Youden's J {one.youden:.2f}"
+        f"none of {len(powers)} features decides {_a_label(power)} alone; the strongest, {strongest}, has AUC "
+        f"{power.auc:.3f} on held-out rows and Youden's J {power.youden:.2f}"
     )
     return [
         Leak(
-            taxon="L2", family=FAMILY, status="pass", columns=(strongest,), observed=one.youden,
+            taxon="L2", family=FAMILY, status="pass", columns=(strongest,), observed=power.youden,
             threshold=rows.copy.youden, evidence=evidence,
         )
     ]  # fmt: skip
@@ -42,25 +42,25 @@ def single_feature(rows: LabelledRows, cells: Mapping[str, Cells]) -> list[Leak]
 
 def feature_power(rows: LabelledRows, name: str, cells: Cells) -> Power:
     """The larger power of a column's bins and of its single values."""
-    found = power_over_events(cells, rows)
+    of_bins = power_over_events(cells, rows)
     values = values_of(rows.training[name], rows.held[name], cells)
     if values is None:
-        return found
-    other = power_over_events(values, rows)
-    return max(found, other, key=lambda one: (one.decides, one.auc))
+        return of_bins
+    of_values = power_over_events(values, rows)
+    return max(of_bins, of_values, key=lambda power: (power.decides, power.auc))
 
 
-def _finding(name: str, found: Power) -> Leak:
+def _finding(name: str, power: Power) -> Leak:
     evidence = (
-        f"one set of its values decides {found.what}: Youden's J {found.youden:.3f} (a copy of the label has 1, one "
-        f"with 5 % of its values flipped 0.9), AUC {found.auc:.3f} on held-out rows; decisive from J "
-        f"{found.copy.youden} or AUC {found.copy.auc}"
+        f"one set of its values decides {power.what}: Youden's J {power.youden:.3f} (a copy of the label has 1, one "
+        f"with 5 % of its values flipped 0.9), AUC {power.auc:.3f} on held-out rows; decisive from J "
+        f"{power.copy.youden} or AUC {power.copy.auc}"
     )
     return Leak(
-        taxon="L2", family=FAMILY, status="fail", columns=(name,), observed=found.youden, threshold=found.copy.youden,
+        taxon="L2", family=FAMILY, status="fail", columns=(name,), observed=power.youden, threshold=power.copy.youden,
         evidence=evidence, fix=_FIX,
     )  # fmt: skip
 
 
-def _a_label(found: Power) -> str:
-    return f"a label (nearest: {found.event})" if found.copy.of_one_event else "the label"
+def _a_label(power: Power) -> str:
+    return f"a label (nearest: {power.event})" if power.copy.of_one_event else "the label"

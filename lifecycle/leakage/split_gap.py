@@ -52,8 +52,8 @@ def split_gap(
     in_time, at_random = np.full(len(rows), np.nan), np.full(len(rows), np.nan)
     in_time[later] = fitted.predicted(np.flatnonzero(~later), np.flatnonzero(later))
     for tested in np.array_split(generator.permutation(np.flatnonzero(later)), FOLDS):
-        others = np.setdiff1d(np.arange(len(rows)), tested)
-        at_random[tested] = fitted.predicted(generator.choice(others, int((~later).sum()), replace=False), tested)
+        untested = np.setdiff1d(np.arange(len(rows)), tested)
+        at_random[tested] = fitted.predicted(generator.choice(untested, int((~later).sum()), replace=False), tested)
     try:
         return _judged(rows[label][later], rows[group][later], at_random[later], in_time[later], by_time)
     except EvaluationError as error:
@@ -102,8 +102,8 @@ def _judged(labels: Any, groups: Any, at_random: np.ndarray, in_time: np.ndarray
     from trainworthy.lifecycle.tasks.metric import gain
     from trainworthy.lifecycle.tasks.probabilities import auc
 
-    found = gain(BINARY.metrics["auc"], BINARY.checked_labels(labels), at_random, in_time, groups)
-    gap, error = found.value, found.standard_error
+    auc_gain = gain(BINARY.metrics["auc"], BINARY.checked_labels(labels), at_random, in_time, groups)
+    gap, error = auc_gain.value, auc_gain.standard_error
     evidence = (
         f"quick trees have AUC {auc(labels, at_random):.3f} on the newest training rows if they learned from rows at "
         f"random, and {auc(labels, in_time):.3f} if from older ones alone: a gap of {gap:+.3f} ± "
@@ -115,8 +115,8 @@ def _judged(labels: Any, groups: Any, at_random: np.ndarray, in_time: np.ndarray
             taxon="L3.1", family=FAMILY, status="warning", observed=gap, threshold=GAP,
             evidence=f"{evidence}; the random part of the split flatters by about that", fix=_FIX,
         )  # fmt: skip
-    told = f"{evidence}; the split by time keeps it out of the figures" if hides else evidence
-    return Leak(taxon="L3.1", family=FAMILY, status="pass", observed=gap, threshold=GAP, evidence=told)
+    full_evidence = f"{evidence}; the split by time keeps it out of the figures" if hides else evidence
+    return Leak(taxon="L3.1", family=FAMILY, status="pass", observed=gap, threshold=GAP, evidence=full_evidence)
 
 
 def _untold(why: str) -> Leak:

@@ -98,7 +98,9 @@ def measure_unreviewed(
         # What a file holds says more together than its numbers one by one: there is no such bound.
         auc_expected=1.0 if any(is_file_column(rows[name]) for name in features) else together(alone.values()),
         copy_auc=kind.copy.auc,
-        inputs=tuple(sorted(inputs, key=lambda one: -(one.lost if one.lost is not None else -1.0))),
+        inputs=tuple(
+            sorted(inputs, key=lambda input_gain: -(input_gain.lost if input_gain.lost is not None else -1.0))
+        ),
         count=len(features),
     )
 
@@ -112,9 +114,9 @@ def _few_rows(rows: pd.DataFrame, label: str, most: int) -> pd.DataFrame:
     if len(rows) <= most:
         return rows
     labels = rows[label].to_numpy()
-    one, other = sorted((np.flatnonzero(labels == value) for value in (0, 1)), key=len)
-    one = one[evenly_spread(len(one), most // 2)]
-    return rows.iloc[np.sort(np.concatenate([one, other[evenly_spread(len(other), most - len(one))]]))]
+    rarer, commoner = sorted((np.flatnonzero(labels == value) for value in (0, 1)), key=len)
+    rarer = rarer[evenly_spread(len(rarer), most // 2)]
+    return rows.iloc[np.sort(np.concatenate([rarer, commoner[evenly_spread(len(commoner), most - len(rarer))]]))]
 
 
 def alone_aucs(
@@ -133,9 +135,9 @@ def alone_aucs(
     scored = np.ones(len(held), dtype=bool)
     files = [name for name in features if is_file_column(training[name])]
     cells = {name: cells_of(training[name], validation[name]) for name in features if name not in files}
-    found = {name: power(one, labels, held, scored).auc for name, one in cells.items()}
-    found |= {name: _linear_auc(training, validation, name, label) for name in files}
-    return {name: max(0.5, found[name]) for name in features}
+    aucs = {name: power(column_cells, labels, held, scored).auc for name, column_cells in cells.items()}
+    aucs |= {name: _linear_auc(training, validation, name, label) for name in files}
+    return {name: max(0.5, aucs[name]) for name in features}
 
 
 def _linear_auc(training: pd.DataFrame, validation: pd.DataFrame, name: str, label: str) -> float:
@@ -156,15 +158,15 @@ def _auc_of_nulls(
     masked = [name for name in unreviewed if training[name].isna().any()]
     if not masked:
         return None
-    seen, held = (rows[masked].isna().astype("float64") for rows in (training, validation))
+    training_nulls, held = (rows[masked].isna().astype("float64") for rows in (training, validation))
     name = "gradient_boosting"
-    trees = fit_baselines(seen.assign(**{label: training[label]}), masked, label, (name,), seed, BINARY)[name]
+    trees = fit_baselines(training_nulls.assign(**{label: training[label]}), masked, label, (name,), seed, BINARY)[name]
     return float(auc(validation[label].to_numpy(), trees(held)))
 
 
 def together(alone: Iterable[float]) -> float:
     """The AUC of inputs that add up what each tells of the label, by the AUC of each."""
-    return NormalDist().cdf(math.sqrt(sum(discriminability(one) ** 2 for one in alone) / 2))
+    return NormalDist().cdf(math.sqrt(sum(discriminability(auc) ** 2 for auc in alone) / 2))
 
 
 def discriminability(auc: float) -> float:
@@ -179,7 +181,7 @@ def _auc_error(auc: float, positives: int, negatives: int) -> float:
     return math.sqrt(max(spread, 0.0) / (positives * negatives))
 
 
-def unreviewed_check(unreviewed: Sequence[str], found: UnreviewedInputs | None, use_case: str) -> CheckResult:
+def unreviewed_check(unreviewed: Sequence[str], measured: UnreviewedInputs | None, use_case: str) -> CheckResult:
     """Insufficient while inputs that nobody has reviewed carry most of the score, or while the score is too good.
 
     `unreviewed` are the features that the contract marks so.
@@ -187,59 +189,65 @@ def unreviewed_check(unreviewed: Sequence[str], found: UnreviewedInputs | None, 
     fix = f"say when the value of each is known: trainworthy contract review {use_case}"
     if not unreviewed:
         return CheckResult(name=NAME, status="pass", evidence="no input waits for a review")
-    if found is None:
-        told = f"{_inputs(len(unreviewed))} never reviewed; what they do for the model was not measured"
-        return CheckResult(name=NAME, status="insufficient", evidence=told, fix=fix)
-    share = gain_share(found, found.auc - found.auc_shuffled)
+    if measured is None:
+        evidence = f"{_inputs(len(unreviewed))} never reviewed; what they do for the model was not measured"
+        return CheckResult(name=NAME, status="insufficient", evidence=evidence, fix=fix)
+    share = gain_share(measured, measured.auc - measured.auc_shuffled)
     # The unfavourable end decides: what was lost may be more than the rows show.
-    high = gain_share(found, found.auc - found.auc_shuffled + LIKELY_ERRORS * found.standard_error)
-    reasons = list(_reasons(found))
-    details = tuple(one.model_dump() for one in found.inputs)
+    high = gain_share(measured, measured.auc - measured.auc_shuffled + LIKELY_ERRORS * measured.standard_error)
+    reasons = list(_reasons(measured))
+    details = tuple(input_gain.model_dump() for input_gain in measured.inputs)
     if share is not None and high is not None and high < MOST and not reasons:
-        told = f"{_of_inputs(found)} never reviewed and carry {_percent(share)} of the gain ({_aucs(found)})"
-        return CheckResult(name=NAME, status="pass", observed=share, threshold=MOST, evidence=told, details=details)
+        evidence = f"{_of_inputs(measured)} never reviewed and carry {_percent(share)} of the gain ({_aucs(measured)})"
+        return CheckResult(name=NAME, status="pass", observed=share, threshold=MOST, evidence=evidence, details=details)
     if share is None:
-        carry = f"{_of_inputs(found)} never reviewed, and an AUC of {found.auc:.3f} is too near to chance to share out"
+        near = f"an AUC of {measured.auc:.3f} is too near to chance to share out"
+        carry = f"{_of_inputs(measured)} never reviewed, and {near}"
     else:
-        carry = f"{_of_inputs(found)} never reviewed and carry {_percent(share)} of the gain ({_aucs(found)})"
+        carry = f"{_of_inputs(measured)} never reviewed and carry {_percent(share)} of the gain ({_aucs(measured)})"
     return CheckResult(
-        name=NAME, status="insufficient", observed=share, threshold=MOST,
-        evidence="; ".join([f"{carry}, the strongest: {_named(found)}", *reasons]), fix=fix, details=details,
-    )  # fmt: skip
+        name=NAME,
+        status="insufficient",
+        observed=share,
+        threshold=MOST,
+        evidence="; ".join([f"{carry}, the strongest: {_named(measured)}", *reasons]),
+        fix=fix,
+        details=details,
+    )
 
 
-def gain_share(found: UnreviewedInputs, part: float) -> float | None:
+def gain_share(measured: UnreviewedInputs, part: float) -> float | None:
     """`part` of the network's AUC above 0.5, as a share from 0 to 1; None where that gain can't be told from 0."""
-    gain = found.auc - 0.5
+    gain = measured.auc - 0.5
     if not math.isfinite(gain + part):
         return None
-    if gain <= STANDARD_ERRORS * found.standard_error:
+    if gain <= STANDARD_ERRORS * measured.standard_error:
         return None
     return min(1.0, max(0.0, part / gain))
 
 
-def _reasons(found: UnreviewedInputs) -> Iterator[str]:
+def _reasons(measured: UnreviewedInputs) -> Iterator[str]:
     """Why the score is too good to rest on inputs that nobody has reviewed, however small their share."""
-    noise = STANDARD_ERRORS * found.standard_error
-    if found.auc_nulls is not None and found.auc_nulls - 0.5 > noise:
-        explained = gain_share(found, found.auc_nulls - 0.5)
+    noise = STANDARD_ERRORS * measured.standard_error
+    if measured.auc_nulls is not None and measured.auc_nulls - 0.5 > noise:
+        explained = gain_share(measured, measured.auc_nulls - 0.5)
         if explained is not None and explained >= MOST:
-            yield f"which of their values are missing gives an AUC of {found.auc_nulls:.3f} alone"
-    if found.auc >= found.copy_auc:
-        yield f"an AUC this near to 1 (from {found.copy_auc}) is as good as a copy of the label"
-    if discriminability(found.auc - noise) ** 2 > BEYOND * discriminability(found.auc_expected) ** 2:
+            yield f"which of their values are missing gives an AUC of {measured.auc_nulls:.3f} alone"
+    if measured.auc >= measured.copy_auc:
+        yield f"an AUC this near to 1 (from {measured.copy_auc}) is as good as a copy of the label"
+    if discriminability(measured.auc - noise) ** 2 > BEYOND * discriminability(measured.auc_expected) ** 2:
         yield (
-            f"that is far above what the inputs tell one by one, which adds up to an AUC of {found.auc_expected:.3f}: "
-            "some of them spell the label out together"
+            "that is far above what the inputs tell one by one, which adds up to an AUC of "
+            f"{measured.auc_expected:.3f}: some of them spell the label out together"
         )
 
 
-def _aucs(found: UnreviewedInputs) -> str:
-    return f"AUC {found.auc:.3f}, {found.auc_shuffled:.3f} with their values shuffled"
+def _aucs(measured: UnreviewedInputs) -> str:
+    return f"AUC {measured.auc:.3f}, {measured.auc_shuffled:.3f} with their values shuffled"
 
 
-def _of_inputs(found: UnreviewedInputs) -> str:
-    return f"{len(found.inputs)} of {found.count} inputs were"
+def _of_inputs(measured: UnreviewedInputs) -> str:
+    return f"{len(measured.inputs)} of {measured.count} inputs were"
 
 
 def _inputs(count: int) -> str:
@@ -250,7 +258,7 @@ def _percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
-def _named(found: UnreviewedInputs) -> str:
-    names = [one.column for one in found.inputs]
+def _named(measured: UnreviewedInputs) -> str:
+    names = [input_gain.column for input_gain in measured.inputs]
     more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
     return ", ".join(names[:MOST_NAMED]) + more

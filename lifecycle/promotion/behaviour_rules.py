@@ -13,7 +13,7 @@ from trainworthy.lifecycle.wording import behaviour_measure, count
 
 def behaviour_findings(results: Iterable[BehaviourResult], declared: Iterable[BehaviourSpec]) -> Iterator[Finding]:
     """What each declared test allows; one that was not measured is not kept."""
-    measured = {one.declared: one for one in results}
+    measured = {result.declared: result for result in results}
     for test in declared:
         result = measured.get(test)
         if result is None or result.estimate is None or not usable(result.estimate):
@@ -25,13 +25,13 @@ def behaviour_findings(results: Iterable[BehaviourResult], declared: Iterable[Be
 
 def _finding(result: BehaviourResult, estimate: Estimate) -> Finding:
     limit = result.declared.at_most
-    told = (
+    details = (
         f"{result.declared.title}; {behaviour_measure(result.measure)} {interval_in_words(estimate)}, "
         f"at most {limit:g}, {count(result.rows)} rows"
     )
     if result.standing == "broken":
-        return Finding("reject", f"Test of behaviour failed: {told}.")
+        return Finding("reject", f"Test of behaviour failed: {details}.")
     if result.standing == "not_shown":
         lacks = lacking(estimate, limit - estimate.value)
-        return Finding("shadow", f"Test of behaviour not safely kept: {told}.", lacks)
-    return Finding("promote", f"Test of behaviour kept: {told}.")
+        return Finding("shadow", f"Test of behaviour not safely kept: {details}.", lacks)
+    return Finding("promote", f"Test of behaviour kept: {details}.")

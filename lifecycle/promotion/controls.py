@@ -58,7 +58,9 @@ def benchmark_control(
     `windows` tell whether it is apart from what each model saw: the candidate, and the champion if there is one.
     """
     windows = tuple(windows)
-    seen = [check.evidence for check in windows if check.status != "pass"] if windows else ["nothing to compare"]
+    window_problems = (
+        [check.evidence for check in windows if check.status != "pass"] if windows else ["nothing to compare"]
+    )
     checks = tuple(evaluation_checks)
     bad = [check.name for check in checks if check.status in ("fail", "error") and check.severity == "error"]
     unmeasured = [check.name for check in checks if check.status == "insufficient" and check.severity == "error"]
@@ -71,7 +73,7 @@ def benchmark_control(
     return _control(
         "benchmark",
         "no overlap with the data that the models saw, same label definition, and the scores are valid.",
-        ("fail" if seen else "pass", f"window: {'; '.join(seen)}"),
+        ("fail" if window_problems else "pass", f"window: {'; '.join(window_problems)}"),
         _equal("label definition", benchmark_label_sha256, label_sha256),
         scored,
     )
@@ -83,21 +85,21 @@ def cost_control(*, spent_usd: float, budget_usd: float, forecast: Forecast | No
     `spent_usd` is all that the model cost, `actual_usd` the part that the forecast was about. A cost above
     the forecast's high passes and is told: the budget is what was agreed, and budget_check has held it by now.
     """
-    told = f"{_dollars(spent_usd, budget_usd)} of {_dollars(budget_usd, spent_usd)} spent"
+    spent = f"{_dollars(spent_usd, budget_usd)} of {_dollars(budget_usd, spent_usd)} spent"
     if forecast is None:
-        return _control("cost", "", ("insufficient", f"{told}, and nothing was forecast: run preflight"))
+        return _control("cost", "", ("insufficient", f"{spent}, and nothing was forecast: run preflight"))
     actual, most = _dollars(actual_usd, forecast.high), _dollars(forecast.high, actual_usd)
     if actual_usd > forecast.high:
-        told += f", {actual} where the forecast said at most {most}: the forecast was too low"
+        spent += f", {actual} where the forecast said at most {most}: the forecast was too low"
     else:
-        told += f", {actual} within the forecast of at most {most}"
-    return _control("cost", f"{told}.")
+        spent += f", {actual} within the forecast of at most {most}"
+    return _control("cost", f"{spent}.")
 
 
-def _dollars(amount: float, beside: float) -> str:
+def _dollars(amount: float, other: float) -> str:
     """An amount with as many decimals as tell it from the one beside it, four at least."""
-    apart = abs(amount - beside)
-    return f"${amount:.{min(max(4, 1 - math.floor(math.log10(apart))), 9) if apart else 4}f}"
+    difference = abs(amount - other)
+    return f"${amount:.{min(max(4, 1 - math.floor(math.log10(difference))), 9) if difference else 4}f}"
 
 
 def budget_check(spent_usd: float, budget_usd: float) -> CheckResult:
@@ -134,9 +136,9 @@ def reproducibility_control(
         code: Finding = ("insufficient", "the code, the use case's or Trainworthy's, is in no git commit: commit it")
     else:
         named = ", ".join(changed_files[:5]) + (f" and {len(changed_files) - 5} more" if len(changed_files) > 5 else "")
-        told = f"what the verdict is about differs from commit {git_commit[:12]} in {named}: commit it"
-        told += f"; install {installed} again where a file of trainworthy/ is named" if installed else ""
-        code = ("insufficient" if changed_files else "pass", told)
+        reason = f"what the verdict is about differs from commit {git_commit[:12]} in {named}: commit it"
+        reason += f"; install {installed} again where a file of trainworthy/ is named" if installed else ""
+        code = ("insufficient" if changed_files else "pass", reason)
     steps: Finding = ("pass" if prefix_steps > 0 else "insufficient", "no step was run again")
     by = f"commit {(git_commit or '')[:12]}" + (f", {installed}" if installed else "")
     return _control(
@@ -175,30 +177,33 @@ def deployment_control(
         "deployment",
         f"loaded in a new process, the saved model gave the same {rows_compared} predictions (largest difference "
         f"{_figure(difference)}); latency {latency.told if latency else '?'} (limit {latency_limit_ms:g} ms), "
-        f"size {_figure(size_mb)} MB (limit {size_limit_mb:g}).{_told_beside(serving, ratio_limits)}",
+        f"size {_figure(size_mb)} MB (limit {size_limit_mb:g}).{_serving_text(serving, ratio_limits)}",
         _true("loading in a fresh process", loaded, "the artifact does not load in a fresh process"),
         rows,
         _within("difference of answers", difference, tolerance),
         _within("difference of golden answers", golden_difference, tolerance),
         _quick_enough(latency, latency_limit_ms),
         _within("size in MB", size_mb, size_limit_mb),
-        *(_beside_champion(one) for one in serving),
+        *(_beside_champion(figure) for figure in serving),
     )
 
 
 def _control(name: str, passed: str, *findings: Finding) -> Control:
     """The worst finding decides; the reason holds all that are not a pass, the worst first."""
-    by_status = {status: [why for found, why in findings if found == status] for status in ("fail", "insufficient")}
+    by_status = {
+        status: [why for finding_status, why in findings if finding_status == status]
+        for status in ("fail", "insufficient")
+    }
     reasons = by_status["fail"] + by_status["insufficient"]
     if not reasons:
         return Control(name=name, status="pass", reason=passed)
     return Control(name=name, status="fail" if by_status["fail"] else "insufficient", reason=f"{'; '.join(reasons)}.")
 
 
-def _equal(what: str, declared: str | None, found: str | None) -> Finding:
-    if not declared or not found:
+def _equal(what: str, declared: str | None, measured: str | None) -> Finding:
+    if not declared or not measured:
         return "insufficient", f"{what}: not measured"
-    return "pass" if declared == found else "fail", f"{what}: {found[:12]} instead of {declared[:12]}"
+    return "pass" if declared == measured else "fail", f"{what}: {measured[:12]} instead of {declared[:12]}"
 
 
 def _true(what: str, value: bool | None, problem: str) -> Finding:
@@ -217,31 +222,31 @@ def _within(what: str, value: float | None, limit: float) -> Finding:
 def _quick_enough(latency: Latency | None, limit_ms: float) -> Finding:
     if latency is None:
         return "insufficient", "latency: not measured"
-    status, told = latency.within(limit_ms), f"latency: {latency.told}, allowed {limit_ms:g} ms"
+    status, reason = latency.within(limit_ms), f"latency: {latency.told}, allowed {limit_ms:g} ms"
     if status == "insufficient":
-        told += (
+        reason += (
             f"; measured {latency.rounds} times beside other work, which leaves {latency.least_ms:.3g} to "
             f"{latency.most_ms:.3g} ms: run the same command again while the machine has less to do"
         )
-    return status, told
+    return status, reason
 
 
-def _told_beside(serving: Sequence[ServingFigure], limits: Mapping[str, float] | None) -> str:
+def _serving_text(serving: Sequence[ServingFigure], limits: Mapping[str, float] | None) -> str:
     if serving:
-        return f" Beside the champion: {'; '.join(one.in_words for one in serving)}."
+        return f" Beside the champion: {'; '.join(figure.in_words for figure in serving)}."
     return " benchmark.at_most_champion asks nothing: there is no champion." if limits else ""
 
 
-def _beside_champion(one: ServingFigure) -> Finding:
-    told, status = one.in_words, one.standing
+def _beside_champion(figure: ServingFigure) -> Finding:
+    reason, status = figure.in_words, figure.standing
     if status == "not_asked":
-        return "pass", told
-    if status == "insufficient" and one.busy:
-        told += (
-            f"; other work took part of the time in {one.busy} of {one.rounds} rounds: run the same command again "
-            "while the machine has less to do"
+        return "pass", reason
+    if status == "insufficient" and figure.busy:
+        reason += (
+            f"; other work took part of the time in {figure.busy} of {figure.rounds} rounds: run the same command "
+            "again while the machine has less to do"
         )
-    return status, told
+    return status, reason
 
 
 def _figure(value: float | None) -> str:

@@ -109,7 +109,9 @@ def decide(evidence: PromotionEvidence) -> Decision:
         decision=decision,
         reasons=tuple(finding.reason for finding in findings),
         headline=_headline(evidence) if says_why else "",
-        held_back_by=tuple(one.told(evidence.window, decision) for one in findings if one.allows != "promote"),
+        held_back_by=tuple(
+            finding.in_words(evidence.window, decision) for finding in findings if finding.allows != "promote"
+        ),
         controls=evidence.controls,
         slices=slices,
     )
@@ -155,9 +157,9 @@ def _champion(evidence: PromotionEvidence) -> Iterator[Finding]:
     rule = "to improve, the interval must lie above 0"
     if evidence.purpose == "refresh":
         rule = f"to refresh, the interval must lie above -{evidence.margin:g}"
-    told = f"{gain_in_words(comparison.gain, evidence.metric)}, against champion {name}"
+    gain_text = f"{gain_in_words(comparison.gain, evidence.metric)}, against champion {name}"
     if not comparison.gain.has_width:
-        yield Finding("shadow", f"Not compared with the champion: {told}; {NO_SPREAD}.")
+        yield Finding("shadow", f"Not compared with the champion: {gain_text}; {NO_SPREAD}.")
     elif comparison.by_rows.high < needed:
         # What the seeds leave open is whether the recipe is better; the model at hand is worse by its rows.
         yield Finding("reject", f"Worse than the champion: {_by_rows(comparison)}, against champion {name}; {rule}.")
@@ -165,10 +167,10 @@ def _champion(evidence: PromotionEvidence) -> Iterator[Finding]:
         means = "the interval includes 0, so the difference may be chance"
         if evidence.purpose == "refresh":
             means = f"it may be worse by the margin of {evidence.margin:g} or more"
-        reason = f"Not proven good enough to replace the champion: {told}; {means}."
+        reason = f"Not proven good enough to replace the champion: {gain_text}; {means}."
         yield Finding("shadow", reason, lacking(*rows_and_room(comparison, comparison.gain.value - needed)))
     else:
-        yield Finding("promote", f"Good enough to replace the champion: {told}; {rule}.")
+        yield Finding("promote", f"Good enough to replace the champion: {gain_text}; {rule}.")
 
 
 def _by_rows(comparison: Comparison) -> str:
@@ -184,7 +186,7 @@ def _not_scored(champion: str, error: str) -> str:
 def _rolled_back(rolled_back: RolledBack | None) -> Iterator[Finding]:
     """What was taken off in service is not put back by the figures that it was promoted with."""
     if rolled_back is not None:
-        yield Finding("reject", f"{rolled_back.told}.")
+        yield Finding("reject", f"{rolled_back.sentence}.")
 
 
 def _prior(evidence: PromotionEvidence) -> Iterator[Finding]:
@@ -193,16 +195,16 @@ def _prior(evidence: PromotionEvidence) -> Iterator[Finding]:
         yield Finding("reject", f"The gain over the {title} was not measured: evaluate again.")
         return
     gain = measured.gain
-    told = gain_in_words(gain, evidence.metric)
+    gain_text = gain_in_words(gain, evidence.metric)
     if not gain.has_width:
-        yield Finding("shadow", f"Not compared with the simplest baseline, the {title}: {told}; {NO_SPREAD}.")
+        yield Finding("shadow", f"Not compared with the simplest baseline, the {title}: {gain_text}; {NO_SPREAD}.")
     elif measured.by_rows.high < 0:
         yield Finding("reject", f"Worse than the simplest baseline, the {title}: {_by_rows(measured)}.")
     elif gain.low <= 0:
-        reason = f"Not shown to be better than the simplest baseline, the {title}: {told}."
+        reason = f"Not shown to be better than the simplest baseline, the {title}: {gain_text}."
         yield Finding("shadow", reason, lacking(*rows_and_room(measured, gain.value)))
     else:
-        yield Finding("promote", f"Better than the {title}: {told}.")
+        yield Finding("promote", f"Better than the {title}: {gain_text}.")
 
 
 def _linear(evidence: PromotionEvidence) -> Iterator[Finding]:
@@ -211,17 +213,17 @@ def _linear(evidence: PromotionEvidence) -> Iterator[Finding]:
         yield Finding("reject", f"The gain over {title} was not measured: evaluate again.")
         return
     gain = measured.gain
-    told, margin = gain_in_words(gain, evidence.metric), f"{evidence.margin:g}"
+    gain_text, margin = gain_in_words(gain, evidence.metric), f"{evidence.margin:g}"
     if not gain.has_width:
-        yield Finding("shadow", f"Not compared with {title}: {told}; {NO_SPREAD}.")
+        yield Finding("shadow", f"Not compared with {title}: {gain_text}; {NO_SPREAD}.")
     elif measured.by_rows.high < -evidence.margin:
         reason = f"Worse than {title} by more than the margin of {margin}: {_by_rows(measured)}."
         yield Finding("reject", reason)
     elif gain.low < -evidence.margin:
-        reason = f"May be worse than {title} by more than the margin of {margin}: {told}."
+        reason = f"May be worse than {title} by more than the margin of {margin}: {gain_text}."
         yield Finding("shadow", reason, lacking(*rows_and_room(measured, gain.value + evidence.margin)))
     else:
-        yield Finding("promote", _compared_with(evidence, gain, "linear", told))
+        yield Finding("promote", _compared_with(evidence, gain, "linear", gain_text))
 
 
 def _gradient_boosting(evidence: PromotionEvidence) -> Iterator[Finding]:
@@ -231,17 +233,23 @@ def _gradient_boosting(evidence: PromotionEvidence) -> Iterator[Finding]:
     if measured is None:
         yield Finding("promote", "The gain over gradient boosting was not measured.")
     else:
-        told = gain_in_words(measured.gain, evidence.metric)
-        yield Finding("promote", _compared_with(evidence, measured.gain, "gradient_boosting", told))
+        gain_text = gain_in_words(measured.gain, evidence.metric)
+        yield Finding("promote", _compared_with(evidence, measured.gain, "gradient_boosting", gain_text))
 
 
 def _seeds(evidence: PromotionEvidence) -> Iterator[Finding]:
     """Seeds whose spread is not known: a gain that may be one seed's is not shown to be the recipe's."""
     gains = (*evidence.baselines, *filter(None, [evidence.champion_comparison]))
-    unknown = {one.seeds.told: one.seeds for one in gains if one.seeds is not None and one.seeds.sd is None}
-    for told, spread in unknown.items():
+    unknown = {
+        comparison.seeds.told: comparison.seeds
+        for comparison in gains
+        if comparison.seeds is not None and comparison.seeds.sd is None
+    }
+    for reason, spread in unknown.items():
         fix = "train full again, or take a metric of the task's kind that asks for no decision"
-        yield Finding("shadow", f"The spread between {spread.seeds} seeds is in no interval of a gain: {told}; {fix}.")
+        yield Finding(
+            "shadow", f"The spread between {spread.seeds} seeds is in no interval of a gain: {reason}; {fix}."
+        )
 
 
 def _headline(evidence: PromotionEvidence) -> str:
@@ -252,7 +260,7 @@ def _headline(evidence: PromotionEvidence) -> str:
     return f"{standing(measured.gain)} {evidence.words.linear}"
 
 
-def _compared_with(evidence: PromotionEvidence, gain: Estimate, name: str, told: str) -> str:
+def _compared_with(evidence: PromotionEvidence, gain: Estimate, name: str, gain_text: str) -> str:
     """How the candidate stands to a simpler kind of model, by where the interval lies.
 
     A simpler model that is itself not shown to be better than the prior is no yardstick: how the candidate stands to it
@@ -262,10 +270,10 @@ def _compared_with(evidence: PromotionEvidence, gain: Estimate, name: str, told:
     own = not_better_than_prior(evidence.baseline_gains).get(name)
     if own is not None:
         weak = f"{title[0].upper()}{title[1:]} is itself {standing(own)} the {evidence.words.prior}"
-        return f"{weak}, so {told} over it shows nothing."
-    found = standing(gain)
+        return f"{weak}, so {gain_text} over it shows nothing."
+    stands = standing(gain)
     simpler = "" if gain.shows_gain else ": consider the simpler model"
-    return f"{found[0].upper()}{found[1:]} {title}: {told}{simpler}."
+    return f"{stands[0].upper()}{stands[1:]} {title}: {gain_text}{simpler}."
 
 
 def _guardrails(results: Iterable[GuardrailResult]) -> Iterator[Finding]:
@@ -276,15 +284,15 @@ def _guardrails(results: Iterable[GuardrailResult]) -> Iterator[Finding]:
             yield Finding("reject", f"The guardrail on {metric} was not measured{why}: {result.fix}.")
             continue
         rule, spare, hope = room(result.guardrail, estimate)
-        told = f"{metric} {interval_in_words(estimate)}, {rule}"
+        measured = f"{metric} {interval_in_words(estimate)}, {rule}"
         if hope < 0:
-            yield Finding("reject", f"Guardrail broken: {told}.")
+            yield Finding("reject", f"Guardrail broken: {measured}.")
         elif not estimate.has_width:
-            yield Finding("shadow", f"Guardrail not judged: {told}; {NO_SPREAD}.")
+            yield Finding("shadow", f"Guardrail not judged: {measured}; {NO_SPREAD}.")
         elif spare < 0:
-            yield Finding("shadow", f"Guardrail not safely kept: {told}.", lacking_of(result.guardrail, estimate))
+            yield Finding("shadow", f"Guardrail not safely kept: {measured}.", lacking_of(result.guardrail, estimate))
         else:
-            yield Finding("promote", f"Guardrail kept: {told}.")
+            yield Finding("promote", f"Guardrail kept: {measured}.")
 
 
 def _controls(controls: Iterable[Control]) -> Iterator[Finding]:
@@ -307,9 +315,9 @@ def _earlier_checks(names: tuple[str, ...], open_questions: tuple[str, ...]) -> 
         )
 
 
-def _accepted(told: str) -> Iterator[Finding]:
-    if told:
-        yield Finding("promote", f"{told}.")
+def _accepted(accepted: str) -> Iterator[Finding]:
+    if accepted:
+        yield Finding("promote", f"{accepted}.")
 
 
 def _changed_limits(changes: Iterable[ChangedLimit]) -> Iterator[Finding]:
@@ -329,8 +337,8 @@ def _declared(value: str) -> str:
 
 def _baseline(evidence: PromotionEvidence, name: str) -> Comparison | None:
     """The comparison with a baseline; None unless it was measured exactly once on the primary metric."""
-    found = [comparison for comparison in evidence.baselines if comparison.reference == name]
-    return found[0] if len(found) == 1 and _measured(found[0], evidence.metric) else None
+    matches = [comparison for comparison in evidence.baselines if comparison.reference == name]
+    return matches[0] if len(matches) == 1 and _measured(matches[0], evidence.metric) else None
 
 
 def _measured(comparison: Comparison, metric: str) -> bool:

@@ -40,22 +40,22 @@ def tell_open(step: Step, checks: Sequence[CheckResult], *, continued: bool) -> 
     `continued` is as for open_checks.
     """
     return tuple(
-        _told(step, check, continued)
+        _check_text(step, check, continued)
         for check in checks
         if not check.stops and check.status in ("fail", "error", "insufficient")
     )
 
 
-def _told(step: Step, check: CheckResult, continued: bool) -> str:
-    seen = check.evidence.rstrip(".") or "no reason was given"
+def _check_text(step: Step, check: CheckResult, continued: bool) -> str:
+    evidence = check.evidence.rstrip(".") or "no reason was given"
     fix = f"\n  fix: {check.fix}" if check.fix else ""
     if not caps(check):
-        return f"{check.name}: {check.status}: {seen}; a warning, which does not limit the verdict{fix}"
+        return f"{check.name}: {check.status}: {evidence}; a warning, which does not limit the verdict{fix}"
     answers = [f"check {name}" for name in _answering(check)] if step == "preflight" else []
     if step in STAGES[:-1] and _may_be_answered(check, continued):
         answers = ["same check"]
     unless = f", unless a later stage passes the {' and '.join(answers)}" if answers else ""
-    return f"{check.name}: {check.status}: {seen}; the verdict can be shadow at best{unless}{fix}"
+    return f"{check.name}: {check.status}: {evidence}; the verdict can be shadow at best{unless}{fix}"
 
 
 def _may_be_answered(check: CheckResult, continued: bool) -> bool:
@@ -74,13 +74,13 @@ def _answered_later(
     step: Step, check: CheckResult, checks: Mapping[Step, Sequence[CheckResult]], continued: bool
 ) -> bool:
     if step == "preflight":
-        asked, later = _answering(check), STAGES
+        required, later = _answering(check), STAGES
     elif step in STAGES and _may_be_answered(check, continued):
-        asked, later = (_today(check.name),), STAGES[STAGES.index(step) + 1 :]
+        required, later = (_today(check.name),), STAGES[STAGES.index(step) + 1 :]
     else:
         return False
     passed = {_today(other.name) for stage in later for other in checks.get(stage, ()) if _answers(other)}
-    return bool(asked) and passed.issuperset(asked)
+    return bool(required) and passed.issuperset(required)
 
 
 def _answers(check: CheckResult) -> bool:

@@ -109,24 +109,24 @@ def guardrail_results(
     have to keep it, so one whose error was not measured leaves it open. Without claims the plain one stands.
     `undefined` says by metric why it has no value.
     """
-    own = [one for one in calibrations if one.model == model]
-    unmeasured = next((one for one in own if one.error is None), None)
+    own = [calibration for calibration in calibrations if calibration.model == model]
+    unmeasured = next((calibration for calibration in own if calibration.error is None), None)
     reason = "" if unmeasured is None else "; ".join((f"of {unmeasured.claim}", *unmeasured.reasons))
     estimates: dict[str, Estimate | None] = {
         m.metric: m.estimate for m in metrics if m.model == model and m.slice is None
     }
     if own:
-        debiased = [one.error for one in own if one.error is not None]
+        debiased = [calibration.error for calibration in own if calibration.error is not None]
         estimates[CALIBRATION_ERROR] = None if unmeasured else max(debiased, key=lambda error: error.high)
     return tuple(
         GuardrailResult(
-            guardrail=one,
-            estimate=estimates.get(one.metric),
-            reason=reason if one.metric == CALIBRATION_ERROR else undefined.get(one.metric, ""),
-            fix=_fix(one, undefined),
-            debiased=bool(own) and one.metric == CALIBRATION_ERROR,
+            guardrail=guardrail,
+            estimate=estimates.get(guardrail.metric),
+            reason=reason if guardrail.metric == CALIBRATION_ERROR else undefined.get(guardrail.metric, ""),
+            fix=_fix(guardrail, undefined),
+            debiased=bool(own) and guardrail.metric == CALIBRATION_ERROR,
         )
-        for one in guardrails
+        for guardrail in guardrails
     )
 
 

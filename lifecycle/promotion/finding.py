@@ -17,8 +17,8 @@ NO_SPREAD = "an interval of width 0 shows that the groups are alike, as those wi
 
 def declared_in_words(declared: OnUnderpowered) -> str:
     """What is declared for too few rows, where it is not the default."""
-    told = {"warn": "it only warns", "block": "it rejects"}.get(declared)
-    return f"; {told} (on_underpowered: {declared})" if told else ""
+    consequence = {"warn": "it only warns", "block": "it rejects"}.get(declared)
+    return f"; {consequence} (on_underpowered: {declared})" if consequence else ""
 
 
 class Window(NamedTuple):
@@ -34,7 +34,7 @@ class Lacking(NamedTuple):
     needed: int | None
     groups: int
 
-    def told(self, window: Window | None) -> str:
+    def in_words(self, window: Window | None) -> str:
         if self.needed is None:
             return "as measured, a better model is needed, not more rows"
         text = f"if the value holds, about {count(self.needed)} groups would show that it suffices"
@@ -52,12 +52,12 @@ class Finding(NamedTuple):
     reason: str
     lacks: Lacking | None = None
 
-    def told(self, window: Window | None, decision: Outcome) -> str:
+    def in_words(self, window: Window | None, decision: Outcome) -> str:
         """The reason with what it lacks, and where it does not make the decision that it held back, what it would.
 
         `window` tells by when more groups are there.
         """
-        lacks = [] if self.lacks is None else [self.lacks.told(window)]
+        lacks = [] if self.lacks is None else [self.lacks.in_words(window)]
         alone = ["this alone would allow shadow"] if (decision, self.allows) == ("reject", "shadow") else []
         return "; ".join((self.reason.removesuffix("."), *lacks, *alone)) + "."
 

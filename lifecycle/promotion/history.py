@@ -22,7 +22,7 @@ class RolledBack(Frozen):
     reason: str
 
     @property
-    def told(self) -> str:
+    def sentence(self) -> str:
         """The sentence that a verdict gives."""
         return f"Version {self.model_version} was rolled back on {self.at[:10]}: {self.reason.rstrip('.')}"
 
@@ -87,18 +87,18 @@ def rollback_target(entries: Sequence[LogEntry], artifacts: Mapping[str, str]) -
 def rolled_back(entries: Sequence[LogEntry], model_version: str) -> RolledBack | None:
     """The rollback that took this version off, unless it was made champion again since."""
     live: str | None = None
-    found: RolledBack | None = None
+    rollback: RolledBack | None = None
     for entry in entries:
         if entry.action not in ("promote", "rollback"):
             continue
         if entry.action == "rollback" and live == model_version:
-            found = RolledBack(
+            rollback = RolledBack(
                 model_version=model_version, to_version=entry.model_version, at=entry.written_at, reason=entry.reason
             )
         live = entry.model_version
         if live == model_version:
-            found = None
-    return found
+            rollback = None
+    return rollback
 
 
 def tenures(entries: Sequence[LogEntry]) -> tuple[Tenure, ...]:

@@ -59,13 +59,13 @@ def judged_dataset(entry: LogEntry, store: RecordStore) -> DatasetSpec:
 
 def artifacts_of(entries: Sequence[LogEntry], store: RecordStore) -> dict[str, str]:
     """The sha256 of each version's artifact, by what its verdict binds; a version whose record is gone is left out."""
-    found: dict[str, str] = {}
+    artifacts: dict[str, str] = {}
     for entry in entries:
         with suppress(RecordError):
             bound = cast(Verdict, store.get(entry.use_case, "promotion", entry.verdict_sha256)).binds
             if "model" in bound:
-                found[entry.model_version] = bound["model"]
-    return found
+                artifacts[entry.model_version] = bound["model"]
+    return artifacts
 
 
 def newest(published: Sequence[str], judged: Collection[str]) -> str | None:
@@ -75,6 +75,6 @@ def newest(published: Sequence[str], judged: Collection[str]) -> str | None:
 
 def waiting(published: Sequence[str], judged: Collection[str], declared: str) -> tuple[str, ...]:
     """Versions published after the newest judged one; before any verdict the declared one and those after it."""
-    found = newest(published, judged)
-    start = published.index(declared) if found is None else published.index(found) + 1
+    newest_judged = newest(published, judged)
+    start = published.index(declared) if newest_judged is None else published.index(newest_judged) + 1
     return tuple(published[start:])

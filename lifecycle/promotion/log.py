@@ -125,8 +125,8 @@ def _write(path: Path, descriptor: int, line: bytes) -> None:
         os.fsync(descriptor)
     except OSError as error:
         os.ftruncate(descriptor, size)
-        told, fix = f"the log {path} cannot be written: {error}", "free space on the disk"
-        raise RecordError(told, fix=fix, code="verdict_log.unwritable") from error
+        problem, fix = f"the log {path} cannot be written: {error}", "free space on the disk"
+        raise RecordError(problem, fix=fix, code="verdict_log.unwritable") from error
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)

@@ -30,25 +30,25 @@ def still_answers(
         return champion_version == verdict.model_version
     if verdict.measure_again:
         return False
-    asked = (verdict.provenance.git_dirty, verdict.champion)
+    recorded = (verdict.provenance.git_dirty, verdict.champion)
     declared = first_model == verdict.first_model or of_champion or verdict.model_version == champion_version
-    return declared and asked == (git_dirty, champion_version)
+    return declared and recorded == (git_dirty, champion_version)
 
 
 class Reused(NamedTuple):
     """A verdict that a run found instead of making one: what is said of it, and the last judgement."""
 
-    told: tuple[str, ...]
+    lines: tuple[str, ...]
     last: Verdict
 
 
 def reused_verdict(verdict: Verdict, last: Verdict, champion: str | None) -> Reused:
     """`last` is the newest verdict of the log, `champion` the version that is live."""
-    told = [f"An existing verdict is reused, since nothing that it depends on has changed: {_judged(verdict)}."]
+    lines = [f"An existing verdict is reused, since nothing that it depends on has changed: {_judged(verdict)}."]
     if last != verdict:
-        told.append(f"The last judgement is another: {_judged(last)}.")
-    told.append(f"The champion is version {champion}." if champion else "There is no champion.")
-    return Reused(tuple(told), last)
+        lines.append(f"The last judgement is another: {_judged(last)}.")
+    lines.append(f"The champion is version {champion}." if champion else "There is no champion.")
+    return Reused(tuple(lines), last)
 
 
 def _judged(verdict: Verdict) -> str:

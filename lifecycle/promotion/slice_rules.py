@@ -77,15 +77,17 @@ def _bound_in_words(result: SliceResult) -> tuple[str, Lacking | None]:
             None,
         )
     rule, spare, _ = room(result.declared, estimate)
-    told = f"{metric_name(result.metric)} {interval_in_words(estimate)} on {_where(result)}, {rule}"
+    details = f"{metric_name(result.metric)} {interval_in_words(estimate)} on {_where(result)}, {rule}"
     if result.bound == "not_shown" and not estimate.has_width:
-        return f"Bound of a slice not judged: {told}; {NO_SPREAD}.", None
+        return f"Bound of a slice not judged: {details}; {NO_SPREAD}.", None
     if result.bound == "not_shown":
         lacks = lacking_of(result.declared, estimate)
         beyond = f"{-spare:.{decimals_of(spare, estimate.standard_error)}f}"
-        told = f"{told}: the unfavourable end lies {beyond} beyond it; {_detects(result, estimate)}{_declared(result)}"
-        return f"Bound of a slice not shown to be kept: {told}.", lacks
-    return f"Bound of a slice {result.bound}: {told}.", None
+        details = (
+            f"{details}: the unfavourable end lies {beyond} beyond it; {_detects(result, estimate)}{_declared(result)}"
+        )
+        return f"Bound of a slice not shown to be kept: {details}.", lacks
+    return f"Bound of a slice {result.bound}: {details}.", None
 
 
 def _champion_in_words(result: SliceResult, primary: str) -> tuple[str, Lacking | None]:
@@ -96,21 +98,21 @@ def _champion_in_words(result: SliceResult, primary: str) -> tuple[str, Lacking 
             f"Not compared with the champion on {_where(result)}: {_why(result)}{_declared(result)}.",
             None,
         )
-    told = f"{gain_in_words(gain, primary)}, on {_where(result)}, margin {margin:g}"
+    details = f"{gain_in_words(gain, primary)}, on {_where(result)}, margin {margin:g}"
     if result.champion == "broken":
-        return f"Worse than the champion on a slice by more than its margin: {told}.", None
+        return f"Worse than the champion on a slice by more than its margin: {details}.", None
     if result.champion == "kept":
-        return f"No worse than the champion on a slice: {told}.", None
+        return f"No worse than the champion on a slice: {details}.", None
     if not gain.has_width:
         return (
-            f"Not compared with the champion on a slice: {told}; {NO_SPREAD}{_declared(result)}.",
+            f"Not compared with the champion on a slice: {details}; {NO_SPREAD}{_declared(result)}.",
             None,
         )
     if gain.high < 0:
-        told = f"Worse than the champion on a slice, and not shown to be so within its margin: {told}"
+        details = f"Worse than the champion on a slice, and not shown to be so within its margin: {details}"
     else:
-        told = f"Not shown to be as good as the champion on a slice: {told}; {_detects(result, gain)}"
-    return f"{told}{_declared(result)}.", lacking(gain, gain.value + margin)
+        details = f"Not shown to be as good as the champion on a slice: {details}; {_detects(result, gain)}"
+    return f"{details}{_declared(result)}.", lacking(gain, gain.value + margin)
 
 
 def _where(result: SliceResult) -> str:

@@ -28,7 +28,7 @@ class AlarmRow:
     step: str
     monitor: str
     severity: str
-    found: str
+    evidence: str
     cause: str
     action: str
     replay: str
@@ -36,8 +36,8 @@ class AlarmRow:
 
 def numbered(stages: Sequence[StageReport]) -> list[tuple[int, StageReport, Alarm]]:
     """Every alarm with its number, in the order of stages and steps."""
-    found = [(stage, alarm) for stage in stages for alarm in sorted(stage.alarms, key=lambda alarm: alarm.step)]
-    return [(number, stage, alarm) for number, (stage, alarm) in enumerate(found, start=1)]
+    alarms = [(stage, alarm) for stage in stages for alarm in sorted(stage.alarms, key=lambda alarm: alarm.step)]
+    return [(number, stage, alarm) for number, (stage, alarm) in enumerate(alarms, start=1)]
 
 
 def alarm_rows(stages: Sequence[StageReport]) -> list[AlarmRow]:
@@ -49,7 +49,7 @@ def alarm_rows(stages: Sequence[StageReport]) -> list[AlarmRow]:
             step=_steps(alarm),
             monitor=words(alarm.monitor),
             severity=alarm.severity,
-            found=f"{_sentence(alarm.symptom)} {_sentence(alarm.evidence)}{_keys(alarm)}",
+            evidence=f"{_sentence(alarm.symptom)} {_sentence(alarm.evidence)}{_keys(alarm)}",
             cause=f"{_sentence(alarm.cause)} {_sentence(alarm.fix)}",
             action=words(alarm.action),
             replay=f"trainworthy replay {alarm.incident}" if alarm.incident else "",
@@ -60,10 +60,10 @@ def alarm_rows(stages: Sequence[StageReport]) -> list[AlarmRow]:
 
 def told_marks(stages: Sequence[StageReport]) -> str:
     """The alternative text's part on alarms, "" without any."""
-    found = numbered(stages)
-    shown = [f"{words(alarm.monitor)} at step {count(alarm.step)} of {stage.kind}" for _, stage, alarm in found[:5]]
-    more = f", and {len(found) - 5} more" if len(found) > 5 else ""
-    return f". Alarms: {', '.join(shown)}{more}" if found else ""
+    alarms = numbered(stages)
+    shown = [f"{words(alarm.monitor)} at step {count(alarm.step)} of {stage.kind}" for _, stage, alarm in alarms[:5]]
+    more = f", and {len(alarms) - 5} more" if len(alarms) > 5 else ""
+    return f". Alarms: {', '.join(shown)}{more}" if alarms else ""
 
 
 def draw_marks(axes: Axes, stages: Sequence[StageReport]) -> None:
@@ -95,13 +95,13 @@ def draw_marks(axes: Axes, stages: Sequence[StageReport]) -> None:
 
 def _marks(axes: Axes, stages: Sequence[StageReport]) -> list[tuple[float, list[tuple[int, Alarm]]]]:
     """Alarms that one mark can show, from left to right, each with its place in parts of the axis' width."""
-    found = sorted(((number, alarm) for number, _, alarm in numbered(stages)), key=lambda item: item[1].step)
-    if found:
+    pairs = sorted(((number, alarm) for number, _, alarm in numbered(stages)), key=lambda item: item[1].step)
+    if pairs:
         # The axis must reach the outermost alarms before places on it can be told.
-        axes.update_datalim([(_axis_step(alarm), 0.0) for _, alarm in found], updatey=False)
+        axes.update_datalim([(_axis_step(alarm), 0.0) for _, alarm in pairs], updatey=False)
         axes.autoscale_view(scaley=False)
     marks: list[tuple[float, list[tuple[int, Alarm]]]] = []
-    for number, alarm in found:
+    for number, alarm in pairs:
         at = (axes.transData + axes.transAxes.inverted()).transform((_axis_step(alarm), 1.0))
         place = float(at[0])
         if marks and place - marks[-1][0] < _ONE_MARK:
@@ -124,9 +124,9 @@ def _label(together: Sequence[tuple[int, Alarm]]) -> str:
             spans[-1][1] = number
         else:
             spans.append([number, number])
-    told = ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in spans)
+    numbers = ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in spans)
     monitors = {alarm.monitor for _, alarm in together}
-    return f"{told} {words(monitors.pop())}" if len(monitors) == 1 else told
+    return f"{numbers} {words(monitors.pop())}" if len(monitors) == 1 else numbers
 
 
 def _steps(alarm: Alarm) -> str:

@@ -13,18 +13,18 @@ from trainworthy.lifecycle.report.sections import check_note, check_summary
 
 @dataclass(frozen=True)
 class Family:
-    """A family's trials; `told` says how they ended."""
+    """A family's trials; `summary` says how they ended."""
 
     name: str
     trials: tuple[Trial, ...]
-    told: str
+    summary: str
 
 
 def families(records: Records) -> list[Family]:
     """The families that have trials, in the order of the gate."""
     record = records.get("preflight")
-    found = [(check.name, trials_of([check])) for check in record.checks] if record is not None else []
-    return [Family(name, trials, _told(trials)) for name, trials in found if trials]
+    by_check = [(check.name, trials_of([check])) for check in record.checks] if record is not None else []
+    return [Family(name, trials, _summary(trials)) for name, trials in by_check if trials]
 
 
 def has_trials(check: CheckResult) -> bool:
@@ -37,7 +37,7 @@ def standing(records: Records) -> str:
     trials = [trial for family in families(records) for trial in family.trials]
     seconds, updates = sum(trial.seconds for trial in trials), sum(trial.optimizer_steps for trial in trials)
     made = f"{updates:,} optimizer {'update' if updates == 1 else 'updates'}"
-    return f"{len(trials)} checks in {seconds:.1f} s, with {made}: {_told(trials)}."
+    return f"{len(trials)} checks in {seconds:.1f} s, with {made}: {_summary(trials)}."
 
 
 def words_of(trial: Trial) -> tuple[tuple[str, str], ...]:
@@ -55,5 +55,5 @@ def note(trial: Trial) -> str:
     )
 
 
-def _told(trials: tuple[Trial, ...] | list[Trial]) -> str:
+def _summary(trials: tuple[Trial, ...] | list[Trial]) -> str:
     return check_summary(trials)

@@ -25,60 +25,66 @@ CHANGES = {
 }
 
 
-def in_words(found: ChangedInputs) -> tuple[str, ...]:
+def in_words(changed: ChangedInputs) -> tuple[str, ...]:
     """What was asked, and what was left out."""
-    told = (f"Not measured: {found.reason}.",) if found.reason else _asked(found)
-    return (*told, *((f"Left out: {'; '.join(found.left_out)}.",) if found.left_out else ()))
+    sentences = (f"Not measured: {changed.reason}.",) if changed.reason else _measured_sentences(changed)
+    return (*sentences, *((f"Left out: {'; '.join(changed.left_out)}.",) if changed.left_out else ()))
 
 
-def _asked(found: ChangedInputs) -> tuple[str, ...]:
-    unused = [one.column for one in found.importance if not one.loss.shows_gain]
+def _measured_sentences(changed: ChangedInputs) -> tuple[str, ...]:
+    unused = [importance.column for importance in changed.importance if not importance.loss.shows_gain]
     return (
-        f"{count(found.rows)} rows of {count(found.groups)} groups were answered again with one feature changed at a "
-        f"time. Importance is the rise of the mean {metric_name(found.loss)} when a feature's values are exchanged "
+        f"{count(changed.rows)} rows of {count(changed.groups)} groups were answered again with one feature changed at "
+        f"a time. Importance is the rise of the mean {metric_name(changed.loss)} when a feature's values are exchanged "
         "between rows: features that tell the same share it, so that each alone may show none.",
         *((f"Not shown to be used: {', '.join(unused)}.",) if unused else ()),
     )
 
 
-def most_important(found: ChangedInputs) -> tuple[Importance, ...]:
-    return found.importance[:MOST_IMPORTANT]
+def most_important(changed: ChangedInputs) -> tuple[Importance, ...]:
+    return changed.importance[:MOST_IMPORTANT]
 
 
-def importance_rows(found: ChangedInputs) -> list[tuple[str, ...]]:
+def importance_rows(changed: ChangedInputs) -> list[tuple[str, ...]]:
     """Feature, rise of the loss."""
-    return [(one.column, estimate(one.loss, sign=True)) for one in found.importance]
+    return [(importance.column, estimate(importance.loss, sign=True)) for importance in changed.importance]
 
 
-def perturbation_heads(found: ChangedInputs) -> tuple[str, ...]:
-    measure = behaviour_measure(found.measure)
-    told = f"{measure[0].upper()}{measure[1:]}" if measure else "Change of the answer"
-    return ("Feature", "Changed", told, "Rise of mean loss", "Refused by the contract")
+def perturbation_heads(changed: ChangedInputs) -> tuple[str, ...]:
+    measure = behaviour_measure(changed.measure)
+    heading = f"{measure[0].upper()}{measure[1:]}" if measure else "Change of the answer"
+    return ("Feature", "Changed", heading, "Rise of mean loss", "Refused by the contract")
 
 
-def perturbation_rows(found: ChangedInputs) -> list[tuple[str, ...]]:
+def perturbation_rows(changed: ChangedInputs) -> list[tuple[str, ...]]:
     """What does the most harm first, by the rise of the loss; what was not asked last."""
-    told = sorted(found.perturbations, key=lambda one: (one.loss is None, -(one.loss.value if one.loss else 0.0)))
+    perturbations = sorted(
+        changed.perturbations,
+        key=lambda perturbation: (perturbation.loss is None, -(perturbation.loss.value if perturbation.loss else 0.0)),
+    )
     return [
         (
-            one.column, CHANGES[one.change], estimate(one.moved) if one.moved else one.reason or "not measured",
-            estimate(one.loss, sign=True) if one.loss else "", _refused(one),
+            perturbation.column,
+            CHANGES[perturbation.change],
+            estimate(perturbation.moved) if perturbation.moved else perturbation.reason or "not measured",
+            estimate(perturbation.loss, sign=True) if perturbation.loss else "",
+            _refused(perturbation),
         )
-        for one in told[:MOST_LINES]
-    ]  # fmt: skip
-
-
-def unanswered_rows(found: ChangedInputs) -> list[tuple[str, ...]]:
-    """Changes that the contract lets through and the model has no answer to."""
-    return [
-        (one.column, CHANGES[one.change], one.reason)
-        for one in found.perturbations
-        if one.asked and one.moved is None and one.loss is None and one.refused < 1
+        for perturbation in perturbations[:MOST_LINES]
     ]
 
 
-def _refused(one: Perturbation) -> str:
-    return f"{share(one.refused)} of rows" if one.refused else "no row"
+def unanswered_rows(changed: ChangedInputs) -> list[tuple[str, ...]]:
+    """Changes that the contract lets through and the model has no answer to."""
+    return [
+        (perturbation.column, CHANGES[perturbation.change], perturbation.reason)
+        for perturbation in changed.perturbations
+        if perturbation.asked and perturbation.moved is None and perturbation.loss is None and perturbation.refused < 1
+    ]
+
+
+def _refused(perturbation: Perturbation) -> str:
+    return f"{share(perturbation.refused)} of rows" if perturbation.refused else "no row"
 
 
 def behaviour_rows(results: Sequence[BehaviourResult]) -> list[tuple[str, ...]]:
@@ -86,19 +92,22 @@ def behaviour_rows(results: Sequence[BehaviourResult]) -> list[tuple[str, ...]]:
     stands = {"kept": "kept", "not_shown": "not shown", "broken": "failed"}
     return [
         (
-            one.declared.title, stands[one.standing], behaviour_measure(one.measure),
-            estimate(one.estimate) if one.estimate else f"not measured: {one.told}", f"{one.declared.at_most:g}",
-            count(one.rows),
+            result.declared.title,
+            stands[result.standing],
+            behaviour_measure(result.measure),
+            estimate(result.estimate) if result.estimate else f"not measured: {result.told}",
+            f"{result.declared.at_most:g}",
+            count(result.rows),
         )
-        for one in results
-    ]  # fmt: skip
+        for result in results
+    ]
 
 
 def curves(report: EvaluationReport) -> tuple[Dependence, ...]:
     """The curves that are drawn: of the first claim, the most important features first."""
-    found = report.changed_inputs.dependence if report.changed_inputs else ()
-    first = next((one.claim for one in found), "")
-    return tuple(one for one in found if one.claim == first)[:MOST_PANELS]
+    dependences = report.changed_inputs.dependence if report.changed_inputs else ()
+    first = next((curve.claim for curve in dependences), "")
+    return tuple(curve for curve in dependences if curve.claim == first)[:MOST_PANELS]
 
 
 def draw_curve(axes: Axes, curve: Dependence, colour: str) -> None:
@@ -106,7 +115,7 @@ def draw_curve(axes: Axes, curve: Dependence, colour: str) -> None:
     answers = [point.answer for point in curve.points]
     numbers = [point.at for point in curve.points if point.at is not None]
     places = numbers if len(numbers) == len(answers) else list(range(len(answers)))
-    low, middle, high = ([getattr(one, end) for one in answers] for end in ("low", "value", "high"))
+    low, middle, high = ([getattr(answer, end) for answer in answers] for end in ("low", "value", "high"))
     if numbers:
         axes.fill_between(places, low, high, color=colour, alpha=0.15, linewidth=0)
         axes.plot(places, middle, color=colour, marker="o", markersize=3, linewidth=1.2)

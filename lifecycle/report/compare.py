@@ -90,17 +90,17 @@ def _forest(models: TwoModels) -> Figure | None:
         for item in shown[:_MOST_DRAWN]
         if item.gain is not None
     ]
-    told = "; ".join(f"{one.reference} {estimate(one.gain, sign=True)}" for one in gains[:3])
+    listed = "; ".join(f"{comparison.reference} {estimate(comparison.gain, sign=True)}" for comparison in gains[:3])
     rest = f", the {len(gains)} worst of {len(shown)}" if len(gains) < len(shown) else ""
     caption = (
         f"Gain of version {models.first} over version {models.second}{rest}, with 95 % intervals by group. "
         "A hollow mark: the interval holds zero."
     )
-    return figure_of(pictures.comparison_chart(gains, Words()), f"Gains: {told}", caption)
+    return figure_of(pictures.comparison_chart(gains, Words()), f"Gains: {listed}", caption)
 
 
 def _cells(item: Compared) -> tuple[str, str, str, str]:
-    first, second = ("" if one is None else with_method(one) for one in (item.first, item.second))
+    first, second = ("" if value is None else with_method(value) for value in (item.first, item.second))
     return first, second, "" if item.gain is None else with_method(item.gain, sign=True), stands(item)
 
 

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from trainworthy.lifecycle.protocol.figures import SliceResult
 from trainworthy.lifecycle.protocol.records import EvaluationReport, Verdict
 from trainworthy.lifecycle.report.formatting import number
-from trainworthy.lifecycle.report.outcome import Records, found
+from trainworthy.lifecycle.report.outcome import Records, record_of
 from trainworthy.lifecycle.wording import count, metric_name
 
 
 def slices_of(records: Records) -> tuple[SliceResult, ...]:
     """Slices that decide, by the verdict where there is one; what is broken first, then what was not shown."""
-    verdict, report = found(records, "promotion", Verdict), found(records, "evaluation", EvaluationReport)
+    verdict, report = record_of(records, "promotion", Verdict), record_of(records, "evaluation", EvaluationReport)
     slices = verdict.slices if verdict and verdict.slices else report.slices if report else ()
     order = {"broken": 0, "not_shown": 1, "kept": 2, "not_asked": 3}
     return tuple(sorted(slices, key=lambda item: min(order[item.bound], order[item.champion])))
@@ -22,9 +22,9 @@ def slices_of(records: Records) -> tuple[SliceResult, ...]:
 def in_words(slices: Sequence[SliceResult]) -> str:
     """How many of the slices that decide hold."""
     standings = [{item.bound, item.champion} for item in slices]
-    broken = sum("broken" in one for one in standings)
-    unshown = sum("not_shown" in one and "broken" not in one for one in standings)
-    kept = sum("kept" in one and not one & {"broken", "not_shown"} for one in standings)
+    broken = sum("broken" in states for states in standings)
+    unshown = sum("not_shown" in states and "broken" not in states for states in standings)
+    kept = sum("kept" in states and not states & {"broken", "not_shown"} for states in standings)
     total = f"{len(slices)} slice{'s decide' if len(slices) != 1 else ' decides'} beside all rows"
     if not broken + unshown + kept:
         return f"{total}; a verdict says how they stand."
@@ -37,8 +37,8 @@ def standing(item: SliceResult) -> str:
     """How a slice stands to its bound and to the champion."""
     words = {"kept": "kept", "not_shown": "not shown", "broken": "broken"}
     both = (("bound", item.bound), ("champion", item.champion))
-    told = [f"{name}: {words[standing]}" for name, standing in both if standing in words]
-    return "; ".join(told) or "not judged"
+    parts = [f"{name}: {words[standing]}" for name, standing in both if standing in words]
+    return "; ".join(parts) or "not judged"
 
 
 def rule(item: SliceResult, primary: str) -> str:
@@ -52,8 +52,8 @@ def rule(item: SliceResult, primary: str) -> str:
     which = [declared.where or declared.rows or ""] if item.slice not in (declared.where, declared.rows) else []
     if item.unmatched:
         which.append(f"{count(item.unmatched)} keys of the file are not in the benchmark")
-    told = ", ".join(filter(None, which))
-    return "; ".join(rules) + (f" ({told})" if told else "")
+    notes = ", ".join(filter(None, which))
+    return "; ".join(rules) + (f" ({notes})" if notes else "")
 
 
 def detects(item: SliceResult) -> str:

@@ -27,16 +27,16 @@ def costs_told(declared: Mapping[str, Any]) -> str:
     if decision.get("cost_matrix"):
         return _OF_CLASSES
     costs = decision.get("costs") or {}
-    told = [f"{decided} costs {_cost(costs[key])}" for key, decided in _DECIDED.items() if key in costs]
-    return f"Decision cost is a row's mean: {', '.join(told)}." if told else ""
+    listed = [f"{decided} costs {_cost(costs[key])}" for key, decided in _DECIDED.items() if key in costs]
+    return f"Decision cost is a row's mean: {', '.join(listed)}." if listed else ""
 
 
 def costs_of_report(report: EvaluationReport) -> str:
     """The same of an evaluation, with the threshold that the candidate decides by; empty without such costs."""
-    told = costs_told(report.suite.declared) if report.suite is not None else ""
-    if not told or CANDIDATE not in report.thresholds:
-        return told
-    return f"{told} The candidate acts from {figure(report.thresholds[CANDIDATE])} on."
+    sentence = costs_told(report.suite.declared) if report.suite is not None else ""
+    if not sentence or CANDIDATE not in report.thresholds:
+        return sentence
+    return f"{sentence} The candidate acts from {figure(report.thresholds[CANDIDATE])} on."
 
 
 def _cost(cost: Any) -> str:

@@ -13,8 +13,16 @@ from trainworthy.lifecycle.protocol.words import Words
 from trainworthy.lifecycle.report import changed_inputs, pictures, sections
 from trainworthy.lifecycle.report.alarms import told_marks
 from trainworthy.lifecycle.report.formatting import estimate, figure, number, with_method
-from trainworthy.lifecycle.report.outcome import Records, all_comparisons, found, of_champion, reading, said, stages_of
-from trainworthy.lifecycle.report.training_curve import told as told_curve
+from trainworthy.lifecycle.report.outcome import (
+    Records,
+    all_comparisons,
+    of_champion,
+    reading,
+    record_of,
+    said,
+    stages_of,
+)
+from trainworthy.lifecycle.report.training_curve import drawn_sentence as told_curve
 from trainworthy.lifecycle.wording import count, metric_name
 
 
@@ -41,7 +49,7 @@ def figures(records: Records) -> dict[str, Figure]:
         drawn["learning"] = _learning(stages)
     if comparisons := all_comparisons(records):
         drawn["comparison"] = _comparison(comparisons, said(records))
-    report = found(records, "evaluation", EvaluationReport)
+    report = record_of(records, "evaluation", EvaluationReport)
     if report and report.reliability:
         drawn["reliability"] = _reliability(report)
     if report and pictures.slice_metrics(report):
@@ -69,8 +77,8 @@ def _rates(records: Records) -> Figure | None:
 
 def _learning(stages: list[StageReport]) -> Figure:
     losses = [(stage, pictures.validation_loss(stage)) for stage in stages]
-    told = [f"{stage.kind} {figure(loss)} on {count(stage.rows)} rows" for stage, loss in losses if loss is not None]
-    alt = f"Learning curves. Validation loss: {', '.join(told) or 'not measured'}{told_marks(stages)}"
+    listed = [f"{stage.kind} {figure(loss)} on {count(stage.rows)} rows" for stage, loss in losses if loss is not None]
+    alt = f"Learning curves. Validation loss: {', '.join(listed) or 'not measured'}{told_marks(stages)}"
     caption = f"{told_curve(stages)} Right: validation loss by training rows."
     if any(stage.trained for stage in stages):
         caption += " Hollow marks: other seeds."
@@ -80,18 +88,18 @@ def _learning(stages: list[StageReport]) -> Figure:
 
 
 def _comparison(comparisons: tuple[Comparison, ...], named: Words) -> Figure:
-    told = [
+    listed = [
         f"{named.reference(item.reference)} {with_method(item.gain, sign=True)}, {reading(item)}"
         for item in comparisons
     ]
     caption = "Paired gain with 95 % interval. A hollow mark: the interval holds zero."
-    return figure_of(pictures.comparison_chart(comparisons, named), f"Gain over {'; '.join(told)}", caption)
+    return figure_of(pictures.comparison_chart(comparisons, named), f"Gain over {'; '.join(listed)}", caption)
 
 
 def _reliability(report: EvaluationReport) -> Figure:
     gap = max(abs(item.predicted - item.observed) for item in report.reliability)
-    told = number(gap, 3) if gap < 1 else figure(gap)
-    alt = f"Reliability in {len(report.reliability)} bins: predicted and observed differ by at most {told}"
+    difference = number(gap, 3) if gap < 1 else figure(gap)
+    alt = f"Reliability in {len(report.reliability)} bins: predicted and observed differ by at most {difference}"
     caption = "On the dashed line, predicted and observed agree. Larger marks hold more rows."
     return figure_of(pictures.reliability_curve(report), alt, caption)
 
@@ -106,14 +114,16 @@ def _slices(report: EvaluationReport, champion: ModelFigures | None) -> Figure:
     return figure_of(pictures.slice_chart(report, champion), alt, caption)
 
 
-def _importance(report: EvaluationReport, found: ChangedInputs) -> Figure:
-    first = ", ".join(f"{one.column} {estimate(one.loss, sign=True)}" for one in found.importance[:3])
+def _importance(report: EvaluationReport, changed: ChangedInputs) -> Figure:
+    first = ", ".join(
+        f"{importance.column} {estimate(importance.loss, sign=True)}" for importance in changed.importance[:3]
+    )
     caption = "A hollow mark: the interval holds zero, so that the feature is not shown to be used."
     return figure_of(pictures.importance_chart(report), f"Permutation importance, the greatest: {first}", caption)
 
 
 def _dependence(report: EvaluationReport) -> Figure:
-    names = ", ".join(one.column for one in changed_inputs.curves(report))
+    names = ", ".join(curve.column for curve in changed_inputs.curves(report))
     caption = "Partial dependence: the mean answer if all rows had the value, at values of training rows."
     return figure_of(pictures.dependence_chart(report), f"Mean answer by {names}", caption)
 

@@ -21,7 +21,7 @@ from trainworthy.lifecycle.report.formatting import (
     with_method,
 )
 from trainworthy.lifecycle.report.origins import commit_state
-from trainworthy.lifecycle.report.outcome import Records, all_comparisons, found, reading, said, stages_of
+from trainworthy.lifecycle.report.outcome import Records, all_comparisons, reading, record_of, said, stages_of
 from trainworthy.lifecycle.report.pictures import overall_metrics, validation_loss
 from trainworthy.lifecycle.report.sections import forecast_rows, status_words
 from trainworthy.lifecycle.tasks import words_of
@@ -54,7 +54,7 @@ def key_figures(records: Records) -> list[Fact]:
 
 def quality(records: Records) -> list[Fact]:
     """The primary metric on the benchmark, and beside it the one that people know, in a sentence; none unmeasured."""
-    report = found(records, "evaluation", EvaluationReport)
+    report = record_of(records, "evaluation", EvaluationReport)
     if report is None:
         return []
     first = [
@@ -87,16 +87,16 @@ def open_checks(records: Records) -> list[Fact]:
 def bound(records: Records) -> list[Fact]:
     """What the outcome is about: dataset version, benchmark, model, champion before and after, commit."""
     facts = []
-    if dataset := found(records, "dataset", DatasetVersion):
+    if dataset := record_of(records, "dataset", DatasetVersion):
         remark = f"{count(dataset.rows)} rows, content {dataset.content_hash[:HASH_PREFIX]}"
         facts.append(Fact("Dataset", f"{dataset.name}@{dataset.revision}", remark))
-    if snapshot := found(records, "snapshot", Snapshot):
+    if snapshot := record_of(records, "snapshot", Snapshot):
         window, training = snapshot.splits.get("benchmark"), snapshot.splits.get("training")
         later = window is not None and training is not None and training.end < window.start
         days = f"{day(window.start)} to {day(window.end)}" if window and later else snapshot.benchmark
-        used = found(records, "evaluation", EvaluationReport) is not None
+        used = record_of(records, "evaluation", EvaluationReport) is not None
         facts.append(Fact("Benchmark", days, snapshot.label if used else "untouched"))
-    if verdict := found(records, "promotion", Verdict):
+    if verdict := record_of(records, "promotion", Verdict):
         facts += [Fact("Model", verdict.model_name, f"version {verdict.model_version}"), _champion(verdict)]
     if records:
         origin = list(records.values())[-1].provenance
@@ -132,8 +132,8 @@ def _familiar(report: EvaluationReport) -> list[Fact]:
     for name, meaning in known:
         if name in overall:
             value = overall[name].estimate
-            told = meaning.format(value=point(value), share=share(value.value))
-            return [Fact(capital(metric_name(name)), point(value), f"{_interval(value)}: {told}")]
+            explanation = meaning.format(value=point(value), share=share(value.value))
+            return [Fact(capital(metric_name(name)), point(value), f"{_interval(value)}: {explanation}")]
     return []
 
 
@@ -147,13 +147,13 @@ def _validation(records: Records) -> list[Fact]:
     if stage is None or loss is None:
         return []
     prior = stage.metrics.get("val_loss_of_prior")
-    beside = f"; {words_of(stage).prior} {figure(prior)}" if prior else ""
-    return [Fact("Loss on the validation split", figure(loss), f"{stage.kind}, {count(stage.rows)} rows{beside}")]
+    prior_text = f"; {words_of(stage).prior} {figure(prior)}" if prior else ""
+    return [Fact("Loss on the validation split", figure(loss), f"{stage.kind}, {count(stage.rows)} rows{prior_text}")]
 
 
 def _decisive(records: Records) -> list[Comparison]:
     """The champion and the hardest baseline, on the primary metric."""
-    report = found(records, "evaluation", EvaluationReport)
+    report = record_of(records, "evaluation", EvaluationReport)
     primary = [item for item in all_comparisons(records) if report and item.metric == report.primary]
     champion = [item for item in primary if item.reference == "champion"]
     baselines = [item for item in primary if item.reference != "champion"]

@@ -95,8 +95,8 @@ def point(value: Estimate, sign: bool = False) -> str:
 
 def moment(timestamp: str) -> str:
     """An ISO time to the minute, as people write it; any other text as it is."""
-    found = re.fullmatch(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d)(?::[\d.]+)?(\+00:00|Z)", timestamp)
-    return f"{found[1]} {found[2]} UTC" if found else timestamp
+    match = re.fullmatch(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d)(?::[\d.]+)?(\+00:00|Z)", timestamp)
+    return f"{match[1]} {match[2]} UTC" if match else timestamp
 
 
 def day(timestamp: str) -> str:

@@ -35,8 +35,8 @@ def decision(record: Record) -> str:
 def reasons(record: Record) -> tuple[str, ...]:
     """Why, in sentences; for a stopped step what its closed gate saw, and the fix."""
     if not record.passed:
-        told = tuple(f"{check_sentence(check)} Fix: {check.fix}".strip() for check in stopping(record.checks))
-        return told + ((avoided(record),) if isinstance(record, StageReport) and record.avoided_usd else ())
+        sentences = tuple(f"{check_sentence(check)} Fix: {check.fix}".strip() for check in stopping(record.checks))
+        return sentences + ((avoided(record),) if isinstance(record, StageReport) and record.avoided_usd else ())
     match record:
         case Verdict():
             return in_brief(record)
@@ -71,8 +71,8 @@ def as_markdown(text: str) -> str:
 
 
 def _dataset(record: DatasetVersion) -> tuple[str, ...]:
-    told = f"{record.name}@{record.revision}: {count(record.rows)} rows in {count(record.file_count)} files."
-    return (told, f"Every row was read: the content hash is the published one, {record.content_hash[:12]}.")
+    sentence = f"{record.name}@{record.revision}: {count(record.rows)} rows in {count(record.file_count)} files."
+    return (sentence, f"Every row was read: the content hash is the published one, {record.content_hash[:12]}.")
 
 
 def _snapshot(record: Snapshot) -> tuple[str, ...]:
@@ -93,28 +93,30 @@ def _preflight(record: PreflightReport) -> tuple[str, ...]:
     named = (("Seconds", record.seconds), ("Cost", record.cost_usd), ("Memory", record.memory_bytes))
     forecasts = [f"{name}: {interval(forecast)}" for name, forecast in named if forecast is not None]
     tried = [check_sentence(check) for check in record.checks if not check.name.endswith("_forecast")]
-    return (*[f"Forecast for the three stages. {told}." for told in forecasts], *tried)
+    return (*[f"Forecast for the three stages. {forecast_text}." for forecast_text in forecasts], *tried)
 
 
 def _stage(record: StageReport) -> tuple[str, ...]:
     loss, prior = validation_loss(record), record.metrics.get("val_loss_of_prior")
     losses = f"validation loss {figure(loss)}" if loss is not None else "no validation loss"
     named = words_of(record)
-    beside = f", where always saying the {named.prior} gives {figure(prior)}" if prior is not None else ""
+    prior_text = f", where always saying the {named.prior} gives {figure(prior)}" if prior is not None else ""
     begun = "Trained" if record.kind == "full" else "Go"
-    told = f"{begun}: {losses}{beside}, after {count(record.steps)} steps on {count(record.rows)} rows."
+    sentence = f"{begun}: {losses}{prior_text}, after {count(record.steps)} steps on {count(record.rows)} rows."
     curve = (f"Data-learning curve: {record.data_curve.told}.",) if record.data_curve else ()
     shown = ("learned", "references", "seeds", "remaining_cost")
     checks = (check for check in record.checks if check.name in shown and check.status != "not_applicable")
-    return (told, *map(check_sentence, checks), *curve)
+    return (sentence, *map(check_sentence, checks), *curve)
 
 
 def _evaluation(record: EvaluationReport) -> tuple[str, ...]:
-    told = f"Measured on {count(record.rows)} rows in {count(record.groups)} groups, scored from the exported artifact."
+    sentence = (
+        f"Measured on {count(record.rows)} rows in {count(record.groups)} groups, scored from the exported artifact."
+    )
     named = words_of(record)
     gains = [
         f"Gain over {named.reference(item.reference)} in {metric_name(item.metric)}:"
         f" {with_method(item.gain, sign=True)}, {reading(item)}."
         for item in record.comparisons
     ]
-    return (told, *gains)
+    return (sentence, *gains)

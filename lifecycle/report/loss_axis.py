@@ -55,11 +55,11 @@ def clip(axes: Axes, stages: Sequence[StageReport], limit: float) -> None:
         )  # fmt: skip
         # To the left of its arrow: a training that goes wrong mostly ends there.
         axes.annotate(
-            f"{kind} leaves the axis: up to {_told(highest.loss)}", (first.step, 1.0),
+            f"{kind} leaves the axis: up to {_loss_text(highest.loss)}", (first.step, 1.0),
             xycoords=axes.get_xaxis_transform(), xytext=(-5, -4 - 9 * line), textcoords="offset points", ha="right",
             va="top", fontsize=7, bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8}, zorder=6,
         )  # fmt: skip
 
 
-def _told(loss: float) -> str:
+def _loss_text(loss: float) -> str:
     return f"{loss:,.0f}" if 1000 <= loss < 1e9 else f"{loss:.3g}"

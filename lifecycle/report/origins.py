@@ -14,7 +14,7 @@ from trainworthy.lifecycle.protocol.records import (
     StageReport,
     Verdict,
 )
-from trainworthy.lifecycle.report.outcome import Records, found
+from trainworthy.lifecycle.report.outcome import Records, record_of
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def hash_rows(records: Records) -> list[HashRow]:
     rows += [HashRow("identity of step", step, records[step].identity) for step in STEPS if step in records]
     parents = {step: sha for record in records.values() for step, sha in record.parents.items()}
     rows += [HashRow("sha256 of record", step, sha) for step, sha in parents.items()]
-    verdict = found(records, "promotion", Verdict)
+    verdict = record_of(records, "promotion", Verdict)
     if verdict:
         rows += [HashRow("bound by the verdict", name, value) for name, value in verdict.binds.items()]
         rows.append(HashRow("verdict", "evaluation identity", verdict.evaluation_identity))

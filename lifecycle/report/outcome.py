@@ -59,7 +59,7 @@ class Outcome:
 def outcome(records: Records, stopped_at: Step | None) -> Outcome:
     """The outcome of a run: stopped, judged, or ended without a verdict."""
     stopped = stopped_step(records, stopped_at)
-    verdict = found(records, "promotion", Verdict)
+    verdict = record_of(records, "promotion", Verdict)
     if stopped is not None:
         return _stopped(stopped, records.get(stopped))
     return _judged(records, verdict) if verdict else _not_judged(records)
@@ -80,7 +80,7 @@ def costs_of_run(records: Records, run_id: str | None = None) -> dict[Step, Cost
 
 def model_cost(records: Records) -> Cost:
     """What the model cost in all, reused steps and the verdict itself included."""
-    verdict = found(records, "promotion", Verdict)
+    verdict = record_of(records, "promotion", Verdict)
     return verdict.model_cost + verdict.cost if verdict else sum((record.cost for record in records.values()), Cost())
 
 
@@ -94,7 +94,7 @@ def bought(records: Records, stopped: Step | None) -> str:
         parts.append(
             f"{len(stages)} {noun} of training, the last with {count(last.steps)} steps on {count(last.rows)} rows"
         )
-    report = found(records, "evaluation", EvaluationReport)
+    report = record_of(records, "evaluation", EvaluationReport)
     if report:
         references = len({item.reference for item in report.comparisons})
         parts.append(
@@ -107,16 +107,16 @@ def bought(records: Records, stopped: Step | None) -> str:
 
 def check_sentence(check: CheckResult) -> str:
     """A check's finding as one sentence."""
-    seen = f": {check.evidence.rstrip('.')}" if check.evidence else ""
+    evidence = f": {check.evidence.rstrip('.')}" if check.evidence else ""
     if check.observed is None:
-        return f"{sentence_case(check.name)}{seen}."
+        return f"{sentence_case(check.name)}{evidence}."
     limit = "" if check.threshold is None else f", threshold {plain(check.threshold)}"
-    return f"{sentence_case(check.name)}{seen} (observed {plain(check.observed)}{limit})."
+    return f"{sentence_case(check.name)}{evidence} (observed {plain(check.observed)}{limit})."
 
 
 def all_comparisons(records: Records) -> tuple[Comparison, ...]:
     """The evaluation's comparisons and those that only the verdict made; the champion comes first."""
-    report, verdict = found(records, "evaluation", EvaluationReport), found(records, "promotion", Verdict)
+    report, verdict = record_of(records, "evaluation", EvaluationReport), record_of(records, "promotion", Verdict)
     first = report.comparisons if report else ()
     known = {(item.reference, item.metric) for item in first}
     more = [item for item in (verdict.comparisons if verdict else ()) if (item.reference, item.metric) not in known]
@@ -125,7 +125,7 @@ def all_comparisons(records: Records) -> tuple[Comparison, ...]:
 
 def of_champion(records: Records) -> ModelFigures | None:
     """What the champion measures on the candidate's rows, where one was met."""
-    verdict = found(records, "promotion", Verdict)
+    verdict = record_of(records, "promotion", Verdict)
     return verdict.champion_figures if verdict else None
 
 
@@ -142,10 +142,10 @@ def said(records: Records) -> Words:
 
 def stages_of(records: Records) -> list[StageReport]:
     """The training stages that are present, in order."""
-    return [record for step in STAGES if (record := found(records, step, StageReport))]
+    return [record for step in STAGES if (record := record_of(records, step, StageReport))]
 
 
-def found(records: Records, step: Step, kind: type[Kind]) -> Kind | None:
+def record_of(records: Records, step: Step, kind: type[Kind]) -> Kind | None:
     """The step's record if it is of its own kind: None if absent, or if the step ended without a result."""
     record = records.get(step)
     return record if isinstance(record, kind) else None
@@ -211,8 +211,8 @@ def in_brief(verdict: Verdict) -> tuple[str, ...]:
     passed = [item for item in verdict.controls if item.status == "pass" and item.name in CONTROLS]
     if len(passed) < len(CONTROLS):
         return verdict.reasons
-    told = {f"Control {item.name} passed: {item.reason}" for item in passed}
-    rest = [reason for reason in verdict.reasons if reason not in told]
+    control_reasons = {f"Control {item.name} passed: {item.reason}" for item in passed}
+    rest = [reason for reason in verdict.reasons if reason not in control_reasons]
     return (*rest, *(["All five controls passed."] if len(rest) < len(verdict.reasons) else []))
 
 
@@ -268,10 +268,10 @@ def avoided(stage: StageReport) -> str:
 
 
 def _spared(records: Records) -> str:
-    told = [avoided(stage) for stage in stages_of(records) if stage.avoided_usd]
-    if told:
-        return told[-1]
-    preflight = found(records, "preflight", PreflightReport)
+    avoided_texts = [avoided(stage) for stage in stages_of(records) if stage.avoided_usd]
+    if avoided_texts:
+        return avoided_texts[-1]
+    preflight = record_of(records, "preflight", PreflightReport)
     forecast = preflight.cost_usd if preflight else None
     if forecast is None:
         return ""

@@ -86,7 +86,7 @@ class _Band(NamedTuple):
 def _bands(report: EvaluationReport) -> list[_Band]:
     """Those of the first claim, where it is what the reliability is of: several labels together have none."""
     bands = report.calibration[0].bands if report.calibration else ()
-    if [band.rows for band in bands] != [one.rows for one in report.reliability]:
+    if [band.rows for band in bands] != [reliability_bin.rows for reliability_bin in report.reliability]:
         return []
     return [_Band(band.predicted, band.observed.low, band.observed.high) for band in bands if band.observed is not None]
 
@@ -106,8 +106,8 @@ def slice_chart(report: EvaluationReport, champion: ModelFigures | None = None) 
 
     The champion's stands below it, in grey with a hollow mark.
     """
-    found = worst_first(slice_metrics(report))
-    shown = found[:MAX_SLICES]
+    ranked = worst_first(slice_metrics(report))
+    shown = ranked[:MAX_SLICES]
     figure = _figure(7.2, 1.1 + 0.27 * max(len(shown), 3))
     axes = figure.subplots()
     if not shown:
@@ -124,7 +124,7 @@ def slice_chart(report: EvaluationReport, champion: ModelFigures | None = None) 
         axes.axvspan(metric.estimate.low, metric.estimate.high, color=SOFT, alpha=0.12, linewidth=0)
     if axes.get_legend_handles_labels()[0]:
         figure.legend(frameon=False, fontsize=8, loc="outside upper right", ncols=2)
-    rest = f", the {len(shown)} worst of {len(found)} slices" if len(found) > len(shown) else ""
+    rest = f", the {len(shown)} worst of {len(ranked)} slices" if len(ranked) > len(shown) else ""
     axes.set_xlabel(f"{metric_name(slice_metric(report))}{rest}")
     return _png(figure, grid="x")
 
@@ -145,35 +145,39 @@ def comparison_chart(comparisons: Sequence[Comparison], named: Words) -> bytes:
 def met_there(metric: Metric, champion: ModelFigures | None) -> tuple[Estimate, ...]:
     """What the champion measures there: one, or none."""
     measured = () if champion is None else champion.metrics
-    return tuple(one.estimate for one in measured if (one.metric, one.slice) == (metric.metric, metric.slice))
+    return tuple(
+        champion_metric.estimate
+        for champion_metric in measured
+        if (champion_metric.metric, champion_metric.slice) == (metric.metric, metric.slice)
+    )
 
 
 def importance_chart(report: EvaluationReport) -> bytes:
     """The rise of the loss when each feature's values are exchanged; hollow where the interval holds zero."""
-    found = changed_inputs.most_important(report.changed_inputs) if report.changed_inputs else ()
-    figure = _figure(5.6, 1.1 + 0.27 * max(len(found), 3))
+    importances = changed_inputs.most_important(report.changed_inputs) if report.changed_inputs else ()
+    figure = _figure(5.6, 1.1 + 0.27 * max(len(importances), 3))
     axes = figure.subplots()
-    if not found:
+    if not importances:
         return _nothing(figure, axes, "No importance was measured.")
-    _beside_zero(axes, [(item.column, item.loss) for item in found])
+    _beside_zero(axes, [(item.column, item.loss) for item in importances])
     axes.set_xlabel("rise of the mean loss when the feature's values are exchanged")
     return _png(figure, grid="x")
 
 
 def dependence_chart(report: EvaluationReport) -> bytes:
     """A panel for each of the most important features: the mean answer by its value, on one scale."""
-    found = changed_inputs.curves(report)
-    across = min(len(found), 4) or 1
-    figure = _figure(2.4 * across, 2.2 * math.ceil(max(len(found), 1) / across))
-    panels = figure.subplots(math.ceil(max(len(found), 1) / across), across, squeeze=False, sharey=True)
-    if not found:
+    curves = changed_inputs.curves(report)
+    across = min(len(curves), 4) or 1
+    figure = _figure(2.4 * across, 2.2 * math.ceil(max(len(curves), 1) / across))
+    panels = figure.subplots(math.ceil(max(len(curves), 1) / across), across, squeeze=False, sharey=True)
+    if not curves:
         return _nothing(figure, panels[0, 0], "No dependence was measured.")
-    for axes, curve in zip(panels.flat, found, strict=False):
+    for axes, curve in zip(panels.flat, curves, strict=False):
         changed_inputs.draw_curve(axes, curve, ACCENT)
-    for axes in panels.flat[len(found) :]:
+    for axes in panels.flat[len(curves) :]:
         axes.set_axis_off()
     for axes in panels[:, 0]:
-        axes.set_ylabel("mean answer" if found[0].claim == "answer" else f"mean probability of {found[0].claim}"[:40])
+        axes.set_ylabel("mean answer" if curves[0].claim == "answer" else f"mean probability of {curves[0].claim}"[:40])
     return _png(figure)
 
 
@@ -252,7 +256,7 @@ def _expected(axes: Axes, stages: Sequence[StageReport]) -> list[int]:
     The fraction of full is 1, so that its rows follow from the pilot's.
     """
     for stage in stages:
-        losses = [one.val_loss for one in stage.trained if one.seed != stage.seed and one.val_loss is not None]
+        losses = [seed.val_loss for seed in stage.trained if seed.seed != stage.seed and seed.val_loss is not None]
         axes.plot([stage.rows] * len(losses), losses, "o", color=ACCENT, markerfacecolor="white", markersize=4)
     pilot = next((stage for stage in stages if stage.kind == "pilot"), None)
     expected = pilot.data_curve.full_loss if pilot is not None and pilot.data_curve is not None else None
@@ -268,8 +272,10 @@ def _expected(axes: Axes, stages: Sequence[StageReport]) -> list[int]:
 def _beside_zero(axes: Axes, named: Sequence[tuple[str, Estimate]]) -> None:
     """Intervals below each other, the first on top; a hollow mark for one that holds 0."""
     axes.axvline(0, color=INK, linewidth=1)
-    for place, (_, one) in enumerate(reversed(named)):
-        _interval(axes, place, one.value, one.low, one.high, filled=one.shows_gain or one.shows_loss)
+    for place, (_, estimate) in enumerate(reversed(named)):
+        _interval(
+            axes, place, estimate.value, estimate.low, estimate.high, filled=estimate.shows_gain or estimate.shows_loss
+        )
     _names(axes, [_short(name) for name, _ in reversed(named)])
 
 

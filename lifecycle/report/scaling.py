@@ -25,33 +25,33 @@ class SeedRow:
 
 def seed_rows(records: Records) -> list[SeedRow]:
     """Every training of the stages that had several."""
-    return [_row(stage, one) for stage in stages_of(records) for one in stage.trained]
+    return [_row(stage, trained) for stage in stages_of(records) for trained in stage.trained]
 
 
 def score_name(records: Records) -> str:
     """What the trainings' score is, as a column is headed."""
-    named = [one.score for stage in stages_of(records) for one in stage.trained]
+    named = [trained.score for stage in stages_of(records) for trained in stage.trained]
     return f"Validation {metric_name(named[0])}" if named else ""
 
 
 def curve_sentences(records: Records) -> list[str]:
     """What the pilot expected of full, whether it came so, and what twice the rows of full would give."""
     stages = stages_of(records)
-    told = [f"After {stage.kind}: {stage.data_curve.told}." for stage in stages if stage.data_curve is not None]
-    return [*told[:1], *_came(stages), *told[1:]]
+    sentences = [f"After {stage.kind}: {stage.data_curve.told}." for stage in stages if stage.data_curve is not None]
+    return [*sentences[:1], *_came(stages), *sentences[1:]]
 
 
-def _row(stage: StageReport, one: SeedResult) -> SeedRow:
-    notes = ["this one counts"] if one.seed == stage.seed else []
-    notes += [f"would be stopped by {', '.join(one.stopped_by)}"] if one.stopped_by else []
-    notes += [f"gave no answer: {one.error}"] if one.error is not None else []
-    loss, score = (("not measured" if value is None else figure(value)) for value in (one.val_loss, one.scored))
-    return SeedRow(stage.kind, one.seed, loss, score, "; ".join(notes))
+def _row(stage: StageReport, trained: SeedResult) -> SeedRow:
+    notes = ["this one counts"] if trained.seed == stage.seed else []
+    notes += [f"would be stopped by {', '.join(trained.stopped_by)}"] if trained.stopped_by else []
+    notes += [f"gave no answer: {trained.error}"] if trained.error is not None else []
+    loss, score = (("not measured" if value is None else figure(value)) for value in (trained.val_loss, trained.scored))
+    return SeedRow(stage.kind, trained.seed, loss, score, "; ".join(notes))
 
 
 def _came(stages: Sequence[StageReport]) -> list[str]:
-    found = reached_by_full(stages)
-    if found is None or found.forecast is None or found.actual is None:
+    reached = reached_by_full(stages)
+    if reached is None or reached.forecast is None or reached.actual is None:
         return []
-    side = "inside" if found.inside else "above" if found.actual > found.forecast.high else "below"
-    return [f"Full reached {figure(found.actual)}, {side} the interval."]
+    side = "inside" if reached.inside else "above" if reached.actual > reached.forecast.high else "below"
+    return [f"Full reached {figure(reached.actual)}, {side} the interval."]

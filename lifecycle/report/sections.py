@@ -32,7 +32,7 @@ from trainworthy.lifecycle.report.formatting import (
     share,
     size,
 )
-from trainworthy.lifecycle.report.outcome import CONTROLS, Records, found, of_champion, reading, stages_of
+from trainworthy.lifecycle.report.outcome import CONTROLS, Records, of_champion, reading, record_of, stages_of
 from trainworthy.lifecycle.report.pictures import met_there, overall_of_slices, slice_metric, slice_metrics, worst_first
 from trainworthy.lifecycle.tasks import is_better_higher
 from trainworthy.lifecycle.wording import metric_name, stage_metric_name, words
@@ -65,7 +65,7 @@ class ForecastRow:
 
 def control_rows(records: Records) -> list[ControlRow]:
     """The five controls in their order, then the verdict's other ones; unmeasured is said, not left out."""
-    verdict = found(records, "promotion", Verdict)
+    verdict = record_of(records, "promotion", Verdict)
     given = {item.name: item for item in verdict.controls} if verdict else {}
     missing: tuple[Status | Literal["not_judged"], str] = (
         ("insufficient", "The verdict does not state this control.")
@@ -94,18 +94,20 @@ def metric_table(
 
 def cell_of_champion(item: Metric, champion: ModelFigures) -> str:
     """What the champion measures of the same metric on the same slice."""
-    return next((estimate(one) for one in met_there(item, champion)), "not measured")
+    return next((estimate(measured) for measured in met_there(item, champion)), "not measured")
 
 
 def earlier_rows(verdict: Verdict) -> list[tuple[str, ...]]:
     """Version, day of its promotion, the metric then and now."""
     return [
         (
-            f"version {one.version}", one.promoted[:10], estimate(one.then) if one.then else "not measured",
-            estimate(one.now) if one.now else one.reason,
+            f"version {earlier.version}",
+            earlier.promoted[:10],
+            estimate(earlier.then) if earlier.then else "not measured",
+            estimate(earlier.now) if earlier.now else earlier.reason,
         )
-        for one in verdict.earlier_champions
-    ]  # fmt: skip
+        for earlier in verdict.earlier_champions
+    ]
 
 
 def direction(metric: str) -> str:
@@ -117,7 +119,7 @@ def direction(metric: str) -> str:
 
 def note_of_metric(metric: str, report: EvaluationReport) -> str:
     """Its direction; of a calibration error also that bounds are held against the debiased one, where there is one."""
-    debiased = metric == "calibration_error" and any(one.error for one in report.calibration)
+    debiased = metric == "calibration_error" and any(calibration.error for calibration in report.calibration)
     return direction(metric) + ("; chance adds to it: a bound is held against the debiased error" if debiased else "")
 
 
@@ -153,8 +155,8 @@ def standing(comparisons: Iterable[Comparison], named: Words) -> str:
     for item in comparisons:
         groups.setdefault(reading(item), []).append(f"{named.reference(item.reference)} ({metric_name(item.metric)})")
     before = {"better": "better than ", "worse": "worse than ", "no difference shown": "not measurably different from "}
-    told = [before[word] + ", ".join(groups[word]) for word in before if word in groups]
-    return f"{sentence_case('; '.join(told))}." if told else ""
+    standings = [before[word] + ", ".join(groups[word]) for word in before if word in groups]
+    return f"{sentence_case('; '.join(standings))}." if standings else ""
 
 
 def slices_left_out(report: EvaluationReport) -> list[dict[str, Any]]:
@@ -164,12 +166,12 @@ def slices_left_out(report: EvaluationReport) -> list[dict[str, Any]]:
 
 def forecast_rows(records: Records) -> list[ForecastRow]:
     """Forecasts against what the training stages used; a forecast of the whole run needs all three."""
-    report = found(records, "preflight", PreflightReport)
+    report = record_of(records, "preflight", PreflightReport)
     if report is None:
         return []
     stages = stages_of(records)
     why_not = "not recorded" if len(stages) == len(STAGES) else "training did not finish"
-    return [_against(one, why_not) for one in reckonings(report, stages)]
+    return [_against(reckoning, why_not) for reckoning in reckonings(report, stages)]
 
 
 def stage_metric(name: str, value: float) -> str:
@@ -191,8 +193,8 @@ def goodput(stage: StageReport) -> str:
     rest = sorted(((value, name) for name, value in stage.seconds.by_part.items() if name != "compute"), reverse=True)
     parts = [f"{name} {value / wall:.0%}" for value, name in rest if wall and value / wall >= 0.005]
     again = f"; {stage.seconds.replayed_steps:,} steps done again" if stage.seconds.replayed_steps else ""
-    told = f" ({', '.join(parts)}{again})" if parts else ""
-    return f"{stage.seconds.goodput:.0%} of {seconds(wall)}{told}"
+    breakdown = f" ({', '.join(parts)}{again})" if parts else ""
+    return f"{stage.seconds.goodput:.0%} of {seconds(wall)}{breakdown}"
 
 
 def check_summary(checks: Iterable[CheckResult | Trial]) -> str:
@@ -255,19 +257,22 @@ def ordered(records: Records) -> dict[Step, Record]:
     return {step: records[step] for step in STEPS if step in records}
 
 
-def _against(one: Reckoning, why_not: str) -> ForecastRow:
-    forecast, actual = one.forecast, one.actual
+def _against(reckoning: Reckoning, why_not: str) -> ForecastRow:
+    forecast, actual = reckoning.forecast, reckoning.actual
     if forecast is None:
-        return ForecastRow(one.name, "could not be forecast", "–", "see the checks of preflight")
+        return ForecastRow(reckoning.name, "could not be forecast", "–", "see the checks of preflight")
     if actual is None:
-        return ForecastRow(one.name, interval(forecast), "–", one.why_not or why_not)
-    side = "inside" if one.inside else "above" if actual > forecast.high else "below"
+        return ForecastRow(reckoning.name, interval(forecast), "–", reckoning.why_not or why_not)
+    side = "inside" if reckoning.inside else "above" if actual > forecast.high else "below"
     return ForecastRow(
-        one.name, interval(forecast), quantity(actual, forecast.unit), f"{side} the interval{_apart(one.error)}"
+        reckoning.name,
+        interval(forecast),
+        quantity(actual, forecast.unit),
+        f"{side} the interval{_distance(reckoning.error)}",
     )
 
 
-def _apart(error: float | None) -> str:
+def _distance(error: float | None) -> str:
     """How far the actual value lies from the forecast, as a share of it."""
     if error is None:
         return ""

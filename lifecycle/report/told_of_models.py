@@ -16,17 +16,17 @@ from trainworthy.lifecycle.protocol.figures import (
 )
 from trainworthy.lifecycle.protocol.records import EvaluationReport, Verdict
 from trainworthy.lifecycle.report.formatting import estimate, number, with_method
-from trainworthy.lifecycle.report.outcome import Records, found
+from trainworthy.lifecycle.report.outcome import Records, record_of
 from trainworthy.lifecycle.wording import count, metric_name, words
 
 # What a reader takes in at once; the record holds all.
 MOST_PARTS = 15
 MOST_WORST = 10
 
-Told = TypeVar("Told", Calibration, Disparity)
+ModelRow = TypeVar("ModelRow", Calibration, Disparity)
 
 
-def _told(value: Estimate | None, *, sign: bool = False) -> str:
+def _estimate_text(value: Estimate | None, *, sign: bool = False) -> str:
     return "not measured" if value is None else with_method(value, sign=sign)
 
 
@@ -34,11 +34,17 @@ def calibration_rows(report: EvaluationReport, champion: ModelFigures | None = N
     """Model, claim, rows, groups, debiased error, intercept, slope, and what could not be measured."""
     return [
         (
-            one.model, one.claim, count(one.rows), count(one.groups), _told(one.error), _told(one.intercept, sign=True),
-            _told(one.slope), "; ".join(one.reasons),
+            calibration.model,
+            calibration.claim,
+            count(calibration.rows),
+            count(calibration.groups),
+            _estimate_text(calibration.error),
+            _estimate_text(calibration.intercept, sign=True),
+            _estimate_text(calibration.slope),
+            "; ".join(calibration.reasons),
         )
-        for one in _by_turns(report.calibration, champion.calibration if champion else ())
-    ]  # fmt: skip
+        for calibration in _by_turns(report.calibration, champion.calibration if champion else ())
+    ]
 
 
 def fairness_rows(report: EvaluationReport, champion: ModelFigures | None = None) -> list[tuple[str, ...]]:
@@ -47,49 +53,63 @@ def fairness_rows(report: EvaluationReport, champion: ModelFigures | None = None
     limits = {rate: f"{limit:g}" for rate, limit in fairness.get("at_most_difference", {}).items()}
     return [
         (
-            one.model, one.column, one.claim or "all rows", metric_name(one.rate), _of_value(one, one.lowest),
-            _of_value(one, one.highest), _told(one.difference), limits.get(one.rate, "none"),
-            _told(one.ratio) if one.ratio else "", _left_out(one),
+            disparity.model,
+            disparity.column,
+            disparity.claim or "all rows",
+            metric_name(disparity.rate),
+            _of_value(disparity, disparity.lowest),
+            _of_value(disparity, disparity.highest),
+            _estimate_text(disparity.difference),
+            limits.get(disparity.rate, "none"),
+            _estimate_text(disparity.ratio) if disparity.ratio else "",
+            _left_out(disparity),
         )
-        for one in _by_turns(report.fairness, champion.fairness if champion else ())
-    ]  # fmt: skip
+        for disparity in _by_turns(report.fairness, champion.fairness if champion else ())
+    ]
 
 
-def _by_turns(candidate: Sequence[Told], champion: Sequence[Told]) -> list[Told]:
+def _by_turns(candidate: Sequence[ModelRow], champion: Sequence[ModelRow]) -> list[ModelRow]:
     """Each of the candidate's with the champion's of the same below it, and what only the champion has."""
     left = list(champion)
-    found: list[Told] = []
-    for one in candidate:
-        same = [other for other in left if _about(other) == _about(one)]
+    rows: list[ModelRow] = []
+    for row in candidate:
+        same = [other for other in left if _about(other) == _about(row)]
         left = [other for other in left if other not in same]
-        found += [one, *same]
-    return found + left
+        rows += [row, *same]
+    return rows + left
 
 
-def _about(one: Calibration | Disparity) -> tuple[str, ...]:
-    return (one.claim,) if isinstance(one, Calibration) else (one.column, one.claim, one.rate)
+def _about(row: Calibration | Disparity) -> tuple[str, ...]:
+    return (row.claim,) if isinstance(row, Calibration) else (row.column, row.claim, row.rate)
 
 
 def _of_value(disparity: Disparity, name: str) -> str:
     """A value with its rate, rows and groups."""
-    found = next((one for one in disparity.values if one.value == name and one.rate is not None), None)
-    if found is None or found.rate is None:
+    value = next(
+        (
+            rate_of_value
+            for rate_of_value in disparity.values
+            if rate_of_value.value == name and rate_of_value.rate is not None
+        ),
+        None,
+    )
+    if value is None or value.rate is None:
         return ""
-    return f"{name}: {number(found.rate.value)} ({count(found.rows)} rows, {count(found.groups)} groups)"
+    return f"{name}: {number(value.rate.value)} ({count(value.rows)} rows, {count(value.groups)} groups)"
 
 
 def _left_out(disparity: Disparity) -> str:
     """Values without a rate, and why there is no difference."""
-    small = [f"{one.value} ({one.reason})" for one in disparity.values if one.rate is None]
-    others = disparity.other_values
-    more = f"{others} more values of {count(disparity.other_rows)} rows" if others else ""
-    return "; ".join(one for one in (disparity.reason, *small, more) if one)
+    small = [f"{value.value} ({value.reason})" for value in disparity.values if value.rate is None]
+    other_values = disparity.other_values
+    more = f"{other_values} more values of {count(disparity.other_rows)} rows" if other_values else ""
+    return "; ".join(text for text in (disparity.reason, *small, more) if text)
 
 
 def worst_parts(residuals: Residuals) -> list[tuple[str, LossPart]]:
     """Parts whose gain over the best baseline is least, with what they are by."""
     parts = [(axis.by, part) for axis in residuals.axes for part in axis.parts if part.gain is not None]
-    return sorted(parts, key=lambda one: one[1].gain.value if one[1].gain else 0.0)[:MOST_PARTS]
+    return sorted(parts, key=lambda named_part: named_part[1].gain.value if named_part[1].gain else 0.0)[:MOST_PARTS]
 
 
 def part_rows(residuals: Residuals, champion: ModelFigures | None = None) -> list[tuple[str, ...]]:
@@ -101,22 +121,31 @@ def part_rows(residuals: Residuals, champion: ModelFigures | None = None) -> lis
     known = {(axis.by, part.name): part.loss for axis in axes for part in axis.parts}
     return [
         (
-            words(by), part.name, count(part.rows), count(part.groups), _told(part.loss), _told(part.gain, sign=True),
-            *(["–" if f"{by} ".startswith("answer ") else _told(known.get((by, part.name)))] if champion else []),
+            words(by),
+            part.name,
+            count(part.rows),
+            count(part.groups),
+            _estimate_text(part.loss),
+            _estimate_text(part.gain, sign=True),
+            *(
+                ["–" if f"{by} ".startswith("answer ") else _estimate_text(known.get((by, part.name)))]
+                if champion
+                else []
+            ),
         )
         for by, part in worst_parts(residuals)
-    ]  # fmt: skip
+    ]
 
 
 def in_words(residuals: Residuals) -> tuple[str, ...]:
     """What the losses say beside their table."""
-    told = [
+    sentences = [
         f"The candidate's {metric_name(residuals.loss)} by parts of the rows, and its gain over the best baseline, "
         f"{words(residuals.baseline)}. Of so many parts some lie apart by chance alone."
     ]
     alike = residuals.autocorrelation
     if alike is not None:
-        told.append(
+        sentences.append(
             f"Gains of neighbouring groups correlate by {number(alike.lag_one, 2)}. "
             + (
                 f"An interval that reckons with it is {number(alike.factor, 2)} times as wide: "
@@ -126,10 +155,10 @@ def in_words(residuals: Residuals) -> tuple[str, ...]:
             )
         )
     if residuals.worst:
-        told.append(f"Rows of the greatest loss: {_rows([one.row for one in residuals.worst[:MOST_WORST]])}.")
+        sentences.append(f"Rows of the greatest loss: {_rows([row.row for row in residuals.worst[:MOST_WORST]])}.")
     if residuals.other_features:
-        told.append(f"{residuals.other_features} more features, by which the loss differs less, are not kept.")
-    return (*told, *residuals.reasons)
+        sentences.append(f"{residuals.other_features} more features, by which the loss differs less, are not kept.")
+    return (*sentences, *residuals.reasons)
 
 
 def _rows(places: Sequence[int]) -> str:
@@ -138,7 +167,7 @@ def _rows(places: Sequence[int]) -> str:
 
 def spots_of(records: Records) -> tuple[BlindSpot, ...]:
     """Blind spots in the order in which they were found; a verdict against a champion knows its excess, too."""
-    verdict, report = found(records, "promotion", Verdict), found(records, "evaluation", EvaluationReport)
+    verdict, report = record_of(records, "promotion", Verdict), record_of(records, "evaluation", EvaluationReport)
     return verdict.blind_spots if verdict and verdict.blind_spots else report.blind_spots if report else ()
 
 
@@ -157,7 +186,7 @@ def spot_rows(spots: Sequence[BlindSpot]) -> list[tuple[str, ...]]:
     return [
         (
             str(place), spot.rule, "yes" if spot.confirmed else "no", count(spot.rows), count(spot.groups),
-            f"{spot.share:.1%}", _told(spot.excess, sign=True), f"{spot.expected:+.4f}", _of_champion(spot),
+            f"{spot.share:.1%}", _estimate_text(spot.excess, sign=True), f"{spot.expected:+.4f}", _of_champion(spot),
             ", ".join(map(str, spot.examples)),
         )
         for place, spot in enumerate(spots, start=1)

@@ -29,9 +29,9 @@ def training_curve(axes: Axes, stages: Sequence[StageReport]) -> bool:
         _line(axes, first, colour, line, 1.6, label=stage.kind)
         if len(later) > 1 or not first:
             _line(axes, later, colour, line, 0.7, marker="|", label=_LATER)
-        beside = [point for point in stage.monitored if point.slice is None and drawable(point)]
-        _marks(axes, [point for point in beside if point.scored == "batches"], colour, "o", _EVALUATED)
-        _marks(axes, [point for point in beside if point.scored == "reserve"], colour, "s", _RESERVE)
+        monitored = [point for point in stage.monitored if point.slice is None and drawable(point)]
+        _marks(axes, [point for point in monitored if point.scored == "batches"], colour, "o", _EVALUATED)
+        _marks(axes, [point for point in monitored if point.scored == "reserve"], colour, "s", _RESERVE)
     axes.set(xscale="log", xlabel="optimizer step", ylabel="loss while training")
     draw_marks(axes, stages)
     limit = clipped_at(stages)
@@ -43,7 +43,7 @@ def training_curve(axes: Axes, stages: Sequence[StageReport]) -> bool:
     return True
 
 
-def told(stages: Sequence[StageReport]) -> str:
+def drawn_sentence(stages: Sequence[StageReport]) -> str:
     """The caption's sentence on what is drawn: kinds of windows that none of the stages has are left out."""
     points = [point for stage in stages for point in (*stage.curve, *stage.monitored) if point.slice is None]
     parts = ["Left: progressive loss, scored before each update, 95 % interval"]

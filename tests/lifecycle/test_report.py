@@ -675,7 +675,7 @@ def test_page_of_a_kind_names_its_references_in_every_picture(pages: dict[str, s
 
 def test_reliability_of_numbers_spans_what_they_span_and_of_probabilities_ends_at_one() -> None:
     numbers, classes = (
-        outcome.found(made(), "evaluation", EvaluationReport) for made in (example.of_numbers, example.of_classes)
+        outcome.record_of(made(), "evaluation", EvaluationReport) for made in (example.of_numbers, example.of_classes)
     )
     assert numbers is not None
     assert classes is not None
@@ -685,7 +685,7 @@ def test_reliability_of_numbers_spans_what_they_span_and_of_probabilities_ends_a
 
 
 def test_slices_whose_metric_is_higher_the_better_are_worst_where_it_is_lowest() -> None:
-    report = outcome.found(example.of_classes(), "evaluation", EvaluationReport)
+    report = outcome.record_of(example.of_classes(), "evaluation", EvaluationReport)
     assert report is not None
     recalls = tuple(
         Metric(model="candidate", metric="recall[late]", estimate=example.estimate(value, 0.01), rows=300, slice=name)

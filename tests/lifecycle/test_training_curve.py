@@ -13,7 +13,7 @@ from trainworthy.lifecycle.report.alarms import alarm_rows
 from trainworthy.lifecycle.report.loss_axis import clipped_at
 from trainworthy.lifecycle.report.pictures import learning_curve
 from trainworthy.lifecycle.report.render import render
-from trainworthy.lifecycle.report.training_curve import told, training_curve
+from trainworthy.lifecycle.report.training_curve import drawn_sentence, training_curve
 
 
 def full_of_four_passes() -> StageReport:
@@ -42,9 +42,9 @@ def test_kinds_of_windows_differ_in_more_than_colour():
 
 def test_caption_tells_of_kinds_that_are_there_and_of_no_other():
     single = example.stage("full", 1000, 40, 0.45)
-    assert "thin" not in told([single])
-    assert "squares" not in told([single])
-    words = told([full_of_four_passes()])
+    assert "thin" not in drawn_sentence([single])
+    assert "squares" not in drawn_sentence([single])
+    words = drawn_sentence([full_of_four_passes()])
     assert all(word in words for word in ("progressive loss", "training loss", "circles", "squares"))
 
 
@@ -76,8 +76,8 @@ def test_alarms_are_marked_where_they_were_raised_with_number_and_name():
     marks = [line for line in axes.lines if str(line.get_label()).startswith("alarm")]
     assert {(line.get_xdata()[0], line.get_linestyle()) for line in marks} == {(8, "-"), (31, "--")}
     assert [text.get_text() for text in axes.texts] == ["1 non finite loss", "2 loss spike"]
-    assert "vertical lines: alarms" in told([stage])
-    assert "alarms" not in told([example.stage("full", 1000, 40, 0.45)])
+    assert "vertical lines: alarms" in drawn_sentence([stage])
+    assert "alarms" not in drawn_sentence([example.stage("full", 1000, 40, 0.45)])
 
 
 def test_alarms_close_together_share_a_label_and_every_number_is_on_the_curve():
@@ -131,7 +131,7 @@ def test_a_spike_leaves_the_axis_by_an_arrow_and_the_healthy_windows_keep_their_
     training_curve(healthy, [spiked(0, 0, 0.0)])
     assert axes.get_ylim()[1] < 2 * healthy.get_ylim()[1]
     assert "full leaves the axis: up to 438,512" in [text.get_text() for text in axes.texts]
-    assert "arrow" in told([spiked(first, last, 438_512.0)])
+    assert "arrow" in drawn_sentence([spiked(first, last, 438_512.0)])
 
 
 def test_a_healthy_curve_is_not_cut_off():
