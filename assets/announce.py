@@ -74,14 +74,14 @@ def announce_checks(
 
 def announce_incidents(run: StepRun, alarms: Iterable[Alarm]) -> None:
     """Send what a training's monitors recorded, while it goes on."""
-    found = tuple(alarm for alarm in alarms if alarm.incident is not None)
-    if not found:
+    with_incident = tuple(alarm for alarm in alarms if alarm.incident is not None)
+    if not with_incident:
         return
     about = training_alerts.about(run.use_case, "incident", run.step, run.run_id)
     with _breaking_nothing(run.context.log, "incidents"):
         announce(
             run.workspace, run.use_case, run.context.log,
-            lambda state: training_alerts.with_incidents(state, about, found),
+            lambda state: training_alerts.with_incidents(state, about, with_incident),
         )  # fmt: skip
 
 
@@ -129,12 +129,12 @@ def _deliver(path: Path, state: AlertState, log: logging.Logger) -> None:
     try:
         receiver = webhook()
         while state.waiting:
-            alert, *others = state.waiting
-            state = state.model_copy(update={"waiting": (*others, alert)})
+            alert, *rest = state.waiting
+            state = state.model_copy(update={"waiting": (*rest, alert)})
             if receiver is not None:
                 receiver.send(alert)
                 log.info(f"alert sent: {alert.what} ({alert.severity})")
-            state = state.model_copy(update={"waiting": tuple(others)})
+            state = state.model_copy(update={"waiting": tuple(rest)})
             write_alerts(path, state)
     except NotifierError as error:
         log.warning(f"alert not delivered: {error}")
@@ -159,8 +159,8 @@ def _announce_validated(
 ) -> None:
     """Send what the step's record holds; of a step without one, why it was refused."""
     run_id = context.run.run_id
-    found = _checks(workspace.records.of_run(use_case.name, step, run_id), error)
-    checks = told_apart(step, found, readable_baseline(use_case.folder))
+    measured = _checks(workspace.records.of_run(use_case.name, step, run_id), error)
+    checks = told_apart(step, measured, readable_baseline(use_case.folder))
     again = step == first_step(context)
     announce_checks(workspace, use_case, "data", step, run_id, checks, context.log, again=again)
 
@@ -195,8 +195,8 @@ def _completed(error: BaseException | None) -> CheckResult:
     if isinstance(error, dg.Failure) and isinstance(error.__context__, WorkerError):
         return error_check(error.__context__)
     ours = isinstance(error, dg.Failure) and error.description
-    told = str(ours).partition("\n")[2] if ours else f"{type(error).__name__}, see the log of the run"
-    return CheckResult(name="completed", status="error", evidence=told)
+    evidence = str(ours).partition("\n")[2] if ours else f"{type(error).__name__}, see the log of the run"
+    return CheckResult(name="completed", status="error", evidence=evidence)
 
 
 @contextlib.contextmanager

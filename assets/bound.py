@@ -39,10 +39,10 @@ def binds(run: StepRun) -> dict[str, str]:
 
 def step_costs(run: StepRun) -> dict[str, Cost]:
     """What each step cost this run; a reused step cost it nothing."""
-    found = {step: run.workspace.records.of_run(run.use_case.name, step, run.run_id) for step in STEPS[:-1]}
+    records = {step: run.workspace.records.of_run(run.use_case.name, step, run.run_id) for step in STEPS[:-1]}
     return {
         step: record.cost if record.provenance.run_id == run.run_id else Cost()
-        for step, record in found.items()
+        for step, record in records.items()
         if record is not None
     }
 
@@ -50,8 +50,8 @@ def step_costs(run: StepRun) -> dict[str, Cost]:
 def model_cost(run: StepRun) -> Cost:
     """What the model cost in all, whichever run paid for it: every record that it was made from."""
     stages = stage_costs(run).values()
-    others = (run.upstream[step].cost for step in ("dataset", "snapshot", "preflight", "evaluation"))
-    return sum((*others, *stages), Cost())
+    other_costs = (run.upstream[step].cost for step in ("dataset", "snapshot", "preflight", "evaluation"))
+    return sum((*other_costs, *stages), Cost())
 
 
 def insufficient_checks(run: StepRun) -> tuple[str, ...]:

@@ -32,9 +32,9 @@ class Judged(Protocol):
 def champion_of(run: Judged) -> RegisteredModel | None:
     """The use case's champion. Raises ChampionError if log and alias disagree, RecordError for a broken log."""
     entries, name = log.read(verdict_log(run)), run.use_case.name
-    found = run.tracking.champion(name)
-    agreed_champion(entries, name, found.version if found else None)
-    return found
+    registered = run.tracking.champion(name)
+    agreed_champion(entries, name, registered.version if registered else None)
+    return registered
 
 
 def verdict_log(run: Judged) -> Path:

@@ -99,23 +99,23 @@ def champion_answers(run: StepRun, champion: RegisteredModel) -> pd.DataFrame:
 
     job = benchmark_job(run, champion, "champion", own_features(champion), compared=True)
     folder = run.workspace.state.folder("answers", run.use_case.name, answers_key(run, job))
-    kept = kept_answers(folder)
-    if kept is None:
+    answers = kept_answers(folder)
+    if answers is None:
         result = run.in_worker(job)
         assert isinstance(result, PredictResult)
-        kept = pd.read_parquet(result.predictions.path)
-        keep_answers(folder, kept)
-    return kept
+        answers = pd.read_parquet(result.predictions.path)
+        keep_answers(folder, answers)
+    return answers
 
 
 def answers_key(run: StepRun, job: PredictJob) -> str:
     """Names the answers that a job gives: by the job, but for its paths, by the rows it reads, and by the code."""
     snapshot, code = run.record("snapshot", Snapshot), CodeOnDisk(run.workspace.state.folder(*KEPT))
     paths = {"out", "use_case_folder", "artifact", "rows_file", "calibration_file", "loaders", "device"}
-    asked = job.model_dump(mode="json", exclude={**dict.fromkeys(paths, True), "rows": {"files_root"}})
+    job_values = job.model_dump(mode="json", exclude={**dict.fromkeys(paths, True), "rows": {"files_root"}})
     return sha256_json(
         {
-            "job": asked,
+            "job": job_values,
             "snapshot": snapshot.content_hash,
             "dataset": run.record("dataset", DatasetVersion).content_hash,
             "code": code.of((WORKER, ENTRY_OF_JOB[PredictJob])).sha256,
@@ -131,15 +131,15 @@ def own_features(champion: RegisteredModel) -> tuple[str, ...]:
     A column that the present snapshot lacks ends its scoring, and so the comparison. The worker verifies the
     file read here against the artifact's hash before it scores a row.
     """
-    told, fix = f"{champion.name} version {champion.version}", "restore the version as it was registered"
+    version, fix = f"{champion.name} version {champion.version}", "restore the version as it was registered"
     if not champion.tags.get("artifact_sha256"):
-        raise ChampionError("the champion's tag artifact_sha256 is missing", value=told, fix=fix)
+        raise ChampionError("the champion's tag artifact_sha256 is missing", value=version, fix=fix)
     try:
         features = json.loads((champion.artifact / "features.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise ChampionError(f"the champion's features.json cannot be read: {error}", value=told, fix=fix) from None
+        raise ChampionError(f"the champion's features.json cannot be read: {error}", value=version, fix=fix) from None
     if not isinstance(features, list) or not features or not all(isinstance(name, str) for name in features):
-        raise ChampionError("the champion's features.json is no list of columns", value=told, fix=fix)
+        raise ChampionError("the champion's features.json is no list of columns", value=version, fix=fix)
     return tuple(features)
 
 

@@ -34,8 +34,8 @@ def forget(state: StateFolder, use_case: str) -> None:
 def tell(run: StepOfRun, state: StateFolder, records: Mapping[Step, Record]) -> str:
     """XML of all checks of the run so far, annotations under GitHub Actions; gives the summary for the log."""
     baseline = readable_baseline(run.use_case.folder)
-    told = {step: told_apart(step, record.checks, baseline) for step, record in records.items()}
-    rows = [row for step, checks in told.items() for row in rows_of(step, checks)]
+    checks_by_step = {step: told_apart(step, record.checks, baseline) for step, record in records.items()}
+    rows = [row for step, checks in checks_by_step.items() for row in rows_of(step, checks)]
     record = records[run.step]
     about = {"run": run.run_id, "commit": record.provenance.git_commit or "none", "device": record.provenance.device}
     path = _leave(state, run.use_case.folder, rows, record.provenance.created_at, about)
@@ -55,8 +55,8 @@ def _leave(state: StateFolder, folder: Path, rows: Sequence[Row], created_at: st
     path = junit_path(state, folder.name)
     write_atomic(path, junit(folder.name, rows, created_at, about))
     if os.environ.get("GITHUB_ACTIONS") == "true":
-        found = (path for path in folder.rglob("*") if path.suffix in (".py", ".yaml"))
-        files = {path.relative_to(folder).as_posix() for path in found}
+        paths = (path for path in folder.rglob("*") if path.suffix in (".py", ".yaml"))
+        files = {path.relative_to(folder).as_posix() for path in paths}
         # At the start of a line of stdout, where GitHub reads them.
         for line in github_annotations(rows, _from_root(folder), files):
             print(line, file=sys.stdout, flush=True)

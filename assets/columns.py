@@ -14,7 +14,7 @@ def column_schema(contract: Contract) -> dg.TableSchema:
             dg.TableColumn(
                 column.name,
                 column.logical_type,
-                description=_told(column),
+                description=_description(column),
                 constraints=dg.TableColumnConstraints(
                     nullable=column.name not in required, unique=contract.primary_key == (column.name,)
                 ),
@@ -25,7 +25,7 @@ def column_schema(contract: Contract) -> dg.TableSchema:
     )
 
 
-def _told(column: Column) -> str:
+def _description(column: Column) -> str:
     """Role, unit and time of a column, and that its values are never shown."""
     unit = f" in {column.unit}" if column.unit else ""
     known = f", known at {column.available_at}" if column.available_at else ""

@@ -51,8 +51,8 @@ def candidate_is_refused(run: StepRun) -> bool:
 
 def _made_after(run: StepRun, champion: RegisteredModel) -> bool:
     """True if the champion was made by a run with an equal preflight, so that equal stages follow."""
-    found = run.workspace.records.of_run(run.use_case.name, "preflight", champion.tags.get("run_id", ""))
-    return found is not None and found.identity == run.identity
+    preflight = run.workspace.records.of_run(run.use_case.name, "preflight", champion.tags.get("run_id", ""))
+    return preflight is not None and preflight.identity == run.identity
 
 
 def refuse_incomparable(run: StepRun, champion: RegisteredModel) -> None:
@@ -66,10 +66,10 @@ def refuse_incomparable(run: StepRun, champion: RegisteredModel) -> None:
     if window.status == "pass":
         return
     back = f"go back to an older champion: rollback_{run.use_case.name}"
-    told = f"champion version {champion.version}, this run {declared}"
+    versions = f"champion version {champion.version}, this run {declared}"
     if not isinstance(spec, Windows):
         problem = "the champion may have seen rows of this benchmark, so comparing could flatter it"
-        raise ChampionError(f"{problem}: {window.evidence}", value=told, fix=f"{window.fix}; or {back}")
+        raise ChampionError(f"{problem}: {window.evidence}", value=versions, fix=f"{window.fix}; or {back}")
     trained_on = standing(run.use_case, log.read(verdict_log(run)), run.workspace.records).trained_on
     assert trained_on is not None
     published = tuple(read_versions(run.use_case.project)[declared.name])

@@ -43,20 +43,20 @@ def published_content(use_case: UseCase, workspace: Workspace) -> dict[str, str]
     refuse_declarations(use_case, workspace.prices)
     declared = use_case.spec.dataset
     version = published_version(use_case.project, declared.name, declared.version)
-    found = {"content_hash": version.content_hash}
-    return {**found, "backfill": version.backfill.told} if version.backfill else found
+    content = {"content_hash": version.content_hash}
+    return {**content, "backfill": version.backfill.told} if version.backfill else content
 
 
 def fetch_dataset(run: StepRun) -> Outcome[DatasetBody]:
     """Bring the version's files below the state folder."""
     state, declared = run.workspace.state, run.use_case.spec.dataset
-    found = DatasetStore(state.root).fetch(
+    fetched = DatasetStore(state.root).fetch(
         run.use_case.project, declared.name, declared.version, into=state.folder("datasets")
     )
     evidence = (
-        f"{declared.name}@{declared.version}: {found.rows:,} rows, logical content hash {found.content_hash[:12]}"
+        f"{declared.name}@{declared.version}: {fetched.rows:,} rows, logical content hash {fetched.content_hash[:12]}"
     )
-    checks = (holds("content_hash", True, observed=found.content_hash[:12], evidence=evidence), kept_history(run))
+    checks = (holds("content_hash", True, observed=fetched.content_hash[:12], evidence=evidence), kept_history(run))
     if stopping(checks):
         return Outcome(checks=checks, body=None)
     return Outcome(
@@ -64,12 +64,12 @@ def fetch_dataset(run: StepRun) -> Outcome[DatasetBody]:
         body=DatasetBody(
             name=declared.name,
             revision=declared.version,
-            dvc_hash=found.dvc_hash,
-            content_hash=found.content_hash,
-            rows=found.rows,
-            path=state.relative(Path(found.path)),
-            files=found.files,
-            tree=found.tree,
+            dvc_hash=fetched.dvc_hash,
+            content_hash=fetched.content_hash,
+            rows=fetched.rows,
+            path=state.relative(Path(fetched.path)),
+            files=fetched.files,
+            tree=fetched.tree,
             backfill=published_version(run.use_case.project, declared.name, declared.version).backfill,
         ),
     )

@@ -35,12 +35,12 @@ def diagnose_stage(
         updates=ended_after,
     )
     try:
-        found = run.in_worker(job)
+        result = run.in_worker(job)
     except WorkerError as error:
         # It explains a stop, and makes none.
         run.context.log.warning(f"no diagnosis: {error.problem}")
         return None
-    assert isinstance(found, DiagnoseResult)
+    assert isinstance(result, DiagnoseResult)
     # What it says stands in the failed check.
-    run.context.log.info(f"diagnosis: {found.diagnosis.at_fault or 'no part'} is at fault")
-    return found
+    run.context.log.info(f"diagnosis: {result.diagnosis.at_fault or 'no part'} is at fault")
+    return result

@@ -34,7 +34,7 @@ def earlier_champions(run: StepRun, judged: RegisteredModel) -> tuple[EarlierCha
         return ()
     models = {model.version: model for model in run.tracking.versions(judged.name)}
     newest = list(_promotions(log.read(verdict_log(run)), judged, models))[: 1 + declared]
-    return tuple(_told(run, entry, models.get(entry.model_version)) for entry in newest)
+    return tuple(_earlier_champion(run, entry, models.get(entry.model_version)) for entry in newest)
 
 
 def _promotions(
@@ -45,29 +45,29 @@ def _promotions(
     def artifact(version: str) -> str:
         return models[version].artifact_sha256 if version in models else version
 
-    seen = {judged.version, judged.artifact_sha256}
+    listed = {judged.version, judged.artifact_sha256}
     for entry in reversed(entries):
         known = artifact(entry.model_version)
-        if entry.action == "promote" and not {entry.model_version, known} & seen:
-            seen.add(known)
+        if entry.action == "promote" and not {entry.model_version, known} & listed:
+            listed.add(known)
             yield entry
 
 
-def _told(run: StepRun, entry: LogEntry, model: RegisteredModel | None) -> EarlierChampion:
-    told = EarlierChampion(
+def _earlier_champion(run: StepRun, entry: LogEntry, model: RegisteredModel | None) -> EarlierChampion:
+    earlier = EarlierChampion(
         version=entry.model_version,
         promoted=entry.written_at,
         metric=run.use_case.spec.benchmark.primary.metric,
     )
     try:
-        told = told.model_copy(update={"then": _then(run, entry)})
-        return told.model_copy(update={"now": _now(run, model)})
+        earlier = earlier.model_copy(update={"then": _then(run, entry)})
+        return earlier.model_copy(update={"now": _now(run, model)})
     # It decides nothing, so that nothing of it may end a verdict: no lost record, no file of another form, no worker
     # that was killed.
     except Exception as error:
         problem = error.problem if isinstance(error, TrainworthyError) else f"{type(error).__name__}: {error}"
         run.context.log.warning(f"champion version {entry.model_version}, today: {problem}")
-        return told.model_copy(update={"reason": problem})
+        return earlier.model_copy(update={"reason": problem})
 
 
 def _then(run: StepRun, entry: LogEntry) -> Estimate | None:
@@ -77,8 +77,12 @@ def _then(run: StepRun, entry: LogEntry) -> Estimate | None:
     report = records.get(name, "evaluation", verdict.parents["evaluation"])
     metric = run.use_case.spec.benchmark.primary.metric
     assert isinstance(report, EvaluationReport)
-    own = (one for one in report.metrics if (one.model, one.metric, one.slice) == (CANDIDATE, metric, None))
-    return next((one.estimate for one in own), None)
+    own = (
+        measured
+        for measured in report.metrics
+        if (measured.model, measured.metric, measured.slice) == (CANDIDATE, metric, None)
+    )
+    return next((measured.estimate for measured in own), None)
 
 
 def _now(run: StepRun, model: RegisteredModel | None) -> Estimate:

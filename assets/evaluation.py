@@ -94,13 +94,13 @@ def score_benchmark(run: StepRun) -> Outcome[EvaluationBody]:
         cuts=cuts,
     )
     gains = tuple(
-        with_seeds(one, full.trained, of_decisions=of_decisions(spec.benchmark, kind, one.metric))
-        for one in measured.comparisons
+        with_seeds(comparison, full.trained, of_decisions=of_decisions(spec.benchmark, kind, comparison.metric))
+        for comparison in measured.comparisons
     )
     file = result.predictions
     moved = prediction_drift_check(predictions, pd.read_parquet(result.reference.path), kind)
     suite = benchmark_suite(run, snapshot)
-    seen = look(
+    looks = look(
         state.folder("suites", f"{suite.name}.jsonl"), suite, full.artifact_sha256,
         use_case=run.use_case.name, run_id=run.run_id, at=datetime.now(UTC).isoformat(timespec="seconds"),
     )  # fmt: skip
@@ -112,10 +112,10 @@ def score_benchmark(run: StepRun) -> Outcome[EvaluationBody]:
         artifact_sha256=full.artifact_sha256,
         thresholds=result.thresholds,
         suite=suite,
-        looks=seen,
+        looks=looks,
     )
     return Outcome(
-        checks=(*measured.checks, moved, looks_check(seen, suite, spec.benchmark.looks)),
+        checks=(*measured.checks, moved, looks_check(looks, suite, spec.benchmark.looks)),
         body=joined(EvaluationBody, part_of(measured, BenchmarkFigures), answers, result.behaviour).model_copy(
             update={"comparisons": gains}
         ),

@@ -51,13 +51,13 @@ def freshness_asset_check(use_case: UseCase) -> dg.AssetChecksDefinition:
             check = CheckResult(name=NAME, status="error", evidence=error.problem, fix=error.fix)
         except Exception as error:  # an alert has to be told, whatever broke; only its kind, it may quote a value
             context.log.exception(NAME)
-            told = f"{type(error).__name__}, see the log of the run"
-            check = CheckResult(name=NAME, status="error", evidence=told, fix="fix what the log of the run names")
+            evidence = f"{type(error).__name__}, see the log of the run"
+            check = CheckResult(name=NAME, status="error", evidence=evidence, fix="fix what the log of the run names")
         announce_checks(workspace, newest, "late data", "dataset", context.run.run_id, (check,), context.log)
         yield check_result(check)
         if check.stops:
-            told = f"{use_case.name} stopped at {NAME}\n  - {check.evidence}\n    fix: {check.fix}"
-            raise StoppedError(told)
+            message = f"{use_case.name} stopped at {NAME}\n  - {check.evidence}\n    fix: {check.fix}"
+            raise StoppedError(message)
 
     return freshness
 
@@ -97,8 +97,8 @@ def judge_freshness(use_case: UseCase, workspace: Workspace) -> CheckResult:
     declared, newest = load_contract(use_case.contract_path).freshness, None
     if declared is not None:
         state = workspace.state
-        found = DatasetStore(state.root).fetch(
+        fetched = DatasetStore(state.root).fetch(
             use_case.project, dataset.name, dataset.version, into=state.folder("datasets")
         )
-        newest = newest_value(found.path, declared.column, now + AHEAD)
+        newest = newest_value(fetched.path, declared.column, now + AHEAD)
     return freshness_check(declared, newest, str(dataset), now)

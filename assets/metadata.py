@@ -64,10 +64,10 @@ def step_metadata(
     """
     from trainworthy.lifecycle.report import in_words
 
-    told, judged = (before.lines, before.last) if before else ((), record)
+    reused_lines, judged = (before.lines, before.last) if before else ((), record)
     shown: dict[str, Any] = {
         "decision": in_words.decision(judged),
-        "reasons": dg.MetadataValue.md(in_lines(in_words.markdown_list((*told, *in_words.reasons(judged))))),
+        "reasons": dg.MetadataValue.md(in_lines(in_words.markdown_list((*reused_lines, *in_words.reasons(judged))))),
     }
     if report is not None and tracked is not None:
         # A browser follows no file address from a page of a server: MLflow's page shows it, the path is to be copied.
@@ -123,8 +123,8 @@ def lineage(run: StepOfRun, records: RecordStore, record: Record) -> dict[str, A
     if not isinstance(dataset, DatasetVersion):
         snapshot = run.upstream.get("snapshot", record)
         parent = snapshot.parents.get("dataset")
-        found = records.get(run.use_case.name, "dataset", parent) if parent else None
-        dataset = found if isinstance(found, DatasetVersion) else None
+        parent_record = records.get(run.use_case.name, "dataset", parent) if parent else None
+        dataset = parent_record if isinstance(parent_record, DatasetVersion) else None
     declared = run.use_case.spec.dataset
     origin = record.provenance
     return {
@@ -238,7 +238,11 @@ def figures_of(record: Record) -> dict[str, float]:
             figures = {figure_key(f"{metric.model}_{metric.metric}"): metric.estimate.value for metric in whole}
             return {**figures, **gains(record), "latency_ms": record.latency_ms}
         case Verdict():
-            return {f"{one.quantity}_over_champion": one.ratio for one in record.serving if one.ratio is not None}
+            return {
+                f"{figure.quantity}_over_champion": figure.ratio
+                for figure in record.serving
+                if figure.ratio is not None
+            }
         case _:
             return {}
 
@@ -265,16 +269,21 @@ def curve_figures(record: StageReport) -> dict[str, float]:
     """What the data-learning curve expects, both ends of each interval; empty where it cannot tell."""
     curve = record.data_curve
     expected = () if curve is None else (curve.gain, curve.full_loss)
-    return {f"{one.name}_{end}": getattr(one, end) for one in expected if one is not None for end in ("low", "high")}
+    return {
+        f"{interval.name}_{end}": getattr(interval, end)
+        for interval in expected
+        if interval is not None
+        for end in ("low", "high")
+    }
 
 
 def gains(record: EvaluationReport) -> dict[str, float]:
     """Gain over each reference with its interval."""
-    found: dict[str, float] = {}
+    values: dict[str, float] = {}
     for comparison in record.comparisons:
         gain, name = comparison.gain, f"gain_over_{comparison.reference}"
-        found |= {name: gain.value, f"{name}_low": gain.low, f"{name}_high": gain.high}
-    return found
+        values |= {name: gain.value, f"{name}_low": gain.low, f"{name}_high": gain.high}
+    return values
 
 
 def pictures_of(run: StepOfRun, workspace: Workspace, record: Record) -> dict[str, bytes]:
@@ -304,8 +313,10 @@ def _drawn(run: StepOfRun, records: RecordStore, record: Record) -> dict[str, by
             "comparisons": pictures.comparison_chart(record.comparisons, words_of(record)),
             "slices": pictures.slice_chart(record),
         }
-    found = (records.of_run(run.use_case.name, step, run.run_id) for step in STAGES)
-    return {"learning_curve": pictures.learning_curve([report for report in found if isinstance(report, StageReport)])}
+    reports = (records.of_run(run.use_case.name, step, run.run_id) for step in STAGES)
+    return {
+        "learning_curve": pictures.learning_curve([report for report in reports if isinstance(report, StageReport)])
+    }
 
 
 def picture(png: bytes, name: str) -> dg.MarkdownMetadataValue:

@@ -24,8 +24,8 @@ END_SECONDS, BROKEN_SECONDS = 30.0, 5.0
 
 def stage_folder(state: StateFolder, use_case: UseCase, training_run: str, stage: str, seed: int) -> Path:
     """Where the worker of one training of a stage writes; a seed that is not the declared one has its own."""
-    beside = "" if seed == use_case.spec.training.seed else f"_seed_{seed}"
-    return state.folder("training", use_case.name, training_run, f"{stage}{beside}")
+    seed_part = "" if seed == use_case.spec.training.seed else f"_seed_{seed}"
+    return state.folder("training", use_case.name, training_run, f"{stage}{seed_part}")
 
 
 @contextlib.contextmanager
@@ -84,10 +84,10 @@ class Mirror(threading.Thread):
         """Send all that holds and was not sent; False if it has to wait."""
         try:
             # Both before the file is read: it has all windows up to this checkpoint, or all there are.
-            ended, kept = self._ended.is_set(), reached_step(self._path.parent)
-            found, self._offset = read_from(self._path, self._offset)
-            self._windows.add(found)
-            lines = [line for line in self._windows.lines if ended or line.step <= kept]
+            ended, reached = self._ended.is_set(), reached_step(self._path.parent)
+            new_lines, self._offset = read_from(self._path, self._offset)
+            self._windows.add(new_lines)
+            lines = [line for line in self._windows.lines if ended or line.step <= reached]
             due = [line for line in lines if self._sent.get(line.key) != line]
             if due:
                 self._send(due)

@@ -37,13 +37,13 @@ def write_report(
     commit = next((record.provenance.git_commit for record in reversed(records.values())), None)
     if address := commit_url(run.use_case.folder, commit):
         links["Commit"] = address
-    told = before.lines if before else ()
+    reused_lines = before.lines if before else ()
     baseline = readable_baseline(run.use_case.folder)
     shown: dict[Step, Record] = {
         step: record.model_copy(update={"checks": told_apart(step, record.checks, baseline)})
         for step, record in records.items()
     }
-    page = render(shown, links, stopped_at, run.run_id, run.use_case.spec.description, told).encode()
+    page = render(shown, links, stopped_at, run.run_id, run.use_case.spec.description, reused_lines).encode()
     path = workspace.state.folder("reports", run.use_case.name, f"{run.run_id}.html")
     write_atomic(path, page)
     if run.trains and (before is None or before.last == records["promotion"]):
@@ -55,7 +55,7 @@ def run_records(run: StepOfRun, store: RecordStore) -> dict[Step, Record]:
     """What this run made or reused, and for steps that it did not have, what the step was made from."""
     records: dict[Step, Record] = {}
     for step in STEPS:
-        found = store.of_run(run.use_case.name, step, run.run_id) or run.upstream.get(step)
-        if found is not None:
-            records[step] = found
+        record = store.of_run(run.use_case.name, step, run.run_id) or run.upstream.get(step)
+        if record is not None:
+            records[step] = record
     return records

@@ -77,8 +77,8 @@ def refuse_bad_costs(run: StepRun) -> None:
         return
     snapshot, state = run.record("snapshot", Snapshot), run.workspace.state
     base = job_base(run, snapshot, state.folder("preflight", run.use_case.name, run.run_id))
-    asked = {name: str(state.absolute(snapshot.splits[name].file.path)) for name in ("benchmark", "calibration")}
-    refuse_split_costs(decision.costs, base["rows"], asked, run.use_case.spec.benchmark.weight)
+    files = {name: str(state.absolute(snapshot.splits[name].file.path)) for name in ("benchmark", "calibration")}
+    refuse_split_costs(decision.costs, base["rows"], files, run.use_case.spec.benchmark.weight)
 
 
 def worker_result(run: StepRun, host: Host, first: tuple[Trial, ...]) -> PreflightResult:
@@ -128,7 +128,7 @@ def host_of(run: StepRun) -> Host:
     state, use_case, durable = run.workspace.state, run.use_case, run.workspace.durable
     split = run.record("snapshot", Snapshot).splits["training"]
     # Who opens a bucket is another machine's matter where the worker runs there: it copies a checkpoint and back.
-    asked = durable and not (use_case.spec.compute.elsewhere and is_bucket(durable))
+    checks_copies = durable and not (use_case.spec.compute.elsewhere and is_bucket(durable))
     return Host(
         spec=use_case.spec,
         training_rows=split.rows,
@@ -137,7 +137,11 @@ def host_of(run: StepRun) -> Host:
             "MLflow": run.tracking.reach,
             "records": lambda: is_writable(state.folder("records", use_case.name)),
             "snapshots": lambda: is_writable(state.folder("snapshots", use_case.name)),
-            **({f"copies of checkpoints in {durable}": lambda: takes_copies(durable)} if durable and asked else {}),
+            **(
+                {f"copies of checkpoints in {durable}": lambda: takes_copies(durable)}
+                if durable and checks_copies
+                else {}
+            ),
         },
         disk=SHARED_VOLUME if use_case.spec.compute.elsewhere else file_system(durable or state.root),
         durable=durable,

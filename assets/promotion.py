@@ -161,7 +161,7 @@ def judge(run: StepRun) -> Outcome[VerdictBody]:
         compared_with=compared.version if compared else None,
         first_model=first_model,
         evaluation_identity=evaluation.identity,
-        evidence=evidence.told,
+        evidence=evidence.recorded,
         measure_again=evidence.measure_again,
         binds=binds(run) | ({} if decides is None else {"decision": sha256_of(decides)}),
         step_costs=step_costs(run),
@@ -191,7 +191,7 @@ class Evidence:
 
     promotion: PromotionEvidence
     against: ChampionEvidence
-    told: dict[str, Any]
+    recorded: dict[str, Any]
     serving: tuple[ServingFigure, ...]
     measure_again: tuple[str, ...]
 
@@ -277,7 +277,7 @@ def _evidence(run: StepRun, first_model: bool, model: RegisteredModel, champion:
         accepted=accepted_inputs(run),
         window=benchmark_window(run),
     )
-    told = {
+    recorded = {
         "deployment": deployment | {"latency": deployment["latency"] and deployment["latency"].model_dump()},
         "rerun_prefix_sha256": rerun_sha256,
         "git_commit": commit,
@@ -286,9 +286,9 @@ def _evidence(run: StepRun, first_model: bool, model: RegisteredModel, champion:
         **({"backfill": dataset.backfill.told} if dataset.backfill else {}),
     }
     latency: Latency | None = deployment["latency"]
-    kept = latency is None or latency.within(spec.benchmark.latency_ms) == "pass"
-    again = {*(() if kept else ("latency",)), *to_measure_again(serving)}
-    return Evidence(promotion, against, told, serving, measure_again=tuple(sorted(again)))
+    quick_enough = latency is None or latency.within(spec.benchmark.latency_ms) == "pass"
+    again = {*(() if quick_enough else ("latency",)), *to_measure_again(serving)}
+    return Evidence(promotion, against, recorded, serving, measure_again=tuple(sorted(again)))
 
 
 def _on_underpowered(benchmark: BenchmarkSpec) -> OnUnderpowered:
@@ -297,8 +297,8 @@ def _on_underpowered(benchmark: BenchmarkSpec) -> OnUnderpowered:
 
 def _undefined(evaluation: EvaluationReport) -> dict[str, str]:
     """Why a metric of the candidate has no value, by metric, as the check of groups tells it."""
-    details = [one for check in evaluation.checks if check.name == "groups" for one in check.details]
-    return {str(one["metric"]): str(one["reason"]) for one in details if one.get("model") == CANDIDATE}
+    details = [detail for check in evaluation.checks if check.name == "groups" for detail in check.details]
+    return {str(detail["metric"]): str(detail["reason"]) for detail in details if detail.get("model") == CANDIDATE}
 
 
 def _difference_limits(benchmark: BenchmarkSpec) -> dict[str, float]:
@@ -349,9 +349,9 @@ def _replaced(run: StepRun, champion: RegisteredModel) -> tuple[RegisteredModel 
         return None, verdict.first_model
     replaced = {model.version: model for model in run.tracking.versions(champion.name)}.get(verdict.compared_with)
     if replaced is None:
-        told = f"version {verdict.compared_with}, which the champion replaced, is gone from the registry"
+        problem = f"version {verdict.compared_with}, which the champion replaced, is gone from the registry"
         fix = "restore the registry from a backup: the champion is judged by what it replaced"
-        raise ChampionError(told, value=f"{champion.name} version {champion.version}", fix=fix)
+        raise ChampionError(problem, value=f"{champion.name} version {champion.version}", fix=fix)
     return replaced, verdict.first_model
 
 
@@ -363,12 +363,12 @@ def _rolled_back(run: StepRun, model: RegisteredModel) -> RolledBack | None:
     entries = log.read(verdict_log(run))
     versions = {known.version: known for known in run.tracking.versions(model.name)}
     for known in versions.values():
-        found = rolled_back(entries, known.version) if known.artifact_sha256 == model.artifact_sha256 else None
-        if found is None:
+        rollback = rolled_back(entries, known.version) if known.artifact_sha256 == model.artifact_sha256 else None
+        if rollback is None:
             continue
-        to = versions.get(found.to_version)
+        to = versions.get(rollback.to_version)
         if to is None or to.artifact_sha256 != known.artifact_sha256 or same_point(known.tags, model.tags):
-            return found
+            return rollback
     return None
 
 

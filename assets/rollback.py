@@ -174,11 +174,11 @@ def _bound(run: Rollback, target: LogEntry) -> Mapping[str, str]:
 
 def _refuse_other_decision(model: RegisteredModel, bound: str | None) -> None:
     """Raises ChampionError unless the version decides by what its verdict was about; None is by nothing."""
-    found = sha256_file(model.decision_file) if model.decision_file.is_file() else None
-    if found != bound:
+    registered = sha256_file(model.decision_file) if model.decision_file.is_file() else None
+    if registered != bound:
         problem = f"version {model.version} does not decide by what its verdict was about"
         fix = f"restore {model.decision_file} from a backup"
-        raise ChampionError(problem, value={"verdict": bound, "registered": found}, fix=fix)
+        raise ChampionError(problem, value={"verdict": bound, "registered": registered}, fix=fix)
 
 
 def _shown(

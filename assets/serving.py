@@ -35,9 +35,11 @@ def serving_figures(
         result = ServingResult(error=error.problem)
     if result.error:
         run.context.log.error(f"serving: {result.error}")
-    found = {one.quantity: one for one in (*result.figures, size_figure(model.artifact, champion.artifact))}
+    figures = {figure.quantity: figure for figure in (*result.figures, size_figure(model.artifact, champion.artifact))}
     return tuple(
-        found.get(name, ServingFigure(quantity=name, told=result.error)).model_copy(update={"limit": limits.get(name)})
+        figures.get(name, ServingFigure(quantity=name, told=result.error)).model_copy(
+            update={"limit": limits.get(name)}
+        )
         for name in TITLES
     )
 

@@ -33,9 +33,9 @@ def snapshot_rows(run: StepRun) -> Outcome[SnapshotBody]:
     state, use_case, dataset = run.workspace.state, run.use_case, run.record("dataset", DatasetVersion)
     contract, engine = declared_contract(run), use_case.spec.validation.engine
     identity = equal_identity(state, use_case, contract, dataset, chosen_engine(engine))
-    if found := taken_over(state, run.workspace.records, use_case, contract, dataset, identity):
-        say(f"snapshot: that of {found.use_case} has the same rows, rules and split; it is taken over")
-        return Outcome(checks=found.checks, body=found.body)
+    if equal := taken_over(state, run.workspace.records, use_case, contract, dataset, identity):
+        say(f"snapshot: that of {equal.use_case} has the same rows, rules and split; it is taken over")
+        return Outcome(checks=equal.checks, body=equal.body)
     say(f"snapshot: {len(contract.rules)} rules on {dataset.rows:,} rows")
     judge = functools.partial(checked_contract, state, use_case.name, dataset.content_hash, engine)
     checks, body = make_snapshot(state, use_case, contract, dataset, judge)

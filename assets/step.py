@@ -109,8 +109,8 @@ def run_step(
     use_case = use_case.at_version(resources.declared.dataset_version)
     if step == first_step(context):
         dataset = use_case.spec.dataset
-        told = {DATASET_TAG: f"{dataset.name}@{dataset.version}", MACHINE_TAG: this_machine()}
-        context.instance.add_run_tags(context.run.run_id, told)
+        tags = {DATASET_TAG: f"{dataset.name}@{dataset.version}", MACHINE_TAG: this_machine()}
+        context.instance.add_run_tags(context.run.run_id, tags)
     try:
         run = _step_run(context, resources, use_case, step, read)
         _refuse_benchmark(run)
@@ -126,8 +126,8 @@ def run_step(
     if earlier is not None and equal:
         # The newest verdict stays the last judgement, whichever an equal run finds again.
         workspace.records.reuse(earlier, run.run_id, newest=run.trains and not isinstance(earlier, Verdict))
-        told = f"equal to this step of run {earlier.provenance.run_id[:8]}: reused at no cost"
-        context.log.info(f"{step_line(run, reused=True)}, {told}")
+        reuse_text = f"equal to this step of run {earlier.provenance.run_id[:8]}: reused at no cost"
+        context.log.info(f"{step_line(run, reused=True)}, {reuse_text}")
         yield from finish_step(run, earlier, reused=True)
         return
     context.log.info(step_line(run))
@@ -215,18 +215,18 @@ def _step_run(
     workspace.state.check_room()
     if resources.declared.dataset_version:
         published_version(use_case.project, dataset.name, dataset.version)
-    found = read(use_case, workspace)
+    values = read(use_case, workspace)
     compute = use_case.spec.compute
     sku = workspace.prices.rented(compute.sku, spot=compute.spot)
     code_of = functools.partial(CodeOnDisk(workspace.state.folder(*KEPT)).step, use_case.folder)
     upstream = upstream_records(workspace.records, use_case.name, step, context.run.run_id)
     alone: dict[Step, Record] = {
-        name: found for name, found in upstream.items() if _not_of_run(workspace, use_case, name, context.run.run_id)
+        name: record for name, record in upstream.items() if _not_of_run(workspace, use_case, name, context.run.run_id)
     }
     refuse_outdated(use_case, code_of, alone, workspace.records)
     intent = _intent(context, resources.declared)
     code = code_of(step)
-    identity = identity_of(use_case, step, code, upstream, found)
+    identity = identity_of(use_case, step, code, upstream, values)
     return StepRun(
         workspace=workspace, tracking=resources.tracking, launcher=resources.launcher, declared=resources.declared,
         use_case=use_case, step=step, run_id=context.run.run_id, intent=intent, upstream=upstream, identity=identity,
@@ -302,17 +302,17 @@ def _book_interrupted(run: StepRun, meter: Meter, error: BaseException) -> None:
 
 def show_as_cancelled(context: dg.AssetExecutionContext) -> None:
     """Make Dagster end the run as cancelled; nothing if it was ended from its page."""
-    found = context.instance.get_run_by_id(context.run.run_id)
-    if found is not None and found.status == dg.DagsterRunStatus.STARTED:
-        context.instance.report_run_canceling(found, "ended by a signal")
+    dagster_run = context.instance.get_run_by_id(context.run.run_id)
+    if dagster_run is not None and dagster_run.status == dg.DagsterRunStatus.STARTED:
+        context.instance.report_run_canceling(dagster_run, "ended by a signal")
 
 
 def where_to_look(record: Record, report: Path | None) -> list[str]:
     """The command that replays a stage's first critical alarm, else its first one, and the report's path."""
     alarms = record.alarms if isinstance(record, StageReport) else ()
     worst_first = sorted(alarms, key=lambda alarm: (alarm.severity != "critical", alarm.step))
-    kept = [alarm.incident for alarm in worst_first if alarm.incident]
-    replay = [f"replay: trainworthy replay {kept[0]}"] if kept else []
+    incidents = [alarm.incident for alarm in worst_first if alarm.incident]
+    replay = [f"replay: trainworthy replay {incidents[0]}"] if incidents else []
     return [*replay, *([f"report: {report}"] if report else [])]
 
 
@@ -322,6 +322,6 @@ def _message(checks: tuple[CheckResult, ...]) -> str:
         return table(rows_of("preflight", checks))
     lines = []
     for check in stopping(checks):
-        found = f" (found {check.observed}, allowed {check.threshold})" if check.threshold is not None else ""
-        lines.append(f"  - {check.name}: {check.status}{found}: {check.evidence}\n    fix: {check.fix}")
+        limits_text = f" (found {check.observed}, allowed {check.threshold})" if check.threshold is not None else ""
+        lines.append(f"  - {check.name}: {check.status}{limits_text}: {check.evidence}\n    fix: {check.fix}")
     return "\n".join(lines)

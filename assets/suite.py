@@ -59,13 +59,13 @@ def told_values(run: StepRun, snapshot: Snapshot, rows: Rows) -> tuple[pd.DataFr
     count = snapshot.splits["training"].rows
     some, few = evenly_spread(count, ROWS_OF_QUANTILES), evenly_spread(count, FILES_OF_QUANTILES)
     plain = described.read("training", names, some)
-    metadata = [one for one in described.columns.values() if one.of in rows.features]
-    texts = [one.name for one in metadata if one.file is None and holds_free_text(plain[one.of])]
-    of_files = [one.name for one in metadata if one.file is not None]
+    metadata = [column for column in described.columns.values() if column.of in rows.features]
+    texts = [column.name for column in metadata if column.file is None and holds_free_text(plain[column.of])]
+    of_files = [column.name for column in metadata if column.file is not None]
     cuts = training_cuts(plain)
-    for asked, chosen in ((texts, some), (of_files, few)):
-        if asked:
-            cuts |= training_cuts(described.read("training", asked, chosen))
+    for columns, chosen in ((texts, some), (of_files, few)):
+        if columns:
+            cuts |= training_cuts(described.read("training", columns, chosen))
     return described.read("benchmark", [*names, *texts, *of_files]), cuts
 
 
@@ -130,5 +130,9 @@ def limits_changed(run: StepRun) -> tuple[ChangedLimit, ...]:
 
 def slice_files(use_case: UseCase, workspace: Workspace) -> dict[str, str]:
     """The bytes of the files that slices name; the empty text for one that is missing."""
-    paths = {one.rows: use_case.folder / one.rows for one in use_case.spec.benchmark.slices if one.rows is not None}
+    paths = {
+        slice_spec.rows: use_case.folder / slice_spec.rows
+        for slice_spec in use_case.spec.benchmark.slices
+        if slice_spec.rows is not None
+    }
     return {f"slice:{name}": sha256_file(path) if path.is_file() else "" for name, path in paths.items()}

@@ -45,8 +45,8 @@ def time_left(run: StepRun, steps: list[Step]) -> float | None:
 
 def of_run(run: StepRun, run_id: str) -> dict[str, Record]:
     """A run's passed records by step."""
-    found = ((step, run.workspace.records.of_run(run.use_case.name, step, run_id)) for step in STEPS)
-    return {step: record for step, record in found if record is not None and record.passed}
+    records = ((step, run.workspace.records.of_run(run.use_case.name, step, run_id)) for step in STEPS)
+    return {step: record for step, record in records if record is not None and record.passed}
 
 
 def forecast_of(run: StepRun, here: dict[str, Record]) -> dict[str, float]:

@@ -56,8 +56,8 @@ def without_mlflow(run: StepRun, needed: bool) -> Iterator[None]:
             raise StoppedError(f"{run.use_case.name} stopped at {run.step}\n{error}") from None
         if needed:
             raise
-        told = f"MLflow does not answer ({type(error).__name__}: {error}); the run goes on"
-        run.context.log.warning(f"{told}, and {run.step} is written there with a later step")
+        problem = f"MLflow does not answer ({type(error).__name__}: {error}); the run goes on"
+        run.context.log.warning(f"{problem}, and {run.step} is written there with a later step")
 
 
 def track(run: StepRun, tracked: TrackedRun, record: Record, reused: bool, report: Path | None) -> None:
@@ -107,8 +107,8 @@ def benchmark_metrics(record: Record) -> dict[str, float]:
     """The candidate's figures over the whole benchmark by their own names, short enough for the head of a column."""
     if not isinstance(record, EvaluationReport):
         return {}
-    whole = (one for one in record.metrics if one.model == "candidate" and one.slice is None)
-    return {figure_key(one.metric): one.estimate.value for one in whole}
+    whole = (metric for metric in record.metrics if metric.model == "candidate" and metric.slice is None)
+    return {figure_key(metric.metric): metric.estimate.value for metric in whole}
 
 
 def columns_of(run: StepRun, record: EvaluationReport) -> list[str]:
@@ -147,11 +147,11 @@ def describe_version(run: StepRun, tracked: TrackedRun, verdict: Verdict) -> Non
     metrics = benchmark_metrics(evaluation)
     named = {name: metrics[name] for name in columns_of(run, evaluation) if name in metrics}
     figures_told = ", ".join(f"{name} {value:.4f}" for name, value in named.items())
-    told = f"**{verdict.decision}** on {run.dataset}: {figures_told}"
+    summary = f"**{verdict.decision}** on {run.dataset}: {figures_told}"
     tags = {"verdict": verdict.decision, "dataset": run.dataset}
     tags |= {f"benchmark/{name}": f"{value:.6g}" for name, value in named.items()}
     decides = f"\n\nServed, it decides: {verdict.decides.told}." if verdict.decides is not None else ""
-    description = f"{told}{decides}\n\n{in_words.markdown_list(in_words.reasons(verdict))}"
+    description = f"{summary}{decides}\n\n{in_words.markdown_list(in_words.reasons(verdict))}"
     run.tracking.describe(tracked, verdict.model_name, verdict.model_version, Judged(description, tags, metrics))
 
 
@@ -164,7 +164,7 @@ def _lines(run: StepRun, stage: StageReport, reused: bool) -> list[MetricsLine]:
             folder = stage_folder(state, run.use_case, stage.training_run, stage.kind, stage.seed)
             written = windows_in(folder / FILE_NAME)
     now, known = time.time_ns() // 1_000_000, {line.key: line.at_ms for line in written}
-    lines = [line_of(one, now) for one in (*stage.curve, *stage.monitored, *stage.alarms)]
+    lines = [line_of(point_or_alarm, now) for point_or_alarm in (*stage.curve, *stage.monitored, *stage.alarms)]
     return [line.model_copy(update={"at_ms": known.get(line.key, now)}) for line in lines]
 
 

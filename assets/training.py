@@ -88,15 +88,15 @@ def train_stage(run: StepRun) -> Outcome[StageBody]:
     state = run.workspace.state
     this_stage = meter.cost(run.rented).usd
     still = _still_to_come(run, snapshot, stage)
-    curve, beside = stage_curve(run, kind, result, trained, still, this_stage / len(results))
+    curve, extra_checks = stage_curve(run, kind, result, trained, still, this_stage / len(results))
     if curve is not None:
         run.context.log.info(f"data-learning curve: {curve.told}")
     if stage != "smoke":
         waiting = judged_contract(run).unreviewed_features
         reviewed = unreviewed_check(waiting, result.unreviewed, run.use_case.name)
-        beside = (*beside, reviewed, seeds_check(stage, trained, seed))
+        extra_checks = (*extra_checks, reviewed, seeds_check(stage, trained, seed))
     still_usd = still.high if still else math.inf
-    checks = stage_checks(stage, result, spent + this_stage, still_usd, spec.budget.run_usd, *beside)
+    checks = stage_checks(stage, result, spent + this_stage, still_usd, spec.budget.run_usd, *extra_checks)
     diagnosed = None
     if (failed := to_diagnose(stage, result, checks)) is not None:
         left = _affordable_seconds(run, spent + meter.cost(run.rented).usd)
@@ -115,15 +115,17 @@ def train_stage(run: StepRun) -> Outcome[StageBody]:
         trained=trained,
         data_curve=curve,
         avoided_usd=still if stopping(checks) and stage != "full" else None,
-        attempts=tuple(attempt for one in (*results.values(), *lost.values()) for attempt in one.attempts),
-        left_out_steps=sum(one.planned_steps - one.steps for one in results.values()),
+        attempts=tuple(
+            attempt for seed_result in (*results.values(), *lost.values()) for attempt in seed_result.attempts
+        ),
+        left_out_steps=sum(seed_result.planned_steps - seed_result.steps for seed_result in results.values()),
         diagnosis=None if diagnosed is None else diagnosed.diagnosis,
     )
     return Outcome(
         checks=checks,
         body=joined(StageBody, part_of(result, TrainingFigures), findings),
         device=result.device,
-        gpu_seconds=sum(one.gpu_seconds for one in results.values())
+        gpu_seconds=sum(seed_result.gpu_seconds for seed_result in results.values())
         + lost_gpu_seconds(result.device, lost)
         + (0.0 if diagnosed is None else diagnosed.gpu_seconds),
         seeds=tuple(results),

@@ -37,8 +37,8 @@ def with_stop(
     closed = stopping(checks)
     money = [check for check in closed if _is_of_money(step, check)]
     other = [check for check in closed if not _is_of_money(step, check)]
-    found: tuple[tuple[Subject, list[CheckResult]], ...] = (("stopped run", other), ("budget", money))
-    for subject, stops in found:
+    by_subject: tuple[tuple[Subject, list[CheckResult]], ...] = (("stopped run", other), ("budget", money))
+    for subject, stops in by_subject:
         if stops or not closed:
             state = with_findings(state, about(use_case, subject, step, run_id), (_in_one(subject, step, stops),))
     return state
@@ -57,9 +57,9 @@ def with_incidents(state: AlertState, about: About, alarms: Iterable[Alarm]) -> 
     for alarm in alarms:
         if alarm.incident is None:
             continue
-        seen = f"{alarm.symptom}: {alarm.evidence}; cause: {alarm.cause}; action: {alarm.action}"
+        evidence = f"{alarm.symptom}: {alarm.evidence}; cause: {alarm.cause}; action: {alarm.action}"
         fix = f"{alarm.fix}; replay: trainworthy replay {alarm.incident}"
-        check = CheckResult(name=alarm.monitor, status="fail", evidence=f"update {alarm.step}: {seen}", fix=fix)
+        check = CheckResult(name=alarm.monitor, status="fail", evidence=f"update {alarm.step}: {evidence}", fix=fix)
         severity = "error" if alarm.severity == "critical" else "warning"
         state = with_event(state, about, check, severity, alarm.incident)
     return state
@@ -133,7 +133,7 @@ def _in_one(subject: Subject, step: str, stops: Sequence[CheckResult]) -> CheckR
     words = [f"{check.name}: {_without_values(check)}" for check in stops]
     fixes = dict.fromkeys(check.fix for check in stops if check.fix)
     parts = [{"check": check.name, "code": check.code, "found": check.status, "why": _why(check)} for check in stops]
-    trials = [{"check": one.check, "found": one.status} for one in trials_of(stops) if one.status != "pass"]
+    trials = [{"check": trial.check, "found": trial.status} for trial in trials_of(stops) if trial.status != "pass"]
     return CheckResult(
         name=name,
         status="fail",
@@ -145,9 +145,9 @@ def _in_one(subject: Subject, step: str, stops: Sequence[CheckResult]) -> CheckR
 
 def _without_values(check: CheckResult) -> str:
     """The check's words without keys of rows, and without those of a trial that raised: they quote values, too."""
-    untried = [one.check for one in trials_of([check]) if one.status == "error"]
-    told = f"{', '.join(untried)} could not be tried, see the report"
-    return told if untried else evidence_of(check).partition(ROWS_FOLLOW)[0]
+    untried = [trial.check for trial in trials_of([check]) if trial.status == "error"]
+    evidence = f"{', '.join(untried)} could not be tried, see the report"
+    return evidence if untried else evidence_of(check).partition(ROWS_FOLLOW)[0]
 
 
 def _why(check: CheckResult) -> str:

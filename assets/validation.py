@@ -30,12 +30,12 @@ def checked_contract(
     chosen = chosen_engine(engine)
     results = validator(chosen)(folder, contract)
     target = state.folder("validation", use_case, dataset[:16])
-    files = {found.rule: found for found in write_failing_rows(folder, contract, results, target)}
+    files = {rows_file.rule: rows_file for rows_file in write_failing_rows(folder, contract, results, target)}
     check = contract_check(results)
     details = [dict(detail) for detail in check.details]
     for detail in details:
-        if found := files.get(detail["rule"]):
-            detail["failing_rows"] = {"rows": found.rows, "file": state.relative(target / found.file)}
+        if rows_file := files.get(detail["rule"]):
+            detail["failing_rows"] = {"rows": rows_file.rows, "file": state.relative(target / rows_file.file)}
     evidence = f"{check.evidence}. Judged by {IN_WORDS[chosen]}"
     return check.model_copy(update={"evidence": evidence, "details": tuple(details)})
 

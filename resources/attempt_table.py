@@ -130,8 +130,8 @@ class AttemptTable:
         """Enter the end of an attempt, unless it has one; gives the end that stands."""
         self._add(ENDS, ended.model_dump())
         with self._reading() as connection:
-            found = connection.execute(select(ENDS).where(ENDS.c.attempt == ended.attempt)).mappings().one()
-            return EndedAttempt.model_validate(dict(found))
+            row = connection.execute(select(ENDS).where(ENDS.c.attempt == ended.attempt)).mappings().one()
+            return EndedAttempt.model_validate(dict(row))
 
     def rows(self, use_case: str = "", *, only_open: bool = False, most: int | None = None) -> tuple[AttemptRow, ...]:
         """Attempts, newest first: of one use case, or those without an end, or the newest ones; () of no table yet."""
@@ -144,18 +144,18 @@ class AttemptTable:
         query = query.where(ENDS.c.attempt.is_(None)) if only_open else query
         query = query.order_by(ATTEMPTS.c.started_at.desc(), ATTEMPTS.c.attempt).limit(most)
         with self._reading() as connection:
-            return tuple(_row(dict(found)) for found in connection.execute(query).mappings())
+            return tuple(_row(dict(row)) for row in connection.execute(query).mappings())
 
     def try_write(self) -> None:
         """Write a row and take it back, where the table is there; once it is, nothing else is needed to add rows."""
         if not self._exists():
             return
         with (
-            _told(f"the table of attempts in {self.shown} cannot be written", self._fix),
-            self._engine.connect() as one,
+            _database_errors(f"the table of attempts in {self.shown} cannot be written", self._fix),
+            self._engine.connect() as connection,
         ):
-            one.execute(HEARTBEATS.insert().values(attempt="", at=0.0))
-            one.rollback()
+            connection.execute(HEARTBEATS.insert().values(attempt="", at=0.0))
+            connection.rollback()
 
     def _exists(self) -> bool:
         """False also where SQLite would make the file of being asked."""
@@ -167,7 +167,7 @@ class AttemptTable:
     def _add(self, table: Table, values: dict[str, Any]) -> None:
         """Once more changes nothing, so that whoever got no answer may try again."""
         insert = (postgresql if self._file is None else sqlite).insert(table)
-        with _told(f"the table of attempts in {self.shown} cannot be written", self._fix):
+        with _database_errors(f"the table of attempts in {self.shown} cannot be written", self._fix):
             if not self._made:
                 _make(self._engine, shared=self._file is None)
                 self._made = True
@@ -178,7 +178,7 @@ class AttemptTable:
     @contextlib.contextmanager
     def _reading(self) -> Iterator[Connection]:
         problem = f"the table of attempts in {self.shown} cannot be read"
-        with _told(problem, self._fix), self._engine.begin() as connection:
+        with _database_errors(problem, self._fix), self._engine.begin() as connection:
             self._limit(connection)
             yield connection
 
@@ -220,7 +220,7 @@ def _make(engine: Engine, *, shared: bool) -> None:
 
 
 @contextlib.contextmanager
-def _told(problem: str, fix: str) -> Iterator[None]:
+def _database_errors(problem: str, fix: str) -> Iterator[None]:
     """What the database says as an AttemptError, in its own first line."""
     try:
         yield
@@ -229,14 +229,14 @@ def _told(problem: str, fix: str) -> Iterator[None]:
         raise AttemptError(f"{problem}: {said}", fix=fix) from None
 
 
-def _row(found: dict[str, Any]) -> AttemptRow:
+def _row(values: dict[str, Any]) -> AttemptRow:
     started = StartedAttempt(
-        charged_to=ChargedTo(**{name: found[name] for name in _CHARGED}),
+        charged_to=ChargedTo(**{name: values[name] for name in _CHARGED}),
         process=Process(
-            host=found["host"], pid_space=found["pid_space"], pid=found["pid"], started=found["process_started"]
+            host=values["host"], pid_space=values["pid_space"], pid=values["pid"], started=values["process_started"]
         ),
-        **{name: found[name] for name in StartedAttempt.model_fields if name not in ("charged_to", "process")},
+        **{name: values[name] for name in StartedAttempt.model_fields if name not in ("charged_to", "process")},
     )
-    end = {column.name: found[f"end_{column.name}"] for column in ENDS.c}
+    end = {column.name: values[f"end_{column.name}"] for column in ENDS.c}
     ended = None if end["attempt"] is None else EndedAttempt.model_validate(end)
-    return AttemptRow(started=started, last_sign=found["beat"] or started.started_at, ended=ended)
+    return AttemptRow(started=started, last_sign=values["beat"] or started.started_at, ended=ended)

@@ -132,7 +132,9 @@ class OpenAttempt:
         """So long it has waited for a machine since it was entered, which is no part of what it costs."""
         self._waited = seconds
 
-    def end(self, outcome: Outcome, told: str = "", cause: Cause | None = None, exit_code: int | None = None) -> None:
+    def end(
+        self, outcome: Outcome, message: str = "", cause: Cause | None = None, exit_code: int | None = None
+    ) -> None:
         """Enter the end. One that cannot be entered is kept and told: what ended the worker is what is raised."""
         if self._started is None:
             return
@@ -142,24 +144,26 @@ class OpenAttempt:
             ended_at=time.time(),
             seconds=max(0.0, time.monotonic() - self._since - self._waited),
             cause=cause,
-            told=_storable(told),
+            told=_storable(message),
             exit_code=exit_code,
             to_step=reached_step(Path(self._job.out)) if isinstance(self._job, TrainJob) else None,
         )
         settings = read_settings()
         try:
-            kept: Path | None = keep_end(settings, ended)
+            kept_at: Path | None = keep_end(settings, ended)
         except OSError as error:
             self._log.error(f"{self._job.kind}: the end of its attempt cannot be kept on the disk: {error}")
-            kept = None
+            kept_at = None
         try:
             stands = patiently(lambda: _table(settings).end(ended), PATIENCE_SECONDS)
         except TrainworthyError as error:
-            where = f"is kept in {kept}; the next run enters it, or trainworthy doctor --fix" if kept else "is lost"
+            where = (
+                f"is kept in {kept_at}; the next run enters it, or trainworthy doctor --fix" if kept_at else "is lost"
+            )
             self._log.error(f"{self._job.kind}: the end of its attempt {where}: {ended.model_dump_json()}\n{error}")
             return
-        if kept is not None:
-            kept.unlink(missing_ok=True)
+        if kept_at is not None:
+            kept_at.unlink(missing_ok=True)
         if stands != ended:
             self._log.warning(
                 f"{self._job.kind}: its attempt had been ended before, as {stands.outcome}: {stands.told}"
@@ -280,6 +284,6 @@ def _table(settings: Settings) -> AttemptTable:
     return attempt_table(settings)
 
 
-def _storable(told: str) -> str:
+def _storable(message: str) -> str:
     """A message as any database takes it: valid text, no zero byte, and not endless."""
-    return told.encode("utf-8", "replace").decode().replace("\0", "")[:_TOLD_CHARACTERS]
+    return message.encode("utf-8", "replace").decode().replace("\0", "")[:_TOLD_CHARACTERS]

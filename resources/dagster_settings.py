@@ -29,10 +29,10 @@ def declared(home: Path) -> Mapping[str, Any]:
     """What dagster.yaml holds, {} if there is none. Raises SettingsError for one that is no YAML."""
     path = home / FILE
     try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        document = yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else {}
     except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
         raise SettingsError(f"{FILE} cannot be read: {error}", value=str(path), fix="correct its form") from None
-    return found if isinstance(found, Mapping) else {}
+    return document if isinstance(document, Mapping) else {}
 
 
 def refuse_unset(home: Path) -> None:
@@ -41,13 +41,13 @@ def refuse_unset(home: Path) -> None:
 
     Elsewhere {env: TEXT} may be a value: a label of a pod, say.
     """
-    found = declared(home)
-    unset = sorted({name for part in _STORAGES for name in _variables(found.get(part)) if name not in os.environ})
+    document = declared(home)
+    unset = sorted({name for part in _STORAGES for name in _variables(document.get(part)) if name not in os.environ})
     if unset:
         fix = f"export {unset[0]}=… where Dagster and its commands run ({HOW_TO}), or correct {FILE}"
         noun = "a variable that is" if len(unset) == 1 else "variables that are"
-        told = f"{FILE} asks for {noun} not set: {', '.join(unset)}"
-        raise SettingsError(told, value=str(home / FILE), fix=fix, code="dagster.unset")
+        problem = f"{FILE} asks for {noun} not set: {', '.join(unset)}"
+        raise SettingsError(problem, value=str(home / FILE), fix=fix, code="dagster.unset")
 
 
 def storage_kind(home: Path) -> Kind:
@@ -83,10 +83,10 @@ def database_address(home: Path) -> str:
 def _postgres(home: Path) -> Mapping[str, Any] | None:
     """What is said of the database: below `storage`, or for runs, events and schedules apart, as Dagster's Helm chart
     does, which names one database for all three."""
-    found = declared(home)
-    if "postgres" in (found.get("storage") or {}):
-        return found["storage"]["postgres"] or {}
-    runs = found.get("run_storage") or {}
+    document = declared(home)
+    if "postgres" in (document.get("storage") or {}):
+        return document["storage"]["postgres"] or {}
+    runs = document.get("run_storage") or {}
     return runs.get("config") or {} if str(runs.get("module")).startswith("dagster_postgres") else None
 
 
@@ -101,10 +101,10 @@ def _variables(value: Any) -> Iterator[str]:
         case {"env": str(name), **rest} if not rest:
             yield name
         case Mapping():
-            for one in value.values():
-                yield from _variables(one)
+            for nested in value.values():
+                yield from _variables(nested)
         case list():
-            for one in value:
-                yield from _variables(one)
+            for nested in value:
+                yield from _variables(nested)
         case _:
             pass

@@ -117,8 +117,8 @@ class DatasetStore:
                 check_parameters(project, name, parameters)
             check_versions_writable(project)
             if revision in published:
-                told = f"dataset {name} already has this version"
-                raise DatasetError(told, value=revision, fix="take a new name", code="dataset.published")
+                problem = f"dataset {name} already has this version"
+                raise DatasetError(problem, value=revision, fix="take a new name", code="dataset.published")
             say(f"{'building' if source is None else 'importing'} {name}@{revision} ...")
             folder = made(project, name, parameters, source, work)
             content = content_hash(folder)
@@ -149,15 +149,15 @@ class DatasetStore:
 
         A version is left out where neither is known.
         """
-        found = {sha256: recorded.content for sha256, recorded in read_contents(project).items()}
+        contents = {sha256: recorded.content for sha256, recorded in read_contents(project).items()}
         for version in versions.values():
-            if version.content_hash in found:
+            if version.content_hash in contents:
                 continue
             with contextlib.suppress(DatasetError):
                 content = read_manifest(self.datasets / name / version.content_hash).content
                 # Under its own hash: a manifest that was changed is nobody's.
-                found[content.sha256] = content
-        return found
+                contents[content.sha256] = content
+        return contents
 
     def _contents(
         self, project: Path, name: str, published: Mapping[str, PublishedVersion]
@@ -254,11 +254,11 @@ def _matches(folder: Path, version: PublishedVersion) -> bool:
     return (content.sha256, content.rows) == (version.content_hash, version.rows)
 
 
-def _other_content(label: str, version: PublishedVersion, found: ContentHash, changed: list[str]) -> DatasetError:
-    files = f"files that differ: {', '.join(changed)}" if changed else f"files: {len(found.files)}"
+def _other_content(label: str, version: PublishedVersion, content: ContentHash, changed: list[str]) -> DatasetError:
+    files = f"files that differ: {', '.join(changed)}" if changed else f"files: {len(content.files)}"
     return DatasetError(
         f"{label} was built with other content than published: "
-        f"expected {version.content_hash} ({version.rows} rows), found {found.sha256} ({found.rows} rows); {files}",
+        f"expected {version.content_hash} ({version.rows} rows), found {content.sha256} ({content.rows} rows); {files}",
         value=version.source or version.parameters,
         fix="use the code and packages of the commit that published it, or publish the new rows as another version"
         if version.source is None

@@ -57,19 +57,19 @@ class Remote:
 
     def refused(self, error: Exception) -> DatasetError:
         """What the remote's storage said."""
-        told = str(error).strip() or type(error).__name__
-        missing = "is supported, but requires" in told
+        message = str(error).strip() or type(error).__name__
+        missing = "is supported, but requires" in message
         fix = (
             "install the extra of that storage, for S3: pip install -e '.[s3]'"
             if missing
             else "look at the address, the rights and the credentials there (dvc remote list); without a remote in "
             ".dvc/config the state folder keeps the bytes"
         )
-        problem = f"DVC's remote did not take part: {self.shown(told)}"
+        problem = f"DVC's remote did not take part: {self.shown(message)}"
         return DatasetError(problem, value=without_credentials(self.url), fix=fix, code=REFUSED)
 
     @contextlib.contextmanager
-    def asked(self) -> Iterator[None]:
+    def translating_errors(self) -> Iterator[None]:
         """Any error inside is the remote's: each storage has errors of its own, which share no class."""
         try:
             yield
@@ -90,15 +90,15 @@ class _Store:
         """Whether it lies below the state folder, so that damaged objects may be removed from it."""
         return self.remote is None or self.remote.own
 
-    def asked(self) -> contextlib.AbstractContextManager[None]:
+    def translating_errors(self) -> contextlib.AbstractContextManager[None]:
         """As `Remote.asked`; errors of the cache are local ones and pass through."""
-        return contextlib.nullcontext() if self.remote is None else self.remote.asked()
+        return contextlib.nullcontext() if self.remote is None else self.remote.translating_errors()
 
     def add(self, path: str, oid: str) -> None:
         """Put a file there, if the object is missing."""
         from dvc.fs import localfs
 
-        with self.asked():
+        with self.translating_errors():
             # Never verified by DVC, whatever the remote's settings say: it removes what it finds damaged.
             self.odb.add(path, localfs, oid, verify=False, jobs=PARTS_AT_ONCE)
 
@@ -177,17 +177,17 @@ class DvcObjects:
     def changed_files(self, dvc_hash: str, folder: Path) -> list[str]:
         """Names of files in `folder` whose bytes differ from the version's; [] if DVC has lost the version's list."""
         with self._cache() as cache:
-            kept = _tree(cache, dvc_hash)
-        if kept is None:
+            published = _tree(cache, dvc_hash)
+        if published is None:
             try:
                 with self._remote() as remote:
-                    kept = _tree(remote, dvc_hash)
+                    published = _tree(remote, dvc_hash)
             except DatasetError as error:
                 tell_refused(error)
-        if kept is None:
+        if published is None:
             return []
-        found = _hashes(folder)
-        return sorted(name for name in kept.keys() | found.keys() if kept.get(name) != found.get(name))
+        present = _hashes(folder)
+        return sorted(name for name in published.keys() | present.keys() if published.get(name) != present.get(name))
 
     @contextlib.contextmanager
     def _cache(self) -> Iterator[_Store]:
@@ -200,7 +200,7 @@ class DvcObjects:
         own = Remote(OWN_REMOTE, {OWN_REMOTE: {"url": str(self.folder.resolve() / "remote")}}, own=True)
         remote = project_remote(self.project) or own
         with contextlib.ExitStack() as stack:
-            with remote.asked():
+            with remote.translating_errors():
                 repo = stack.enter_context(self._repo(remote.sections))
                 odb = repo.cloud.get_remote_odb(remote.name)
             yield _Store(odb, remote)
@@ -248,9 +248,9 @@ def project_remote(project: Path) -> Remote | None:
         return None
     if name not in settings["remote"]:
         raise DatasetError("DVC's default remote is not declared", value=name, fix=fix, code=REFUSED)
-    found = Remote(name, settings["remote"])
+    remote = Remote(name, settings["remote"])
     own = project.resolve() / "var" / "dvc" / "remote"
-    return None if os.path.normpath(found.url) == str(own) else found
+    return None if os.path.normpath(remote.url) == str(own) else remote
 
 
 def write_pointer(project: Path, name: str, revision: str, dvc_hash: str) -> Path:
@@ -267,7 +267,7 @@ def _tree(store: _Store, dvc_hash: str) -> dict[str, str] | None:
 
     if not _copied(store, dvc_hash, None):
         return None
-    with store.asked():
+    with store.translating_errors():
         tree = Tree.load(store.odb, HashInfo("md5", dvc_hash))
     return {"/".join(parts): str(info.value) for parts, _, info in tree if info is not None}
 
@@ -291,9 +291,9 @@ def _copied(store: _Store, oid: str, path: Path | None) -> bool:
     would go on using the wrong bytes, and never replace them.
     """
     source = store.odb.oid_to_path(oid)
-    with store.asked():
-        found = store.odb.fs.exists(source)
-    if not found:
+    with store.translating_errors():
+        exists = store.odb.fs.exists(source)
+    if not exists:
         return False
     if any(_read(store, source, path) == oid.removesuffix(".dir") for _ in range(READS)):
         return True
@@ -308,11 +308,11 @@ def _read(store: _Store, source: str, path: Path | None) -> str:
     """The md5 of an object as it is read now, copied to `path` if one is given."""
     digest = hashlib.md5(usedforsecurity=False)
     with contextlib.ExitStack() as stack:
-        with store.asked():
+        with store.translating_errors():
             file = stack.enter_context(store.odb.fs.open(source, "rb"))
         copy = None if path is None else stack.enter_context(path.open("wb"))
         while True:
-            with store.asked():
+            with store.translating_errors():
                 piece = file.read(PIECE_BYTES)
             if not piece:
                 return digest.hexdigest()
@@ -328,9 +328,9 @@ def _blocked(store: _Store, oid: str) -> bool:
     """
     if store.odb.fs.protocol != "local":
         return False
-    with store.asked():
-        found = store.odb.exists(oid)
-    return found and not _copied(store, oid, None) and not store.own
+    with store.translating_errors():
+        exists = store.odb.exists(oid)
+    return exists and not _copied(store, oid, None) and not store.own
 
 
 def _added(cache: _Store, remote: _Store, oid: str) -> bool:

@@ -109,11 +109,11 @@ class ForkServer:
         if self.child is not None and self.child.poll() is None:
             return None
         request = {"arguments": list(arguments), "environment": dict(environment), "folder": os.getcwd()}
-        told = json.dumps(request).encode()
-        if len(told) > MOST_BYTES:
+        message = json.dumps(request).encode()
+        if len(message) > MOST_BYTES:
             return None
         try:
-            socket.send_fds(self.channel, [told], [*output, lock])
+            socket.send_fds(self.channel, [message], [*output, lock])
             pid = self.channel.recv(64)
         except OSError:
             return None
@@ -147,14 +147,14 @@ class Forked:
 
     def _ended(self, timeout: float) -> int | None:
         if self.code is None and select.select([self.channel], [], [], timeout)[0]:
-            told = b""
+            answer = b""
             with contextlib.suppress(OSError):
-                told = self.channel.recv(64)
+                answer = self.channel.recv(64)
             # A server that is gone took its child along.
             # Not at the top: the server imports other people's packages only.
             from trainworthy.lifecycle.cost.meter import count_worker
 
-            code, _, seconds = told.decode().partition(" ")
+            code, _, seconds = answer.decode().partition(" ")
             count_worker(float(seconds or 0.0))
             self.code = int(code) if code else -signal.SIGKILL
         return self.code
@@ -198,8 +198,8 @@ def main() -> int:
     run_first = ends_with(os.getpid())
     with socket.socket(fileno=int(sys.argv[1])) as channel:
         while True:
-            told, descriptors, _, _ = socket.recv_fds(channel, 2 * MOST_BYTES, 3)
-            if not told:
+            request, descriptors, _, _ = socket.recv_fds(channel, 2 * MOST_BYTES, 3)
+            if not request:
                 return 0
             ready, is_ready = os.pipe()
             pid = os.fork()
@@ -218,7 +218,7 @@ def main() -> int:
             ended = f"{os.waitstatus_to_exitcode(status)} {usage.ru_utime + usage.ru_stime:.3f}"
             channel.sendall(ended.encode())
     os.close(is_ready)
-    return _work(json.loads(told), descriptors, path)
+    return _work(json.loads(request), descriptors, path)
 
 
 def _work(request: Mapping[str, Any], descriptors: Sequence[int], path: Sequence[str]) -> int:

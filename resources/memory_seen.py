@@ -50,6 +50,6 @@ def kernel_kills(root: Path = _ROOT) -> tuple[int | None, str]:
     machine's count has to do, in which others' processes are as well.
     """
     for path in control_group_files(root, "memory", "memory.events", "memory.oom_control"):
-        if (found := value_in(path, "oom_kill")) is not None:
-            return found, "this control group"
+        if (kills := value_in(path, "oom_kill")) is not None:
+            return kills, "this control group"
     return value_in(root / "proc/vmstat", "oom_kill"), "this machine"

@@ -240,9 +240,9 @@ class Tracking(dg.ConfigurableResource):
         """The MLflow run of a Dagster run, made at its first step; without a name it has the beginning of that id."""
         experiment_id = self._experiment(use_case)
         query = f"tags.`dagster/run_id` = '{dagster_run_id}'"
-        found = self.client.search_runs([experiment_id], query, max_results=1)
-        if found:
-            return TrackedRun(found[0].info.run_id, experiment_id)
+        runs = self.client.search_runs([experiment_id], query, max_results=1)
+        if runs:
+            return TrackedRun(runs[0].info.run_id, experiment_id)
         url = f"{dagster_url()}/runs/{dagster_run_id}"
         made = self.client.create_run(
             experiment_id,
@@ -279,18 +279,18 @@ class Tracking(dg.ConfigurableResource):
         """
         from mlflow.entities import Metric
 
-        wanted: dict[tuple[str, int], Metric] = {}
+        missing: dict[tuple[str, int], Metric] = {}
         for line in lines:
             step, figures = figures_of_line(stage, line)
             for name, value in figures.items():
-                wanted.setdefault((name, step), Metric(name, value, line.at_ms, step))
+                missing.setdefault((name, step), Metric(name, value, line.at_ms, step))
         known = self.client.get_run(run.run_id).data.metrics
-        for name in {name for name, _ in wanted} & known.keys():
+        for name in {name for name, _ in missing} & known.keys():
             for logged in self.client.get_metric_history(run.run_id, name):
-                found = wanted.get((name, logged.step))
-                if found is not None and found.value == logged.value:
-                    del wanted[name, logged.step]
-        metrics = list(wanted.values())
+                metric = missing.get((name, logged.step))
+                if metric is not None and metric.value == logged.value:
+                    del missing[name, logged.step]
+        metrics = list(missing.values())
         for start in range(0, len(metrics), 1000):
             self.client.log_batch(run.run_id, metrics=metrics[start : start + 1000])
 
@@ -323,14 +323,17 @@ class Tracking(dg.ConfigurableResource):
             [
                 DatasetInput(
                     Dataset(
-                        one.name, one.digest[:MOST_DIGEST], "local", json.dumps({"uri": one.address}),
-                        profile=json.dumps({"num_rows": one.rows}),
+                        data_input.name,
+                        data_input.digest[:MOST_DIGEST],
+                        "local",
+                        json.dumps({"uri": data_input.address}),
+                        profile=json.dumps({"num_rows": data_input.rows}),
                     ),
-                    [InputTag("mlflow.data.context", one.context)],
+                    [InputTag("mlflow.data.context", data_input.context)],
                 )
-                for one in inputs
+                for data_input in inputs
             ],
-        )  # fmt: skip
+        )
 
     def show_columns(self, run: TrackedRun, metrics: Sequence[str]) -> None:
         """Make the experiment's view VIEW: its runs with the verdict and these metrics as columns.
@@ -354,10 +357,10 @@ class Tracking(dg.ConfigurableResource):
         from mlflow.entities import Metric
         from mlflow.utils.time import get_current_time_millis
 
-        found = self.client.update_model_version(name, version, judged.description)
+        registered = self.client.update_model_version(name, version, judged.description)
         for tag, value in judged.tags.items():
             self.client.set_model_version_tag(name, version, tag, value)
-        model_id = found.tags.get(LOGGED_MODEL)
+        model_id = registered.tags.get(LOGGED_MODEL)
         if model_id is None:  # Registered before there were logged models.
             return
         self.client.set_logged_model_tags(model_id, dict(judged.tags))
@@ -413,8 +416,8 @@ class Tracking(dg.ConfigurableResource):
 
     def versions(self, name: str) -> list[RegisteredModel]:
         """Every version of a model, newest first; [] if it was never registered."""
-        found = self.client.search_model_versions(f"name = '{name}'")
-        return sorted((_model(version) for version in found), key=lambda model: -int(model.version))
+        registered = self.client.search_model_versions(f"name = '{name}'")
+        return sorted((_model(version) for version in registered), key=lambda model: -int(model.version))
 
     def version(self, name: str, version: str) -> RegisteredModel | None:
         """A version without its tags, None if there is none. A local registry is read without importing MLflow."""
@@ -468,18 +471,18 @@ class Tracking(dg.ConfigurableResource):
             ) from None
 
     def _experiment(self, name: str) -> str:
-        found = self.client.get_experiment_by_name(name)
-        if found is not None:
-            return found.experiment_id
+        experiment = self.client.get_experiment_by_name(name)
+        if experiment is not None:
+            return experiment.experiment_id
         from mlflow.exceptions import MlflowException
 
         try:
             location = (self._folder / "artifacts" / name).as_uri() if self._local else None
             return self.client.create_experiment(name, artifact_location=location)
         except MlflowException:  # Another run made it in the meantime.
-            found = self.client.get_experiment_by_name(name)
-            assert found is not None
-            return found.experiment_id
+            experiment = self.client.get_experiment_by_name(name)
+            assert experiment is not None
+            return experiment.experiment_id
 
 
 def figures_of_line(stage: str, line: MetricsLine) -> tuple[int, dict[str, float]]:
@@ -489,10 +492,14 @@ def figures_of_line(stage: str, line: MetricsLine) -> tuple[int, dict[str, float
     if line.alarm is not None:
         height = 2.0 if line.alarm.severity == "critical" else 1.0
         return line.alarm.step, {f"{stage}/alarm/{re.sub(r'[^A-Za-z0-9_.:-]', '_', line.alarm.monitor)}": height}
-    if (seen := line.signals) is None:
+    if (signals := line.signals) is None:
         return 0, {}
-    figures = {"gradient_norm": seen.grad_norm, "update_ratio": seen.update_ratio, "update_seconds": seen.seconds}
-    return seen.step, {f"{stage}/{name}": value for name, value in figures.items() if value is not None}
+    figures = {
+        "gradient_norm": signals.grad_norm,
+        "update_ratio": signals.update_ratio,
+        "update_seconds": signals.seconds,
+    }
+    return signals.step, {f"{stage}/{name}": value for name, value in figures.items() if value is not None}
 
 
 def figures_of_point(stage: str, point: CurvePoint) -> dict[str, float]:

@@ -47,8 +47,8 @@ def champion_alias(folder: Path, name: str) -> str | None:
         return None
     query = "SELECT version FROM registered_model_aliases WHERE name = ? AND alias = 'champion'"
     with contextlib.closing(sqlite3.connect(f"{database.resolve().as_uri()}?mode=ro", uri=True)) as connection:
-        found = connection.execute(query, (name,)).fetchone()
-    return None if found is None else str(found[0])
+        row = connection.execute(query, (name,)).fetchone()
+    return None if row is None else str(row[0])
 
 
 def source_of(folder: Path, name: str, version: str) -> str | None:
@@ -57,8 +57,8 @@ def source_of(folder: Path, name: str, version: str) -> str | None:
         return None
     query = "SELECT source FROM model_versions WHERE name = ? AND version = ?"
     with contextlib.closing(sqlite3.connect(folder / "mlflow.db")) as connection:
-        found = connection.execute(query, (name, int(version))).fetchone()
-    return found[0] if found else None
+        row = connection.execute(query, (name, int(version))).fetchone()
+    return row[0] if row else None
 
 
 def experiments(folder: Path) -> dict[str, tuple[str, bool]]:
@@ -72,8 +72,8 @@ def experiments(folder: Path) -> dict[str, tuple[str, bool]]:
     )
     address = f"{(folder / 'mlflow.db').resolve().as_uri()}?mode=ro"
     with contextlib.closing(sqlite3.connect(address, uri=True)) as connection:
-        found = connection.execute(query, (f"mlflow.sharedViewState.{VIEW}",)).fetchall()
-    return {name: (str(number), bool(shared)) for name, number, shared in found}
+        rows = connection.execute(query, (f"mlflow.sharedViewState.{VIEW}",)).fetchall()
+    return {name: (str(number), bool(shared)) for name, number, shared in rows}
 
 
 def _rewrite(database: Path, old: str, new: str) -> None:

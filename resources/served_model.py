@@ -26,13 +26,13 @@ def align(rows: pd.DataFrame, trained: pd.DataFrame) -> pd.DataFrame:
     """
     rows = rows.assign(**{str(name): None for name in trained if name not in rows})
     for name in trained:
-        wanted, found = trained[name].dtype, rows[name]
-        if found.dtype.kind != "M" or found.dtype == wanted:
+        dtype, column = trained[name].dtype, rows[name]
+        if column.dtype.kind != "M" or column.dtype == dtype:
             continue
-        if wanted.kind == "O":
-            rows[name] = found.dt.date
-        elif getattr(wanted, "tz", None) is not None and found.dt.tz is None:
-            rows[name] = found.dt.tz_localize("UTC").dt.tz_convert(trained[name].dt.tz)
+        if dtype.kind == "O":
+            rows[name] = column.dt.date
+        elif getattr(dtype, "tz", None) is not None and column.dt.tz is None:
+            rows[name] = column.dt.tz_localize("UTC").dt.tz_convert(trained[name].dt.tz)
     return rows
 
 

@@ -230,21 +230,21 @@ def projects(settings: Settings) -> list[Path]:
 
 def use_case_folders(settings: Settings) -> list[Path]:
     """Every folder with a use_case.yaml, by name. Raises SettingsError if two share a name."""
-    found: dict[str, Path] = {}
+    folders: dict[str, Path] = {}
     for parent in settings.use_cases:
         for path in sorted(parent.glob("*/use_case.yaml")):
             name = path.parent.name
-            if name in found:
+            if name in folders:
                 fix = "rename one of the folders"
-                raise SettingsError("two use cases share a name", value=[str(found[name]), str(path.parent)], fix=fix)
-            found[name] = path.parent
-    return [found[name] for name in sorted(found)]
+                raise SettingsError("two use cases share a name", value=[str(folders[name]), str(path.parent)], fix=fix)
+            folders[name] = path.parent
+    return [folders[name] for name in sorted(folders)]
 
 
 def use_case_folder(settings: Settings, name: str) -> Path:
     """The folder of one use case. Raises SettingsError with the nearest known name."""
-    found = {folder.name: folder for folder in use_case_folders(settings)}
-    if name not in found:
-        fix = did_you_mean(name, found) if found else f"there is none yet: trainworthy new {name} --data TABLE …"
+    folders = {folder.name: folder for folder in use_case_folders(settings)}
+    if name not in folders:
+        fix = did_you_mean(name, folders) if folders else f"there is none yet: trainworthy new {name} --data TABLE …"
         raise SettingsError("no such use case", value=name, fix=fix)
-    return found[name]
+    return folders[name]

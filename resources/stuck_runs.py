@@ -40,7 +40,7 @@ class StuckRun:
 
 def stuck_runs(instance: dg.DagsterInstance) -> list[StuckRun]:
     """Runs of this machine that are marked as running and whose process is gone, newest first."""
-    found = []
+    stuck = []
     for record in running(instance):
         if elsewhere(instance, record.dagster_run) is not None:
             continue
@@ -50,8 +50,8 @@ def stuck_runs(instance: dg.DagsterInstance) -> list[StuckRun]:
         if pid is None and time.time() - begun < STARTING_SECONDS:
             continue
         if pid is None or not lives(pid, begun):
-            found.append(StuckRun(record.dagster_run, pid))
-    return found
+            stuck.append(StuckRun(record.dagster_run, pid))
+    return stuck
 
 
 def running(instance: dg.DagsterInstance) -> Sequence[dg.RunRecord]:
@@ -116,7 +116,7 @@ def lives(pid: int, since: float) -> bool:
 
 def leaked_slots(instance: dg.DagsterInstance) -> Iterator[tuple[str, str]]:
     """Pool and run id of each slot that is held by a run that ended, was deleted, or has no process any more."""
-    stuck = {found.run.run_id for found in stuck_runs(instance)}
+    stuck = {stuck_run.run.run_id for stuck_run in stuck_runs(instance)}
     for pool in sorted(instance.event_log_storage.get_concurrency_keys()):
         for slot in instance.event_log_storage.get_concurrency_info(pool).claimed_slots:
             run = instance.get_run_by_id(slot.run_id)
@@ -124,9 +124,9 @@ def leaked_slots(instance: dg.DagsterInstance) -> Iterator[tuple[str, str]]:
                 yield pool, slot.run_id
 
 
-def end_stuck_run(instance: dg.DagsterInstance, found: StuckRun) -> None:
+def end_stuck_run(instance: dg.DagsterInstance, stuck_run: StuckRun) -> None:
     """Mark the run as failed and give its pool slots back."""
-    gone = f"its process (pid {found.pid}) is gone" if found.pid else "it never named a process"
-    told = f"{gone}; marked as failed by Trainworthy"
-    instance.report_run_failed(found.run, told)
-    instance.event_log_storage.free_concurrency_slots_for_run(found.run.run_id)
+    gone = f"its process (pid {stuck_run.pid}) is gone" if stuck_run.pid else "it never named a process"
+    message = f"{gone}; marked as failed by Trainworthy"
+    instance.report_run_failed(stuck_run.run, message)
+    instance.event_log_storage.free_concurrency_slots_for_run(stuck_run.run.run_id)

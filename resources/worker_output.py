@@ -41,7 +41,7 @@ def kept_output(manager: object, title: str) -> Iterator[Descriptors]:
         return
     with contextlib.ExitStack() as stack:
         copied = (_copied(number, file, title) for number, file in zip(TERMINAL, files, strict=True))
-        out, error = (stack.enter_context(one) for one in copied)
+        out, error = (stack.enter_context(descriptor) for descriptor in copied)
         yield out, error
 
 

@@ -100,21 +100,21 @@ def no_answer(job: AnyJob) -> WorkerError:
 def _written(out: Path) -> tuple[int, int] | None:
     """Which answer lies in the folder: another one is another file."""
     try:
-        found = (out / "result.json").stat()
+        status = (out / "result.json").stat()
     except FileNotFoundError:
         return None
-    return found.st_ino, found.st_mtime_ns
+    return status.st_ino, status.st_mtime_ns
 
 
 def worker_error(out: Path, ended: Ended, job: AnyJob | None = None) -> WorkerError:
     """What the worker told in error.json, or what its exit code, its memory and its machine's owner say."""
     try:
-        told: dict[str, Any] | None = json.loads((out / "error.json").read_text())
+        error_report: dict[str, Any] | None = json.loads((out / "error.json").read_text())
     except (OSError, ValueError):
-        told = None
-    end = End(exit_code=ended.exit_code, told=told, memory=ended.memory, seen=ended.seen)
+        error_report = None
+    end = End(exit_code=ended.exit_code, told=error_report, memory=ended.memory, seen=ended.seen)
     if isinstance(job, TrainJob):
-        asked = job.training
-        on_disk = asked.tensors == "per_batch"
-        end = end.model_copy(update={"batch": (asked.batch_size, asked.accumulate), "rows_on_disk": on_disk})
+        training = job.training
+        on_disk = training.tensors == "per_batch"
+        end = end.model_copy(update={"batch": (training.batch_size, training.accumulate), "rows_on_disk": on_disk})
     return error_of(end)

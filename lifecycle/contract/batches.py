@@ -39,10 +39,10 @@ def batches(table: Table, columns: Sequence[str]) -> Iterator[pl.DataFrame]:
 def _as(values: pl.Series, kind: pa.DataType) -> pl.Series:
     import polars as pl
 
-    wanted = polars_type(kind)
-    if wanted is not None and values.dtype != wanted:
+    dtype = polars_type(kind)
+    if dtype is not None and values.dtype != dtype:
         zone = isinstance(values.dtype, pl.Datetime) and values.dtype.time_zone
-        values = values.dt.convert_time_zone("UTC").cast(wanted) if zone else values.cast(wanted)
+        values = values.dt.convert_time_zone("UTC").cast(dtype) if zone else values.cast(dtype)
     return values.fill_nan(None) if values.dtype.is_float() else values
 
 

@@ -38,17 +38,17 @@ def completed_rules(
     sound = [
         rule for rule in rules if rule.kind not in ("references", "distribution") or set(rule.columns) <= set(by_name)
     ]
-    found: list[Rule] = []
+    completed: list[Rule] = []
     for rule in sound:
         answer: Rule | Problem = rule
         if rule.kind == "references":
             answer = with_keys(rule, tables, by_name)
         elif rule.kind == "distribution" and pinned:
             answer = with_reference(rule, folder / REFERENCE_FILE, by_name)
-        (found if isinstance(answer, Rule) else problems).append(answer)  # pyright: ignore[reportArgumentType]
+        (completed if isinstance(answer, Rule) else problems).append(answer)  # pyright: ignore[reportArgumentType]
     problems += _unused(tables, rules)
     # Several rules may miss the same file.
-    return tuple(found), list({str(problem): problem for problem in problems}.values())
+    return tuple(completed), list({str(problem): problem for problem in problems}.values())
 
 
 def _unused(tables: Iterable[str], rules: Iterable[Rule]) -> Iterable[Problem]:
@@ -139,11 +139,11 @@ def _read(path: Path, names: list[str]) -> pl.DataFrame:
         lacking = [name for name in names if name not in known]
         if lacking:
             raise _UnfitError("has no such column", did_you_mean(lacking[0], known), lacking[0])
-        wanted = [pl.col(name).alias(f"{place}") for place, name in enumerate(names)]
-        return scanned.select(wanted).head(MOST_KEYS + 1).collect()
+        keys = [pl.col(name).alias(f"{place}") for place, name in enumerate(names)]
+        return scanned.select(keys).head(MOST_KEYS + 1).collect()
     except (pl.exceptions.PolarsError, OSError) as error:
-        told = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise _UnfitError(f"can't be read: {told[:200]}", "write it anew, as UTF-8 text or as Parquet") from None
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise _UnfitError(f"can't be read: {reason[:200]}", "write it anew, as UTF-8 text or as Parquet") from None
 
 
 def _typed(values: pl.Series, kind: str) -> pl.Series:

@@ -84,9 +84,9 @@ def _label(label: Label) -> dict[str, Any]:
 
 def _across(frame: pd.DataFrame) -> Iterable[dict[str, Any]]:
     """Rules across columns: they warn, as rows can't tell an accident from a law."""
-    found = [("null_together", group) for group in null_groups(frame)]
-    found += [("less_or_equal", pair) for pair in ordered_pairs(frame)]
-    for kind, names in found:
+    rules = [("null_together", group) for group in null_groups(frame)]
+    rules += [("less_or_equal", pair) for pair in ordered_pairs(frame)]
+    for kind, names in rules:
         implementation = {"rule": kind, "columns": list(names)}
         yield {"type": "custom", "engine": ENGINE, "severity": "warning", "implementation": implementation}
 
@@ -141,8 +141,8 @@ def _rounded(value: float, scale: float, towards: Any) -> float:
     """The value to a tenth of the scale's power of ten, whole where that is exact."""
     digits = 1 - math.floor(math.log10(scale))
     # Shifted, not divided: 0.1 is no binary number, 10 is.
-    found = towards(value * 10**digits) / 10**digits if digits > 0 else towards(value / 10**-digits) * 10.0**-digits
-    return int(found) if found == int(found) else found
+    rounded = towards(value * 10**digits) / 10**digits if digits > 0 else towards(value / 10**-digits) * 10.0**-digits
+    return int(rounded) if rounded == int(rounded) else rounded
 
 
 def _quality(values: pd.Series, kind: str, nulls: float, column: ColumnDraft) -> Iterable[dict[str, Any]]:
@@ -150,10 +150,10 @@ def _quality(values: pd.Series, kind: str, nulls: float, column: ColumnDraft) ->
         allowed = min(100, math.ceil(200 * nulls + 1))
         yield {"metric": "nullValues", "unit": "percent", "mustBeLessOrEqualTo": allowed}
     if kind == "string" and column.role == "feature" and column.file is None:
-        seen = sorted(values.dropna().unique())
-        pattern = text_pattern(seen)
-        if len(seen) <= MOST_VALID_VALUES or pattern:
-            valid = {"validValues": seen} if len(seen) <= MOST_VALID_VALUES else {"pattern": pattern}
+        texts = sorted(values.dropna().unique())
+        pattern = text_pattern(texts)
+        if len(texts) <= MOST_VALID_VALUES or pattern:
+            valid = {"validValues": texts} if len(texts) <= MOST_VALID_VALUES else {"pattern": pattern}
             yield {
                 "metric": "invalidValues",
                 "unit": "percent",

@@ -94,9 +94,9 @@ def named_rows(table: Table, contract: Contract, rule: Rule, row_numbers: Sequen
     """Up to MAX_NAMED_ROWS of the rows with these numbers in the table."""
     import polars as pl
 
-    wanted, first, least = pl.Series(row_numbers, dtype=pl.Int64), 0, pl.DataFrame()
+    numbers, first, least = pl.Series(row_numbers, dtype=pl.Int64), 0, pl.DataFrame()
     for frame in batches(table, shown_columns(table, contract, rule)) if row_numbers else ():
-        here = wanted.filter(wanted.is_between(first, first + len(frame) - 1)) - first
+        here = numbers.filter(numbers.is_between(first, first + len(frame) - 1)) - first
         least = first_rows(least.vstack(frame[here]) if least.width else frame[here])
         first += len(frame)
     return plain_rows(least)

@@ -69,21 +69,21 @@ def freshness(
         columns: the table's properties whose form is right.
     """
     items = values.get(PLACE)
-    found: list[tuple[int, Mapping[str, Any]]] = []
+    latencies: list[tuple[int, Mapping[str, Any]]] = []
     problems: list[Problem] = []
     for place, item in enumerate(items if isinstance(items, list) else []):
         name = item.get("property") if isinstance(item, dict) else None
         if name in LATENCY:
-            found.append((place, item))
+            latencies.append((place, item))
         elif isinstance(name, str) and difflib.get_close_matches(name.lower(), _MEANT, n=1, cutoff=0.8):
             fix = "write latency: the standard's name for how late rows may be"
             problems.append(Problem(where(PLACE, place, "property"), "would not be judged", fix, name))
-    if len(found) > 1:
+    if len(latencies) > 1:
         fix = "keep the one of the column that says when a row happened"
-        problems.append(Problem(where(PLACE), "only one latency can be judged", fix, len(found)))
-    if problems or not found:
+        problems.append(Problem(where(PLACE), "only one latency can be judged", fix, len(latencies)))
+    if problems or not latencies:
         return None, problems
-    return _latency(*found[0], str(table.get("name")), columns)
+    return _latency(*latencies[0], str(table.get("name")), columns)
 
 
 def _latency(
@@ -151,21 +151,21 @@ def freshness_check(declared: Freshness | None, newest: NewestValue | None, vers
         now: the clock, aware.
     """
     if declared is None or newest is None:
-        told = "contract.yaml declares no latency, so no row can be late"
-        return CheckResult(name="freshness", status="not_applicable", evidence=told)
+        evidence = "contract.yaml declares no latency, so no row can be late"
+        return CheckResult(name="freshness", status="not_applicable", evidence=evidence)
     if newest.at is None:
         future = f": {newest.rows_after:,} rows lie in the future" if newest.rows_after else ""
-        told = f"{declared.column} of {version}, the newest published version, has no value up to now{future}"
+        evidence = f"{declared.column} of {version}, the newest published version, has no value up to now{future}"
         fix = "correct the column in dataset.py, or name another one in contract.yaml: slaProperties"
-        return CheckResult(name="freshness", status="error", evidence=told, fix=fix)
+        return CheckResult(name="freshness", status="error", evidence=evidence, fix=fix)
     happened = newest.at + timedelta(days=1) if declared.whole_days else newest.at
     late, of_unit = max(0.0, (now - happened).total_seconds()), declared.seconds / declared.value
-    told = f"the newest {declared.column} of {version}, the newest published version, lies {late / of_unit:,.1f} "
+    evidence = f"the newest {declared.column} of {version}, the newest published version, lies {late / of_unit:,.1f} "
     return at_most(
         "freshness",
         round(late / of_unit, 3),
         declared.value,
-        evidence=f"{told}{declared.unit} before the clock; contract.yaml allows {declared.value:g} {declared.unit}",
+        evidence=f"{evidence}{declared.unit} before the clock; contract.yaml allows {declared.value:g} {declared.unit}",
         fix="publish the missing rows (trainworthy datasets publish), or change the latency in contract.yaml",
         details=({"column": declared.column, "newest": newest.at.isoformat(), "rows_after": newest.rows_after},),
     )

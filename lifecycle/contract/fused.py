@@ -64,12 +64,12 @@ def _is_read(rule: Rule, table: Table) -> bool:
     return rule.kind != "row_count"
 
 
-def _result(rule: Rule, table: Table, found: int | str, sensitive: Sequence[str]) -> RuleResult:
-    if isinstance(found, str):
-        return could_not(rule, table.rows, found, sensitive)
+def _result(rule: Rule, table: Table, outcome: int | str, sensitive: Sequence[str]) -> RuleResult:
+    if isinstance(outcome, str):
+        return could_not(rule, table.rows, outcome, sensitive)
     if rule.kind == "type":
-        return of_type(rule, table.rows, type_held(rule.columns[0], table, all_midnight=found == 0))
-    return counted(rule, table.rows if rule.kind == "row_count" else found, table.rows)
+        return of_type(rule, table.rows, type_held(rule.columns[0], table, all_midnight=outcome == 0))
+    return counted(rule, table.rows if rule.kind == "row_count" else outcome, table.rows)
 
 
 def _counts(table: Table, rules: Sequence[Rule], one_pass: OnePass) -> Mapping[str, int | str]:
@@ -94,19 +94,19 @@ def _one_pass(table: Table, rules: Sequence[Rule]) -> dict[str, int | str]:
     keys = {rule.id: rule.columns for rule in rules if rule.kind == "unique"}
     expressions = [
         expression.cast(pl.Int64).alias(str(number))
-        for number, expression in enumerate(one for each in tallies.values() for one in each.expressions)
+        for number, expression in enumerate(expression for each in tallies.values() for expression in each.expressions)
     ]
     columns = tuple(dict.fromkeys(name for rule in rules for name in rule.columns))
-    sums, seen = [0] * len(expressions), {identifier: list[pl.Series]() for identifier in keys}
+    sums, key_hashes = [0] * len(expressions), {identifier: list[pl.Series]() for identifier in keys}
     for frame in batches(table, columns):
         row = frame.lazy().select(expressions).collect().row(0) if expressions else ()
-        sums = [total + (one or 0) for total, one in zip(sums, row, strict=True)]
+        sums = [total + (part or 0) for total, part in zip(sums, row, strict=True)]
         for identifier, names in keys.items():
-            seen[identifier].append(hashes(frame, names))
-    found: dict[str, int | str] = {}
+            key_hashes[identifier].append(hashes(frame, names))
+    outcomes: dict[str, int | str] = {}
     for identifier, each in tallies.items():
-        found[identifier] = each.count(sums[: len(each.expressions)])
+        outcomes[identifier] = each.count(sums[: len(each.expressions)])
         sums = sums[len(each.expressions) :]
     for identifier, names in keys.items():
-        found[identifier] = rows_of(duplicates(table, names, repeated(seen.pop(identifier))))
-    return found
+        outcomes[identifier] = rows_of(duplicates(table, names, repeated(key_hashes.pop(identifier))))
+    return outcomes

@@ -214,7 +214,7 @@ def _distribution(rule: Rule, table: Table) -> Tally:
         return Tally((*rows, *reached), lambda sums: surplus(_between(sums, len(reference)), reference))
     places = [place(value, kind) for value in rule.parameters["values"]]
     equal = tuple(pl.lit(0) if value is None else (values == value).sum() for value in places)
-    return Tally((*rows, *equal), lambda sums: surplus(_others(sums), reference))
+    return Tally((*rows, *equal), lambda sums: surplus(_bin_counts(sums), reference))
 
 
 def _between(sums: Sequence[int], bins: int) -> list[int]:
@@ -223,6 +223,6 @@ def _between(sums: Sequence[int], bins: int) -> list[int]:
     return [own - above for own, above in zip(reached, [*reached[1:], 0], strict=True)] + [nulls]
 
 
-def _others(sums: Sequence[int]) -> list[int]:
+def _bin_counts(sums: Sequence[int]) -> list[int]:
     rows, nulls, *equal = sums
     return [*equal, rows - nulls - sum(equal), nulls]

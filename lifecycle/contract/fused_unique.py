@@ -44,14 +44,14 @@ def duplicates(table: Table, columns: Sequence[str], candidates: pl.Series) -> p
     """The values that more than one row holds, with their rows in the last column `""`."""
     import polars as pl
 
-    found: list[pl.DataFrame] = []
+    parts: list[pl.DataFrame] = []
     for frame in batches(table, columns) if len(candidates) else ():
         rows = key_rows(frame, columns)
         rows = rows.filter(rows.hash_rows().is_in(candidates.implode()))
-        found.append(rows.group_by(pl.all()).agg(pl.len().cast(pl.Int64).alias("")))
-    if not found:
+        parts.append(rows.group_by(pl.all()).agg(pl.len().cast(pl.Int64).alias("")))
+    if not parts:
         return pl.DataFrame()
-    shared = pl.concat(found).group_by(pl.exclude("")).agg(pl.col("").sum())
+    shared = pl.concat(parts).group_by(pl.exclude("")).agg(pl.col("").sum())
     return shared.filter(pl.col("") > 1)
 
 
@@ -60,13 +60,13 @@ def all_duplicates(table: Table, columns: Sequence[str]) -> pl.DataFrame:
     return duplicates(table, columns, repeated([hashes(frame, columns) for frame in batches(table, columns)]))
 
 
-def is_duplicate(frame: pl.DataFrame, columns: Sequence[str], found: pl.DataFrame) -> pl.Series:
+def is_duplicate(frame: pl.DataFrame, columns: Sequence[str], repeated_rows: pl.DataFrame) -> pl.Series:
     """True for each row of the frame whose values are among the duplicates."""
     rows = frame.select([_canonical(frame.get_column(name)) for name in columns])
-    joined = rows.join(found, on=list(columns), how="left", nulls_equal=True, maintain_order="left")
+    joined = rows.join(repeated_rows, on=list(columns), how="left", nulls_equal=True, maintain_order="left")
     return joined.get_column("").is_not_null()
 
 
-def rows_of(found: pl.DataFrame) -> int:
+def rows_of(repeated_rows: pl.DataFrame) -> int:
     """How many rows the duplicates are."""
-    return int(found.get_column("").sum()) if found.width else 0
+    return int(repeated_rows.get_column("").sum()) if repeated_rows.width else 0

@@ -140,8 +140,8 @@ def float_limits(parameters: Mapping[str, Any], kind: pa.DataType) -> dict[str, 
     """The limits of a range over a column of floats."""
     import pyarrow as pa
 
-    found = {name: parameters[name] for name in _LIMITS if name in parameters}
-    return {name: _narrow(value) if kind == pa.float32() else _clipped(value) for name, value in found.items()}
+    limits = {name: parameters[name] for name in _LIMITS if name in parameters}
+    return {name: _narrow(value) if kind == pa.float32() else _clipped(value) for name, value in limits.items()}
 
 
 def _clipped(value: float) -> float:

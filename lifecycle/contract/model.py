@@ -101,17 +101,17 @@ class Label(Frozen):
             raise ValueError(
                 'a label of type labels needs what stands between its names in the column: write separator: "|"'
             )
-        numbers = [one for one in self.classes if not isinstance(one, str)]
+        numbers = [class_name for class_name in self.classes if not isinstance(class_name, str)]
         if numbers:
             raise ValueError(
                 f"the classes of a label of type labels are names, and {numbers[0]} is a number: write '{numbers[0]}'"
             )
-        holding = [one for one in self.classes if self.separator in str(one)]
+        holding = [class_name for class_name in self.classes if self.separator in str(class_name)]
         if holding:
             raise ValueError(f"the class {holding[0]!r} holds the separator {self.separator!r}: rename one of the two")
         # Of a- and b with -- between them, a---b is cut after a, where the separator is found first.
         begun = tuple(self.separator[:end] for end in range(1, len(self.separator)))
-        early = [one for one in self.classes if str(one).endswith(begun)]
+        early = [class_name for class_name in self.classes if str(class_name).endswith(begun)]
         if early:
             raise ValueError(
                 f"the class {early[0]!r} ends as the separator {self.separator!r} begins, so that texts can't be taken "

@@ -94,8 +94,8 @@ def _claims(rule: Rule, rows: int) -> Iterator[Claim]:
         yield Claim(rule, _SIDES[sides[0]] if sides else "")
         return
     for side in sides:
-        kept = {key: value for key, value in rule.parameters.items() if key == side or key not in _SIDES}
-        yield Claim(rule.model_copy(update={"parameters": kept}), _SIDES[side])
+        parameters = {key: value for key, value in rule.parameters.items() if key == side or key not in _SIDES}
+        yield Claim(rule.model_copy(update={"parameters": parameters}), _SIDES[side])
 
 
 def _try_in_rounds(claims: list[Claim], rows: pd.DataFrame, contract: Contract, judge: Judge) -> None:
@@ -104,22 +104,22 @@ def _try_in_rounds(claims: list[Claim], rows: pd.DataFrame, contract: Contract, 
     )
     waiting = [(claim, _changed(claim, _with_values(rows, made, claim.rule))) for claim in claims]
     while waiting:
-        asked = [(claim, changes, change) for claim, changes in waiting if (change := next(changes, None)) is not None]
+        trials = [(claim, changes, change) for claim, changes in waiting if (change := next(changes, None)) is not None]
         frames: dict[str, Any] = {}
         rules, columns = [], {}
-        for place, (claim, _, (told, changed)) in enumerate(asked):
-            claim.tried.append(told)
+        for place, (claim, _, (fault, changed)) in enumerate(trials):
+            claim.tried.append(fault)
             names = {name: f"{place}_{name}" for name in claim.rule.columns}
             frames |= {names[name]: changed[name] for name in map(str, changed)}
             columns |= {new: contract.column(name) for name, new in names.items()}
             own = {"id": str(place), "columns": tuple(names[name] for name in claim.rule.columns)}
             rules.append(claim.rule.model_copy(update=own))
-        for result in judge(_beside(frames, rows), _contract_of(contract, rules, columns)) if asked else ():
-            asked[int(result.rule.id)][0].broken = result.status == "fail"
-        waiting = [(claim, changes) for claim, changes, _ in asked if not claim.broken]
+        for result in judge(_side_by_side(frames, rows), _contract_of(contract, rules, columns)) if trials else ():
+            trials[int(result.rule.id)][0].broken = result.status == "fail"
+        waiting = [(claim, changes) for claim, changes, _ in trials if not claim.broken]
 
 
-def _beside(frames: dict[str, Any], rows: pd.DataFrame) -> pd.DataFrame:
+def _side_by_side(frames: dict[str, Any], rows: pd.DataFrame) -> pd.DataFrame:
     import pandas as pd
 
     return pd.DataFrame(frames, index=rows.index)
@@ -145,8 +145,8 @@ def _changed(claim: Claim, rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFra
 
     yield from faults_of(claim.rule, rows)
     for count in _forbidden(claim.rule, len(rows)):
-        for told, broken in faults_of(claim.rule, rows):
-            yield f"{told}, in {count} rows", pd.concat([broken.iloc[:count], rows.ffill().bfill().iloc[count:]])
+        for fault, broken in faults_of(claim.rule, rows):
+            yield f"{fault}, in {count} rows", pd.concat([broken.iloc[:count], rows.ffill().bfill().iloc[count:]])
 
 
 def _forbidden(rule: Rule, rows: int) -> list[int]:
@@ -159,8 +159,8 @@ def _forbidden(rule: Rule, rows: int) -> list[int]:
 
 def _try_row_counts(claims: list[Claim], rows: pd.DataFrame, total: int, contract: Contract, judge: Judge) -> None:
     """No rows at all by the engine; many and few by the bound alone, which decides for every engine."""
-    asked = contract.model_copy(update={"rules": tuple(claim.rule for claim in claims)})
-    for claim, result in zip(claims, judge(rows.head(0), asked), strict=True):
+    claimed = contract.model_copy(update={"rules": tuple(claim.rule for claim in claims)})
+    for claim, result in zip(claims, judge(rows.head(0), claimed), strict=True):
         counts = {"few rows": total // 100, "half of the rows": total // 2, f"{JOINED} times the rows": total * JOINED}
         claim.tried = ["no rows", *counts]
         bound = claim.rule.parameters["bound"]

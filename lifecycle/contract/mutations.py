@@ -67,17 +67,17 @@ def _put(rows: pd.DataFrame, name: str, value: Any) -> pd.DataFrame:
 
 def _holds(values: pd.Series, value: Any) -> bool:
     """True if the column's type can hold the value."""
-    wanted = {"string": str, "boolean": bool, "integer": int, "number": (int, float)}.get(logical_type(values))
-    if wanted is None or (isinstance(value, bool) and wanted is not bool):
+    python_type = {"string": str, "boolean": bool, "integer": int, "number": (int, float)}.get(logical_type(values))
+    if python_type is None or (isinstance(value, bool) and python_type is not bool):
         return False
-    return isinstance(value, wanted) or (wanted is int and isinstance(value, float) and value.is_integer())
+    return isinstance(value, python_type) or (python_type is int and isinstance(value, float) and value.is_integer())
 
 
 def _is_number(values: pd.Series) -> bool:
     return logical_type(values) in ("integer", "number")
 
 
-def _others(values: pd.Series, listed: list[Any]) -> Iterator[Any]:
+def _unlisted(values: pd.Series, listed: list[Any]) -> Iterator[Any]:
     """Values of the column's type that are not listed."""
     kind = logical_type(values)
     if kind == "string":
@@ -106,7 +106,7 @@ def _missing(rule: Rule, rows: pd.DataFrame) -> Iterator[Fault]:
 
 def _allowed(rule: Rule, rows: pd.DataFrame) -> Iterator[Fault]:
     (name,) = rows.columns
-    for value in _others(rows[name], rule.parameters["values"]):
+    for value in _unlisted(rows[name], rule.parameters["values"]):
         yield f"all {_short(value)}", _put(rows, name, value)
     for value in filter(lambda value: _holds(rows[name], value), rule.parameters["values"][:1]):
         yield "valid values only", _put(rows, name, value)
@@ -126,8 +126,8 @@ def _pattern(rule: Rule, rows: pd.DataFrame) -> Iterator[Fault]:
         "upper case for lower case": lambda texts: texts.str.swapcase(),
         "read backwards": lambda texts: texts.str[::-1],
     }
-    for told, change in changes.items():
-        yield told, rows.assign(**{name: pd.Series(change(texts), dtype=rows[name].dtype)})
+    for fault, change in changes.items():
+        yield fault, rows.assign(**{name: pd.Series(change(texts), dtype=rows[name].dtype)})
 
 
 def _length(rule: Rule, rows: pd.DataFrame) -> Iterator[Fault]:
@@ -222,7 +222,7 @@ def _together(rule: Rule, rows: pd.DataFrame) -> Iterator[Fault]:
 def _references(rule: Rule, rows: pd.DataFrame) -> Iterator[Fault]:
     whole = rows.ffill().bfill()
     for place, name in enumerate(rule.columns):
-        for value in _others(rows[name], sorted({key[place] for key in rule.parameters["keys"]})):
+        for value in _unlisted(rows[name], sorted({key[place] for key in rule.parameters["keys"]})):
             yield f"{name} {_short(value)}", _put(whole, name, value)
 
 
@@ -232,8 +232,8 @@ def _distribution(rule: Rule, rows: pd.DataFrame) -> Iterator[Fault]:
 
     (name,), counts = rows.columns, rule.parameters["counts"]
     if "values" in rule.parameters:
-        others = [*_others(rows[name], rule.parameters["values"]), None]
-        inside = [*rule.parameters["values"], others[0], None]
+        unlisted = [*_unlisted(rows[name], rule.parameters["values"]), None]
+        inside = [*rule.parameters["values"], unlisted[0], None]
     else:
         instants = logical_type(rows[name]) in ("date", "timestamp")
         edges: list[Any] = [pd.Timestamp(edge) if instants else edge for edge in rule.parameters["edges"]]

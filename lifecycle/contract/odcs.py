@@ -80,14 +80,14 @@ def _checked(values: dict[str, Any]) -> Document:
     sound = validator.is_valid(_one_of_each_form(values))
     errors = [] if sound else list(_leaves(validator.iter_errors(values)))
     unknown = [problem for error in errors for problem in _unknown_keys(error, values, schema)]
-    others = [_problem(error, values) for error in errors if error.validator not in _CLOSED]
+    invalid = [_problem(error, values) for error in errors if error.validator not in _CLOSED]
     # A known key in the wrong company (`query` beside `metric`) is worth a line only if nothing else explains it.
-    misplaced = [] if unknown or others else [_problem(error, values) for error in errors]
+    misplaced = [] if unknown or invalid else [_problem(error, values) for error in errors]
     infinite = list(_not_finite(values, ()))
     not_finite = [
         Problem(where(*_named(values, path)), "the number is not finite", "write a finite number") for path in infinite
     ]
-    problems = [*unknown, *others, *misplaced, *not_finite, *_table_count(values)]
+    problems = [*unknown, *invalid, *misplaced, *not_finite, *_table_count(values)]
     paths = [*(tuple(error.absolute_path) for error in errors), *infinite]
     broken = frozenset((str(path[2]), int(path[3])) for path in paths if len(path) > 3 and isinstance(path[3], int))
     return Document(values, tuple({str(problem): problem for problem in problems}.values()), broken)

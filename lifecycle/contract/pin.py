@@ -45,10 +45,10 @@ def bins_of(values: pd.Series, column: Column) -> Bins:
 
 
 def _refuse_other_type(known: pd.Series, column: Column) -> None:
-    held, wanted = logical_type(known), column.logical_type
-    if held != wanted and (wanted, held) not in (("number", "integer"), ("timestamp", "date")):
+    held, declared = logical_type(known), column.logical_type
+    if held != declared and (declared, held) not in (("number", "integer"), ("timestamp", "date")):
         fix = "correct the dataset, or the column's logicalType"
-        raise DatasetError(f"{column.name} is declared as {wanted} and holds {held}", value=column.name, fix=fix)
+        raise DatasetError(f"{column.name} is declared as {declared} and holds {held}", value=column.name, fix=fix)
 
 
 def _listed(known: pd.Series, nulls: int, column: Column) -> Bins:

@@ -44,15 +44,15 @@ def ordered_pairs(frame: pd.DataFrame) -> list[tuple[str, str]]:
     """Pairs of times, or of numbers of one scale with a word in common, of which the first is never above."""
     kinds = {str(name): logical_type(frame[name]) for name in frame.columns}
     names = [name for name, kind in kinds.items() if kind in ("timestamp", "date", "number", "integer")]
-    found = []
+    pairs = []
     for first, second in _maybe_ordered(frame, names, kinds):
         times = kinds[first] in ("timestamp", "date")
         if frame[first].dtype != frame[second].dtype or kinds[first] != kinds[second]:
             continue
         alike = times or (_words(first) & _words(second) and _of_one_scale(frame[first], frame[second]))
         if alike and _is_ordered(frame[[first, second]]):
-            found.append((first, second))
-    return found
+            pairs.append((first, second))
+    return pairs
 
 
 def _maybe_ordered(frame: pd.DataFrame, names: Sequence[str], kinds: Mapping[str, str]) -> Iterator[tuple[str, str]]:

@@ -23,7 +23,7 @@ OPERATORS = ("mustBe", "mustNotBe", "mustBeGreaterThan", "mustBeGreaterOrEqualTo
 # The arguments that each metric reads; rowCount and a column's nullValues and duplicateValues read none.
 _ARGUMENTS = {"missingValues": ("missingValues",), "invalidValues": ("validValues", "pattern")}
 
-Found = Iterator[Rule | Problem]
+RulesOrProblems = Iterator[Rule | Problem]
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,9 @@ class Item:
         return make_rule(identifier, kind, columns, self.severity, **parameters)
 
 
-def compile_quality(values: Mapping[str, Any], column: str | None, place: str, names: tuple[str, ...]) -> Found:
+def compile_quality(
+    values: Mapping[str, Any], column: str | None, place: str, names: tuple[str, ...]
+) -> RulesOrProblems:
     """The item's rule, or what is wrong with it."""
     severity, kind = values.get("severity", "error"), values.get("type", "library")
     if severity not in get_args(Severity):
@@ -63,7 +65,7 @@ def compile_quality(values: Mapping[str, Any], column: str | None, place: str, n
     # `text` is for readers, by the standard.
 
 
-def _library(item: Item) -> Found:
+def _library(item: Item) -> RulesOrProblems:
     bound = bound_of(item)
     if isinstance(bound, Problem):
         yield bound
@@ -146,7 +148,7 @@ def bound_of(item: Item, default: dict[str, Any] | None = None) -> dict[str, Any
     return {"operator": operator, "value": value, "unit": unit}
 
 
-def _custom(item: Item) -> Found:
+def _custom(item: Item) -> RulesOrProblems:
     values = item.values.get("implementation")
     if item.values.get("engine") != ENGINE or not isinstance(values, dict):
         fix = f"write engine: {ENGINE} and implementation: {{rule: {' | '.join(CUSTOM)}, columns: [a, b]}}"
@@ -177,15 +179,17 @@ def _wrong_implementation(item: Item, kind: Kind, values: Mapping[str, Any]) -> 
         yield item.problem(str(key), "unknown key", did_you_mean(str(key), keys))
     columns, (least, most) = values.get("columns"), CUSTOM[kind]
     if not isinstance(columns, list) or not least <= len(columns) <= (most or len(columns)):
-        told = "two columns" if most == 2 else "one column" if most == 1 else "two columns or more"
+        required = "two columns" if most == 2 else "one column" if most == 1 else "two columns or more"
         fix = "write [a]" if most == 1 else "write [a, b]"
-        yield item.problem("columns", f"must name {told}", fix, columns)
+        yield item.problem("columns", f"must name {required}", fix, columns)
     if "zone" in keys and not _is_zone(values.get("zone")):
         fix = "write an IANA name such as America/New_York"
         yield item.problem("zone", "unknown time zone", fix, values.get("zone"))
 
 
-def _on_named_columns(item: Item, default_id: str, kind: Kind, columns: tuple[Any, ...], **parameters: Any) -> Found:
+def _on_named_columns(
+    item: Item, default_id: str, kind: Kind, columns: tuple[Any, ...], **parameters: Any
+) -> RulesOrProblems:
     """A rule whose columns were written by hand, so they may be missing or misspelled."""
     unknown = [name for name in columns if name not in item.names]
     for name in unknown:

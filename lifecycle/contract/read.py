@@ -37,7 +37,7 @@ _LABEL_KEYS = {
     "classes": "classes", "separator": "separator",
 }  # fmt: skip
 # Labels that stand beside their column: what is added to their names for example, and what the column keeps.
-_BESIDE: dict[LabelType, tuple[str, str]] = {"mask": ("classes", "paths"), "text": ("bytes", "texts")}
+_LABEL_ENDING: dict[LabelType, tuple[str, str]] = {"mask": ("classes", "paths"), "text": ("bytes", "texts")}
 
 
 def load_contract(path: Path, *, pinned: bool = True) -> Contract:
@@ -62,13 +62,13 @@ def _read(path: Path, pinned: bool = True) -> tuple[Contract | None, list[Proble
     table = document.table
     if table is None:
         return None, problems
-    rules, found = compiler.compile_rules(table, document.broken)
+    rules, rule_problems = compiler.compile_rules(table, document.broken)
     timeline, timeline_problems = _timeline(document)
     columns, column_problems = _columns(document, table, timeline)
     label, label_problems = _label(document, columns, compiler.column_names(table))
     rules, incomplete = completed_rules(rules, document, path.parent, columns, pinned)
     latency, late_problems = freshness(document.values, table, compiler.sound_properties(table, document.broken))
-    problems += [*found, *timeline_problems, *column_problems, *label_problems, *incomplete, *late_problems]
+    problems += [*rule_problems, *timeline_problems, *column_problems, *label_problems, *incomplete, *late_problems]
     if problems or label is None:
         return None, problems
     labelled = next(column for column in columns if column.name == label.column)
@@ -107,10 +107,10 @@ def _columns(
     problems: list[Problem] = []
     for item in compiler.sound_properties(table, document.broken):
         values = custom_properties(item)
-        found = list(_column_problems(item, values, timeline))
-        problems += found
+        mistakes = list(_column_problems(item, values, timeline))
+        problems += mistakes
         # A wrong logicalType is reported by the compiler.
-        if not found and item.get("logicalType") in get_args(LogicalType):
+        if not mistakes and item.get("logicalType") in get_args(LogicalType):
             columns.append(_column(item, values))
     if not problems and not document.broken and not any(column.role == "feature" for column in columns):
         problems.append(Problem(where("schema"), "no column has the role feature", "give the model's inputs that role"))
@@ -225,9 +225,9 @@ def _misfit(label: Label, column: Column) -> Iterator[Problem]:
     if (label.type == "mask") != (column.file is not None):
         fix = "give the column the customProperty file: mask" if label.type == "mask" else "write type: mask"
         yield Problem(where(column.name, "file"), f"does not fit a label of type {label.type}", fix, column.file)
-    if label.type in _BESIDE and label.name == column.name:
+    if label.type in _LABEL_ENDING and label.name == column.name:
         place = where("customProperties", "label")
-        added, kept = _BESIDE[label.type]
+        added, kept = _LABEL_ENDING[label.type]
         fix = f"name the label otherwise, for example {label.name}_{added}: the column keeps the {kept}"
         yield Problem(f"{place}.name", "is the name of the label's column", fix, label.name)
     if label.type == "text" and column.sensitive:
@@ -262,7 +262,7 @@ def _label_rules(label: Label, logical_type: LogicalType) -> tuple[Rule, ...]:
     if label.type == "text":
         return (make_rule("label.values", "pattern", (label.column,), bound=NO_ROW, pattern=r"\S"),)
     if label.type == "labels":
-        pattern = _names_pattern([str(one) for one in label.classes], label.separator or "")
+        pattern = _names_pattern([str(class_name) for class_name in label.classes], label.separator or "")
         return (make_rule("label.values", "pattern", (label.column,), bound=NO_ROW, pattern=pattern),)
     values = list(label.classes) if label.type == "class" else [0, 1]
     return (make_rule("label.values", "allowed", (label.column,), bound=NO_ROW, values=values),)

@@ -55,8 +55,8 @@ class Bins(Frozen):
     def fits(self, logical_type: str) -> bool:
         """True if a column of that type can be sorted into these bins."""
         if self.values is not None:
-            wanted = {"string": str, "boolean": bool}.get(logical_type)
-            return wanted is not None and all(isinstance(value, wanted) for value in self.values)
+            python_type = {"string": str, "boolean": bool}.get(logical_type)
+            return python_type is not None and all(isinstance(value, python_type) for value in self.values)
         texts = [isinstance(edge, str) for edge in self.edges or ()]
         return (
             all(texts)

@@ -21,10 +21,10 @@ class Unlisted(Frozen):
     more: int = 0
 
     @property
-    def told(self) -> str:
+    def in_words(self) -> str:
         """The named values in a sentence; empty if none may be named."""
-        others = f" and {self.more} more" if self.more else ""
-        return ", ".join(f"{value} in {rows}" for value, rows in self.named) + others if self.named else ""
+        rest = f" and {self.more} more" if self.more else ""
+        return ", ".join(f"{value} in {rows}" for value, rows in self.named) + rest if self.named else ""
 
 
 class RuleResult(Frozen):
@@ -124,10 +124,10 @@ def _lines(results: Sequence[RuleResult]) -> list[str]:
 
 
 def _line(result: RuleResult) -> str:
-    found = result.error if result.status == "error" else result.observed
+    outcome = result.error if result.status == "error" else result.observed
     label = "" if result.rule.severity == "error" else f"{result.rule.severity}: "
-    others = f": {result.unlisted.told}" if result.unlisted.told else ""
-    return f"{label}{result.rule.id}: {found}{others}"
+    unlisted = f": {result.unlisted.in_words}" if result.unlisted.in_words else ""
+    return f"{label}{result.rule.id}: {outcome}{unlisted}"
 
 
 def _detail(result: RuleResult) -> dict[str, Any]:

@@ -52,9 +52,9 @@ def with_answers(text: str, answers: Mapping[str, Mapping[str, Any]]) -> tuple[s
         if name not in columns:
             problems.append(Problem("--column", "is no column of contract.yaml", did_you_mean(name, columns), name))
             continue
-        found = _edits(text, columns[name].get("customProperties"), values)
-        edits += found or []
-        if found is None:
+        column_edits = _edits(text, columns[name].get("customProperties"), values)
+        edits += column_edits or []
+        if column_edits is None:
             problems.append(Problem(f"contract.yaml: {name}", "can't be changed as it is written", _FIX))
     if problems:
         return text, problems
@@ -133,24 +133,24 @@ def _expected(text: str, answers: Mapping[str, Mapping[str, Any]]) -> Any:
     document = yaml.safe_load(text)
     for column in document["schema"][0]["properties"]:
         changes = answers.get(column["name"], {})
-        kept = {item["property"]: item for item in column.get("customProperties", [])}
+        properties = {item["property"]: item for item in column.get("customProperties", [])}
         for name, value in changes.items():
             if value is None:
-                kept.pop(name, None)
-            elif name in kept or value is not True:
-                kept[name] = {**kept.get(name, {"property": name}), "value": value}
+                properties.pop(name, None)
+            elif name in properties or value is not True:
+                properties[name] = {**properties.get(name, {"property": name}), "value": value}
         if changes:
-            column["customProperties"] = sorted(kept.values(), key=lambda item: item["property"])
+            column["customProperties"] = sorted(properties.values(), key=lambda item: item["property"])
     return document
 
 
 def _reads_as(text: str, expected: Any) -> bool:
     try:
-        found = yaml.safe_load(text)
+        parsed = yaml.safe_load(text)
     except yaml.YAMLError:
         return False
-    for document in (found, expected):
+    for document in (parsed, expected):
         for column in document["schema"][0]["properties"]:
             if isinstance(column.get("customProperties"), list):
                 column["customProperties"] = sorted(column["customProperties"], key=lambda item: item["property"])
-    return found == expected
+    return parsed == expected

@@ -21,7 +21,14 @@ from datetime import datetime
 from typing import Any, get_args
 
 from trainworthy.lifecycle.contract.odcs import custom_properties, where
-from trainworthy.lifecycle.contract.quality import OPERATORS, Found, Item, bound_of, compile_quality, wrong_pattern
+from trainworthy.lifecycle.contract.quality import (
+    OPERATORS,
+    Item,
+    RulesOrProblems,
+    bound_of,
+    compile_quality,
+    wrong_pattern,
+)
 from trainworthy.lifecycle.contract.rule import (
     AT_LEAST_ONE_ROW,
     NO_ROW,
@@ -56,9 +63,9 @@ def compile_rules(
 
     `broken` holds ("properties" or "quality", position) of the items whose form is wrong; they are left out.
     """
-    found = list(_table(table, broken))
-    rules = [item for item in found if isinstance(item, Rule)]
-    return _with_unique_ids(rules), [item for item in found if isinstance(item, Problem)]
+    compiled = list(_table(table, broken))
+    rules = [item for item in compiled if isinstance(item, Rule)]
+    return _with_unique_ids(rules), [item for item in compiled if isinstance(item, Problem)]
 
 
 def column_names(table: Mapping[str, Any]) -> tuple[str, ...]:
@@ -85,16 +92,16 @@ def _items(parent: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
 
 def _with_unique_ids(rules: list[Rule]) -> tuple[Rule, ...]:
     """The second rule of one id gets the suffix `_2`, and so on."""
-    seen: dict[str, int] = {}
+    counts: dict[str, int] = {}
     named: list[Rule] = []
     for rule in rules:
-        seen[rule.id] = seen.get(rule.id, 0) + 1
-        suffix = "" if seen[rule.id] == 1 else f"_{seen[rule.id]}"
+        counts[rule.id] = counts.get(rule.id, 0) + 1
+        suffix = "" if counts[rule.id] == 1 else f"_{counts[rule.id]}"
         named.append(rule.model_copy(update={"id": rule.id + suffix}))
     return tuple(named)
 
 
-def _table(table: Mapping[str, Any], broken: frozenset[tuple[str, int]]) -> Found:
+def _table(table: Mapping[str, Any], broken: frozenset[tuple[str, int]]) -> RulesOrProblems:
     names, key = column_names(table), primary_key(table)
     yield make_rule("not_empty", "row_count", (), bound=AT_LEAST_ONE_ROW)
     for name in sorted({name for name in names if names.count(name) > 1}):
@@ -116,7 +123,7 @@ def _table(table: Mapping[str, Any], broken: frozenset[tuple[str, int]]) -> Foun
             yield from compile_relationship(item, None, where("relationships", place), str(table.get("name")), names)
 
 
-def _column(item: Mapping[str, Any], names: tuple[str, ...]) -> Found:
+def _column(item: Mapping[str, Any], names: tuple[str, ...]) -> RulesOrProblems:
     name, logical_type = str(item["name"]), str(item.get("logicalType"))
     if logical_type not in get_args(LogicalType):
         fix = "write logicalType: " + " | ".join(get_args(LogicalType))
@@ -130,15 +137,15 @@ def _column(item: Mapping[str, Any], names: tuple[str, ...]) -> Found:
         yield make_rule(f"{name}.unique", "unique", (name,), bound=NO_ROW)
 
 
-def _nulls_and_quality(item: Mapping[str, Any], name: str, names: tuple[str, ...]) -> Found:
+def _nulls_and_quality(item: Mapping[str, Any], name: str, names: tuple[str, ...]) -> RulesOrProblems:
     written = [
-        found
+        compiled
         for place, quality in enumerate(_items(item, "quality"))
-        for found in compile_quality(quality, name, where(name, "quality", place), names)
+        for compiled in compile_quality(quality, name, where(name, "quality", place), names)
     ]
     if item.get("required") or item.get("primaryKey"):
         yield make_rule(f"{name}.required", "nulls", (name,), bound=NO_ROW)
-    elif not any(isinstance(found, Rule) and _bounds_nulls(found) for found in written):
+    elif not any(isinstance(compiled, Rule) and _bounds_nulls(compiled) for compiled in written):
         yield make_rule(f"{name}.not_all_null", "nulls", (name,), bound=NOT_EVERY_ROW)
     yield from written
 
@@ -149,7 +156,7 @@ def _bounds_nulls(rule: Rule) -> bool:
     return counts and rule.severity == "error" and rule.parameters["bound"]["operator"] in _UPPER_BOUNDS
 
 
-def _options(name: str, logical_type: str, options: Mapping[str, Any]) -> Found:
+def _options(name: str, logical_type: str, options: Mapping[str, Any]) -> RulesOrProblems:
     known = _OPTIONS[logical_type]
     for key in sorted(set(options) - set(known)):
         fix = did_you_mean(key, known) if known else "remove it: a boolean has no options"
@@ -162,7 +169,7 @@ def _options(name: str, logical_type: str, options: Mapping[str, Any]) -> Found:
     yield from _interval(name, "range", {_RANGE[key]: judged[key] for key in _RANGE if key in judged})
 
 
-def _interval(name: str, kind: Kind, limits: dict[str, Any]) -> Found:
+def _interval(name: str, kind: Kind, limits: dict[str, Any]) -> RulesOrProblems:
     place = where(name, "logicalTypeOptions")
     wrong = [value for value in limits.values() if isinstance(value, str) and not _is_instant(value)]
     low = limits.get("minimum", limits.get("exclusive_minimum"))
@@ -193,7 +200,7 @@ _SHORT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)\.([A-Za-z_][A-Za-z0-9_]*)")
 
 def compile_relationship(
     values: Mapping[str, Any], column: str | None, place: str, table: str, names: tuple[str, ...]
-) -> Found:
+) -> RulesOrProblems:
     """The rule `references`, or what is wrong; its `table` and `key_columns` are still to be read (completed.py).
 
     Args:
@@ -209,17 +216,17 @@ def compile_relationship(
     targets, wrong = _parsed(item, "to", values.get("to"))
     columns, own = _own_columns(item, values, table)
     problems += [*wrong, *own]
-    others = sorted({name for name, _ in targets})
-    if not problems and len(others) > 1:
-        problems.append(item.problem("to", "names more than one table", "write one relationship for each", others))
+    tables = sorted({name for name, _ in targets})
+    if not problems and len(tables) > 1:
+        problems.append(item.problem("to", "names more than one table", "write one relationship for each", tables))
     if not problems and len(targets) != len(columns):
-        told = f"{len(columns)} from, {len(targets)} to"
-        problems.append(item.problem("to", "names another number of columns than `from`", "name as many", told))
+        counts = f"{len(columns)} from, {len(targets)} to"
+        problems.append(item.problem("to", "names another number of columns than `from`", "name as many", counts))
     yield from problems
     if not problems:
-        default_id = f"{'+'.join(columns)}.references.{others[0]}"
+        default_id = f"{'+'.join(columns)}.references.{tables[0]}"
         key_columns = [name for _, name in targets]
-        yield item.rule(default_id, "references", columns, bound=bound, table=others[0], key_columns=key_columns)
+        yield item.rule(default_id, "references", columns, bound=bound, table=tables[0], key_columns=key_columns)
 
 
 def _wrong_properties(item: Item) -> Iterator[Problem]:
@@ -236,23 +243,23 @@ def _own_columns(item: Item, values: Mapping[str, Any], table: str) -> tuple[tup
     """The columns that refer: the property itself, or those of `from`, which belong to the contract's table."""
     if item.column is not None:
         return (item.column,), []
-    found, problems = _parsed(item, "from", values.get("from"))
-    for name, column in found:
+    references, problems = _parsed(item, "from", values.get("from"))
+    for name, column in references:
         if name != table:
             problems.append(item.problem("from", "is not the contract's table", f"write {table}.{column}", name))
         elif column not in item.names:
             fix = did_you_mean(column, item.names)
             problems.append(item.problem("from", "names a column that is not declared", fix, column))
-    return tuple(column for _, column in found), problems
+    return tuple(column for _, column in references), problems
 
 
 def _parsed(item: Item, key: str, written: Any) -> tuple[list[tuple[str, str]], list[Problem]]:
     """Table and column of each `table.column`."""
-    found, problems = [], []
+    references, problems = [], []
     for text in written if isinstance(written, list) else [written]:
         match = _SHORT.fullmatch(str(text))
         if match:
-            found.append((match[1], match[2]))
+            references.append((match[1], match[2]))
         else:
             problems.append(item.problem(key, "is not in the short notation", "write table.column", text))
-    return found, problems
+    return references, problems

@@ -82,12 +82,12 @@ def _distinct(contract: Contract, column: Column, rows: int, generator: np.rando
 
 def _different_texts(parameters: dict[str, Any], rows: int, tries: int, generator: np.random.Generator) -> list[str]:
     """Up to `rows` texts that follow the pattern."""
-    found: dict[str, None] = {}
+    texts: dict[str, None] = {}
     for _ in range(tries):
-        found[_fitted(text_like(parameters.get("pattern", ""), generator), parameters)] = None
-        if len(found) == rows:
+        texts[_fitted(text_like(parameters.get("pattern", ""), generator), parameters)] = None
+        if len(texts) == rows:
             break
-    return [*found]
+    return [*texts]
 
 
 def _tied(contract: Contract, made: pd.DataFrame, fit_rows: int, generator: np.random.Generator) -> pd.DataFrame:
@@ -123,23 +123,23 @@ def _column(
 
 def _parameters(contract: Contract, name: str) -> dict[str, Any]:
     """What the contract says of one column: limits by name, `values`, `pattern`, and whether nulls may come."""
-    found: dict[str, Any] = {"nulls": True}
+    parameters: dict[str, Any] = {"nulls": True}
     for rule in contract.rules:
         if rule.columns != (name,):
             continue
         if rule.kind == "nulls" and _allows_none(rule):
-            found["nulls"] = False
+            parameters["nulls"] = False
         elif rule.kind == "allowed":
-            found["values"] = rule.parameters["values"]
+            parameters["values"] = rule.parameters["values"]
         elif rule.kind == "references":
-            found["values"] = [key for (key,) in rule.parameters["keys"][:MOST_TEXTS]]
+            parameters["values"] = [key for (key,) in rule.parameters["keys"][:MOST_TEXTS]]
         elif rule.kind == "pattern":
-            found["pattern"] = rule.parameters["pattern"]
+            parameters["pattern"] = rule.parameters["pattern"]
         elif rule.kind == "range":
-            found |= {key: value for key, value in rule.parameters.items() if key != "bound"}
+            parameters |= {key: value for key, value in rule.parameters.items() if key != "bound"}
         elif rule.kind == "length":
-            found["least"], found["most"] = rule.parameters.get("minimum", 0), rule.parameters.get("maximum")
-    return found
+            parameters["least"], parameters["most"] = rule.parameters.get("minimum", 0), rule.parameters.get("maximum")
+    return parameters
 
 
 def _allows_none(rule: Rule) -> bool:
@@ -270,15 +270,15 @@ def _item(kind: str, argument: Any, generator: np.random.Generator) -> str:
 
 def _signs(items: Any) -> list[str]:
     """The characters of a set such as [A-Z_]; of a negated one those that are left."""
-    found: set[str] = set()
+    characters: set[str] = set()
     for kind, argument in items:
         match str(kind):
             case "LITERAL":
-                found.add(chr(argument))
+                characters.add(chr(argument))
             case "RANGE":
-                found |= {chr(code) for code in range(argument[0], min(argument[1], argument[0] + 255) + 1)}
+                characters |= {chr(code) for code in range(argument[0], min(argument[1], argument[0] + 255) + 1)}
             case "CATEGORY":
-                found |= set(_CLASSES[str(argument)])
+                characters |= set(_CLASSES[str(argument)])
     if str(items[0][0]) == "NEGATE":
-        return sorted(set(_PRINTED) - found)
-    return sorted(found)
+        return sorted(set(_PRINTED) - characters)
+    return sorted(characters)

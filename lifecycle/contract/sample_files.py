@@ -20,7 +20,7 @@ _WORDS = ("rain", "sun", "wind", "first", "second", "never", "always", "early", 
 
 def without_size(contract: Contract, columns: Sequence[str]) -> tuple[str, ...]:
     """The arrays among these columns of which nobody can say a shape."""
-    return tuple(name for name in columns if (one := contract.column(name)).file == "array" and one.size is None)
+    return tuple(name for name in columns if (column := contract.column(name)).file == "array" and column.size is None)
 
 
 def with_sample_files(rows: pd.DataFrame, contract: Contract, folder: Path) -> pd.DataFrame:
@@ -35,7 +35,7 @@ def with_sample_files(rows: pd.DataFrame, contract: Contract, folder: Path) -> p
     for number, column in enumerate(contract.column(str(name)) for name in rows):
         if column.file is None:
             continue
-        paths = [_write(column, folder / f"{number}_{one}", generator) for one in range(FILES_A_COLUMN)]
+        paths = [_write(column, folder / f"{number}_{file_number}", generator) for file_number in range(FILES_A_COLUMN)]
         known = rows[column.name].notna()
         values = [paths[place % FILES_A_COLUMN] if there else None for place, there in enumerate(known)]
         made[column.name] = pd.Series(values, index=rows.index, dtype=object)

@@ -68,16 +68,16 @@ def table_of(paths: Iterable[Path], rows: int, schemas: list[pa.Schema]) -> Tabl
     paths, types, conflicts = tuple(paths), {}, {}
     for name in dict.fromkeys(name for schema in schemas for name in schema.names):
         places = [schema.get_all_field_indices(name) for schema in schemas]
-        found = [schema.field(place[0]).type for schema, place in zip(schemas, places, strict=True) if place]
-        common = common_type(found)
+        held_types = [schema.field(place[0]).type for schema, place in zip(schemas, places, strict=True) if place]
+        common = common_type(held_types)
         lacking = [path.name for path, place in zip(paths, places, strict=True) if not place]
         if lacking:
             conflicts[name] = f"the column is missing in {', '.join(lacking[:3])}"
         elif any(len(place) > 1 for place in places):
             conflicts[name] = "the column is there twice"
         elif common is None:
-            conflicts[name] = "holds " + " and ".join(sorted({logical_name(plain_type(kind)) for kind in found}))
-        types[name] = common or plain_type(found[0])
+            conflicts[name] = "holds " + " and ".join(sorted({logical_name(plain_type(kind)) for kind in held_types}))
+        types[name] = common or plain_type(held_types[0])
     return Table(paths, rows, types, conflicts)
 
 

@@ -31,8 +31,8 @@ def with_unlisted(table: Table, contract: Contract, results: Sequence[RuleResult
     columns = tuple(dict.fromkeys(rule.columns[0] for rule in rules.values()))
     for frame in batches(table, columns) if rules else ():
         for name, rule in rules.items():
-            found = frame.filter(broken_by(rule, table)).get_column(rule.columns[0])
-            counts[name] = _counted(found, counts.get(name))
+            values = frame.filter(broken_by(rule, table)).get_column(rule.columns[0])
+            counts[name] = _counted(values, counts.get(name))
     return tuple(
         result.model_copy(update={"unlisted": _most_frequent(counts[result.rule.id])})
         if result.rule.id in counts
@@ -50,10 +50,10 @@ def _counted(values: pl.Series, before: pl.DataFrame | None) -> pl.DataFrame:
     """Columns value and rows: of these values and those counted before."""
     import polars as pl
 
-    found = values.alias("value").value_counts(name="rows")
+    counts = values.alias("value").value_counts(name="rows")
     if before is None or len(before) > _MOST_DISTINCT:
-        return found if before is None else before
-    return pl.concat([before, found]).group_by("value").agg(pl.col("rows").sum())
+        return counts if before is None else before
+    return pl.concat([before, counts]).group_by("value").agg(pl.col("rows").sum())
 
 
 def _most_frequent(counts: pl.DataFrame) -> Unlisted:

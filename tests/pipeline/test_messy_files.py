@@ -34,4 +34,4 @@ def test_file_gives_a_use_case_or_one_error_that_names_what_to_do(tmp_path, name
         assert part in told
     for part in case.seen:
         assert found is not None
-        assert part in "\n".join(found.seen)
+        assert part in "\n".join(found.observations)

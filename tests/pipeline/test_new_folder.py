@@ -177,8 +177,8 @@ def test_pictures_beside_masks_become_a_segmentation_with_places_of_classes(tmp_
     data.mkdir()
     (data / "classes.txt").write_text("ground\nhouse\n")
     folder, built, result = laid_out(scenes(data, yes=255), tmp_path, monkeypatch)
-    assert "the masks hold 0 and 255: the copies hold 0 and 1, and so must those of a next part" in result.seen
-    assert "80 pictures, each with its mask; of all pixels ground 86.7%, house 13.3%" in result.seen
+    assert "the masks hold 0 and 255: the copies hold 0 and 1, and so must those of a next part" in result.observations
+    assert "80 pictures, each with its mask; of all pixels ground 86.7%, house 13.3%" in result.observations
     first = (folder / "model.py").read_text().splitlines()[0]
     assert first.endswith(": a small U-Net over pictures of one size, a logit of each class at each pixel.")
     values = yaml.safe_load((folder / "use_case.yaml").read_text())
@@ -246,7 +246,7 @@ def test_group_is_proposed_where_many_names_begin_alike_or_files_lie_deeper(tmp_
     assert result is not None
     assert (result.windows.split.by, result.windows.split.group_column) == ("group", "prefix")
     assert {column.name: column.role for column in result.columns}["prefix"] == "entity"
-    assert not any("not seen" in line for line in result.seen)
+    assert not any("not seen" in line for line in result.observations)
     result, _ = found(data, tmp_path / "two", positive="a", split="stratified")
     assert result is not None
     assert "prefix" not in result.rows
@@ -366,7 +366,7 @@ def test_classes_of_masks_without_names_are_named_in_the_contract(tmp_path, data
     result, problems = found(scenes(data), tmp_path / "found")
     assert problems == []
     assert result is not None
-    (line,) = (line for line in result.seen if "have no names" in line)
+    (line,) = (line for line in result.observations if "have no names" in line)
     assert "write them in contract.yaml (label: classes" in line
 
 
@@ -442,7 +442,7 @@ def test_files_of_another_kind_are_left_out_and_told(tmp_path, data):
     assert problems == []
     assert result is not None
     assert len(result.rows) == 80
-    assert "left out: other files (1 .md)" in result.seen
+    assert "left out: other files (1 .md)" in result.observations
 
 
 @pytest.mark.skipif(os.name != "posix", reason="names of bytes")

@@ -113,7 +113,7 @@ def test_pieces_are_short_enough_and_lose_nothing_between_them(tmp_path):
     # Of a text of one letter all pieces are alike: the first one is kept, and the rest of another length.
     assert made[made["document"] == 1200]["told"].str.len().tolist() == [128, 116]
     assert set(range(1200)) < set(made["document"]) == set(range(1202))
-    assert "5 of them give no piece: empty, white space alone or a single letter" in result.seen
+    assert "5 of them give no piece: empty, white space alone or a single letter" in result.observations
     first = made[made["document"] == 0]["told"].tolist()
     assert all(piece.endswith("\n") for piece in first[:-1])
 
@@ -169,7 +169,7 @@ def test_texts_are_split_as_asked_or_by_whom_they_are_of(tmp_path, asked, by, gr
     rows = rows if asked else rows.assign(customer_id=np.arange(1200) % 300)
     result = of_texts(rows, tmp_path, **asked)
     assert (result.windows.split.by, group_of(result)) == (by, group)
-    spread = any("pieces of one text lie in several splits" in line for line in result.seen)
+    spread = any("pieces of one text lie in several splits" in line for line in result.observations)
     assert spread == (by == "hash")
 
 
@@ -187,7 +187,7 @@ def test_few_long_texts_are_split_by_passages_and_that_is_told(tmp_path, count):
     sizes = result.rows.groupby("passage").size()
     assert (sizes <= pieces.PIECES_A_PASSAGE).all()
     assert sizes.max() == pieces.PIECES_A_PASSAGE
-    assert any("a model is judged on texts of which it knows other parts" in line for line in result.seen)
+    assert any("a model is judged on texts of which it knows other parts" in line for line in result.observations)
 
 
 def test_of_very_many_pieces_some_are_kept_and_how_many_is_told(tmp_path, monkeypatch):
@@ -196,7 +196,7 @@ def test_of_very_many_pieces_some_are_kept_and_how_many_is_told(tmp_path, monkey
     result = of_texts(tales(), tmp_path)
     assert 300 < len(result.rows) <= 550
     assert "EVERY = " in result.dataset_text
-    assert any("takes minutes (EVERY in dataset.py" in line for line in result.seen)
+    assert any("takes minutes (EVERY in dataset.py" in line for line in result.observations)
 
 
 def test_drafted_language_model_of_a_table_passes_check_and_takes_a_next_part(tmp_path, monkeypatch, capsys):

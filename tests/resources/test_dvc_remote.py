@@ -134,7 +134,7 @@ def test_publish_is_refused_where_a_damaged_object_is_in_the_way(shared, tmp_pat
 def test_words_of_the_remotes_storage_hold_no_secrets():
     remote = dvc_objects.Remote("team", {"team": {"url": "https://u:secret@h/x", "password": "hidden", "port": 8}})
     error = OSError("GET https://u:secret@h/x?sig=abc failed, login hidden")
-    with pytest.raises(DatasetError) as caught, remote.asked():
+    with pytest.raises(DatasetError) as caught, remote.translating_errors():
         raise error
     assert caught.value.problem == "DVC's remote did not take part: GET https://h/x failed, login ***"
     assert caught.value.value == "https://h/x"
