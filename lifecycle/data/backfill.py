@@ -60,8 +60,8 @@ def refuse_undeclared(
     new = f"{name}@{revision}"
     for earlier, version in versions.items():
         if version.content_hash == content.sha256:
-            told = f"{new} is the same as {name}@{earlier}"
-            raise DatasetError(told, value=content.sha256, fix="use that version", code="dataset.same_content")
+            same = f"{new} is the same as {name}@{earlier}"
+            raise DatasetError(same, value=content.sha256, fix="use that version", code="dataset.same_content")
     if not declared:
         for earlier in to_keep(versions, revision):
             refuse_changes(new, content, f"{name}@{earlier}", content_of(versions[earlier]))
@@ -95,12 +95,12 @@ def backfill_check(
         evidence = f"the files of {name}@{keep[0]} are not known here, so nothing tells whether {revision} keeps them"
         fix = f"compare them once: trainworthy datasets diff {name} {keep[0]} {revision}; publishing records them"
         return _result("insufficient", evidence, fix)
-    kept = f"no file of {', '.join(known)} was changed" if known else ""
+    unchanged = f"no file of {', '.join(known)} was changed" if known else ""
     if declared is None:
-        return _result("pass", kept or "the first published version")
+        return _result("pass", unchanged or "the first published version")
     replaced = content_of(versions[declared.of])
     rows = _rows(declared.of, own, replaced) if replaced else ()
-    return _result("pass", f"{declared.told}{_in_files(rows)}{'; ' if kept else ''}{kept}", details=rows)
+    return _result("pass", f"{declared.told}{_in_files(rows)}{'; ' if unchanged else ''}{unchanged}", details=rows)
 
 
 def _undeclared(name: str, revision: str, broken: Mapping[str, Details]) -> CheckResult:

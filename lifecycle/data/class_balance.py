@@ -25,8 +25,8 @@ def class_balance_check(labels: pd.Series, declared: str, kind: Kind) -> CheckRe
     import numpy as np
 
     if not kind.classes or not kind.declares_classes:
-        told = f"the label is a {'text' if kind.classes else 'number'} and has no classes"
-        return CheckResult(name="class_balance", status="not_applicable", severity="warning", evidence=told)
+        evidence = f"the label is a {'text' if kind.classes else 'number'} and has no classes"
+        return CheckResult(name="class_balance", status="not_applicable", severity="warning", evidence=evidence)
     counts = (
         kind.class_rows(kind.checked_labels(labels.to_numpy())) if len(labels) else np.zeros(len(kind.classes), int)
     )
@@ -57,14 +57,14 @@ def _of_classes(counts: np.ndarray, rows: int, declared: str, kind: Kind) -> Che
 def _of_labels(counts: np.ndarray, labels: pd.Series, kind: Kind) -> CheckResult:
     rows = len(labels)
     absent = [str(name) for name, count in zip(kind.classes, counts, strict=True) if not count]
-    told = f"of {rows} training rows {kind.in_words(labels)}" if rows else "no training rows"
+    evidence = f"of {rows} training rows {kind.in_words(labels)}" if rows else "no training rows"
     if absent:
-        told = f"no training row has {', '.join(absent[:5])}; {told}"
+        evidence = f"no training row has {', '.join(absent[:5])}; {evidence}"
     return CheckResult(
         name="class_balance",
         status="fail" if absent else "pass",
         severity="warning",
         observed=float(counts.min()) / rows if rows else 0.0,
-        evidence=told,
+        evidence=evidence,
         fix="leave these out of the label's classes: nothing can be learned of them" if absent else "",
     )

@@ -16,11 +16,11 @@ def column_types(paths: Sequence[Path]) -> dict[str, frozenset[Any]]:
     """The types that each column has in these files, in order of the first file that has it; no row is read."""
     import polars as pl
 
-    found: dict[str, set[Any]] = {}
+    by_column: dict[str, set[Any]] = {}
     for path in paths:
         for name, kind in pl.read_parquet_schema(path).items():
-            found.setdefault(name, set()).add(_written(kind))
-    return {name: frozenset(kinds) for name, kinds in found.items()}
+            by_column.setdefault(name, set()).add(_written(kind))
+    return {name: frozenset(kinds) for name, kinds in by_column.items()}
 
 
 def common_types(paths: Sequence[Path]) -> dict[str, Any]:
@@ -59,8 +59,8 @@ def _common(kinds: frozenset[Any]) -> Any:
     some = [kind for kind in kinds if kind != pl.Null()]
     if len(some) <= 1:
         return some[0] if some else pl.Null()
-    found = common_type(pl.Series([], dtype=kind).to_arrow().type for kind in some)
-    if found is None:
+    common = common_type(pl.Series([], dtype=kind).to_arrow().type for kind in some)
+    if common is None:
         # Decimals and the greatest integers: near enough to be compared.
         return pl.Float64() if all(kind.is_numeric() for kind in some) else pl.String()
-    return pl.Series(pa.array([], found)).dtype
+    return pl.Series(pa.array([], common)).dtype

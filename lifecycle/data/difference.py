@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class VersionFiles:
-    """A version's files on this machine: `told` is name@version, `content` what its files say."""
+    """A version's files on this machine: `title` is name@version, `content` what its files say."""
 
-    told: str
+    title: str
     folder: Path
     content: ContentHash
 
@@ -243,8 +243,8 @@ def _file_changes(old: VersionFiles, new: VersionFiles) -> list[str]:
         "removed": len(before.keys() - after.keys()),
         "other bytes": changed,
     }
-    told = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)
-    return [f"below files/: {told}"] if told else []
+    listed = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)
+    return [f"below files/: {listed}"] if listed else []
 
 
 def _require_key(old: VersionFiles, new: VersionFiles, key: Sequence[str]) -> None:
@@ -252,4 +252,4 @@ def _require_key(old: VersionFiles, new: VersionFiles, key: Sequence[str]) -> No
         missing = [name for name in key if name not in version.columns]
         if missing:
             fix = f"{did_you_mean(missing[0], version.columns)} Name other columns: --key A,B"
-            raise DatasetError(f"{version.told} lacks columns of the key", value=missing, fix=fix)
+            raise DatasetError(f"{version.title} lacks columns of the key", value=missing, fix=fix)

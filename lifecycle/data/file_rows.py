@@ -41,7 +41,7 @@ def is_sha_column(name: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Seen:
+class FileFacts:
     """What was found of one file: the hash of its bytes, in words what is wrong with it, if anything is, and of a
     picture or mask height and width."""
 
@@ -65,22 +65,25 @@ def look_at_files(source: Path, contract: Contract) -> FileRows:
         return FileRows(CheckResult(name="files", status="not_applicable", evidence="no column names files"))
     rows = read_columns(source, [*contract.primary_key, *(column.name for column in columns)])
     details: list[dict[str, Any]] = []
-    found: dict[str, list[Seen | None]] = {}
+    facts: dict[str, list[FileFacts | None]] = {}
     for column in columns:
         values = rows[column.name]
-        seen = _seen(source, column, values, _classes(column, contract))
-        found[column.name] = [
-            None if one is None else seen[one] for one in values.astype(object).where(values.notna(), None)
+        by_path = _facts_by_path(source, column, values, _classes(column, contract))
+        facts[column.name] = [
+            None if path is None else by_path[path] for path in values.astype(object).where(values.notna(), None)
         ]
     for column in columns:
         wrong = [
-            _told(one, beside)
-            for one, beside in zip(found[column.name], _pictures(column, columns, found), strict=True)
+            _mistake(file_facts, picture)
+            for file_facts, picture in zip(facts[column.name], _pictures(column, columns, facts), strict=True)
         ]
         details += _named(rows, wrong, column, contract.primary_key)
         count = rows[column.name].nunique()
         details.append({"column": column.name, "kind": column.file, "files": count, "wrong": _count(wrong)})
-    hashes = {name: [None if one is None else one.sha256 for one in seen] for name, seen in found.items()}
+    hashes = {
+        name: [None if file_facts is None else file_facts.sha256 for file_facts in column_facts]
+        for name, column_facts in facts.items()
+    }
     return FileRows(_check(details), hashes)
 
 
@@ -90,29 +93,29 @@ def _classes(column: Column, contract: Contract) -> int | None:
 
 
 def _pictures(
-    column: Column, columns: Sequence[Column], found: Mapping[str, list[Seen | None]]
-) -> Sequence[Seen | None]:
+    column: Column, columns: Sequence[Column], facts: Mapping[str, list[FileFacts | None]]
+) -> Sequence[FileFacts | None]:
     """What lies beside each file of a column: of a mask that is a label the first picture of its row."""
     pictures = [other.name for other in columns if other.file == "picture" and other.role == "feature"]
     if column.file != "mask" or column.role != "target" or not pictures:
-        return [None] * len(found[column.name])
-    return found[pictures[0]]
+        return [None] * len(facts[column.name])
+    return facts[pictures[0]]
 
 
-def _told(one: Seen | None, picture: Seen | None) -> str | None:
+def _mistake(facts: FileFacts | None, picture: FileFacts | None) -> str | None:
     """What is wrong with a file; None if nothing is, or if there is no file."""
-    if one is None:
+    if facts is None:
         return None
-    if one.wrong or picture is None or not picture.size or one.size == picture.size:
-        return one.wrong or None
-    return f"the mask is {_sides_of(one.size)} pixels, and its picture {_sides_of(picture.size)}"
+    if facts.wrong or picture is None or not picture.size or facts.size == picture.size:
+        return facts.wrong or None
+    return f"the mask is {_sides_of(facts.size)} pixels, and its picture {_sides_of(picture.size)}"
 
 
 def _sides_of(size: tuple[int, ...]) -> str:
     return " × ".join(map(str, size))
 
 
-def _seen(source: Path, column: Column, values: pd.Series, classes: int | None) -> dict[str, Seen]:
+def _facts_by_path(source: Path, column: Column, values: pd.Series, classes: int | None) -> dict[str, FileFacts]:
     """What was found of each different file."""
     names = [str(value) for value in values.dropna().unique()]
     look = functools.partial(look_at, source.resolve(), column, classes=classes)
@@ -120,7 +123,7 @@ def _seen(source: Path, column: Column, values: pd.Series, classes: int | None) 
 
 
 def _count(wrong: Sequence[str | None]) -> int:
-    return sum(one is not None for one in wrong)
+    return sum(mistake is not None for mistake in wrong)
 
 
 def _named(rows: pd.DataFrame, wrong: Sequence[str | None], column: Column, key: Sequence[str]) -> list[dict[str, Any]]:
@@ -129,7 +132,7 @@ def _named(rows: pd.DataFrame, wrong: Sequence[str | None], column: Column, key:
 
     from trainworthy.lifecycle.contract.failing_rows import plain_rows
 
-    places = [place for place, one in enumerate(wrong) if one is not None][:NAMED_ROWS]
+    places = [place for place, mistake in enumerate(wrong) if mistake is not None][:NAMED_ROWS]
     if not places:
         return []
     shown = [*key] if column.sensitive else [*key, column.name]
@@ -145,12 +148,12 @@ def _check(details: Sequence[dict[str, Any]]) -> CheckResult:
     named = [detail for detail in details if "files" not in detail]
     count, files = sum(detail["wrong"] for detail in totals), sum(detail["files"] for detail in totals)
     if not count:
-        told = f"{files:,} files of {', '.join(detail['column'] for detail in totals)} can be read"
-        return _result("pass", 0, told, "", (*named, *totals))
+        evidence = f"{files:,} files of {', '.join(detail['column'] for detail in totals)} can be read"
+        return _result("pass", 0, evidence, "", (*named, *totals))
     first = "; ".join(f"{_row(detail)}: {detail['problem']}" for detail in named[:3])
     more = f"; {count - min(3, len(named)):,} more rows" if count > min(3, len(named)) else ""
-    told = f"{count:,} rows name a file that can't be used: {first}{more}"
-    return _result("fail", count, told, _FIX, (*named, *totals))
+    evidence = f"{count:,} rows name a file that can't be used: {first}{more}"
+    return _result("fail", count, evidence, _FIX, (*named, *totals))
 
 
 def _result(status: str, observed: int, evidence: str, fix: str, details: tuple[dict[str, Any], ...]) -> CheckResult:
@@ -164,19 +167,19 @@ def _row(detail: dict[str, Any]) -> str:
     return ", ".join(f"{name}={value}" for name, value in detail["row"].items())
 
 
-def look_at(source: Path, column: Column, name: str, classes: int | None = None) -> Seen:
+def look_at(source: Path, column: Column, name: str, classes: int | None = None) -> FileFacts:
     """Open one file of a column by its path below `source`, which is resolved; of masks of a label `classes`."""
     if why := outside(name):
-        return Seen(wrong=f"a file outside the dataset's folder: {why}")
+        return FileFacts(wrong=f"a file outside the dataset's folder: {why}")
     path = source / name
     if not path.resolve().is_relative_to(source):
-        return Seen(wrong="a file outside the dataset's folder: a link leads there")
+        return FileFacts(wrong="a file outside the dataset's folder: a link leads there")
     if not path.is_file():
-        return Seen(wrong="the file is missing")
+        return FileFacts(wrong="the file is missing")
     size = path.stat().st_size
     if size > MOST_BYTES:
-        return Seen(wrong=f"the file has {size:,} bytes, more than {MOST_BYTES:,}")
+        return FileFacts(wrong=f"the file has {size:,} bytes, more than {MOST_BYTES:,}")
     data = path.read_bytes()
     assert column.file is not None
-    wrong, found = wrong_content(data, column.file, column.size, classes)
-    return Seen(sha256=hashlib.sha256(data).hexdigest(), wrong=wrong, size=found)
+    wrong, shape = wrong_content(data, column.file, column.size, classes)
+    return FileFacts(sha256=hashlib.sha256(data).hexdigest(), wrong=wrong, size=shape)

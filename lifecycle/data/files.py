@@ -26,10 +26,10 @@ def read_columns(folder: Path, columns: Sequence[str] | None = None) -> pd.DataF
     """
     import pandas as pd
 
-    wanted = None if columns is None else list(dict.fromkeys(columns))
+    names = None if columns is None else list(dict.fromkeys(columns))
     paths = list(parquet_files(folder).values())
     types, _ = _common_types(paths)
-    return pd.concat([_read(path, wanted, types) for path in paths], ignore_index=True)
+    return pd.concat([_read(path, names, types) for path in paths], ignore_index=True)
 
 
 def key_hashes(folder: Path, columns: Sequence[str]) -> np.ndarray:
@@ -50,8 +50,8 @@ def _read(path: Path, columns: list[str] | None, types: Mapping[str, pa.DataType
         other = {name: kind for name, kind in (types or {}).items() if name in rows and held.field(name).type != kind}
         if not other:
             return rows
-        found = pq.read_table(path, columns=list(other))
-        return rows.assign(**{name: found[name].cast(kind).to_pandas().array for name, kind in other.items()})
+        other_columns = pq.read_table(path, columns=list(other))
+        return rows.assign(**{name: other_columns[name].cast(kind).to_pandas().array for name, kind in other.items()})
     except (OSError, ValueError, KeyError) as error:
         raise _unreadable(path, error) from None
 
@@ -77,11 +77,11 @@ class SplitFiles:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        file, wanted = pq.ParquetFile(self.path(split)), list(dict.fromkeys(columns))
+        file, names = pq.ParquetFile(self.path(split)), list(dict.fromkeys(columns))
         if rows is None or len(rows) == file.metadata.num_rows:
-            return file.read(columns=wanted).to_pandas()
+            return file.read(columns=names).to_pandas()
         parts, first = [], 0
-        for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=wanted):
+        for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=names):
             here = slice(*np.searchsorted(rows, (first, first + batch.num_rows)))
             parts.append(batch.take(pa.array(rows[here] - first)))
             first += batch.num_rows
@@ -187,7 +187,7 @@ def _written_schema(paths: Sequence[Path], new: Mapping[str, pa.DataType]) -> pa
     types, conflicts = _common_types(paths)
     conflicts = {name: why for name, why in conflicts.items() if name not in new}
     if conflicts:
-        told = [f"{name}: {why}" for name, why in conflicts.items()]
+        listed = [f"{name}: {why}" for name, why in conflicts.items()]
         fix = "write every file with the same columns and types"
-        raise DatasetError("the files' columns don't fit together", value=told[:10], fix=fix)
+        raise DatasetError("the files' columns don't fit together", value=listed[:10], fix=fix)
     return pa.schema({**types, **new})

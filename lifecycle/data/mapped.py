@@ -58,7 +58,7 @@ def mapped_bytes() -> int:
     import psutil
 
     maps = getattr(psutil.Process(), "memory_maps", None)
-    return 0 if maps is None else sum(one.rss for one in maps() if MAPPED in one.path)
+    return 0 if maps is None else sum(mapping.rss for mapping in maps() if MAPPED in mapping.path)
 
 
 def _batches(

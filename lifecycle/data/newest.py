@@ -33,7 +33,7 @@ def newest_value(folder: Path, column: str, until: datetime) -> NewestValue:
         instants = values.cast(pa.timestamp("us"), safe=False).drop_null().to_numpy()
         there = instants[instants <= limit]
         after += len(instants) - len(there)
-        found = there.max().item() if len(there) else None
-        if found is not None and (newest is None or found > newest):
-            newest = found
+        last = there.max().item() if len(there) else None
+        if last is not None and (newest is None or last > newest):
+            newest = last
     return NewestValue(newest.replace(tzinfo=UTC) if newest else None, after)

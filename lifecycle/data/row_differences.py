@@ -39,15 +39,15 @@ class ColumnShift(Frozen):
 
 
 def shifts(
-    found: Difference, old: VersionFiles, new: VersionFiles, label: Label | None, without: Collection[str]
+    difference: Difference, old: VersionFiles, new: VersionFiles, label: Label | None, without: Collection[str]
 ) -> list[ColumnShift]:
     """Every column of numbers, booleans or text that both have, the largest shift first; the label as a column.
 
     Empty if fewer than FEWEST_ROWS rows were added.
     """
-    if len(found.added) < FEWEST_ROWS:
+    if len(difference.added) < FEWEST_ROWS:
         return []
-    after = new.paths(found.files.new)
+    after = new.paths(difference.files.new)
     types = common_types([*old.paths(), *after])
     rows = []
     for name in types:
@@ -55,7 +55,7 @@ def shifts(
             continue
         before, added = (
             read_column(old.paths(), name, types),
-            read_column(after, name, types).gather(found.added),
+            read_column(after, name, types).gather(difference.added),
         )
         if label is not None and name == label.column:
             rows.append(_shift(f"label {label.name}", label_of(before, label), label_of(added, label)))
@@ -110,8 +110,8 @@ def _text_counts(old: pl.Series, new: pl.Series) -> tuple[np.ndarray, np.ndarray
     common = old.drop_nulls().value_counts(sort=True).head(NAMED_VALUES)[name].to_list()
 
     def counts(column: pl.Series) -> np.ndarray:
-        found = dict(column.drop_nulls().value_counts().iter_rows())
-        named = [found.get(value, 0) for value in common]
+        by_value = dict(column.drop_nulls().value_counts().iter_rows())
+        named = [by_value.get(value, 0) for value in common]
         return np.array([*named, len(column) - column.null_count() - sum(named), column.null_count()])
 
     return counts(old), counts(new)
@@ -125,7 +125,7 @@ def _mean(column: pl.Series) -> float | None:
 
 
 def changed_rows(
-    found: Difference, old: VersionFiles, new: VersionFiles, key: Sequence[str], label: Label | None,
+    difference: Difference, old: VersionFiles, new: VersionFiles, key: Sequence[str], label: Label | None,
     most: int | None = None,
 ) -> pl.DataFrame:  # fmt: skip
     """Columns what (changed, removed or added), the key's, label_before, label_after and columns; no other value.
@@ -134,13 +134,14 @@ def changed_rows(
     """
     import polars as pl
 
-    before, after = old.paths(found.files.old), new.paths(found.files.new)
+    before, after = old.paths(difference.files.old), new.paths(difference.files.new)
     types = common_types([*before, *after])
     changed, removed, added = (
-        numbers if most is None else numbers.head(most) for numbers in (found.changed, found.removed, found.added)
+        numbers if most is None else numbers.head(most)
+        for numbers in (difference.changed, difference.removed, difference.added)
     )
     kinds = {
-        "changed": (found.pairs["old"].gather(changed), found.pairs["new"].gather(changed)),
+        "changed": (difference.pairs["old"].gather(changed), difference.pairs["new"].gather(changed)),
         "removed": (removed, None),
         "added": (None, added),
     }
@@ -155,7 +156,7 @@ def changed_rows(
                     **{name: read_column(paths, name, types).gather(chosen) for name in key},
                     "label_before": _labels(before, olds, label, len(chosen)),
                     "label_after": _labels(after, news, label, len(chosen)),
-                    "columns": _columns(found, changed) if what == "changed" else _nulls(len(chosen), pl.String()),
+                    "columns": _columns(difference, changed) if what == "changed" else _nulls(len(chosen), pl.String()),
                 }
             )
         )
@@ -170,13 +171,13 @@ def _labels(paths: list[Path], chosen: pl.Series | None, label: Label | None, ro
     return label_of(read_column(paths, label.column, common_types(paths)), label).gather(chosen)
 
 
-def _columns(found: Difference, changed: pl.Series) -> pl.Series:
+def _columns(difference: Difference, changed: pl.Series) -> pl.Series:
     """Names of the columns that differ in each of the changed rows."""
     import polars as pl
 
-    if not found.cells:
+    if not difference.cells:
         return _nulls(0, pl.String())
-    cells = pl.DataFrame({name: differs.gather(changed) for name, differs in found.cells.items()})
+    cells = pl.DataFrame({name: differs.gather(changed) for name, differs in difference.cells.items()})
     named = [pl.when(pl.col(name)).then(pl.lit(name)) for name in cells.columns]
     return cells.select(pl.concat_str(named, separator=", ", ignore_nulls=True).alias("columns"))["columns"]
 

@@ -40,16 +40,16 @@ def read_rows(
             fix = "use a dataset version that has them, or leave them out of the features"
             raise DatasetError(f"the rows lack columns: {', '.join(missing)}", value=str(path), fix=fix)
         if mapped_in is not None:
-            found = mapped_frame(Path(path), columns, mapped_in, chosen)
+            frame = mapped_frame(Path(path), columns, mapped_in, chosen)
         else:
-            found = pd.read_parquet(path, columns=columns) if limit is None else _first(path, columns, limit)
+            frame = pd.read_parquet(path, columns=columns) if limit is None else _first(path, columns, limit)
     except (OSError, ValueError, KeyError) as error:
         if mapped_in is not None and isinstance(error, OSError) and error.errno is not None:
             # Of the disk that they are written to, most likely: what follows is the storage's (failure.py).
             raise
         fix = "materialize the snapshot again"
         raise DatasetError(f"the split's file cannot be read: {error}", value=str(path), fix=fix) from None
-    return with_paths(found, [name for name in rows.files if name in found], Path(rows.files_root))
+    return with_paths(frame, [name for name in rows.files if name in frame], Path(rows.files_root))
 
 
 def _first(path: str, columns: list[str], limit: int) -> pd.DataFrame:

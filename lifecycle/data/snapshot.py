@@ -81,8 +81,8 @@ def _texts_of_names(values: pd.Series, label: Label) -> pd.Series:
         held = {places.get(name, -1) for name in names}
         if -1 not in held and len(held) == len(names):
             digits[text] = _digits(held, len(places))
-    found = values.map(digits)
-    wrong = found.isna()
+    coded = values.map(digits)
+    wrong = coded.isna()
     if wrong.any():
         # The contract's own check names the rows by their key.
         problem = (
@@ -91,7 +91,7 @@ def _texts_of_names(values: pd.Series, label: Label) -> pd.Series:
         )
         fix = f"name them in contract.yaml (label: classes), or correct the rows; {label.separator!r} stands between"
         raise DatasetError(problem, value=f"{int(wrong.sum())} rows", fix=fix)
-    return pd.Series(found, dtype="str")
+    return pd.Series(coded, dtype="str")
 
 
 def _digits(held: Collection[int], count: int) -> str:
@@ -105,13 +105,13 @@ def _numbers(values: pd.Series, label: Label) -> np.ndarray:
     """The values as float64; infinite ones are no labels."""
     import numpy as np
 
-    found = values.to_numpy(dtype=np.float64)
-    if not np.isfinite(found).all():
+    numbers = values.to_numpy(dtype=np.float64)
+    if not np.isfinite(numbers).all():
         fix = "leave such rows without a label (null), or correct them"
-        wrong = found[~np.isfinite(found)]
+        wrong = numbers[~np.isfinite(numbers)]
         problem = f"the label column {label.column} holds {len(wrong)} values that are no finite number"
         raise DatasetError(problem, value=str(wrong[0]), fix=fix)
-    return found
+    return numbers
 
 
 def _texts(values: pd.Series, label: Label) -> pd.Series:

@@ -43,10 +43,10 @@ def drift_check(written: SplitFiles, contract: Contract, spec: SplitSpec) -> Che
         column, values = contract.column(name), reader.read(name)
         row = _figures(name, values.counts, axis)
         if not short:
-            whole, found = column_findings(column, values)
+            whole, shifts = column_findings(column, values)
             row |= {"threshold": whole.threshold}
-            findings += found
-            if isinstance(values, Categories) and not found and (gone := ended(values)):
+            findings += shifts
+            if isinstance(values, Categories) and not shifts and (gone := ended(values)):
                 row |= {"ended": f"{len(gone)} values" if column.sensitive else gone}
         if column.allowed_drift is not None and row["psi"] > column.allowed_drift:
             beyond.append(_beyond(name, row["psi"], column.allowed_drift, axis))
@@ -59,8 +59,8 @@ def drift_columns(contract: Contract) -> tuple[str, ...]:
 
     Files are left out: each row has its own path, and what they show, answers and labels tell of.
     """
-    wanted = ("feature", "target_source", "target", "weight")
-    return tuple(column.name for column in contract.columns if column.role in wanted and column.file is None)
+    roles = ("feature", "target_source", "target", "weight")
+    return tuple(column.name for column in contract.columns if column.role in roles and column.file is None)
 
 
 def _shortage(axis: Axis) -> str:
@@ -94,14 +94,14 @@ def _volume(axis: Axis) -> list[Shift]:
     if not axis.in_time:
         return []
     counts = np.stack([axis.rows, np.ones(axis.count)], axis=1)
-    found = judge(volume_change, running_total(counts), axis.history, axis.length, VOLUME_FLOOR)
-    if found.excess <= 1:
+    change = judge(volume_change, running_total(counts), axis.history, axis.length, VOLUME_FLOOR)
+    if change.excess <= 1:
         return []
     now, before = axis.rows[axis.history :].mean(), axis.rows[: axis.history].mean()
     return [
         Shift(
-            column=None, statistic="volume_log_ratio", observed=found.observed, threshold=found.threshold,
-            threshold_from=f"{found.source}, against {found.against}", where=axis.span(found.start, found.length),
+            column=None, statistic="volume_log_ratio", observed=change.observed, threshold=change.threshold,
+            threshold_from=f"{change.source}, against {change.against}", where=axis.span(change.start, change.length),
             cause=f"{now:,.0f} rows a day, where {before:,.0f} were: "
             + ("rows are lost" if now < before else "rows come twice, or a source was added"),
             fix="ask the source how many rows it sent",
@@ -119,7 +119,7 @@ def _beyond(name: str, observed: float, limit: float, axis: Axis) -> Shift:
 
 
 def _result(axis: Axis, short: str, findings: list[Shift], beyond: int, rows: list[dict[str, Any]]) -> CheckResult:
-    severity, details = "error" if beyond else "warning", (*map(_told, findings), *_passed(rows, findings))
+    severity, details = "error" if beyond else "warning", (*map(_finding_row, findings), *_passed(rows, findings))
     window = f"{axis.span(axis.history, axis.length)} against {axis.history} {axis.noun} before"
     if not axis.in_time:
         window = f"benchmark against training, {axis.history} {axis.noun}"
@@ -138,22 +138,22 @@ def _result(axis: Axis, short: str, findings: list[Shift], beyond: int, rows: li
         return CheckResult(
             name="drift", status="insufficient", severity="warning", evidence=short, fix=fix, details=details
         )
-    told = f"{len(rows)} columns, {window}: nothing left what history shows{_ended(rows)}"
+    evidence = f"{len(rows)} columns, {window}: nothing left what history shows{_ended(rows)}"
     return CheckResult(
-        name="drift", status="pass", severity="warning", observed=0, threshold=0, evidence=told, details=details
+        name="drift", status="pass", severity="warning", observed=0, threshold=0, evidence=evidence, details=details
     )
 
 
 def _ended(rows: list[dict[str, Any]]) -> str:
     """Values that disappeared before the newest window: listed for information, no finding."""
-    told = [
+    by_column = [
         f"{row['column']}: {row['ended']}"
         if isinstance(row["ended"], str)
         else f"{row['column']}: {listed([f'{name} ({day})' for name, day in row['ended'].items()], hidden=False)}"
         for row in rows
         if "ended" in row
     ]
-    return "".join(f"; ended before, by last day: {one}" for one in told)
+    return "".join(f"; ended before, by last day: {column_text}" for column_text in by_column)
 
 
 def _sentence(finding: Shift) -> str:
@@ -162,7 +162,7 @@ def _sentence(finding: Shift) -> str:
     return f"{finding.column or 'rows'} ({size}, {finding.where}): {finding.cause}"
 
 
-def _told(finding: Shift) -> dict[str, Any]:
+def _finding_row(finding: Shift) -> dict[str, Any]:
     values = finding.model_dump() | {"column": finding.column or "(rows)", "status": "fail"}
     return values | {"observed": round(finding.observed, 4), "threshold": round(finding.threshold, 4)}
 
@@ -182,12 +182,12 @@ def ended(values: Categories) -> dict[str, str]:
     """Values and their last day, the most frequent first; {} where units are no days or values are many."""
     import numpy as np
 
-    axis, kept = values.axis, values.kept
-    if not axis.in_time or len(kept) > CODE_LIST:
+    axis, own_bins = values.axis, values.kept
+    if not axis.in_time or len(own_bins) > CODE_LIST:
         return {}
-    counts = values.counts[:, : len(kept)]
+    counts = values.counts[:, : len(own_bins)]
     last = {values.names[code]: _last_unit(np.flatnonzero(rows), rows.sum(), axis.history, axis.length, axis.count)
-            for code, rows in zip(kept, counts.T, strict=True)}  # fmt: skip
+            for code, rows in zip(own_bins, counts.T, strict=True)}  # fmt: skip
     return {name: axis.names[unit] for name, unit in last.items() if unit is not None}
 
 

@@ -114,10 +114,10 @@ class Numbers:
         values, times = np.unique(self._sample, return_counts=True)
         at = np.r_[np.linspace(0, 1, 21), 0.99, 0.999]
         edges = np.quantile(self._sample, at, method="inverted_cdf")
-        beside = np.delete(values, times.argmax()), np.delete(times, times.argmax())
-        if len(beside[0]) and times.max() > 0.05 * times.sum():
-            share = beside[1].cumsum() / beside[1].sum()
-            edges = np.r_[edges, beside[0][np.minimum(np.searchsorted(share, at[:21:2]), len(share) - 1)]]
+        rest = np.delete(values, times.argmax()), np.delete(times, times.argmax())
+        if len(rest[0]) and times.max() > 0.05 * times.sum():
+            share = rest[1].cumsum() / rest[1].sum()
+            edges = np.r_[edges, rest[0][np.minimum(np.searchsorted(share, at[:21:2]), len(share) - 1)]]
         return np.unique(edges)
 
 

@@ -44,15 +44,15 @@ def piled(name: str, values: Numbers, hidden: bool) -> Iterator[Shift]:
     axis = values.axis
     exact = running_total(values.exact[:, :-1])
     for length in lengths(axis):
-        found = judge(greatest_gain, exact, axis.history, length, PILE_FLOOR)
-        if found.excess > 1:
-            known = values.of_units(found.start, found.start + length)
-            gain = shares(exact[found.start + length] - exact[found.start]) - shares(exact[axis.history])
+        judged = judge(greatest_gain, exact, axis.history, length, PILE_FLOOR)
+        if judged.excess > 1:
+            known = values.of_units(judged.start, judged.start + length)
+            gain = shares(exact[judged.start + length] - exact[judged.start]) - shares(exact[axis.history])
             value = _most_frequent(known[bucket_of(known) == gain.argmax()])
             cause = (
                 f"the one value {named(value, hidden)} holds more rows than ever: a default, or a sensor that is stuck"
             )
-            yield of_judged(name, "share_of_one_value", found, axis, cause, "look at what writes this value")
+            yield of_judged(name, "share_of_one_value", judged, axis, cause, "look at what writes this value")
             return
 
 
@@ -97,10 +97,10 @@ def clipped(name: str, values: Numbers, hidden: bool) -> Iterator[Shift]:
         return
     for extreme, compared, beyond in ((values.high, 1, "greater"), (values.low, -1, "lesser")):
         for length in lengths(values.axis):
-            found = _limit(values, compared * extreme, compared, length)
-            if found is None:
+            clip = _limit(values, compared * extreme, compared, length)
+            if clip is None:
                 continue
-            start, limit, share = found
+            start, limit, share = clip
             yield Shift(
                 column=name, statistic="share_at_limit", observed=share, threshold=CLIP_FLOOR,
                 threshold_from=f"the smallest size that is worth a word; all {length} days of history go beyond",
@@ -141,8 +141,8 @@ def _limit(values: Numbers, extreme: np.ndarray, sign: int, length: int) -> tupl
 def _most_frequent(values: np.ndarray) -> float:
     import numpy as np
 
-    found, times = np.unique(values, return_counts=True)
-    return float(found[times.argmax()])
+    distinct, times = np.unique(values, return_counts=True)
+    return float(distinct[times.argmax()])
 
 
 # By so many times another scale of degrees has to fit better than the declared one: planted at least 3, healthy 0.6.
@@ -154,16 +154,16 @@ def column_findings(column: Column, values: Numbers | Categories) -> tuple[Judge
     axis, name, hidden = values.axis, column.name, column.sensitive
     whole = judge(psi, values.total, axis.history, axis.length, PSI_FLOOR)
     if isinstance(values, Categories):
-        found = [*recoded(name, values, hidden)] or [*_moved(name, values, hidden)]
-        return whole, [*found, *_nulls(name, values)]
+        findings = [*recoded(name, values, hidden)] or [*_moved(name, values, hidden)]
+        return whole, [*findings, *_nulls(name, values)]
     if not values.comparable:
         return whole, [*_nulls(name, values)]
     # The most telling first: what is clipped, stuck or rescaled is distributed otherwise as well.
     moved = [*_moved(name, values, hidden)]
     rescaled = [finding for finding in moved if finding.code == RESCALED]
-    found = [*stuck(name, values, hidden)] or [*clipped(name, values, hidden)] or rescaled
-    found = found or [*piled(name, values, hidden)] or moved
-    return whole, [*(found or _degrees(column, values)), *_nulls(name, values)]
+    findings = [*stuck(name, values, hidden)] or [*clipped(name, values, hidden)] or rescaled
+    findings = findings or [*piled(name, values, hidden)] or moved
+    return whole, [*(findings or _degrees(column, values)), *_nulls(name, values)]
 
 
 def _moved(name: str, values: Numbers | Categories, hidden: bool) -> Iterator[Shift]:
@@ -186,13 +186,13 @@ def _nulls(name: str, values: Numbers | Categories) -> Iterator[Shift]:
     axis, counts = values.axis, values.counts
     for length in lengths(axis):
         floor = NULL_FLOOR if length == axis.length else NULL_FLOOR_WEEK
-        found = judge(null_change, values.total, axis.history, length, floor)
-        if found.excess > 1:
-            now = float(shares(counts[found.start : found.start + length].sum(0))[-1])
+        judged = judge(null_change, values.total, axis.history, length, floor)
+        if judged.excess > 1:
+            now = float(shares(counts[judged.start : judged.start + length].sum(0))[-1])
             before = float(shares(counts[: axis.history].sum(0))[-1])
             cause = f"{now:.1%} are null, where {before:.1%} were: "
             cause += "a join or a feed lost rows" if now > before else "something fills what was left empty"
-            yield of_judged(name, "null_share_change", found, axis, cause, "look at the join or feed of this column")
+            yield of_judged(name, "null_share_change", judged, axis, cause, "look at the join or feed of this column")
             return
 
 
@@ -226,12 +226,12 @@ _FACTORS = {
 }  # fmt: skip
 
 
-def unit_change(values: Numbers, found: Judged, hidden: bool) -> str:
+def unit_change(values: Numbers, judged: Judged, hidden: bool) -> str:
     """The likely change of unit of the found block against the rows before it, in words; empty if there is none."""
     import numpy as np
 
     history = values.axis.history
-    now = values.of_units(found.start, found.start + found.length)
+    now = values.of_units(judged.start, judged.start + judged.length)
     before = values.of_units(max(0, history - values.axis.length), history)
     if min(len(now), len(before)) < 100:
         return ""
@@ -244,8 +244,10 @@ def unit_change(values: Numbers, found: Judged, hidden: bool) -> str:
     if factor <= 0 or np.abs(ratios / factor - 1).max() > _ALIKE or 1 / _LEAST_FACTOR < factor < _LEAST_FACTOR:
         return ""
     known = _known(factor)
-    told = "" if hidden else f" (median {before[3]:g}, now {now[3]:g})"
-    return f"all quantiles are about {factor:.3g} times the earlier ones{told}: " + (known or "another unit or scale")
+    medians = "" if hidden else f" (median {before[3]:g}, now {now[3]:g})"
+    return f"all quantiles are about {factor:.3g} times the earlier ones{medians}: " + (
+        known or "another unit or scale"
+    )
 
 
 def _known(factor: float) -> str:

@@ -45,13 +45,13 @@ _SHOWN = 50
 
 @dataclass(frozen=True)
 class OddDays:
-    """Odd days of one column (None: rows), all in one direction; `usual` and `found` are of the oddest one."""
+    """Odd days of one column (None: rows), all in one direction; `usual` and `observed` are of the oddest one."""
 
     column: str | None
     up: bool
     days: tuple[date, ...]
     usual: float
-    found: float
+    observed: float
     kind: Literal["level", "run", "days"]
 
 
@@ -64,8 +64,8 @@ def judged_days(
     if column is None:
         return None, None
     if not gives_days(source, column):
-        told = f"{column} holds no dates or timestamps: there are no days to compare"
-        return CheckResult(name="history", status="not_applicable", severity="warning", evidence=told), None
+        evidence = f"{column} holds no dates or timestamps: there are no days to compare"
+        return CheckResult(name="history", status="not_applicable", severity="warning", evidence=evidence), None
     metrics = measure_days(source, dataset, column)
     window_days = max(1, hours(spec.benchmark.window) // 24) if isinstance(spec, Windows) else _NEWEST_DAYS
     return history_check(metrics, metrics_of(state, use_case.name), window_days), metrics
@@ -94,12 +94,12 @@ def history_check(metrics: VersionMetrics, earlier: Sequence[VersionMetrics], wi
     span = f"{first + timedelta(days=new)} to {first + timedelta(days=len(rows) - 1)}"
     if new < 7 * LEAST_WEEKDAYS:
         return _insufficient(f"{new} days before {span}: a day needs {LEAST_WEEKDAYS} same weekdays before it")
-    found = _odd_days(None, rows, np.sqrt(np.maximum(rows, 1)), _VOLUME_FLOOR * rows, new, first)
+    odd_days = _odd_days(None, rows, np.sqrt(np.maximum(rows, 1)), _VOLUME_FLOOR * rows, new, first)
     for column, counts in metrics.nulls.items():
         share = np.where(rows >= FEWEST_ROWS, by_day(counts) / np.maximum(rows, 1), np.nan)
         noise = np.sqrt(np.maximum(share * (1 - share), 1 / np.maximum(rows, 1)) / np.maximum(rows, 1))
-        found += _odd_days(column, share, noise, np.full(len(rows), _NULL_FLOOR), new, first)
-    return _result(found, span, len(rows) - new)
+        odd_days += _odd_days(column, share, noise, np.full(len(rows), _NULL_FLOOR), new, first)
+    return _result(odd_days, span, len(rows) - new)
 
 
 def _settled(metrics: VersionMetrics) -> np.ndarray:
@@ -148,10 +148,10 @@ def _odd_days(
         floor = _VOLUME_FLOOR * usual
     limit = np.maximum(limit, floor)
     away = np.nan_to_num(values - usual)
-    found = [
+    groups = [
         _grouped(column, up, away if up else -away, limit, usual, values, start, new, first) for up in (True, False)
     ]
-    return [odd for odd in found if odd]
+    return [odd for odd in groups if odd]
 
 
 def _grouped(
@@ -190,30 +190,30 @@ def _longest(odd: np.ndarray) -> int:
     return longest
 
 
-def _result(found: list[OddDays], span: str, judged: int) -> CheckResult:
-    lasting = [odd for odd in found if odd.kind != "days"]
-    details = tuple(_row(odd) for odd in sorted(found, key=lambda odd: ("level", "run", "days").index(odd.kind)))
-    if not found:
+def _result(groups: list[OddDays], span: str, judged: int) -> CheckResult:
+    lasting = [odd for odd in groups if odd.kind != "days"]
+    details = tuple(_row(odd) for odd in sorted(groups, key=lambda odd: ("level", "run", "days").index(odd.kind)))
+    if not groups:
         return CheckResult(
             name="history", status="pass", severity="warning", observed=0, threshold=0,
             evidence=f"{judged} new days, {span}: rows and nulls like those of the same weekdays before",
         )  # fmt: skip
-    told = "; ".join(_sentences(lasting) + _sentences([odd for odd in found if odd.kind == "days"]))
-    odd_days = len({day for odd in found for day in odd.days})
+    sentences = "; ".join(_sentences(lasting) + _sentences([odd for odd in groups if odd.kind == "days"]))
+    odd_days = len({day for odd in groups for day in odd.days})
     fix = "ask the source what happened on these days; if it is meant, nothing is to be done"
     if lasting:
         fix = "a feed may be broken: ask the source; leave the days out, or publish the version again once it is fixed"
     return CheckResult(
         name="history", status="fail", severity="warning", observed=odd_days, threshold=0,
-        evidence=f"{odd_days} of {judged} new days, {span}, are unlike the same weekdays before: {told}",
+        evidence=f"{odd_days} of {judged} new days, {span}, are unlike the same weekdays before: {sentences}",
         fix=fix, details=details[:_SHOWN],
     )  # fmt: skip
 
 
-def _sentences(found: list[OddDays]) -> list[str]:
+def _sentences(groups: list[OddDays]) -> list[str]:
     """One for each set of equal days: a source that fails takes all of its columns with it."""
     together: dict[tuple[Any, ...], list[OddDays]] = defaultdict(list)
-    for odd in found:
+    for odd in groups:
         together[(odd.kind, odd.column is None, odd.up, odd.days)].append(odd)
     return [_sentence(same) for same in list(together.values())[:10]]
 
@@ -222,10 +222,10 @@ def _sentence(same: list[OddDays]) -> str:
     odd = same[0]
     when = {"level": "lasting, ", "run": "in a row, ", "days": ""}[odd.kind] + _days(odd.days)
     if odd.column is None:
-        what = "no rows at all" if odd.found == 0 else f"{odd.found:,.0f} rows where {odd.usual:,.0f} are usual"
+        what = "no rows at all" if odd.observed == 0 else f"{odd.observed:,.0f} rows where {odd.usual:,.0f} are usual"
         return f"{what} ({when})"
     names = ", ".join(str(other.column) for other in same[:3]) + (f" and {len(same) - 3} more" if len(same) > 3 else "")
-    return f"{names} null in {odd.found:.0%} where {odd.usual:.0%} is usual ({when})"
+    return f"{names} null in {odd.observed:.0%} where {odd.usual:.0%} is usual ({when})"
 
 
 def _days(days: Sequence[date]) -> str:
@@ -238,7 +238,7 @@ def _row(odd: OddDays) -> dict[str, Any]:
         "column": odd.column or "(rows)",
         "status": "fail",
         "statistic": "rows" if odd.column is None else "null_share",
-        "observed": round(odd.found, 4),
+        "observed": round(odd.observed, 4),
         "usual": round(odd.usual, 4),
         "kind": {"level": "lasting change of level", "run": "days in a row", "days": "single days"}[odd.kind],
         "days": _days(odd.days),
@@ -285,7 +285,7 @@ def measure_days(source: Path, dataset: DatasetVersion, day_column: str) -> Vers
         days=tuple(_EPOCH + timedelta(days=day) for day in order),
         rows=tuple(rows[day] for day in order),
         columns=tuple(columns),
-        nulls={name: tuple(found[day] for day in order) for name, found in nulls.items() if found},
+        nulls={name: tuple(counts[day] for day in order) for name, counts in nulls.items() if counts},
         written_at=datetime.now(UTC).isoformat(timespec="seconds"),
     )
 
@@ -297,13 +297,13 @@ def _with_nulls(file: Any, columns: Sequence[str]) -> list[str]:
     """
     import pyarrow as pa
 
-    found = {field.name for field in file.schema_arrow if pa.types.is_floating(field.type)}
+    nullable = {field.name for field in file.schema_arrow if pa.types.is_floating(field.type)}
     for group in range(file.num_row_groups):
         for place, name in enumerate(file.schema_arrow.names):
             statistics = file.metadata.row_group(group).column(place).statistics
             if statistics is None or not statistics.has_null_count or statistics.null_count:
-                found.add(name)
-    return [name for name in columns if name in found]
+                nullable.add(name)
+    return [name for name in columns if name in nullable]
 
 
 def _days_of_values(values: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -311,14 +311,14 @@ def _days_of_values(values: Any) -> tuple[np.ndarray, np.ndarray]:
     import numpy as np
 
     known = values.is_valid().to_numpy(zero_copy_only=False)
-    found = days_of(values) if known.all() else days_of(values.fill_null(0))
-    days, place = np.unique(found, return_inverse=True)
+    day_numbers = days_of(values) if known.all() else days_of(values.fill_null(0))
+    days, place = np.unique(day_numbers, return_inverse=True)
     first, last = ((day - _EPOCH).days for day in (date.min, date.max))
-    return days, np.where(known & (found >= first) & (found <= last), place, -1)
+    return days, np.where(known & (day_numbers >= first) & (day_numbers <= last), place, -1)
 
 
 def _add(counts: Counter[int], days: np.ndarray, places: np.ndarray) -> None:
     import numpy as np
 
-    found = np.bincount(places, minlength=len(days))
-    counts.update({int(days[place]): int(found[place]) for place in np.flatnonzero(found)})
+    added = np.bincount(places, minlength=len(days))
+    counts.update({int(days[place]): int(added[place]) for place in np.flatnonzero(added)})

@@ -31,34 +31,35 @@ class Unlike:
 def nulls_between_splits(written: SplitFiles, spec: SplitSpec) -> CheckResult:
     """The check `history` where no column gives days: it warns of columns whose nulls lie in some splits alone."""
     shares = {split: _shares(written, split, spec.resample_by) for split in SPLITS}
-    found = [
+    unlike = [
         Unlike(column, split, share, shares["training"][column][0])
         for split in SPLITS[1:]
         for column, (share, error) in shares[split].items()
         if abs(share - shares["training"][column][0]) > max(FLOOR, ERRORS * (error + shares["training"][column][1]))
     ]
-    found.sort(key=lambda one: -abs(one.share - one.training))
-    columns, told = len(shares["training"]), "the rows hold no times, so splits are compared instead of days"
-    if not found:
+    unlike.sort(key=lambda column_share: -abs(column_share.share - column_share.training))
+    columns, reason = len(shares["training"]), "the rows hold no times, so splits are compared instead of days"
+    if not unlike:
         return CheckResult(
             name="history", status="pass", severity="warning", observed=0, threshold=0,
-            evidence=f"{told}: in {columns} columns the share of nulls is that of training in every split",
+            evidence=f"{reason}: in {columns} columns the share of nulls is that of training in every split",
         )  # fmt: skip
     shown = "; ".join(
-        f"{one.column} is null in {one.share:.0%} of {one.split} and {one.training:.0%} of training"
-        for one in found[:5]
+        f"{column_share.column} is null in {column_share.share:.0%} of {column_share.split} and "
+        f"{column_share.training:.0%} of training"
+        for column_share in unlike[:5]
     )
     return CheckResult(
-        name="history", status="fail", severity="warning", observed=len(found), threshold=0,
-        evidence=f"{told}: {shown}", fix="ask where these rows come from: a join or a feed reached some groups alone",
-        details=tuple(_row(one) for one in found[:_SHOWN]),
+        name="history", status="fail", severity="warning", observed=len(unlike), threshold=0,
+        evidence=f"{reason}: {shown}", fix="ask where these rows come from: a join or a feed reached some groups alone",
+        details=tuple(_row(column_share) for column_share in unlike[:_SHOWN]),
     )  # fmt: skip
 
 
-def _row(one: Unlike) -> dict[str, object]:
+def _row(column_share: Unlike) -> dict[str, object]:
     return {
-        "column": one.column, "status": "fail", "statistic": "null_share", "where": one.split,
-        "observed": round(one.share, 4), "usual": round(one.training, 4),
+        "column": column_share.column, "status": "fail", "statistic": "null_share", "where": column_share.split,
+        "observed": round(column_share.share, 4), "usual": round(column_share.training, 4),
     }  # fmt: skip
 
 
@@ -81,10 +82,10 @@ def _shares(written: SplitFiles, split: str, group: str) -> dict[str, tuple[floa
     total = float(sizes.sum())
     if total < FEWEST_ROWS and split != "training":
         return {}
-    found = {}
+    by_column = {}
     for name in names:
         nulls = by_group[name]
         share = float(nulls.sum()) / total
         away = nulls - share * sizes
-        found[name] = share, float((away * away).sum()) ** 0.5 / total
-    return found
+        by_column[name] = share, float((away * away).sum()) ** 0.5 / total
+    return by_column

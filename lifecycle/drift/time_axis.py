@@ -81,10 +81,10 @@ def _days_axis(written: SplitFiles, column: str) -> Axis:
     import numpy as np
 
     days = [days_of(_column(written, split, column)) for split in (*BEFORE, WINDOW)]
-    found, unit = np.unique(np.concatenate(days), return_inverse=True)
-    history = int(np.searchsorted(found, days[-1].min()))
-    names = tuple(str(day) for day in found.astype("datetime64[D]"))
-    return Axis((*BEFORE, WINDOW), unit, len(found), history, names, "days")
+    distinct_days, unit = np.unique(np.concatenate(days), return_inverse=True)
+    history = int(np.searchsorted(distinct_days, days[-1].min()))
+    names = tuple(str(day) for day in distinct_days.astype("datetime64[D]"))
+    return Axis((*BEFORE, WINDOW), unit, len(distinct_days), history, names, "days")
 
 
 def _groups_axis(written: SplitFiles, column: str) -> Axis:

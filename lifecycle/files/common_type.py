@@ -28,11 +28,11 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
     return pa.date32() if types.is_date(kind) else kind
 
 
-def common_type(found: Iterable[pa.DataType]) -> pa.DataType | None:
+def common_type(types: Iterable[pa.DataType]) -> pa.DataType | None:
     """The plain type that holds all: integers beside floats are floats. None if there is none."""
     import pyarrow as pa
 
-    kinds = {plain for kind in found if not pa.types.is_null(plain := plain_type(kind))}
+    kinds = {plain for kind in types if not pa.types.is_null(plain := plain_type(kind))}
     if len(kinds) <= 1:
         return next(iter(kinds), pa.null())
     if all(pa.types.is_floating(kind) or kind == pa.int64() for kind in kinds):

@@ -81,8 +81,8 @@ def parquet_files(folder: Path) -> dict[str, Path]:
     """
     parts = [path for path in folder.glob("*") if path.name != FILES]
     below = (inner for path in parts if path.is_dir() for inner in path.rglob("*"))
-    found = (path for path in (*parts, *below) if not path.is_dir())
-    paths = {path.relative_to(folder).as_posix(): path for path in found}
+    files = (path for path in (*parts, *below) if not path.is_dir())
+    paths = {path.relative_to(folder).as_posix(): path for path in files}
     foreign = sorted(name for name in paths if not name.endswith(".parquet"))
     if foreign:
         raise DatasetError(

@@ -46,8 +46,8 @@ def read_contents(project: Path) -> dict[str, PublishedContent]:
     """Every known list by the content hash that it combines to; {} if none is written yet. Raises DatasetError."""
     path = contents_path(project)
     lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-    found = (_content(number, line) for number, line in enumerate(lines, start=1) if line.strip())
-    return {content.content.sha256: content for content in found}
+    contents = (_content(number, line) for number, line in enumerate(lines, start=1) if line.strip())
+    return {content.content.sha256: content for content in contents}
 
 
 def add_contents(project: Path, new: Mapping[str, PublishedContent]) -> None:
@@ -84,12 +84,12 @@ def times_of(folder: Path) -> Times:
             kind = kinds.get(name)
             if kind is None or not (pa.types.is_date(kind) or pa.types.is_timestamp(kind)):
                 continue
-            found = _span(file.metadata, place)
-            if found is None:
+            span = _span(file.metadata, place)
+            if span is None:
                 without.add(name)
-            elif found:
-                first, last = spans.get(name, found)
-                spans[name] = (min(first, found[0]), max(last, found[1]))
+            elif span:
+                first, last = spans.get(name, span)
+                spans[name] = (min(first, span[0]), max(last, span[1]))
     return {name: (first.isoformat(), last.isoformat()) for name, (first, last) in spans.items() if name not in without}
 
 
@@ -110,9 +110,9 @@ def _content(number: int, line: str) -> PublishedContent:
     try:
         return PublishedContent.model_validate_json(line)
     except ValidationError as error:
-        told = error.errors()[0]["msg"]
+        problem = error.errors()[0]["msg"]
         fix = "restore the file's last commit, or remove the line: publishing writes it again"
-        raise DatasetError(f"line {number} of data/contents.jsonl can't be used: {told}", fix=fix) from None
+        raise DatasetError(f"line {number} of data/contents.jsonl can't be used: {problem}", fix=fix) from None
 
 
 def _line(content: PublishedContent) -> str:

@@ -35,21 +35,21 @@ def _image(
 
     with open_picture(io.BytesIO(data)) as image:
         width, height = image.size
-        found = (height, width)
+        own_size = (height, width)
         if width * height > MOST_PIXELS:
-            return f"it has {width * height:,} pixels, more than {MOST_PIXELS:,}", found
-        if size is not None and found != size:
-            return f"it is {height} × {width} pixels, and the contract pins {size[0]} × {size[1]}", found
+            return f"it has {width * height:,} pixels, more than {MOST_PIXELS:,}", own_size
+        if size is not None and own_size != size:
+            return f"it is {height} × {width} pixels, and the contract pins {size[0]} × {size[1]}", own_size
         if mask and image.mode not in MASK_MODES:
-            return f"a mask holds one whole number a pixel, and its mode is {image.mode}", found
+            return f"a mask holds one whole number a pixel, and its mode is {image.mode}", own_size
         image.load()
         values = None if classes is None else np.asarray(image)
     if classes is None or values is None:
-        return "", found
+        return "", own_size
     # TIFF holds numbers below 0 too.
     wrong = [value for value in (int(values.max()), int(values.min())) if not 0 <= value < classes]
-    told = f"a pixel of the mask is {wrong[0]}, and the {classes} classes are 0 to {classes - 1}" if wrong else ""
-    return told, found
+    mistake = f"a pixel of the mask is {wrong[0]}, and the {classes} classes are 0 to {classes - 1}" if wrong else ""
+    return mistake, own_size
 
 
 def _array(data: bytes, size: tuple[int, ...] | None) -> str:

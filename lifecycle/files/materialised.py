@@ -61,8 +61,8 @@ def intact(target: Path, content_sha256: str) -> Manifest | None:
         raise _damaged(target, "the manifest describes other content", manifest.content.sha256)
     expected = {file.stored.path: file.stored for file in manifest.files}
     # Not combined into one hash of hashes: the message has to name the file.
-    found = _stored(all_files(files_folder(target)))
-    changed = sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
+    present = _stored(all_files(files_folder(target)))
+    changed = sorted(name for name in expected.keys() | present.keys() if expected.get(name) != present.get(name))
     if changed:
         raise _damaged(target, "files differ from the manifest", changed)
     return manifest

@@ -61,7 +61,9 @@ def file_metadata(path: Path, kind: FileKind) -> dict[str, Any]:
         if kind in ("picture", "mask"):
             return values | _of_image(path, points=kind == "picture")
         if kind == "text":
-            return values | {name: one[0].item() for name, one in _of_texts([path.read_text(encoding="utf-8")]).items()}
+            return values | {
+                name: figure[0].item() for name, figure in _of_texts([path.read_text(encoding="utf-8")]).items()
+            }
         return values
     except Exception as error:  # Decoders of damaged bytes raise whatever they like.
         raise EvaluationError(
@@ -81,9 +83,9 @@ def text_metadata(texts: pd.Series) -> pd.DataFrame:
     import pandas as pd
 
     known = texts.notna().to_numpy()
-    found = _of_texts(texts[known].astype("str").tolist())
+    of_known = _of_texts(texts[known].astype("str").tolist())
     made = {name: np.full(len(texts), np.nan) for name in OF_TEXTS}
-    for name, values in found.items():
+    for name, values in of_known.items():
         made[name][known] = values
     table = pd.DataFrame(made, index=texts.index)
     return table.astype({name: "Int64" for name, kind in OF_TEXTS.items() if kind == "integer"})
@@ -163,8 +165,8 @@ def _of_some(texts: list[str]) -> dict[str, np.ndarray]:
     ends = np.cumsum(lengths)
     starts = ends - lengths
 
-    def count(found: np.ndarray) -> np.ndarray:
-        upto = np.concatenate([[0], np.cumsum(found, dtype=np.int64)])
+    def count(marked: np.ndarray) -> np.ndarray:
+        upto = np.concatenate([[0], np.cumsum(marked, dtype=np.int64)])
         return upto[ends] - upto[starts]
 
     in_word = (kinds & _SPACE) == 0

@@ -35,8 +35,8 @@ def tree_files(folder: Path) -> dict[str, Path]:
     """
     if (folder / FILES).is_symlink():
         raise _linked(FILES)
-    found = dict(_walk(folder / FILES, folder)) if (folder / FILES).is_dir() else {}
-    return dict(sorted(found.items()))
+    paths = dict(_walk(folder / FILES, folder)) if (folder / FILES).is_dir() else {}
+    return dict(sorted(paths.items()))
 
 
 def _walk(start: Path, folder: Path) -> Iterator[tuple[str, Path]]:
@@ -74,8 +74,8 @@ def in_threads(
         with ThreadPoolExecutor(min(MOST_THREADS, os.cpu_count() or 1)) as pool:
             # In parts, so that an error ends it soon and no million of futures is held.
             for first in range(0, len(items), _AT_ONCE):
-                for one in pool.map(work, items[first : first + _AT_ONCE]):
-                    done.append(one)
+                for result in pool.map(work, items[first : first + _AT_ONCE]):
+                    done.append(result)
                     if progress is not None:
                         progress.advance()
                 if keep is not None:

@@ -81,8 +81,8 @@ def of_strangers(rows: pd.DataFrame, columns: Iterable[str], folder: Path | None
             # Content without data: is too long a name.
             path = None
         if path is None or not path.is_relative_to(root):
-            told = f"{name} names a file outside the folder that this service reads"
-            raise EvaluationError(told, value=_short(value), fix=_SEND_DATA)
+            problem = f"{name} names a file outside the folder that this service reads"
+            raise EvaluationError(problem, value=_short(value), fix=_SEND_DATA)
         # As text, which opened_files looks at.
         return str(path)
 
@@ -152,9 +152,9 @@ def _short(value: object) -> str:
 def _written(name: str, value: str, file: FileKind | None, target: Path) -> Path:
     """The content of a data: URI, in a file with the ending of its type."""
     head, comma, content = value[len(_DATA) :].partition(",")
-    kind, *others = head.split(";")
+    kind, *parameters = head.split(";")
     try:
-        if not comma or "base64" not in others:
+        if not comma or "base64" not in parameters:
             raise ValueError("it is not data:TYPE;base64,CONTENT")
         if len(content) > 4 * MOST_CONTENT // 3 + 4:
             raise ValueError(f"it has more than {MOST_CONTENT:,} bytes")

@@ -78,8 +78,8 @@ def parse_versions(text: str) -> Versions:
     try:
         values = yaml.load(text, Loader=unique_keys_loader())  # noqa: S506, a safe loader
     except yaml.YAMLError as error:
-        told = f"data/versions.yaml is not valid YAML: {error}"
-        raise DatasetError(told, fix="correct that line", code="versions.yaml") from error
+        problem = f"data/versions.yaml is not valid YAML: {error}"
+        raise DatasetError(problem, fix="correct that line", code="versions.yaml") from error
     try:
         return _VERSIONS.validate_python(values or {})
     except ValidationError as error:
@@ -96,8 +96,8 @@ def check_versions_writable(project: Path) -> None:
     folder = versions_path(project).parent
     if not os.access(folder, os.W_OK):
         fix = "make the folder writable, or publish from a checkout that is"
-        told = "the folder of versions.yaml cannot be written"
-        raise DatasetError(told, value=str(folder), fix=fix, code="versions.unwritable")
+        problem = "the folder of versions.yaml cannot be written"
+        raise DatasetError(problem, value=str(folder), fix=fix, code="versions.unwritable")
 
 
 def published_version(project: Path, name: str, revision: str) -> PublishedVersion:
@@ -105,8 +105,8 @@ def published_version(project: Path, name: str, revision: str) -> PublishedVersi
     versions = read_versions(project)
     if name not in versions:
         fix = did_you_mean(name, versions) if versions else "publish a version first"
-        told = f"no version of this dataset is published in {versions_path(project)}"
-        raise DatasetError(told, value=name, fix=fix, code="dataset.unknown")
+        problem = f"no version of this dataset is published in {versions_path(project)}"
+        raise DatasetError(problem, value=name, fix=fix, code="dataset.unknown")
     if revision not in versions[name]:
         listed = ", ".join(versions[name])
         raise DatasetError(
@@ -156,8 +156,8 @@ def refuse_changes(new: str, content: ContentHash, earlier: str, known: ContentH
     built = {file.name: file.sha256 for file in content.files}
     before = {file.name: file.sha256 for file in known.files}
     if built == before:
-        told = f"{new} is the same as {earlier}"
-        raise DatasetError(told, value=content.sha256, fix="use that version", code="dataset.same_content")
+        problem = f"{new} is the same as {earlier}"
+        raise DatasetError(problem, value=content.sha256, fix="use that version", code="dataset.same_content")
     changed, missing = changed_files(content, known)
     if changed or missing:
         raise DatasetError(
@@ -233,6 +233,6 @@ def _line(item: Mapping[str, Any]) -> str:
 
 def _shown(value: object) -> str:
     """A refused value without what may be secret in an address: all up to its last @, and its query."""
-    told = repr(value)
-    scheme = told[: told.find("://") + 3] if "://" in told else ""
-    return without_credentials((scheme + told[len(scheme) :].rpartition("@")[2]).partition("?")[0])
+    text = repr(value)
+    scheme = text[: text.find("://") + 3] if "://" in text else ""
+    return without_credentials((scheme + text[len(scheme) :].rpartition("@")[2]).partition("?")[0])

@@ -132,14 +132,14 @@ def _names(folder: Path) -> list[str]:
 
 def _synced(folder: Path, known: Mapping[str, str]) -> dict[str, str]:
     """Every file's hash by its name, where it is not `known`; each is on the disk then, under its name."""
-    found = {}
+    hashes = {}
     for name in _names(folder):
         with (folder / name).open("rb") as file:
             os.fsync(file.fileno())
-        found[name] = known[name] if name in known else sha256_file(folder / name)
+        hashes[name] = known[name] if name in known else sha256_file(folder / name)
     for inner in sorted((path for path in folder.rglob("*") if path.is_dir()), reverse=True):
         sync_folder(inner)
-    return found
+    return hashes
 
 
 def _fresh(folder: Path, name: str) -> Path:
@@ -156,7 +156,7 @@ def _install(temporary: Path, final: Path) -> None:
     shutil.rmtree(final, ignore_errors=True)
     os.replace(temporary, final)
     sync_folder(final.parent)
-    found = checkpoints_in(final.parent)
-    place = found.index(final)
-    for other in (*found[:place], *found[place + KEEP :]):
+    checkpoints = checkpoints_in(final.parent)
+    place = checkpoints.index(final)
+    for other in (*checkpoints[:place], *checkpoints[place + KEEP :]):
         shutil.rmtree(other)

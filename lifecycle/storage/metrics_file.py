@@ -52,12 +52,12 @@ class MetricsLine(Frozen):
     @property
     def step(self) -> int:
         """The update that it is about."""
-        return self._told.step
+        return self._entry.step
 
     @property
     def key(self) -> tuple[int, str, str | None]:
         """Lines of equal keys tell of the same."""
-        match self._told:
+        match self._entry:
             case CurvePoint() as point:
                 return point.step, point.figure, point.slice
             case Alarm() as alarm:
@@ -66,10 +66,10 @@ class MetricsLine(Frozen):
                 return signals.step, "signals", None
 
     @property
-    def _told(self) -> CurvePoint | WindowSignals | Alarm:
-        found = self.point or self.signals or self.alarm
-        assert found is not None
-        return found
+    def _entry(self) -> CurvePoint | WindowSignals | Alarm:
+        entry = self.point or self.signals or self.alarm
+        assert entry is not None
+        return entry
 
 
 class AttemptLine(Frozen):
@@ -91,7 +91,7 @@ class Windows:
         """What the file says next."""
         for line in lines:
             if isinstance(line, AttemptLine):
-                self._lines = {key: kept for key, kept in self._lines.items() if kept.step <= line.from_step}
+                self._lines = {key: earlier for key, earlier in self._lines.items() if earlier.step <= line.from_step}
                 continue
             # An equal one that is repeated keeps its time: with it, a second write to MLflow is the first one's.
             before = self._lines.get(line.key)
@@ -194,9 +194,9 @@ def read_from(path: Path, offset: int) -> tuple[list[Line], int]:
         file.seek(offset)
         content = file.read()
     content = content[: content.rfind(b"\n") + 1]
-    found: list[Line] = []
+    lines: list[Line] = []
     for line in content.splitlines():
         for kind in (MetricsLine, AttemptLine):
             with contextlib.suppress(ValidationError):
-                found.append(kind.model_validate_json(line))
-    return found, offset + len(content)
+                lines.append(kind.model_validate_json(line))
+    return lines, offset + len(content)

@@ -70,16 +70,16 @@ class PlaceFile:
 
 def read_places(out: Path, mine: Container[int] | None = None) -> dict[int, RankPlace]:
     """Where each rank of this machine was last, by rank. `seconds` are those until now."""
-    found = {}
+    places = {}
     for path in (out / RANKS).glob("*.place"):
         if mine is not None and int(path.stem) not in mine:
             continue
         with contextlib.suppress(OSError, struct.error, ValueError):
             pid, step, phase, since = _PLACE.unpack(path.read_bytes())
-            found[int(path.stem)] = RankPlace(
+            places[int(path.stem)] = RankPlace(
                 pid=pid, step=step, phase=PHASES[phase], seconds=max(0.0, time.monotonic() - since)
             )
-    return dict(sorted(found.items()))
+    return dict(sorted(places.items()))
 
 
 def stacks_file(out: Path, rank: int) -> Path:
@@ -96,23 +96,23 @@ def others_of(out: Path, mine: Container[int] | None = None) -> dict[int, Any]:
     """The other ranks' processes of this machine that are alive, by rank, as psutil's."""
     import psutil
 
-    found = {}
+    processes = {}
     for rank, place in read_places(out, mine).items():
         with contextlib.suppress(psutil.Error):
             if place.pid != os.getpid():
-                found[rank] = psutil.Process(place.pid)
-    return found
+                processes[rank] = psutil.Process(place.pid)
+    return processes
 
 
 def process_states(out: Path, mine: Container[int] | None = None) -> dict[int, str]:
     """How the system has the other ranks of this machine now, by rank, in psutil's words."""
     import psutil
 
-    found = {}
+    states = {}
     for rank, process in others_of(out, mine).items():
         with contextlib.suppress(psutil.Error):
-            found[rank] = process.status()
-    return found
+            states[rank] = process.status()
+    return states
 
 
 def end_others(out: Path, mine: Container[int] | None = None) -> None:
@@ -131,15 +131,15 @@ def end_others(out: Path, mine: Container[int] | None = None) -> None:
 
 def read_lines(out: Path, own: Path, mine: Container[int] | None = None) -> dict[int, str]:
     """The line of code at which each rank was when its stacks were asked for, by rank: of the folder `own`, if any."""
-    found = {}
+    lines = {}
     for rank in read_places(out, mine):
         with contextlib.suppress(OSError):
-            _, _, asked = stacks_file(out, rank).read_text(errors="replace").partition("Current thread")
-            frames = [line.strip() for line in asked.split("\n\n")[0].splitlines()[1:]]
+            _, _, stacks = stacks_file(out, rank).read_text(errors="replace").partition("Current thread")
+            frames = [line.strip() for line in stacks.split("\n\n")[0].splitlines()[1:]]
             mine = [frame for frame in frames if str(own) in frame]
             if frames:
-                found[rank] = (mine or frames)[0].replace(f"{own}{os.sep}", "")
-    return found
+                lines[rank] = (mine or frames)[0].replace(f"{own}{os.sep}", "")
+    return lines
 
 
 def last_lines(out: Path, rank: int) -> str:
@@ -150,26 +150,26 @@ def last_lines(out: Path, rank: int) -> str:
         return ""
 
 
-def write_end(out: Path, rank: int, exit_code: int, told: dict[str, Any] | None, states: dict[int, str]) -> None:
+def write_end(out: Path, rank: int, exit_code: int, error: dict[str, Any] | None, states: dict[int, str]) -> None:
     """The last thing that a rank does."""
-    end = RankEnd(pid=os.getpid(), host=socket.gethostname(), exit_code=exit_code, told=told, states=states)
+    end = RankEnd(pid=os.getpid(), host=socket.gethostname(), exit_code=exit_code, told=error, states=states)
     write_atomic(out / RANKS / f"{rank}.end.json", canonical_json(end.model_dump(mode="json")))
 
 
 def read_ends(out: Path, mine: Container[int] | None = None) -> dict[int, RankEnd]:
     """What the ranks told at their ends, by rank: of one that was killed there is nothing."""
-    found = {}
+    ends = {}
     for path in (out / RANKS).glob("*.end.json"):
         rank = int(path.name.partition(".")[0])
         with contextlib.suppress(OSError, ValidationError, ValueError):
             if mine is None or rank in mine:
-                found[rank] = RankEnd.model_validate_json(path.read_bytes())
-    return dict(sorted(found.items()))
+                ends[rank] = RankEnd.model_validate_json(path.read_bytes())
+    return dict(sorted(ends.items()))
 
 
-def write_node(out: Path, node: int, told: NodeTold) -> None:
+def write_node(out: Path, node: int, report: NodeTold) -> None:
     """The last thing that a node leaves of its ranks."""
-    write_atomic(_node_file(out, node), canonical_json(told.model_dump(mode="json")))
+    write_atomic(_node_file(out, node), canonical_json(report.model_dump(mode="json")))
 
 
 def read_node(out: Path, node: int) -> NodeTold | None:

@@ -98,17 +98,19 @@ class FileRecordStore:
         kind = StoppedStep if "error" in values else RECORD_TYPES[step]
         fix = f"materialize {use_case}/{step} again"
         if values.get("form", 1) > FORM:
-            told = f"the {step} record was written by a newer Trainworthy (form {values['form']}, known up to {FORM})"
+            problem = (
+                f"the {step} record was written by a newer Trainworthy (form {values['form']}, known up to {FORM})"
+            )
             fix = "use that version, or a state folder of this one's own"
-            raise RecordError(told, value=sha256, fix=fix, code="record.newer_form")
+            raise RecordError(problem, value=sha256, fix=fix, code="record.newer_form")
         try:
             record = kind.model_validate_json(content)
         except ValidationError:
-            told = f"the {step} record is of another version's form"
-            raise RecordError(told, value=sha256, fix=fix, code="record.other_form") from None
+            problem = f"the {step} record is of another version's form"
+            raise RecordError(problem, value=sha256, fix=fix, code="record.other_form") from None
         if record.kind != step:
-            told = f"a pointer to the {step} record names one of {record.kind}"
-            raise RecordError(told, value=sha256, fix=fix, code="record.other_step")
+            problem = f"a pointer to the {step} record names one of {record.kind}"
+            raise RecordError(problem, value=sha256, fix=fix, code="record.other_step")
         return as_written(record, content)
 
     def of_run(self, use_case: str, step: Step, run_id: str) -> Record | None:
@@ -118,8 +120,8 @@ class FileRecordStore:
     def run_ids(self, use_case: str) -> list[str]:
         """Runs that made or reused a record, the newest first."""
         folder = self._state.folder("records", use_case, "runs")
-        found = [path for path in folder.iterdir() if path.is_dir()] if folder.is_dir() else []
-        return [path.name for path in sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)]
+        folders = [path for path in folder.iterdir() if path.is_dir()] if folder.is_dir() else []
+        return [path.name for path in sorted(folders, key=lambda path: path.stat().st_mtime, reverse=True)]
 
     def newest(self, use_case: str, step: Step) -> Record | None:
         """The newest record of the step that passed its gate; of promotion the last judgement, not one found again."""

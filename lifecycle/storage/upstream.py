@@ -15,7 +15,7 @@ def upstream_records(store: RecordStore, use_case: str, step: Step, run_id: str)
     Inside a run these are the run's own. A step that is materialized alone takes the newest ones.
     Raises RecordError if one is missing, or if they were not made from each other.
     """
-    found: dict[Step, Record] = {}
+    records: dict[Step, Record] = {}
     for parent in PARENTS[step]:
         record = store.of_run(use_case, parent, run_id) or store.newest(use_case, parent)
         if record is None or not record.passed:
@@ -24,9 +24,9 @@ def upstream_records(store: RecordStore, use_case: str, step: Step, run_id: str)
                 fix=f"materialize {use_case}/{parent} first, or run the whole job",
                 code="upstream.missing",
             )
-        found[parent] = record
-    _refuse_mixed(store, use_case, step, found)
-    return found
+        records[parent] = record
+    _refuse_mixed(store, use_case, step, records)
+    return records
 
 
 def parent_hashes(upstream: Mapping[Step, Record]) -> dict[str, str]:
@@ -34,14 +34,14 @@ def parent_hashes(upstream: Mapping[Step, Record]) -> dict[str, str]:
     return {str(step): record_sha256(record) for step, record in upstream.items()}
 
 
-def _refuse_mixed(store: RecordStore, use_case: str, step: Step, found: Mapping[Step, Record]) -> None:
+def _refuse_mixed(store: RecordStore, use_case: str, step: Step, records: Mapping[Step, Record]) -> None:
     """Compared by identity: a parent whose files were lost and made again is another record of the same thing."""
-    hashes = parent_hashes(found)
-    for record in found.values():
+    hashes = parent_hashes(records)
+    for record in records.values():
         for name, sha256 in record.parents.items():
             if name not in hashes or hashes[name] == sha256:
                 continue
-            newest = next(other for kind, other in found.items() if kind == name)
+            newest = next(other for kind, other in records.items() if kind == name)
             if store.get(use_case, newest.kind, sha256).identity != newest.identity:
                 raise RecordError(
                     f"{step} refuses a stale upstream: {record.kind} was made from another {name} than the newest",

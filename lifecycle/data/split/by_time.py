@@ -52,7 +52,7 @@ class Ticks:
         local = start.tz_localize(self.zone or "UTC", nonexistent="shift_forward", ambiguous=True)
         return int(local.timestamp()) * 1_000_000
 
-    def told(self, ticks: int) -> str:
+    def in_words(self, ticks: int) -> str:
         """A number of ticks in words."""
         return f"{ticks} whole days" if self.whole_days else f"{ticks / _MICROSECONDS_AN_HOUR:.1f} hours"
 
@@ -79,7 +79,7 @@ def windows(ticks: Ticks, spec: Windows) -> dict[str, tuple[int, int]]:
     if ends <= first:
         raise DatasetError(
             "the rows span too few days for the declared splits",
-            value=ticks.told(cuts["benchmark"][1] - first).replace("whole ", ""),
+            value=ticks.in_words(cuts["benchmark"][1] - first).replace("whole ", ""),
             fix="use a later dataset version, or shorter validation, calibration or benchmark windows",
         )
     return cuts | {"training": (first, ends)}
@@ -92,7 +92,7 @@ def benchmark_window(ticks: Ticks, spec: Windows) -> tuple[int, int]:
     if policy.start is not None:
         start = ticks.midnight(policy.start)
         if arrived < start + length:
-            missing = f"{ticks.told(start + length - arrived)} of {policy.window} from {policy.start}"
+            missing = f"{ticks.in_words(start + length - arrived)} of {policy.window} from {policy.start}"
             fix = "use a later dataset version, or a window that the rows cover: a pinned benchmark never changes"
             raise DatasetError("the pinned benchmark has not wholly arrived", value=f"missing: {missing}", fix=fix)
         return start, start + length
@@ -101,7 +101,7 @@ def benchmark_window(ticks: Ticks, spec: Windows) -> tuple[int, int]:
         periods = (arrived - first) // every
         if periods < 1:
             fix = "use a later dataset version, an earlier from or a shorter every"
-            missing = ticks.told(first + every - arrived)
+            missing = ticks.in_words(first + every - arrived)
             raise DatasetError("no period of the benchmark has wholly arrived", value=f"missing: {missing}", fix=fix)
         arrived = first + periods * every
     return arrived - length, arrived

@@ -51,9 +51,9 @@ def splits_check(
             problems += _in_time({name: ticks_of(splits[name], spec) for name in SPLITS}, spec)
         elif isinstance(spec, StratifiedSplit):
             problems += _shares(splits, spec, label)
-    told = "; ".join(problems) or _told(splits, spec, labelled_rows)
+    evidence = "; ".join(problems) or _summary(splits, spec, labelled_rows)
     fix = "use other windows, shares or columns in split, or a dataset version with more rows" if problems else ""
-    return holds("splits", not problems, evidence=told, fix=fix, details=_details(splits, label))
+    return holds("splits", not problems, evidence=evidence, fix=fix, details=_details(splits, label))
 
 
 def _emptiness(splits: Mapping[str, pd.DataFrame], label: Label) -> Iterator[str]:
@@ -67,10 +67,15 @@ def _unlearnt_classes(labels: Mapping[str, pd.Series], label: Label) -> Iterator
     """Classes that a held-out split has and training has not: nothing can be learned of them."""
     if not label.classes or "training" not in labels:
         return
-    rows = {name: label.kind.class_rows(label.kind.checked_labels(found)) for name, found in labels.items()}
-    for name, found in rows.items():
-        missing = [str(one) for one, own, known in zip(label.classes, found, rows["training"], strict=True)
-                   if own and not known]  # fmt: skip
+    rows = {
+        name: label.kind.class_rows(label.kind.checked_labels(split_labels)) for name, split_labels in labels.items()
+    }
+    for name, counts in rows.items():
+        missing = [
+            str(class_name)
+            for class_name, own, known in zip(label.classes, counts, rows["training"], strict=True)
+            if own and not known
+        ]
         if missing:
             yield f"{name} has classes that training lacks: {', '.join(missing[:5])}"
 
@@ -88,7 +93,7 @@ def _in_time(spans: Mapping[str, Ticks], spec: Windows) -> Iterator[str]:
     for before, after in itertools.pairwise(SPLITS):
         gap = int(spans[after].values.min()) - int(spans[before].values.max()) - 1
         if gap < spans[after].length(spec.embargo):
-            yield f"{before} ends {spans[after].told(gap)} before {after}; the embargo is {spec.embargo}"
+            yield f"{before} ends {spans[after].in_words(gap)} before {after}; the embargo is {spec.embargo}"
     lengths = {"validation": spec.validation, "calibration": spec.calibration, "benchmark": spec.benchmark.window}
     for name, length in lengths.items():
         ticks = spans[name]
@@ -117,27 +122,27 @@ def _shares(splits: Mapping[str, pd.DataFrame], spec: StratifiedSplit, label: La
     split = np.repeat(np.arange(len(SPLITS)), [len(splits[name]) for name in SPLITS])
     sizes = np.bincount(strata)
     for number, name in enumerate(SPLITS):
-        declared, found = spec.shares.of(name), np.bincount(strata[split == number], minlength=len(sizes))
-        missed = int((np.abs(found - declared * sizes) > 1 + 1e-9).sum())
+        declared, counts = spec.shares.of(name), np.bincount(strata[split == number], minlength=len(sizes))
+        missed = int((np.abs(counts - declared * sizes) > 1 + 1e-9).sum())
         if missed:
             yield f"{name} misses its share of {declared:.3g} in {missed} of {len(sizes)} strata"
-        elif abs(found.sum() / len(rows) - declared) > _SHARE_MISSED:
+        elif abs(counts.sum() / len(rows) - declared) > _SHARE_MISSED:
             yield (
-                f"{name} has {found.sum() / len(rows):.1%} of the rows and {declared:.3g} are declared: the "
+                f"{name} has {counts.sum() / len(rows):.1%} of the rows and {declared:.3g} are declared: the "
                 f"{len(sizes)} strata are too small, name fewer columns in strata"
             )
 
 
-def _told(splits: Mapping[str, pd.DataFrame], spec: SplitSpec, labelled_rows: int | None) -> str:
+def _summary(splits: Mapping[str, pd.DataFrame], spec: SplitSpec, labelled_rows: int | None) -> str:
     total = sum(len(rows) for rows in splits.values())
     if spec.time_column is not None:
-        told = ", ".join(f"{name} {span(splits[name], spec.time_column)}" for name in SPLITS)
+        summary = ", ".join(f"{name} {span(splits[name], spec.time_column)}" for name in SPLITS)
     else:
-        told = ", ".join(f"{name} {len(splits[name]) / total:.1%} of the rows" for name in SPLITS)
+        summary = ", ".join(f"{name} {len(splits[name]) / total:.1%} of the rows" for name in SPLITS)
     if labelled_rows is None:
-        return told
+        return summary
     left_out = labelled_rows - total
-    return f"{told}; {left_out} of {labelled_rows} labelled rows ({left_out / labelled_rows:.1%}) lie in no split"
+    return f"{summary}; {left_out} of {labelled_rows} labelled rows ({left_out / labelled_rows:.1%}) lie in no split"
 
 
 def _details(splits: Mapping[str, pd.DataFrame], label: Label) -> tuple[dict[str, object], ...]:

@@ -54,8 +54,8 @@ def refuse_nulls(values: pd.Series) -> None:
     """Raises DatasetError if a column that decides the split has nulls."""
     nulls = int(values.isna().sum())
     if nulls:
-        fix, told = "require the column in contract.yaml, or split by another one", f"{nulls} of {len(values)} rows"
-        raise DatasetError(f"the column {values.name} decides the split and has nulls", value=told, fix=fix)
+        fix, affected = "require the column in contract.yaml, or split by another one", f"{nulls} of {len(values)} rows"
+        raise DatasetError(f"the column {values.name} decides the split and has nulls", value=affected, fix=fix)
 
 
 def row_hashes(rows: pd.DataFrame, columns: Sequence[str], salt: str = "") -> np.ndarray:

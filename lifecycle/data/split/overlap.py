@@ -37,7 +37,7 @@ def shared(numbers: Mapping[str, np.ndarray], what: str) -> list[str]:
     import numpy as np
     import pandas as pd
 
-    unique = {name: pd.unique(found) for name, found in numbers.items()}
+    unique = {name: pd.unique(values) for name, values in numbers.items()}
     # Hash tables: half the time of sorting.
     if pd.Index(np.concatenate(list(unique.values()))).is_unique:
         return []

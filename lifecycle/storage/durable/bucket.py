@@ -97,8 +97,8 @@ class Bucket:
 
         try:
             with self._as_files_raise(name):
-                found = obstore.get(self._store, name)
-                content, version = bytes(found.bytes()), found.meta["e_tag"]
+                stored = obstore.get(self._store, name)
+                content, version = bytes(stored.bytes()), stored.meta["e_tag"]
         except NoObjectError:
             return None
         if version is None:
@@ -128,10 +128,10 @@ class Bucket:
 
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("wb") as file, self._as_files_raise(name):
-            found = obstore.head(self._store, name)
-            for start in range(0, found["size"], PART_BYTES):
-                end = min(start + PART_BYTES, found["size"])
-                part = obstore.get(self._store, name, options={"range": (start, end), "if_match": found["e_tag"]})
+            head = obstore.head(self._store, name)
+            for start in range(0, head["size"], PART_BYTES):
+                end = min(start + PART_BYTES, head["size"])
+                part = obstore.get(self._store, name, options={"range": (start, end), "if_match": head["e_tag"]})
                 file.write(part.bytes())
 
     def names(self, below: str = "") -> list[str]:
@@ -139,7 +139,7 @@ class Bucket:
         import obstore
 
         with self._as_files_raise(below):
-            return sorted(found["path"] for part in obstore.list(self._store, below or None) for found in part)
+            return sorted(entry["path"] for part in obstore.list(self._store, below or None) for entry in part)
 
     def delete(self, *names: str) -> None:
         """Remove objects; one that is gone already is no error."""
@@ -171,12 +171,12 @@ def refuse_without_conditions(bucket: Bucket) -> None:
     name = f".condition-{uuid.uuid4().hex}"
     bucket.write(name, b"1", None)
     try:
-        found = bucket.read(name)
+        stored = bucket.read(name)
         for version in (None, f'"{uuid.uuid4().hex}"'):
             with contextlib.suppress(ObjectChangedError):
                 bucket.write(name, b"2", version)
                 raise OSError(errno.ENOTSUP, _NO_CONDITIONS, bucket.address)
-        if found is None or found[0] != b"1":
+        if stored is None or stored[0] != b"1":
             raise OSError(errno.EIO, "the store gives back other bytes than were written", bucket.address)
     finally:
         bucket.delete(name)
@@ -184,8 +184,8 @@ def refuse_without_conditions(bucket: Bucket) -> None:
 
 def _error(words: str, where: str) -> OSError:
     """What the store or the way there said, as the error that a file would have raised."""
-    code = found[1] if (found := _CODE.search(words)) else ""
-    status = int(found[1]) if (found := _STATUS.search(words)) else 0
+    code = match[1] if (match := _CODE.search(words)) else ""
+    status = int(match[1]) if (match := _STATUS.search(words)) else 0
     said = f"{status} {code}".strip() if status else words.partition("\n")[0]
     if code == "RequestTimeTooSkewed":
         return PermissionError(errno.EACCES, "this machine's clock is not the store's: set it", where)
@@ -194,11 +194,13 @@ def _error(words: str, where: str) -> OSError:
     if code == "NoSuchKey" or (status == 404 and not code):
         return NoObjectError(errno.ENOENT, "there is no such object", where)
     if _ROLE in words:
-        told = "no credentials are named: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give the machine a role"
-        return PermissionError(errno.EACCES, told, where)
+        problem = (
+            "no credentials are named: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give the machine a role"
+        )
+        return PermissionError(errno.EACCES, problem, where)
     if code in _REFUSED or status in (401, 403):
-        told = f"the store refuses ({said}): its credentials need GetObject, PutObject, DeleteObject and ListBucket"
-        return PermissionError(errno.EACCES, told, where)
+        problem = f"the store refuses ({said}): its credentials need GetObject, PutObject, DeleteObject and ListBucket"
+        return PermissionError(errno.EACCES, problem, where)
     if code in _FULL or status == 507:
         return OSError(errno.ENOSPC, f"the store is full ({said})", where)
     if status in (0, 408, 429) or status >= 500:

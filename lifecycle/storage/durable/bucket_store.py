@@ -94,12 +94,12 @@ class BucketStore:
             raise OSError(errno.EIO, f"the copy differs: {error.problem}", str(path)) from None
         token = self._token()
         copy = Copy(name=path.name, objects=f"{path.name}-{token}-{uuid.uuid4().hex}", token=token)
-        for file in sorted(one for one in path.rglob("*") if one.is_file()):
+        for file in sorted(member for member in path.rglob("*") if member.is_file()):
             self._bucket.upload(f"{copy.objects}/{file.relative_to(path).as_posix()}", file)
 
         def added(head: Head) -> tuple[Copy, ...]:
             # A resume has refused those of later steps; of an equal one this is the newer.
-            before = [one for one in head.copies if one.step < copy.step]
+            before = [earlier for earlier in head.copies if earlier.step < copy.step]
             return (copy, *before[: KEEP - 1])
 
         self._commit(added)
@@ -151,13 +151,13 @@ class BucketHolder:
         head = read_head(self._bucket)
         return Name(head.owner, head.host, head.renewal) if head.owner else None
 
-    def take(self, owner: str, seen: Name | None) -> None:
+    def take(self, owner: str, previous: Name | None) -> None:
         """Become the holder with the next token; what holders before it left and did not count is removed."""
         refuse_without_conditions(self._bucket)
 
         def mine(head: Head) -> Head:
             now = Name(head.owner, head.host, head.renewal) if head.owner else None
-            if now is not None and now.owner != owner and now != seen:
+            if now is not None and now.owner != owner and now != previous:
                 raise taken(self.where, now, "took it over just now")
             named = {"token": head.token + 1, "owner": owner, "host": socket.gethostname()}
             return head.model_copy(update=named)
@@ -206,11 +206,11 @@ def read_head(bucket: Bucket) -> Head:
 
 
 def _read(bucket: Bucket) -> tuple[Head, str | None]:
-    found = bucket.read(HEAD)
-    if found is None:
+    stored = bucket.read(HEAD)
+    if stored is None:
         return Head(), None
     try:
-        return Head.model_validate_json(found[0]), found[1]
+        return Head.model_validate_json(stored[0]), stored[1]
     except ValidationError:
         raise OSError(errno.EIO, "what lies there was not written by Trainworthy", f"{bucket.address}/{HEAD}") from None
 
@@ -231,8 +231,8 @@ def remove_left(bucket: Bucket, token: int) -> None:
 
     Of later holders nothing is removed, however long this process slept since it read which copies count.
     """
-    lying = {name: found for name in bucket.names() if (found := _FILE.match(name))}
+    lying = {name: match for name in bucket.names() if (match := _FILE.match(name))}
     counted = {copy.objects for copy in read_head(bucket).copies}
     bucket.delete(
-        *(name for name, found in lying.items() if found["objects"] not in counted and int(found["token"]) < token)
+        *(name for name, match in lying.items() if match["objects"] not in counted and int(match["token"]) < token)
     )

@@ -56,26 +56,26 @@ class FolderHolder:
 
     def read(self) -> Name | None:
         try:
-            found = json.loads(self._path.read_bytes())
-            return Name(found["owner"], found["host"], found["renewal"])
+            values = json.loads(self._path.read_bytes())
+            return Name(values["owner"], values["host"], values["renewal"])
         except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError):
             return None
 
-    def take(self, owner: str, seen: Name | None) -> None:
+    def take(self, owner: str, previous: Name | None) -> None:
         """Write the name, whatever is there."""
         named = {"owner": owner, "host": socket.gethostname(), "renewal": next(self._renewals)}
         write_atomic(self._path, canonical_json(named))
 
     def renew(self, owner: str) -> Name | None:
-        found = self.read()
-        if found is not None and found.owner != owner:
-            return found
-        self.take(owner, found)
+        current = self.read()
+        if current is not None and current.owner != owner:
+            return current
+        self.take(owner, current)
         return None
 
     def release(self, owner: str) -> None:
-        found = self.read()
-        if found is not None and found.owner == owner:
+        current = self.read()
+        if current is not None and current.owner == owner:
             with contextlib.suppress(FileNotFoundError):
                 self._path.unlink()
 

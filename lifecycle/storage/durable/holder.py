@@ -27,8 +27,8 @@ class Holder(Protocol):
         """Who holds it, None if nobody does."""
         ...
 
-    def take(self, owner: str, seen: Name | None) -> None:
-        """Make `owner` the holder, after `seen`. Raises LeaseLostError if another is known to have come first."""
+    def take(self, owner: str, previous: Name | None) -> None:
+        """Make `owner` the holder, after `previous`. Raises LeaseLostError if another is known to have come first."""
         ...
 
     def renew(self, owner: str) -> Name | None:

@@ -29,10 +29,12 @@ EXPIRES_SECONDS = 30.0
 
 
 @contextlib.contextmanager
-def durable_lease(job: AnyJob, out: Path, asked: Callable[[], bool]) -> Iterator[tuple[Callable[[], None], float]]:
+def durable_lease(
+    job: AnyJob, out: Path, stop_requested: Callable[[], bool]
+) -> Iterator[tuple[Callable[[], None], float]]:
     """Around a job, whose training may have its checkpoints copied: held_lease's check, and the seconds waited for it.
 
-    Raises LeaseLostError, and PreemptedError if `asked` to end meanwhile.
+    Raises LeaseLostError, and PreemptedError if `stop_requested` meanwhile.
     """
     holder = holder_of(job) if isinstance(job, TrainJob) else None
     if holder is None:
@@ -41,7 +43,7 @@ def durable_lease(job: AnyJob, out: Path, asked: Callable[[], bool]) -> Iterator
 
     def wait(seconds: float) -> None:
         time.sleep(seconds)
-        if asked():
+        if stop_requested():
             raise PreemptedError
 
     started = time.monotonic()
@@ -104,11 +106,11 @@ def _watched(holder: Holder, owner: str, wait: Callable[[float], object]) -> Nam
     say(f"{holder.where} is of {first.host}; looking for {EXPIRES_SECONDS:.0f} s whether it is alive")
     for _ in range(round(EXPIRES_SECONDS / RENEW_SECONDS)):
         wait(RENEW_SECONDS)
-        found = holder.read()
-        if found is None:
+        current = holder.read()
+        if current is None:
             return None
-        if found != first:
-            raise taken(holder.where, found, "writes there now")
+        if current != first:
+            raise taken(holder.where, current, "writes there now")
     return first
 
 

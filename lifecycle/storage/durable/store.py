@@ -74,10 +74,10 @@ def newest_sound(
     Copies count as those in the first store do. One for which `load` raises CheckpointError is passed over for the one
     before and named in the notes. Raises CheckpointError if all are: a silent fresh start would hide the loss.
     """
-    found = [(name, store) for store in stores for name in store.names()]
+    checkpoints = [(name, store) for store in stores for name in store.names()]
     refused = []
     # Stable: of equal steps the one in the first store is first.
-    for name, store in sorted(found, key=lambda one: one[0], reverse=True):
+    for name, store in sorted(checkpoints, key=lambda checkpoint: checkpoint[0], reverse=True):
         path = store.fetch(name)
         try:
             loaded = load(path)
