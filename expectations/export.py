@@ -124,10 +124,10 @@ def _least_known(rule: Rule) -> float:
 def _missing(rule: Rule, logical: Sequence[str], common: dict[str, Any]) -> list[Any]:
     gxe = gx_expectations()
     values, column = rule.parameters["values"], rule.columns[0]
-    found = [gxe.ExpectColumnValuesToNotBeNull(column=column, **common)] if None in values else []
+    checks = [gxe.ExpectColumnValuesToNotBeNull(column=column, **common)] if None in values else []
     if listed := _plain([value for value in values if value is not None], logical[0]):
-        found.append(gxe.ExpectColumnValuesToNotBeInSet(column=column, value_set=listed, **common))
-    return found
+        checks.append(gxe.ExpectColumnValuesToNotBeInSet(column=column, value_set=listed, **common))
+    return checks
 
 
 def _allowed(rule: Rule, logical: Sequence[str], common: dict[str, Any]) -> list[Any]:
@@ -142,8 +142,12 @@ def _plain(values: Sequence[Any], logical: str) -> list[Any]:
     if logical in ("date", "timestamp"):
         raise _UnheldError("its lists hold no instants")
     kinds: dict[str, tuple[type, ...]] = {"string": (str,), "boolean": (bool,)}
-    wanted = kinds.get(logical, (int, float))
-    return [one for one in values if isinstance(one, wanted) and (logical == "boolean" or not isinstance(one, bool))]
+    python_types = kinds.get(logical, (int, float))
+    return [
+        value
+        for value in values
+        if isinstance(value, python_types) and (logical == "boolean" or not isinstance(value, bool))
+    ]
 
 
 def _range(rule: Rule, logical: Sequence[str], common: dict[str, Any]) -> list[Any]:

@@ -94,7 +94,7 @@ def _unequal(rule: Rule, table: Table, known: str) -> Column:
             low, high = whole_interval(parameters, kind)
             return F.lit(True) if low > high else ~first.between(literal(low, kind), literal(high, kind))
         case "pattern":
-            return ~_found(parameters["pattern"])(first)
+            return ~_search_udf(parameters["pattern"])(first)
         case "hour_in_zone":
             micros = divided(first, 1000) if kind.unit == "ns" else first * (NANOSECONDS[kind.unit] // 1000)
             local = F.from_utc_timestamp(F.timestamp_micros(micros), parameters["zone"])
@@ -113,10 +113,10 @@ def _any(conditions: Iterable[Column]) -> Column:
     return reduce(operator.or_, conditions)
 
 
-def _is_listed(column: Column, wanted: Iterable[Any], kind: pa.DataType) -> Column:
+def _is_listed(column: Column, values: Iterable[Any], kind: pa.DataType) -> Column:
     from pyspark.sql import functions as F  # noqa: N812
 
-    known = [literal(value, kind) for value in listed(wanted, kind)]
+    known = [literal(value, kind) for value in listed(values, kind)]
     return column.isin(*known) if known else F.lit(False)
 
 
@@ -129,7 +129,7 @@ def _outside(column: Column, limits: Mapping[str, Any], kind: pa.DataType) -> Co
     return _any([F.lit(False), *ends])
 
 
-def _found(pattern: str) -> Any:
+def _search_udf(pattern: str) -> Any:
     """Python's `re.search` in Spark's own Python workers: Java reads some expressions otherwise."""
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -169,12 +169,12 @@ def with_known_keys(rows: DataFrame, rule: Rule, table: Table, known: str) -> Da
     texts = [tuple(map(str, key)) for key in placed if None not in key]
     names = [f"{known}_{number}" for number in range(len(kinds))]
     schema = ", ".join(f"{name} string" for name in names)
-    found = rows.sparkSession.createDataFrame(texts, schema).withColumn(known, F.lit(True))
+    known_keys = rows.sparkSession.createDataFrame(texts, schema).withColumn(known, F.lit(True))
     alike = (
         own_column(own) == F.col(name).cast(spark_type(kind))
         for own, name, kind in zip(rule.columns, names, kinds, strict=True)
     )
-    return rows.join(F.broadcast(found), _all(alike), "left").drop(*names)
+    return rows.join(F.broadcast(known_keys), _all(alike), "left").drop(*names)
 
 
 def _bins(rule: Rule, table: Table) -> list[Column]:
@@ -196,9 +196,9 @@ def _bins(rule: Rule, table: Table) -> list[Column]:
         for at, value in enumerate(rule.parameters["values"]):
             placed.setdefault(place(value, kind), at)
         at_place = {at: first == literal(value, kind) for value, at in placed.items() if value is not None}
-        others = ~_is_listed(first, rule.parameters["values"], kind)
-        inner = [*(at_place.get(at, F.lit(False)) for at in range(bins - 2)), others]
-    return [*(first.isNotNull() & one for one in inner), first.isNull()]
+        unlisted = ~_is_listed(first, rule.parameters["values"], kind)
+        inner = [*(at_place.get(at, F.lit(False)) for at in range(bins - 2)), unlisted]
+    return [*(first.isNotNull() & in_bin for in_bin in inner), first.isNull()]
 
 
 # pyspark is an extra: the types are checked where it is installed.
@@ -275,25 +275,25 @@ def _one_pass(spark: SparkSession, engine: Any, table: Table, rules: Sequence[Ru
     """Each rule's count, or why it has none. Raises whatever Spark or Great Expectations stumble over."""
     from pyspark.sql import functions as F  # noqa: N812, as everybody calls it
 
-    found: dict[str, int | str] = {}
+    counts: dict[str, int | str] = {}
     rows, unread = read_rows(spark, table, list(dict.fromkeys(name for rule in rules for name in rule.columns)))
     marked: dict[str, list[str]] = {}
     columns = [F.lit(1).alias("row")]
     for rule in rules:
         reasons = [unread[name] for name in rule.columns if name in unread]
         if reasons:
-            found[rule.id] = reasons[0]
+            counts[rule.id] = reasons[0]
             continue
         known = f"known_{len(columns)}"
         rows, own = with_known_keys(rows, rule, table, known), marks(rule, table, known)
         marked[rule.id] = [f"mark_{len(columns) + place}" for place in range(len(own))]
-        columns += [F.when(one, 1).otherwise(0).alias(name) for one, name in zip(own, marked[rule.id], strict=True)]
+        columns += [F.when(mark, 1).otherwise(0).alias(name) for mark, name in zip(own, marked[rule.id], strict=True)]
     sums = _sums(engine, rows.select(columns), [name for names in marked.values() for name in names], table)
     for rule in rules:
         if rule.id in marked:
             own = [sums[name] for name in marked[rule.id]]
-            found[rule.id] = surplus(own, rule.parameters["counts"]) if rule.kind == "distribution" else own[0]
-    return found
+            counts[rule.id] = surplus(own, rule.parameters["counts"]) if rule.kind == "distribution" else own[0]
+    return counts
 
 
 def _sums(engine: Any, frame: DataFrame, names: Sequence[str], table: Table) -> dict[str, int]:
@@ -302,9 +302,11 @@ def _sums(engine: Any, frame: DataFrame, names: Sequence[str], table: Table) -> 
     import great_expectations.expectations as gxe
 
     expected: Any = gxe
-    asked = [expected.ExpectColumnSumToBeBetween(column=name, min_value=0, meta={"sum": name}) for name in names]
-    asked.append(expected.ExpectTableRowCountToBeBetween(min_value=0, meta={"sum": ""}))
-    suite = gx.ExpectationSuite(name="contract", expectations=asked)
+    sum_expectations = [
+        expected.ExpectColumnSumToBeBetween(column=name, min_value=0, meta={"sum": name}) for name in names
+    ]
+    sum_expectations.append(expected.ExpectTableRowCountToBeBetween(min_value=0, meta={"sum": ""}))
+    suite = gx.ExpectationSuite(name="contract", expectations=sum_expectations)
     answers = engine.get_batch({"dataframe": frame}).validate(suite, result_format="BASIC").results
     reason = next((reason for reason in map(raised_message, answers) if reason is not None), None)
     if reason is not None:

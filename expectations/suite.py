@@ -107,14 +107,14 @@ def bins(rule: Rule, values: pd.Series, table: Table) -> np.ndarray:
     present = numbers.dropna()
     if "edges" in rule.parameters:
         edges: list[Any] = whole_edges(rule.parameters["edges"], kind)
-        found = sum((_reached(present, edge) for edge in edges), start=np.zeros(len(present), dtype=int))
+        bin_numbers = sum((_reached(present, edge) for edge in edges), start=np.zeros(len(present), dtype=int))
     else:
         places = {}
         for at, value in enumerate(rule.parameters["values"]):
             places.setdefault(place(value, kind), at)
-        found = np.array([places.get(value, null_bin - 1) for value in present.tolist()], dtype=int)
+        bin_numbers = np.array([places.get(value, null_bin - 1) for value in present.tolist()], dtype=int)
     result = np.full(len(values), null_bin)
-    result[numbers.notna().to_numpy()] = found
+    result[numbers.notna().to_numpy()] = bin_numbers
     return result
 
 

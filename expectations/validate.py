@@ -32,19 +32,19 @@ def validate_files(folder: Path, contract: Contract) -> tuple[RuleResult, ...]:
 
     Only the columns of one group of rules are held at once. Raises DatasetError for a file that can't be read.
     """
-    table, found = read_table(folder), {}
+    table, results = read_table(folder), {}
     judged = []
     for rule in contract.rules:
         reason = unjudged_because(rule, table)
         if reason is None:
             judged.append(rule)
         else:
-            found[rule.id] = could_not(rule, table.rows, reason, contract.sensitive_columns)
+            results[rule.id] = could_not(rule, table.rows, reason, contract.sensitive_columns)
     engine = _engine()
     for group in groups(judged, table):
         for result in _judged(engine, group, table, contract):
-            found[result.rule.id] = result
-    return with_unlisted(table, contract, [found[rule.id] for rule in contract.rules])
+            results[result.rule.id] = result
+    return with_unlisted(table, contract, [results[rule.id] for rule in contract.rules])
 
 
 def validate_frame(frame: pd.DataFrame, contract: Contract) -> tuple[RuleResult, ...]:
@@ -93,12 +93,12 @@ def _validated(
     import great_expectations as gx
 
     batch = engine.get_batch({"dataframe": frame})
-    asked = [one for rule in rules for one in expectations(rule, table)]
-    suite = gx.ExpectationSuite(name="contract", expectations=asked)
-    found: dict[str, list[Any]] = {}
+    suite_expectations = [expectation for rule in rules for expectation in expectations(rule, table)]
+    suite = gx.ExpectationSuite(name="contract", expectations=suite_expectations)
+    by_rule: dict[str, list[Any]] = {}
     for result in batch.validate(suite, result_format=result_format).results:
-        found.setdefault(result.expectation_config.meta["rule"], []).append(result)
-    return found
+        by_rule.setdefault(result.expectation_config.meta["rule"], []).append(result)
+    return by_rule
 
 
 def _result(rule: Rule, answers: Sequence[Any], table: Table, contract: Contract) -> RuleResult:

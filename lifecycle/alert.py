@@ -151,8 +151,8 @@ def with_findings(
             state = _with_finding(state, about, check, severity)
         elif check.status in ("pass", "not_applicable"):
             place = (about.subject, about.step, check.name)
-            closed = [one for one in state.sent if (one.subject, one.step, one.check) == place]
-            state = _recovered(state, about, check, [one for one in closed if one.dataset not in later])
+            closed = [finding for finding in state.sent if (finding.subject, finding.step, finding.check) == place]
+            state = _recovered(state, about, check, [finding for finding in closed if finding.dataset not in later])
     return state
 
 
@@ -179,12 +179,12 @@ def _recovered(state: AlertState, about: About, check: CheckResult, closed: Sequ
     """Without the closed findings. One whose alert still waits was never heard of, and needs no recovery."""
     if not closed:
         return state
-    keys = {one.key for one in closed}
+    keys = {finding.key for finding in closed}
     unheard = {alert.key for alert in state.waiting if alert.key in keys and alert.severity != "recovered"}
-    state = _remembered(state, (one for one in state.sent if one not in closed))
+    state = _remembered(state, (finding for finding in state.sent if finding not in closed))
     waiting = tuple(alert for alert in state.waiting if alert.key not in unheard)
     state = state.model_copy(update={"waiting": waiting})
-    heard = [one for one in closed if one.key not in unheard]
+    heard = [finding for finding in closed if finding.key not in unheard]
     if not heard:
         return state
     last = heard[-1].model_copy(update={"dataset": about.dataset, "run_id": about.run_id})
@@ -216,8 +216,8 @@ def write_alerts(path: Path, state: AlertState) -> None:
     write_atomic(path, state.model_dump_json(indent=1).encode())
 
 
-def _same(one: SentFinding, other: SentFinding) -> bool:
-    return one.model_dump(exclude={"run_id", "what"}) == other.model_dump(exclude={"run_id", "what"})
+def _same(first: SentFinding, second: SentFinding) -> bool:
+    return first.model_dump(exclude={"run_id", "what"}) == second.model_dump(exclude={"run_id", "what"})
 
 
 def _texts(value: Any) -> Iterator[str]:

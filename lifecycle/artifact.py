@@ -121,10 +121,10 @@ def verify_artifact(folder: Path, sha256: str) -> None:
     if not manifest.is_file():
         raise CheckpointError("the artifact is missing", value=str(folder), fix="train again", code="artifact.missing")
     if sha256_file(manifest) != sha256:
-        told, code = "the artifact is not the one on record", "artifact.other_manifest"
-        raise CheckpointError(told, value=str(folder), fix="train again", code=code)
-    declared, found = json.loads(manifest.read_text()), _hashes(folder)
-    changed = sorted(name for name in declared.keys() | found.keys() if declared.get(name) != found.get(name))
+        problem, code = "the artifact is not the one on record", "artifact.other_manifest"
+        raise CheckpointError(problem, value=str(folder), fix="train again", code=code)
+    declared, present = json.loads(manifest.read_text()), _hashes(folder)
+    changed = sorted(name for name in declared.keys() | present.keys() if declared.get(name) != present.get(name))
     if changed:
         fix = "restore them or train again"
         raise CheckpointError("files of the artifact were changed", value=changed, fix=fix, code="artifact.changed")

@@ -141,8 +141,8 @@ class Code:
         """Hash of all of it, and of Python's version."""
         import platform
 
-        found = {"modules": dict(self.modules), "tables": dict(self.tables), "packages": dict(self.packages)}
-        return sha256_json({**found, "python": platform.python_version()})
+        parts = {"modules": dict(self.modules), "tables": dict(self.tables), "packages": dict(self.packages)}
+        return sha256_json({**parts, "python": platform.python_version()})
 
 
 class CodeOnDisk:
@@ -160,18 +160,20 @@ class CodeOnDisk:
         data = {} if step in WITHOUT_USE_CASE else data_files(use_case_folder)
         names = frozenset() if step in WITHOUT_USE_CASE else self._imported_by(files.values())
         ours = self.of((*ENTRIES[step], *sorted(filter(_is_ours, names)))).sha256
-        others = {name.partition(".")[0] for name in names if not _is_ours(name)}
+        foreign = {name.partition(".")[0] for name in names if not _is_ours(name)}
         # A package that the use case lies in, as use_cases: only what is imported of it counts. Modules beside model.py
         # are in `files`.
         parents = use_case_folder.resolve().parents
-        around = {one.name: one.parent for one in parents if one.name in others and not _installed(one.name)}
-        packages = _versions(frozenset(n for n in others - around.keys() if not _lies_in(use_case_folder, n)))
-        beside = self._beside(around, names, use_case_folder.resolve())
+        around = {
+            parent.name: parent.parent for parent in parents if parent.name in foreign and not _installed(parent.name)
+        }
+        packages = _versions(frozenset(n for n in foreign - around.keys() if not _lies_in(use_case_folder, n)))
+        neighbour_files = self._neighbours(around, names, use_case_folder.resolve())
         self._read.keep()
         parts = {"use_case": sha256_files(files), "ours": ours, "packages": dict(packages)}
         # Without data files the identity is that of before they counted.
         read = {"data": sha256_files(data)} if data else {}
-        return sha256_json({**parts, "beside": sha256_files(beside), **read})
+        return sha256_json({**parts, "beside": sha256_files(neighbour_files), **read})
 
     def of(self, entries: Iterable[str]) -> Code:
         """The import closure of modules of ours."""
@@ -181,18 +183,18 @@ class CodeOnDisk:
         return self._codes[key]
 
     def _closure(self, entries: Iterable[str]) -> Code:
-        found: dict[str, Source] = {}
+        sources: dict[str, Source] = {}
         waiting = [name for entry in entries for name in _with_parents(entry, self._files)]
         while waiting:
             name = waiting.pop()
-            if name not in found and not _left_out(name):
-                found[name], used = self._used_by(name)
+            if name not in sources and not _left_out(name):
+                sources[name], used = self._used_by(name)
                 waiting += used
         self._read.keep()
-        names = {name.partition(".")[0] for source in found.values() for name in source.imports}
+        names = {name.partition(".")[0] for source in sources.values() for name in source.imports}
         return Code(
-            modules={name: source.sha256 for name, source in sorted(found.items())},
-            tables=self._tables_beside(self._files[name] for name in found),
+            modules={name: source.sha256 for name, source in sorted(sources.items())},
+            tables=self._tables_beside(self._files[name] for name in sources),
             packages=_versions(frozenset(names)),
         )
 
@@ -216,7 +218,7 @@ class CodeOnDisk:
             path = self._files[name]
             package = name if path.name == "__init__.py" else name.rpartition(".")[0]
             source = self._read(path, top_only=name in DISPATCHERS, package=package)
-            used = {one for imported in source.imports for one in _with_parents(imported, self._files)}
+            used = {module for imported in source.imports for module in _with_parents(imported, self._files)}
             self._uses[name] = source, sorted(used)
         return self._uses[name]
 
@@ -224,9 +226,9 @@ class CodeOnDisk:
         """The names that a use case's files import."""
         return frozenset(name for path in files for name in self._read(path).imports)
 
-    def _beside(self, around: Mapping[str, Path], names: Iterable[str], use_case: Path) -> dict[str, Path]:
+    def _neighbours(self, around: Mapping[str, Path], names: Iterable[str], use_case: Path) -> dict[str, Path]:
         """Files by name of the modules around a use case that it imports, with what these import there."""
-        found: dict[str, Path] = {}
+        files: dict[str, Path] = {}
         waiting = list(names)
         while waiting:
             top, *parts = waiting.pop().split(".")
@@ -237,20 +239,20 @@ class CodeOnDisk:
                 path = around[top].joinpath(top, *parts[:length])
                 for file in (path / "__init__.py", path.with_name(f"{path.name}.py")):
                     name = file.relative_to(around[top]).as_posix()
-                    if name not in found and file.is_file() and not file.is_relative_to(use_case):
-                        found[name] = file
+                    if name not in files and file.is_file() and not file.is_relative_to(use_case):
+                        files[name] = file
                         waiting += self._read(file).imports
-        return found
+        return files
 
     def _tables_beside(self, files: Iterable[Path]) -> dict[str, str]:
         """The values of each table that lies beside a module: a severity there decides as one in code does."""
-        found: dict[str, str] = {}
+        tables: dict[str, str] = {}
         for folder in sorted({path.parent for path in files}):
             for table in sorted(folder.glob("*.toml")):
                 if table not in self._tables:
                     self._tables[table] = sha256_json(_deciding(tomllib.loads(table.read_text(encoding="utf-8"))))
-                found[table.relative_to(PRODUCT).as_posix()] = self._tables[table]
-        return found
+                tables[table.relative_to(PRODUCT).as_posix()] = self._tables[table]
+        return tables
 
 
 def data_files(use_case_folder: Path) -> dict[str, Path]:
@@ -258,10 +260,10 @@ def data_files(use_case_folder: Path) -> dict[str, Path]:
 
     Files of slices are the evaluation's to read, which counts them by itself.
     """
-    found = {path.relative_to(use_case_folder): path for path in use_case_folder.rglob("*") if path.is_file()}
+    files = {path.relative_to(use_case_folder): path for path in use_case_folder.rglob("*") if path.is_file()}
     return {
         name.as_posix(): path
-        for name, path in sorted(found.items())
+        for name, path in sorted(files.items())
         if name.suffix not in FOR_PEOPLE | {".py", ".pyc"}
         and name.parts[0] != SLICE_FILES
         and name.as_posix() not in DECLARATIONS
@@ -277,8 +279,8 @@ def step_code_sha256(use_case_folder: Path, step: Step, kept: Path | None = None
 def _deciding(value: Any) -> Any:
     """A table's values without words for people."""
     if isinstance(value, dict):
-        return {name: _deciding(one) for name, one in value.items() if name not in TEXTS}
-    return [_deciding(one) for one in value] if isinstance(value, list) else value
+        return {name: _deciding(inner) for name, inner in value.items() if name not in TEXTS}
+    return [_deciding(inner) for inner in value] if isinstance(value, list) else value
 
 
 def _is_ours(name: str) -> bool:
@@ -309,7 +311,7 @@ def refuse_unhashed(job: AnyJob, loaded: Iterable[str] | None, covered: frozense
 
 @functools.cache
 def _left_out(name: str) -> bool:
-    return any(name == one or name.startswith(f"{one}.") for one in LEFT_OUT)
+    return any(name == left_out or name.startswith(f"{left_out}.") for left_out in LEFT_OUT)
 
 
 def _with_parents(name: str, files: Mapping[str, Path]) -> list[str]:
@@ -327,26 +329,26 @@ def _product_files() -> dict[str, Path]:
     """Every module of ours by its dotted name."""
     # A checkout has the top of the package in src; an installed one beside its packages.
     top = PRODUCT / "src" / OURS if (PRODUCT / "src" / OURS).is_dir() else PRODUCT
-    found = {OURS: top / "__init__.py", f"{OURS}.earlier_name": top / "earlier_name.py"}
+    modules = {OURS: top / "__init__.py", f"{OURS}.earlier_name": top / "earlier_name.py"}
     for package in PACKAGES:
         for folder, folders, names in os.walk(PRODUCT / package):
             folders[:] = [name for name in folders if name != "__pycache__"]
             dotted = ".".join((OURS, *Path(folder).relative_to(PRODUCT).parts))
             for name in names:
                 if name.endswith(".py"):
-                    found[dotted if name == "__init__.py" else f"{dotted}.{name[:-3]}"] = Path(folder, name)
-    return found
+                    modules[dotted if name == "__init__.py" else f"{dotted}.{name[:-3]}"] = Path(folder, name)
+    return modules
 
 
 @functools.cache
 def _versions(names: frozenset[str]) -> Mapping[str, str]:
     """Versions of the deciding ones of the packages, by distribution, without importing them."""
-    others = names - NOT_DECIDING - {OURS, EARLIER} - sys.stdlib_module_names
-    deciding = {also for name in others for also in (name, *COMES_WITH.get(name, ()))}
-    found: dict[str, str] = {}
+    foreign = names - NOT_DECIDING - {OURS, EARLIER} - sys.stdlib_module_names
+    deciding = {also for name in foreign for also in (name, *COMES_WITH.get(name, ()))}
+    versions: dict[str, str] = {}
     for name in sorted(deciding):
-        found |= _installed(name) or _others_version(name)
-    return found
+        versions |= _installed(name) or _others_version(name)
+    return versions
 
 
 def _installed(name: str) -> dict[str, str]:
@@ -369,7 +371,7 @@ def _others_version(name: str) -> dict[str, str]:
     places = [*(spec.submodule_search_locations or ()), *([spec.origin] if spec.origin else [])]
     # To read the file lists of all distributions takes half a second.
     if any("-packages" in place for place in places) and (distributions := _distributions().get(name)):
-        return {one: metadata.version(one) for one in sorted(set(distributions))}
+        return {distribution: metadata.version(distribution) for distribution in sorted(set(distributions))}
     if spec.submodule_search_locations:
         folders = map(Path, spec.submodule_search_locations)
         return {name: sha256_json([sha256_files(python_sources(folder)) for folder in folders])}
@@ -411,9 +413,9 @@ class _Sources:
         text = canonical_json({"form": _FORM, "sources": self._kept})
         with suppress(OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            beside = self._path.with_name(f"{self._path.name}.{os.getpid()}")
-            beside.write_bytes(text)
-            beside.replace(self._path)
+            temporary = self._path.with_name(f"{self._path.name}.{os.getpid()}")
+            temporary.write_bytes(text)
+            temporary.replace(self._path)
         self._new = False
 
 
@@ -425,9 +427,9 @@ def _read_kept(path: Path | None) -> dict[str, list[Any]]:
         _in_memory[path] = {}
         if path is not None:
             with suppress(OSError, ValueError, TypeError, KeyError):
-                told = json.loads(path.read_bytes())
-                if told["form"] == _FORM:
-                    _in_memory[path] = dict(told["sources"])
+                document = json.loads(path.read_bytes())
+                if document["form"] == _FORM:
+                    _in_memory[path] = dict(document["sources"])
     return _in_memory[path]
 
 
@@ -449,7 +451,9 @@ def read_source(text: bytes, *, top_only: bool = False, package: str = "") -> So
                 digest.update(f"{token.type} {len(string)} {string}\n".encode())
     except (SyntaxError, ValueError, tokenize.TokenError):
         return Source(hashlib.sha256(text).hexdigest(), ())
-    return Source(digest.hexdigest(), tuple(sorted({_name(one) for one in _imports(tree, top_only, package)} - {""})))
+    return Source(
+        digest.hexdigest(), tuple(sorted({_name(imported) for imported in _imports(tree, top_only, package)} - {""}))
+    )
 
 
 def _name(imported: str) -> str:

@@ -39,14 +39,14 @@ def agreement_problems(use_case: UseCase, contract: Contract) -> list[Problem]:
         **({} if spec.prediction_time is None else {"prediction_time": spec.prediction_time}),
         **{f"split.{key}": name for key, name in spec.split.columns_named().items()},
         **{
-            f"benchmark.slices.{number}": one.column
-            for number, one in enumerate(spec.benchmark.slices)
-            if one.column is not None
+            f"benchmark.slices.{number}": slice_spec.column
+            for number, slice_spec in enumerate(spec.benchmark.slices)
+            if slice_spec.column is not None
         },
         **({} if spec.benchmark.weight is None else {"benchmark.weight": spec.benchmark.weight}),
         **{f"benchmark.decision.costs.{key}": name for key, name in spec.benchmark.cost_columns.items()},
         **{f"benchmark.fairness.columns.{number}": name for number, name in enumerate(_protected(spec))},
-        **{f"benchmark.behaviour.{number}.column": one.column for number, one in enumerate(spec.benchmark.behaviour)},
+        **{f"benchmark.behaviour.{number}.column": test.column for number, test in enumerate(spec.benchmark.behaviour)},
     }
     problems = [
         Problem(f"use_case.yaml: {key}", "not a column of contract.yaml", did_you_mean(name, columns), name)
@@ -82,8 +82,10 @@ def _task_problems(spec: UseCaseSpec, contract: Contract) -> Iterator[Problem]:
     metrics = {**kind_of_label.metrics, **decision_metrics(benchmark, kind_of_label)}
     yield from range_problems(benchmark, metrics)
     named = {"primary": benchmark.primary.metric}
-    named |= {f"guardrails.{number}": one.metric for number, one in enumerate(benchmark.guardrails)}
-    named |= {f"slices.{number}": one.metric for number, one in enumerate(benchmark.slices) if one.metric}
+    named |= {f"guardrails.{number}": guardrail.metric for number, guardrail in enumerate(benchmark.guardrails)}
+    named |= {
+        f"slices.{number}": slice_spec.metric for number, slice_spec in enumerate(benchmark.slices) if slice_spec.metric
+    }
     for place, metric in named.items():
         if metric not in metrics and metric not in benchmark.metrics:
             fix = did_you_mean(metric, kind_of_label.metrics)
@@ -95,14 +97,14 @@ def _task_problems(spec: UseCaseSpec, contract: Contract) -> Iterator[Problem]:
 def _cost_problems(benchmark: BenchmarkSpec, classes: Collection[str]) -> Iterator[Problem]:
     """Classes of a cost matrix that the label has not."""
     matrix = (benchmark.decision.cost_matrix if benchmark.decision is not None else None) or {}
-    for name in dict.fromkeys(one for true, costs in matrix.items() for one in (true, *costs)):
+    for name in dict.fromkeys(class_name for true, costs in matrix.items() for class_name in (true, *costs)):
         if name not in classes:
             place, fix = "use_case.yaml: benchmark.decision.cost_matrix", did_you_mean(name, classes)
             yield Problem(place, "names a class that the label has not", fix, name)
     if matrix and DECISION in classes:
         fix = f"give the class another name, or leave cost_matrix out: then the column {DECISION} is its probability"
-        told = f"a served model gives what it decides as the column {DECISION}, which is a class's name as well"
-        yield Problem("use_case.yaml: benchmark.decision.cost_matrix", told, fix, DECISION)
+        problem = f"a served model gives what it decides as the column {DECISION}, which is a class's name as well"
+        yield Problem("use_case.yaml: benchmark.decision.cost_matrix", problem, fix, DECISION)
 
 
 def _cost_column_problems(benchmark: BenchmarkSpec, contract: Contract) -> Iterator[Problem]:
@@ -129,26 +131,28 @@ def _slice_problems(use_case: UseCase, contract: Contract) -> Iterator[Problem]:
     value that no row may have; files of rows that are missing or could name none.
     """
     columns = {column.name: column for column in contract.columns} | {
-        name: Column(name=name, logical_type=one.logical_type, role="other")
-        for name, one in metadata_columns(contract).items()
+        name: Column(name=name, logical_type=metadata.logical_type, role="other")
+        for name, metadata in metadata_columns(contract).items()
     }
     allowed: dict[str, set[Any]] = {}
     for rule in contract.rules:
         if rule.kind == "allowed" and rule.stops_beyond_few:
             (name,), listed = rule.columns, set(rule.parameters["values"])
             allowed[name] = allowed.get(name, listed) & listed
-    for number, one in enumerate(use_case.spec.benchmark.slices):
+    for number, slice_spec in enumerate(use_case.spec.benchmark.slices):
         place = f"use_case.yaml: benchmark.slices.{number}"
-        if one.where is not None:
-            yield from _condition_problems(f"{place}.where", one.where, columns, allowed)
-        if one.rows is not None and not contract.primary_key:
+        if slice_spec.where is not None:
+            yield from _condition_problems(f"{place}.where", slice_spec.where, columns, allowed)
+        if slice_spec.rows is not None and not contract.primary_key:
             fix = "mark the columns that name a row with primaryKey: true in contract.yaml, or use where"
-            yield Problem(f"{place}.rows", "a file of rows needs a primary key, and there is none", fix, one.rows)
-        elif one.rows is not None and not (use_case.folder / one.rows).is_file():
+            yield Problem(
+                f"{place}.rows", "a file of rows needs a primary key, and there is none", fix, slice_spec.rows
+            )
+        elif slice_spec.rows is not None and not (use_case.folder / slice_spec.rows).is_file():
             fix = f"write it with the columns {', '.join(contract.primary_key)}"
-            yield Problem(f"{place}.rows", "the file is missing", fix, one.rows)
-        elif one.rows is not None:
-            yield from _header_problems(f"{place}.rows", use_case.folder / one.rows, contract.primary_key)
+            yield Problem(f"{place}.rows", "the file is missing", fix, slice_spec.rows)
+        elif slice_spec.rows is not None:
+            yield from _header_problems(f"{place}.rows", use_case.folder / slice_spec.rows, contract.primary_key)
 
 
 def _header_problems(place: str, path: Path, key: Iterable[str]) -> Iterator[Problem]:
@@ -161,8 +165,8 @@ def _header_problems(place: str, path: Path, key: Iterable[str]) -> Iterator[Pro
         return
     missing = [name for name in key if name not in header]
     if missing:
-        apart = " and separate the columns by commas" if len(header) == 1 and ";" in header[0] else ""
-        fix = f"begin it with the line {','.join(key)}{apart}"
+        separator_fix = " and separate the columns by commas" if len(header) == 1 and ";" in header[0] else ""
+        fix = f"begin it with the line {','.join(key)}{separator_fix}"
         yield Problem(place, f"its first line lacks the primary key's {', '.join(missing)}", fix, ",".join(header))
 
 
@@ -193,9 +197,9 @@ def _condition_problems(
             problem = f"asks for values of {name} that contract.yaml does not list"
             fix = f"{did_you_mean(texts[0], sorted(map(str, known)))} (or list it there, if rows may have it)"
             yield Problem(place, problem, fix, ", ".join(texts))
-    for name, asked in predicate.empty_ranges:
+    for name, comparisons in predicate.empty_ranges:
         fix = "turn one of the comparisons, or write or where either will do"
-        yield Problem(place, f"no number of {name} is {asked}, so no row is in it", fix, where)
+        yield Problem(place, f"no number of {name} is {comparisons}, so no row is in it", fix, where)
 
 
 def _unknown_column(place: str, name: str, columns: Mapping[str, Column]) -> Problem:
@@ -203,7 +207,7 @@ def _unknown_column(place: str, name: str, columns: Mapping[str, Column]) -> Pro
     of, dot, _ = name.rpartition(".")
     if not dot or of not in columns:
         return Problem(place, "names no column of contract.yaml", did_you_mean(name, list(columns)), name)
-    there = [one.name for one in metadata_of(columns[of])]
+    there = [column.name for column in metadata_of(columns[of])]
     if there:
         return Problem(place, f"names metadata that {of} has not", f"known: {', '.join(there)}", name)
     if columns[of].sensitive:
@@ -229,7 +233,7 @@ def _protected(spec: UseCaseSpec) -> tuple[str, ...]:
 def _fairness_problems(spec: UseCaseSpec, contract: Contract) -> Iterator[Problem]:
     """Protected columns of times, whose values do not come back."""
     for number, name in enumerate(_protected(spec)):
-        if any(one.name == name and one.logical_type in ("date", "timestamp") for one in contract.columns):
+        if any(column.name == name and column.logical_type in ("date", "timestamp") for column in contract.columns):
             fix = "name a column derived from it, such as the year of birth"
             yield Problem(f"use_case.yaml: benchmark.fairness.columns.{number}", "is a column of times", fix, name)
 
@@ -264,10 +268,12 @@ def _split_problems(spec: UseCaseSpec, contract: Contract) -> list[Problem]:
         fix = "mark the columns that name a row with primaryKey: true"
         problems.append(Problem("contract.yaml", f"split by: {split.by} needs a primary key, and there is none", fix))
     types = {column.name: column.logical_type for column in contract.columns}
-    asked = spec.prediction_time
-    if split.time_column is None and asked and types.get(asked, "timestamp") not in ("date", "timestamp"):
+    time_column = spec.prediction_time
+    if split.time_column is None and time_column and types.get(time_column, "timestamp") not in ("date", "timestamp"):
         fix = "name the column of dates or timestamps that says when the model is asked, or leave the key out"
-        problems.append(Problem("use_case.yaml: prediction_time", "is no column of dates or timestamps", fix, asked))
+        problems.append(
+            Problem("use_case.yaml: prediction_time", "is no column of dates or timestamps", fix, time_column)
+        )
     weights = [column.name for column in contract.columns if column.role == "weight"]
     if len(weights) > 1:
         fix = "give one column the role weight: it weighs training rows"

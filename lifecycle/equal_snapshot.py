@@ -45,10 +45,10 @@ def equal_identity(
 
     The earlier versions that the use case has seen are part of it: `history` judges the days that the last one lacks.
     """
-    told = {"name": dataset.name, "version": dataset.revision, "class_weights": use_case.spec.training.imbalance}
+    parts = {"name": dataset.name, "version": dataset.revision, "class_weights": use_case.spec.training.imbalance}
     return step_identity(
         "equal_snapshot",
-        sections=declared_sections(use_case, "snapshot") | told | {"engine": engine},
+        sections=declared_sections(use_case, "snapshot") | parts | {"engine": engine},
         inputs={
             "rows": dataset.content_hash,
             "contract": contract.sha256,
@@ -82,7 +82,7 @@ def taken_over(
         "splits": _under_own_name(state, use_case, record),
         "contract": keep_contract(state, use_case.name, contract),
     }
-    return TakenOver(_told(record, use_case), part_of(record, SnapshotBody).model_copy(update=own), other)
+    return TakenOver(_taken_checks(record, use_case), part_of(record, SnapshotBody).model_copy(update=own), other)
 
 
 def _day_column(use_case: UseCase) -> str | None:
@@ -92,20 +92,20 @@ def _day_column(use_case: UseCase) -> str | None:
 def _earlier(state: StateFolder, use_case: UseCase, dataset: DatasetVersion) -> list[str]:
     """Contents of the versions of the dataset that were validated before this one."""
     key = (dataset.name, _day_column(use_case))
-    seen = [
+    contents = [
         metrics.content_hash
         for metrics in metrics_of(state, use_case.name)
         if (metrics.dataset, metrics.day_column) == key
     ]
-    return seen[: seen.index(dataset.content_hash)] if dataset.content_hash in seen else seen
+    return contents[: contents.index(dataset.content_hash)] if dataset.content_hash in contents else contents
 
 
-def _told(record: Snapshot, use_case: UseCase) -> tuple[CheckResult, ...]:
+def _taken_checks(record: Snapshot, use_case: UseCase) -> tuple[CheckResult, ...]:
     """The record's checks; the first, of the contract, says whose they are."""
     whose = "an earlier snapshot of" if record.use_case == use_case.name else "the snapshot of use case"
-    contract, *others = record.checks
+    contract, *rest = record.checks
     evidence = f"{contract.evidence}. Taken over from {whose} {record.use_case}: the same rows, rules and split"
-    return contract.model_copy(update={"evidence": evidence}), *others
+    return contract.model_copy(update={"evidence": evidence}), *rest
 
 
 def _under_own_name(state: StateFolder, use_case: UseCase, record: Snapshot) -> dict[str, Split]:

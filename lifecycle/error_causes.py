@@ -35,19 +35,19 @@ class BatchError(Exception):
 def ran_out_of_memory(error: BaseException) -> bool:
     """True if the error, or one that it was raised for, says that memory could not be had. Imports no torch."""
     return any(
-        isinstance(one, MemoryError)
-        or any(kind.__name__ == "OutOfMemoryError" for kind in type(one).__mro__)
-        or (isinstance(one, OSError) and one.errno == errno.ENOMEM)
-        or (isinstance(one, RuntimeError) and any(words in str(one) for words in _MEMORY_WORDS))
-        for one in _chain(error)
+        isinstance(cause, MemoryError)
+        or any(kind.__name__ == "OutOfMemoryError" for kind in type(cause).__mro__)
+        or (isinstance(cause, OSError) and cause.errno == errno.ENOMEM)
+        or (isinstance(cause, RuntimeError) and any(words in str(cause) for words in _MEMORY_WORDS))
+        for cause in _chain(error)
     )
 
 
 def ended_its_device(error: BaseException) -> bool:
     """True if the error, or one that it was raised for, says that a kernel failed in a way that ends CUDA here."""
     return any(
-        isinstance(one, RuntimeError) and any(words in str(one) for words in _DEAD_DEVICE_WORDS)
-        for one in _chain(error)
+        isinstance(cause, RuntimeError) and any(words in str(cause) for words in _DEAD_DEVICE_WORDS)
+        for cause in _chain(error)
     )
 
 
@@ -56,10 +56,10 @@ def lost_rank(error: BaseException) -> str | None:
 
     torch has classes for NCCL and stores; gloo tells it in a RuntimeError's words. None of any other error.
     """
-    for one in _chain(error):
-        of_torch = any(kind.__name__ == "DistError" for kind in type(one).__mro__)
-        words = str(one)
-        if not (of_torch or (isinstance(one, RuntimeError) and any(mark in words for mark in _GLOO))):
+    for cause in _chain(error):
+        of_torch = any(kind.__name__ == "DistError" for kind in type(cause).__mro__)
+        words = str(cause)
+        if not (of_torch or (isinstance(cause, RuntimeError) and any(mark in words for mark in _GLOO))):
             continue
         return "late" if any(mark in words for mark in _LATE) else "left"
     return None
@@ -72,10 +72,10 @@ def storage_errno(error: BaseException) -> int | None:
     """
     if not isinstance(error, OSError):
         return None
-    for one in _chain(error):
-        if isinstance(one, OSError) and one.errno is not None:
-            return one.errno
-        if isinstance(one, TimeoutError | ConnectionError):
+    for cause in _chain(error):
+        if isinstance(cause, OSError) and cause.errno is not None:
+            return cause.errno
+        if isinstance(cause, TimeoutError | ConnectionError):
             return errno.ETIMEDOUT
     return 0
 
@@ -84,18 +84,18 @@ def in_an_update(error: BaseException) -> bool:
     """True if the error, or one that it was raised for, came up through the training loop."""
     return any(
         frame.tb_frame.f_globals.get("__name__") == "trainworthy.lifecycle.engine.training.loop"
-        for one in _chain(error)
-        for frame in _frames(one.__traceback__)
+        for cause in _chain(error)
+        for frame in _frames(cause.__traceback__)
     )
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    found: BaseException | None = error
-    seen: set[int] = set()
-    while found is not None and id(found) not in seen:
-        seen.add(id(found))
-        yield found
-        found = found.__cause__ or (None if found.__suppress_context__ else found.__context__)
+    current: BaseException | None = error
+    visited: set[int] = set()
+    while current is not None and id(current) not in visited:
+        visited.add(id(current))
+        yield current
+        current = current.__cause__ or (None if current.__suppress_context__ else current.__context__)
 
 
 def _frames(traceback: TracebackType | None) -> Iterator[TracebackType]:

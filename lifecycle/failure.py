@@ -32,7 +32,7 @@ MOST_RESUMED = 3
 OUTAGE_SECONDS = 60.0
 # How much of its limit a killed process must have had for memory to be the likely cause where no counter can be read.
 NEARLY_ALL = 0.9
-_ASKED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _CAUSES: dict[int, Cause] = {
     EXIT_BAD_INPUT: "bad_input",
     EXIT_LEASE_LOST: "lease_lost",
@@ -90,16 +90,16 @@ _LOADER_KILLED = ("killed by signal: Killed", "exited unexpectedly")
 
 def cause_of(end: End) -> Cause:
     """The class that decides what follows."""
-    told = end.told or {}
+    report = end.told or {}
     if end.exit_code < 0:
         if _killed_for_memory(end):
             return "out_of_memory"
-        return "preempted" if -end.exit_code in _ASKED else "killed"
+        return "preempted" if -end.exit_code in _STOP_SIGNALS else "killed"
     if end.exit_code == EXIT_STORAGE:
-        return "storage_outage" if told.get("passes") else "storage"
+        return "storage_outage" if report.get("passes") else "storage"
     if (
         end.exit_code == EXIT_INTERNAL
-        and any(words in str(told.get("problem")) for words in _LOADER_KILLED)
+        and any(words in str(report.get("problem")) for words in _LOADER_KILLED)
         and _counted(end)
     ):
         # A process that loads rows was killed, and the worker lived on to tell it.
@@ -109,18 +109,18 @@ def cause_of(end: End) -> Cause:
 
 def error_of(end: End) -> WorkerError:
     """The end as an error: what was told, or what the exit code and memory say; with numbers where memory ran out."""
-    cause, told = cause_of(end), end.told
+    cause, report = cause_of(end), end.told
     known = f"; {end.memory.words}" if end.memory.words and (cause == "out_of_memory" or end.exit_code < 0) else ""
-    seen = f"; {end.seen}" if end.seen else ""
-    if told is None:
-        problem, fix = f"the worker {_ended(end.exit_code)} and left no word{known}{seen}", _fix_unknown(end)
+    circumstances = f"; {end.seen}" if end.seen else ""
+    if report is None:
+        problem, fix = f"the worker {_ended(end.exit_code)} and left no word{known}{circumstances}", _fix_unknown(end)
     else:
         prefix = "" if cause == "preempted" else "the worker stopped: "
-        problem, fix = f"{prefix}{told['problem']}{known}{seen}", told["fix"]
+        problem, fix = f"{prefix}{report['problem']}{known}{circumstances}", report["fix"]
     if cause == "out_of_memory":
-        fix = memory_fix(end.batch, told.get("in_update") if told is not None else None, end.rows_on_disk)
-    value = told.get("value") if told is not None else None
-    exception = str(told.get("exception", "")) if told is not None else ""
+        fix = memory_fix(end.batch, report.get("in_update") if report is not None else None, end.rows_on_disk)
+    value = report.get("value") if report is not None else None
+    exception = str(report.get("exception", "")) if report is not None else ""
     return WorkerError(problem, value=value, fix=fix, exit_code=end.exit_code, cause=cause, exception=exception)
 
 

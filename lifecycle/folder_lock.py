@@ -69,11 +69,11 @@ class Lease:
     def check(self) -> None:
         """Raises LeaseLostError if another has taken the lock since."""
         self._looked = time.monotonic()
-        found = self._path.read_text()
-        if found != self._name:
+        holder = self._path.read_text()
+        if holder != self._name:
             raise LeaseLostError(
                 "another run took the folder's lock: the storage gave it away while this one was cut off",
-                value=found,
+                value=holder,
                 fix="nothing: the other run goes on from the newest checkpoint; look why the storage was away",
             )
 

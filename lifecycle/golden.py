@@ -92,7 +92,7 @@ def _mixed(
         known.add(hashlib.sha256(values.tobytes()).digest())
         here = chosen == number
         made[here] = np.broadcast_to(values, made.shape)[here]
-    return [np.zeros_like(one) if hashlib.sha256(one.tobytes()).digest() in known else one for one in made]
+    return [np.zeros_like(array) if hashlib.sha256(array.tobytes()).digest() in known else array for array in made]
 
 
 def _arrays(paths: Sequence[Path]) -> _Sources:
@@ -164,10 +164,13 @@ def _some(paths: Sequence[Path]) -> list[Path]:
 
 def _texts(paths: Sequence[Path], count: int, generator: np.random.Generator, *, blank: bool) -> Iterator[str]:
     """Texts of as many words as one of the texts has, each word drawn from all."""
-    found = [re.findall(r"\S+", path.read_text(encoding="utf-8"))[:MOST_WORDS] for path in _some(paths)]
-    texts, words = {tuple(one) for one in found}, [word for one in found for word in one]
+    text_words = [re.findall(r"\S+", path.read_text(encoding="utf-8"))[:MOST_WORDS] for path in _some(paths)]
+    texts, words = (
+        {tuple(words_of_text) for words_of_text in text_words},
+        [word for words_of_text in text_words for word in words_of_text],
+    )
     for _ in range(1 if blank else count):
-        length = len(found[int(generator.integers(len(found)))])
+        length = len(text_words[int(generator.integers(len(text_words)))])
         drawn = [words[place] for place in generator.integers(len(words), size=length)]
         yield _BLANK_TEXT if blank or tuple(drawn) in texts else " ".join(drawn)
 
@@ -296,8 +299,8 @@ def _paths(folder: Path, names: pd.Series) -> pd.Series:
 def file_columns(folder: Path) -> dict[str, FileKind | None]:
     """The features of an artifact that are files, with what they are: None in artifacts from before that was kept."""
     path = folder / FILE_COLUMNS
-    found: Any = json.loads(path.read_text()) if path.is_file() else {}
-    return dict.fromkeys(found) if isinstance(found, list) else found
+    columns: Any = json.loads(path.read_text()) if path.is_file() else {}
+    return dict.fromkeys(columns) if isinstance(columns, list) else columns
 
 
 def read_golden(folder: Path, kind: Kind) -> Golden | None:

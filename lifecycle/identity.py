@@ -66,19 +66,19 @@ def told_packages() -> dict[str, str]:
     return {name: version.partition("+")[0] for name, version in deciding_packages().items()}
 
 
-def other_packages(told: Mapping[str, str]) -> tuple[str, ...]:
+def other_packages(versions: Mapping[str, str]) -> tuple[str, ...]:
     """Which packages are here in another version than another machine has told, each with both."""
     import platform
 
-    found = []
-    for name, version in sorted(told.items()):
+    differing = []
+    for name, version in sorted(versions.items()):
         try:
             here = platform.python_version() if name == "python" else metadata.version(name).partition("+")[0]
         except metadata.PackageNotFoundError:
             here = "missing"
         if here != version:
-            found.append(f"{name} {here}, not {version}")
-    return tuple(found)
+            differing.append(f"{name} {here}, not {version}")
+    return tuple(differing)
 
 
 def step_identity(step: str, *, sections: Mapping[str, Any], inputs: Mapping[str, str], code_sha256: str) -> str:

@@ -52,7 +52,7 @@ def measure_latency(
     while limit_ms is not None and rounds[-1]["most_ms"] > limit_ms and len(rounds) < ROUNDS:
         rounds.append(_round(answer, clocks))
     # Other work makes an answer slower and never faster.
-    best = {name: min(found[name] for found in rounds) for name in rounds[0]}
+    best = {name: min(figures[name] for figures in rounds) for name in rounds[0]}
     return Latency(**best, rounds=len(rounds), load=clocks.load()[0], cores=clocks.cores)
 
 

@@ -124,10 +124,10 @@ def refuse_outdated(
 
 def _refuse_other_version(use_case: UseCase, record: DatasetVersion) -> None:
     """Raises RecordError unless the record is of the dataset version that this run works with."""
-    found, wanted = DatasetSpec(name=record.name, version=record.revision), use_case.spec.dataset
-    if found == wanted:
+    actual, declared = DatasetSpec(name=record.name, version=record.revision), use_case.spec.dataset
+    if actual == declared:
         return
     fix = f"materialize {use_case.name}/dataset again, or run the whole job"
-    if found.name == wanted.name:
-        fix += f"; to work with {found} here too, give the run config {config_text(dataset_version=found.version)}"
-    raise RecordError(f"the newest dataset is stale: it is {found}, and this run works with {wanted}", fix=fix)
+    if actual.name == declared.name:
+        fix += f"; to work with {actual} here too, give the run config {config_text(dataset_version=actual.version)}"
+    raise RecordError(f"the newest dataset is stale: it is {actual}, and this run works with {declared}", fix=fix)

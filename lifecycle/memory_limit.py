@@ -19,17 +19,17 @@ def device_limit_bytes(device: str) -> int | None:
 def memory_limit_bytes(root: Path = ROOT) -> int | None:
     """The smaller of the control group's limit and the machine's memory; None if neither is known."""
     total = value_in(root / "proc/meminfo", "MemTotal:")
-    found = [total * 1024] if total is not None else []
+    limits = [total * 1024] if total is not None else []
     for path in control_group_files(root, "memory", "memory.max", "memory.limit_in_bytes"):
         text = _text(path)
         # "max" is none; so is version 1's largest number.
-        found += [int(text)] if text.strip().isdigit() else []
-    return min(found, default=None)
+        limits += [int(text)] if text.strip().isdigit() else []
+    return min(limits, default=None)
 
 
 def control_group_files(root: Path, controller: str, in_version_2: str, in_version_1: str) -> list[Path]:
     """Where this process's control group keeps that file; within a container its folder is the mount itself."""
-    found = []
+    files = []
     for line in _text(root / "proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         inside = path.lstrip("/")
@@ -39,8 +39,8 @@ def control_group_files(root: Path, controller: str, in_version_2: str, in_versi
             mount, name = root / "sys/fs/cgroup" / controller, in_version_1
         else:
             continue
-        found += [mount / inside / name, mount / name]
-    return found
+        files += [mount / inside / name, mount / name]
+    return files
 
 
 def value_in(path: Path, name: str) -> int | None:

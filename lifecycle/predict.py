@@ -60,11 +60,11 @@ def run_predict(job: PredictJob) -> PredictResult:
         **({} if weights is None else {"weight": weights}),
         **({} if costs is None else {COST_COLUMN: costs.scored}),
         **as_columns(kind, "candidate", score.statistics(rows, job.rows)),
-        **{slice_column(name): _told(rows, name, job).to_numpy() for name in job.columns},
+        **{slice_column(name): _slice_values(rows, name, job).to_numpy() for name in job.columns},
     }
     for name, baseline in baselines.items():
-        found = baseline.figures(rows, job.rows, lambda truth, answers, _: kind.statistics(truth, answers))
-        columns |= as_columns(kind, name, found)
+        figures = baseline.figures(rows, job.rows, lambda truth, answers, _: kind.statistics(truth, answers))
+        columns |= as_columns(kind, name, figures)
     if job.metrics:
         columns |= _own_metrics(job, score, rows, baselines)
     table, thresholds = pd.DataFrame(columns), _thresholds(job, score, baselines, costs)
@@ -94,7 +94,7 @@ def _behaviour(job: PredictJob, score: Scorer, rows: pd.DataFrame, thresholds: M
     assert job.training_file is not None
     training = read_rows(job.training_file, job.rows)
     training = training.iloc[evenly_spread(len(training), ROWS_OF_QUANTILES)]
-    asked = InputProbe(
+    probe = InputProbe(
         kind=score.kind,
         rows=rows,
         labels=labels_of(job.rows, rows),
@@ -104,8 +104,8 @@ def _behaviour(job: PredictJob, score: Scorer, rows: pd.DataFrame, thresholds: M
         decide=_deciding(job, score.kind, thresholds.get("candidate")),
     )
     return Behaviour(
-        changed_inputs=changed_inputs(asked, training, changes, say),
-        behaviour=behaviour_results(asked, training, changes),
+        changed_inputs=changed_inputs(probe, training, changes, say),
+        behaviour=behaviour_results(probe, training, changes),
     )
 
 
@@ -151,16 +151,16 @@ def _costs(job: PredictJob, rows: pd.DataFrame) -> _Costs | None:
     scored, weights = row_costs(declared, labels, rows), _weights(job, rows)
     problems = {"benchmark": cost_problems(declared, labels, scored, weights, chosen_on=False)}
     # What counts nowhere has no cost, so that none is stored that is missing or infinite.
-    found = _Costs(scored if weights is None else np.where(weights > 0, scored, 0.0))
+    own_costs = _Costs(scored if weights is None else np.where(weights > 0, scored, 0.0))
     if job.threshold is None or job.baselines:
         assert job.calibration_file is not None
         calibration = read_rows(job.calibration_file, job.rows, extra)
         labels = labels_of(job.rows, calibration)
         costs = row_costs(declared, labels, calibration)
-        found = _Costs(found.scored, labels, costs)
+        own_costs = _Costs(own_costs.scored, labels, costs)
         problems["calibration"] = cost_problems(declared, labels, costs, chosen_on=True)
     refuse_costs(problems)
-    return found
+    return own_costs
 
 
 def _thresholds(
@@ -176,8 +176,10 @@ def _thresholds(
         assert job.calibration_file is not None
         answers = score.statistics(read_rows(job.calibration_file, job.rows), job.rows)
         fixed = threshold_for(decision, answers, labels, cost)
-    others = {name: threshold_for(decision, one.calibration, labels, cost) for name, one in baselines.items()}
-    return {"candidate": fixed, **others}
+    of_baselines = {
+        name: threshold_for(decision, baseline.calibration, labels, cost) for name, baseline in baselines.items()
+    }
+    return {"candidate": fixed, **of_baselines}
 
 
 def _own_metrics(
@@ -195,14 +197,14 @@ def _own_metrics(
     columns: dict[str, np.ndarray] = {}
     for name in job.metrics:
         made = functools.partial(figures, name)
-        found = {"candidate": score.figures(rows, job.rows, made)}
-        found |= {model: baseline.figures(rows, job.rows, made) for model, baseline in baselines.items()}
-        for model, of_model in found.items():
+        by_model = {"candidate": score.figures(rows, job.rows, made)}
+        by_model |= {model: baseline.figures(rows, job.rows, made) for model, baseline in baselines.items()}
+        for model, of_model in by_model.items():
             columns |= dict(zip(figure_columns(name, model, of_model.shape[1]), of_model.T, strict=True))
     return columns
 
 
-def _told(rows: pd.DataFrame, name: str, job: PredictJob) -> pd.Series:
+def _slice_values(rows: pd.DataFrame, name: str, job: PredictJob) -> pd.Series:
     """A slice column as it may be stored row by row: of a sensitive one its values' numbers."""
     values = told_column(job.rows, rows, name)
     return coded(values) if name in job.rows.sensitive else values

@@ -23,29 +23,29 @@ def usable_cores(root: Path = ROOT) -> int:
 
 
 def _shares(root: Path) -> list[int]:
-    found = []
+    shares = []
     for path in control_group_files(root, "cpu", "cpu.max", "cpu.cfs_quota_us"):
         with contextlib.suppress(OSError, ValueError, ZeroDivisionError):
-            told = path.read_text().split()
+            fields = path.read_text().split()
             if path.name == "cpu.cfs_quota_us":
-                told += path.with_name("cpu.cfs_period_us").read_text().split()
+                fields += path.with_name("cpu.cfs_period_us").read_text().split()
             # "max" and -1 are none.
-            if told[0] not in ("max", "-1"):
-                found.append(math.ceil(int(told[0]) / int(told[1])))
-    return found
+            if fields[0] not in ("max", "-1"):
+                shares.append(math.ceil(int(fields[0]) / int(fields[1])))
+    return shares
 
 
 def waits_for_cores() -> dict[str, float] | None:
     """Seconds that each thread of this process has waited for a core; None where the system does not tell."""
-    found = {}
+    waits = {}
     try:
         for task in TASKS.iterdir():
             # One may end while it is asked.
             with contextlib.suppress(FileNotFoundError):
-                found[task.name] = int((task / "schedstat").read_text().split()[1]) / 1e9
+                waits[task.name] = int((task / "schedstat").read_text().split()[1]) / 1e9
     except (OSError, ValueError, IndexError):
         return None
-    return found or None
+    return waits or None
 
 
 def waited_for_core(pid: int) -> float:

@@ -30,17 +30,17 @@ def git_state(folder: Path) -> tuple[str | None, bool | None]:
     return commit or None, None if changed is None else bool(changed)
 
 
-def changed_files(folder: Path, beside: Iterable[Path] = ()) -> tuple[str, ...] | None:
+def changed_files(folder: Path, extra: Iterable[Path] = ()) -> tuple[str, ...] | None:
     """Files of the use case in `folder` and of Trainworthy's code that are not what a commit holds, by name.
 
-    Changed, untracked, or ignored by git; another use case's files say nothing about this one, those `beside` do. An
+    Changed, untracked, or ignored by git; another use case's files say nothing about this one, those of `extra` do. An
     installed Trainworthy is held against its distribution's RECORD instead. None if the use case lies outside git, or
     if Trainworthy does and is not installed either.
     """
     mine = _changed(folder, (".",), [*python_sources(folder).values(), *folder.rglob("*.yaml")])
     recorded = _recorded()
     ours = _changed(PRODUCT, OUR_CODE, _our_sources()) if recorded is None else _not_as_recorded(recorded)
-    more = [path.name for path in beside if last_change(path.parent, path.name) in ("", "not committed")]
+    more = [path.name for path in extra if last_change(path.parent, path.name) in ("", "not committed")]
     return None if mine is None or ours is None else tuple(sorted({*mine, *ours, *more}))
 
 
@@ -85,14 +85,14 @@ def commit_url(folder: Path, commit: str | None) -> str | None:
 
 def _changed(folder: Path, within: Iterable[str], code: Iterable[Path]) -> list[str] | None:
     """Changed and untracked files below the sub-folders `within`, and files of `code` that git does not track."""
-    found = _git(folder, "status", "--porcelain=v1", "-z", "--no-renames", "--untracked-files=all", "--", *within)
+    status = _git(folder, "status", "--porcelain=v1", "-z", "--no-renames", "--untracked-files=all", "--", *within)
     tracked, prefix = _git(folder, "ls-files", "-z"), _git(folder, "rev-parse", "--show-prefix")
-    if found is None or tracked is None or prefix is None:
+    if status is None or tracked is None or prefix is None:
         return None
     # git names no ignored file in its status. Two letters and a blank stand before each name.
     in_git = {folder / name for name in tracked.split("\0") if name}
     ignored = [f"{prefix.strip()}{path.relative_to(folder).as_posix()}" for path in code if path not in in_git]
-    named = [entry[3:] for entry in found.split("\0") if entry]
+    named = [entry[3:] for entry in status.split("\0") if entry]
     # Python itself writes bytecode beside the sources, also where no .gitignore names it.
     return [*(name for name in named if "__pycache__" not in name.split("/")), *ignored]
 
@@ -149,8 +149,8 @@ def last_change(folder: Path, name: str, word: str | None = None) -> str:
     if status[:1] in ("?", "A") or changed is None or changed.strip():
         return "not committed"
     for which in (of_word, ()):
-        found = (_git(folder, "log", "-1", "--format=%h%x09%an", *which, "--", name) or "").strip()
-        commit, _, author = found.partition("\t")
+        log_line = (_git(folder, "log", "-1", "--format=%h%x09%an", *which, "--", name) or "").strip()
+        commit, _, author = log_line.partition("\t")
         if commit:
             return f"commit {commit} by {author}"
     return ""
@@ -172,12 +172,12 @@ def _git(folder: Path, *arguments: str) -> str | None:
 @functools.cache
 def environment_sha256() -> str:
     """Hash of every installed distribution's name and version."""
-    return sha256_json(sorted({_name_and_version(found) for found in metadata.distributions()}))
+    return sha256_json(sorted({_name_and_version(distribution) for distribution in metadata.distributions()}))
 
 
-def _name_and_version(found: metadata.Distribution) -> str:
+def _name_and_version(distribution: metadata.Distribution) -> str:
     """`name==version` from the head of its metadata; `found.name` parses all of it, 60 ms for 200 distributions."""
-    text = found.read_text("METADATA") or found.read_text("PKG-INFO") or ""
+    text = distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or ""
     head = dict(line.split(": ", 1) for line in text.partition("\n\n")[0].splitlines() if ": " in line)
     return f"{head.get('Name', 'unknown').lower()}=={head.get('Version', 'unknown')}"
 

@@ -46,10 +46,10 @@ class _Ranks:
 
     def named(self, *ranks: int, process: int | None = None) -> str:
         """Ranks as a subject, with the one's process if it is known."""
-        beside = [] if self.nodes == 1 else list(dict.fromkeys(self.node(rank) for rank in ranks))
-        beside += [] if process is None else [f"process {process}"]
-        told = f" ({', '.join(beside)})" if beside else ""
-        return f"rank {', '.join(map(str, ranks))} of {self.size}{told}"
+        details = [] if self.nodes == 1 else list(dict.fromkeys(self.node(rank) for rank in ranks))
+        details += [] if process is None else [f"process {process}"]
+        details_text = f" ({', '.join(details)})" if details else ""
+        return f"rank {', '.join(map(str, ranks))} of {self.size}{details_text}"
 
     def node(self, rank: int) -> str:
         number = rank * self.nodes // self.size
@@ -82,9 +82,9 @@ def end_of_ranks(
         return _failed(failed, ends, ranks)
     if lost:
         return _lost(lost, ranks)
-    asked = [end for end in ends.values() if end.exit_code == EXIT_PREEMPTED]
-    if asked:
-        return EXIT_PREEMPTED, asked[0].told
+    preempted = [end for end in ends.values() if end.exit_code == EXIT_PREEMPTED]
+    if preempted:
+        return EXIT_PREEMPTED, preempted[0].told
     gone = sorted(set(range(size)) - set(ends))
     if not gone and ranks.nodes > 1:
         problem = "the ranks lost each other, and none of them had ended: the connection between the nodes broke"
@@ -121,11 +121,13 @@ def _killed(rank: int, end: RankEnd, places: Mapping[int, RankPlace], ranks: _Ra
 def _failed(failed: list[int], ends: Mapping[int, RankEnd], ranks: _Ranks) -> tuple[int, dict[str, Any]]:
     """The lowest rank's error; where others met another, or none, it says whose it is."""
     first = ends[failed[0]]
-    told = dict(first.told or {"problem": f"exited with code {first.exit_code} and left no word", "fix": "see its log"})
-    alike = [rank for rank in failed if (ends[rank].told or {}).get("problem") == told["problem"]]
+    error = dict(
+        first.told or {"problem": f"exited with code {first.exit_code} and left no word", "fix": "see its log"}
+    )
+    alike = [rank for rank in failed if (ends[rank].told or {}).get("problem") == error["problem"]]
     if len(alike) < ranks.size:
-        told["problem"] = f"{ranks.named(failed[0])}: {told['problem']}"
-    return first.exit_code, told | {"rank": failed[0]}
+        error["problem"] = f"{ranks.named(failed[0])}: {error['problem']}"
+    return first.exit_code, error | {"rank": failed[0]}
 
 
 def _hang(
@@ -151,7 +153,10 @@ def _hang(
     if rank is not None and rank in ends and ends[rank].exit_code == EXIT_HANG:
         # It waited as well, behind another call: its own error knows the line better than stacks of afterwards.
         lines = {other: line for other, end in ends.items() if (line := (end.told or {}).get("value"))}
-        each = (f"rank {one}{_where(places.get(one))}{_at(lines.get(one))}" for one in sorted(places))
+        each = (
+            f"rank {each_rank}{_where(places.get(each_rank))}{_at(lines.get(each_rank))}"
+            for each_rank in sorted(places)
+        )
         problem, fix = f"the ranks wait for each other: {'; '.join(each)}", _PART_FIX
     return EXIT_HANG, {
         "problem": problem, "value": None if rank is None else lines.get(rank), "fix": fix, "rank": rank,

@@ -83,13 +83,13 @@ def fit_preprocessing(
     """
     state = task.fit_preprocessing(training, hyperparameters)
     try:
-        found = json.loads(json.dumps(state, allow_nan=False))
+        fitted = json.loads(json.dumps(state, allow_nan=False))
     except (TypeError, ValueError) as error:
         fix = "return plain dicts, lists, strings and finite numbers: float(x) for numpy values, .tolist() for arrays"
         problem = Problem("model.py: fit_preprocessing", f"the state is no JSON: {error}", fix)
         raise UseCaseError(Path(getattr(task, "__file__", "model.py")).parent.name, [problem]) from None
-    assert isinstance(found, dict), "fit_preprocessing must return a dict"
-    if target and TARGET_STATE in found:
+    assert isinstance(fitted, dict), "fit_preprocessing must return a dict"
+    if target and TARGET_STATE in fitted:
         problem = Problem(
             "model.py: fit_preprocessing",
             "the state has a key that Trainworthy fills in",
@@ -97,16 +97,16 @@ def fit_preprocessing(
             TARGET_STATE,
         )
         raise UseCaseError(Path(getattr(task, "__file__", "model.py")).parent.name, [problem])
-    return found | ({TARGET_STATE: dict(target)} if target else {})
+    return fitted | ({TARGET_STATE: dict(target)} if target else {})
 
 
 def line_of(error: BaseException, folder: Path) -> str:
     """Where an error came from, `model.py:12 in predict`: the innermost line in the folder, else of all."""
     frames, folder = traceback.extract_tb(error.__traceback__), folder.resolve()
     own = [frame for frame in frames if Path(frame.filename).is_relative_to(folder)]
-    found = (own or frames)[-1]
-    path = Path(found.filename)
-    return f"{path.relative_to(folder).as_posix() if own else path.name}:{found.lineno} in {found.name}"
+    frame = (own or frames)[-1]
+    path = Path(frame.filename)
+    return f"{path.relative_to(folder).as_posix() if own else path.name}:{frame.lineno} in {frame.name}"
 
 
 def told_of(error: BaseException, folder: Path, *, sensitive: bool) -> str:
@@ -115,8 +115,8 @@ def told_of(error: BaseException, folder: Path, *, sensitive: bool) -> str:
     A message may quote a value of a row: with `sensitive` features only the type and the place are told.
     """
     first = str(error).splitlines()[0] if str(error) else ""
-    told = "its message is kept back, since it may hold a value of a sensitive column" if sensitive else first
-    return f"{type(error).__name__}: {told} ({line_of(error, folder)})"
+    message = "its message is kept back, since it may hold a value of a sensitive column" if sensitive else first
+    return f"{type(error).__name__}: {message} ({line_of(error, folder)})"
 
 
 def load_task(folder: Path) -> Task:

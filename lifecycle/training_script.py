@@ -28,8 +28,8 @@ def script_problems(folder: Path, file: str) -> list[Problem]:
     """What is wrong with the script as far as its text tells."""
     path = folder / file
     if not path.is_file():
-        found = sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*.py") if p.name not in _OTHERS)
-        fix = f"create it with def {FUNCTION}(session), or name one of: {', '.join(found)}" if found else _CREATE
+        scripts = sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*.py") if p.name not in _NOT_SCRIPTS)
+        fix = f"create it with def {FUNCTION}(session), or name one of: {', '.join(scripts)}" if scripts else _CREATE
         return [Problem("use_case.yaml: trainer", f"the folder {folder.name} has no such file", fix, file)]
     try:
         tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -46,18 +46,18 @@ def script_problems(folder: Path, file: str) -> list[Problem]:
 
 
 def _function_problems(file: str, function: ast.FunctionDef) -> list[Problem]:
-    where, taken, found = f"{file}:{function.lineno}", function.args, []
+    where, taken, problems = f"{file}:{function.lineno}", function.args, []
     needed = len([*taken.posonlyargs, *taken.args]) - len(taken.defaults)
     if needed > 1 or not (taken.args or taken.posonlyargs or taken.vararg) or None in taken.kw_defaults:
-        found.append(
+        problems.append(
             Problem(where, f"{FUNCTION} is given one argument, the session", f"write def {FUNCTION}(session):")
         )
     if not any(isinstance(node, ast.Return) and node.value is not None for node in ast.walk(function)):
-        found.append(Problem(where, f"{FUNCTION} returns nothing", f"return {_RETURNS}"))
-    return found
+        problems.append(Problem(where, f"{FUNCTION} returns nothing", f"return {_RETURNS}"))
+    return problems
 
 
-_OTHERS = ("model.py", "dataset.py", "__init__.py")
+_NOT_SCRIPTS = ("model.py", "dataset.py", "__init__.py")
 _CREATE = f"create it with def {FUNCTION}(session)"
 
 
@@ -73,8 +73,8 @@ def load_script(task: Task, file: str) -> Callable[[Any], object]:
 
 def trainer_packages() -> dict[str, str]:
     """Versions of the frameworks that a script may train with, as far as they are installed."""
-    found = {}
+    versions = {}
     for name in FRAMEWORKS:
         with contextlib.suppress(metadata.PackageNotFoundError):
-            found[name] = metadata.version(name)
-    return found
+            versions[name] = metadata.version(name)
+    return versions

@@ -183,8 +183,8 @@ def _imported(project: Path, dataset: DatasetSpec) -> bool:
 
 def _declared(preflight: Any) -> tuple[str, ...]:
     """Keys of preflight.not_applicable, also of a file that has mistakes elsewhere."""
-    found = preflight.get("not_applicable") if isinstance(preflight, dict) else None
-    return tuple(map(str, found)) if isinstance(found, dict) else ()
+    declared = preflight.get("not_applicable") if isinstance(preflight, dict) else None
+    return tuple(map(str, declared)) if isinstance(declared, dict) else ()
 
 
 def model_problems(path: Path, required: tuple[str, ...] = REQUIRED_FUNCTIONS) -> list[Problem]:

@@ -33,8 +33,8 @@ def words(name: str) -> str:
 
 def metric_name(name: str) -> str:
     """A metric as people say it: `r2` is R², `recall[late]` is recall of late."""
-    if found := _OF_PART.fullmatch(name):
-        metric, part = found.groups()
+    if match := _OF_PART.fullmatch(name):
+        metric, part = match.groups()
         return f"{metric_name(metric)} of {f'the {part} quantile' if metric in _QUANTILES else part}"
     return _METRICS.get(name, words(name))
 

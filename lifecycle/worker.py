@@ -96,23 +96,23 @@ def main(arguments: list[str] | None = None) -> int:
     parser = command_line("trainworthy.lifecycle.worker", "Runs one job of Trainworthy.")
     parser.add_argument("--rendezvous", help="URL by which the ranks meet whose number torchrun has given")
     parser.add_argument("--agent", type=int, help="process that has started this rank, which ends with it")
-    asked = parser.parse_args(arguments)
-    if asked.agent is not None:
-        ends_with(asked.agent)
-    job = read_job(asked.job)
+    parsed = parser.parse_args(arguments)
+    if parsed.agent is not None:
+        ends_with(parsed.agent)
+    job = read_job(parsed.job)
     if job is None:
         return EXIT_BAD_INPUT
-    if refuses_packages(job, asked):
+    if refuses_packages(job, parsed):
         return EXIT_BAD_INPUT
-    job, queued = after_its_queue(job, asked)
-    if asked.rendezvous is not None:
+    job, queued = after_its_queue(job, parsed)
+    if parsed.rendezvous is not None:
         assert isinstance(job, TrainJob)
-        return _rank(job, asked.rendezvous, queued)
+        return _rank(job, parsed.rendezvous, queued)
     out = Path(job.out)
     out.mkdir(parents=True, exist_ok=True)
     started = time.monotonic()
     # A lock that was handed over is held as long as this process has it open.
-    with open_pipes() as pipes, locked(out, say) if asked.lock is None else contextlib.nullcontext():
+    with open_pipes() as pipes, locked(out, say) if parsed.lock is None else contextlib.nullcontext():
         code, error = _run(job, out, pipes, waited=time.monotonic() - started, queued=queued)
         if error is not None:
             write_atomic(out / "error.json", canonical_json(error))
@@ -132,23 +132,23 @@ def command_line(name: str, description: str) -> argparse.ArgumentParser:
     return parser
 
 
-def refuses_packages(job: AnyJob, asked: argparse.Namespace) -> bool:
+def refuses_packages(job: AnyJob, parsed: argparse.Namespace) -> bool:
     """True, and told, if this machine has other packages than the records of its answer will name."""
-    others = other_packages(asked.packages or {})
-    if others:
-        problem = f"this machine has other packages than its launcher: {'; '.join(others)}"
+    differing = other_packages(parsed.packages or {})
+    if differing:
+        problem = f"this machine has other packages than its launcher: {'; '.join(differing)}"
         fix = "install the same versions on both (constraints.txt), or make the image of the worker anew"
         Path(job.out).mkdir(parents=True, exist_ok=True)
         write_atomic(Path(job.out) / "error.json", canonical_json({"problem": problem, "value": None, "fix": fix}))
-    return bool(others)
+    return bool(differing)
 
 
-def after_its_queue(job: AnyJob, asked: argparse.Namespace) -> tuple[AnyJob, float]:
+def after_its_queue(job: AnyJob, parsed: argparse.Namespace) -> tuple[AnyJob, float]:
     """The job, whose budget pays for no wait for a machine, and all seconds that were waited before this began."""
-    waited = max(0.0, time.time() - asked.submitted) if asked.submitted is not None else 0.0
+    waited = max(0.0, time.time() - parsed.submitted) if parsed.submitted is not None else 0.0
     if waited and isinstance(job, TrainJob) and job.ends_at is not None:
         job = job.model_copy(update={"ends_at": job.ends_at + waited})
-    return job, asked.queued + waited
+    return job, parsed.queued + waited
 
 
 def read_job(path: Path) -> AnyJob | None:
@@ -163,10 +163,10 @@ def read_job(path: Path) -> AnyJob | None:
 def read_result(out: Path, job: AnyJob) -> AnyResult | None:
     """The answer to exactly this job, if it lies in the folder."""
     try:
-        found = ResultFile.model_validate_json((out / "result.json").read_bytes())
+        stored = ResultFile.model_validate_json((out / "result.json").read_bytes())
     except (OSError, ValidationError):
         return None
-    return found.result if found.job_sha256 == job_sha256(job) else None
+    return stored.result if stored.job_sha256 == job_sha256(job) else None
 
 
 def read_modules(out: Path) -> list[str] | None:
@@ -215,11 +215,16 @@ def _verifies(verify: Callable[[Path, str], object], path: str, sha256: str) -> 
 def _run(job: AnyJob, out: Path, pipes: Any, waited: float, queued: float) -> tuple[int, dict[str, Any] | None]:
     """Run the job and write its answer; returns the exit code and, if it is not 0, what to tell."""
     # Only a training has a step boundary to end at; the others end at once.
-    asked = _stop_on_signal() if isinstance(job, TrainJob) else lambda: False
+    stop_requested = _stop_on_signal() if isinstance(job, TrainJob) else lambda: False
 
     def answer() -> None:
         if not has_answer(job, out):
-            _answer(job, out, asked, lambda stop, watched: _do(job, stop, _forward(pipes), waited + watched, queued))
+            _answer(
+                job,
+                out,
+                stop_requested,
+                lambda stop, watched: _do(job, stop, _forward(pipes), waited + watched, queued),
+            )
         report(job, pipes)
 
     return ended(answer, Path(job.use_case_folder))
@@ -237,11 +242,11 @@ def _rank(job: TrainJob, rendezvous: str, queued: float) -> int:
         # One terminal shows one rank, and one error is told: rank_ends.py's.
         _write_to(folder / OUTPUT)
     dump_stacks_when_asked(out, rank)
-    asked = _stop_on_signal()
+    stop_requested = _stop_on_signal()
     with open_pipes() if rank == 0 else contextlib.nullcontext() as pipes:
 
         def train() -> None:
-            with open_group(out, rank, size, rendezvous, job, asked) as ranks:
+            with open_group(out, rank, size, rendezvous, job, stop_requested) as ranks:
                 if rank:
                     follow_stage(job.model_copy(update={"out": str(folder)}), ranks)
                     return
@@ -249,14 +254,14 @@ def _rank(job: TrainJob, rendezvous: str, queued: float) -> int:
                 def do(stop: Callable[[], bool], watched: float) -> AnyResult:
                     return run_stage(job, stop, _forward(pipes), _spent(watched, queued), ranks)
 
-                _answer(job, out, asked, do)
+                _answer(job, out, stop_requested, do)
             report(job, pipes)
 
-        code, told = ended(train, Path(job.use_case_folder), by_ranks=True)
+        code, error = ended(train, Path(job.use_case_folder), by_ranks=True)
         # torchrun gives the ranks of a machine numbers in a row.
         first, here = rank - int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"])
         mine = range(first, first + here)
-        write_end(out, rank, code, told, process_states(out, mine) if code == EXIT_HANG else {})
+        write_end(out, rank, code, error, process_states(out, mine) if code == EXIT_HANG else {})
         if code == EXIT_HANG:
             # Those that this one has waited for in vain would be waited for once more, by torchrun.
             end_others(out, mine)
@@ -277,17 +282,17 @@ def has_answer(job: AnyJob, out: Path) -> bool:
 
 
 def _answer(
-    job: AnyJob, out: Path, asked: Callable[[], bool], do: Callable[[Callable[[], bool], float], AnyResult]
+    job: AnyJob, out: Path, stop_requested: Callable[[], bool], do: Callable[[Callable[[], bool], float], AnyResult]
 ) -> None:  # fmt: skip
     """Do the job while the folder's leases hold, and write its answer; `do` gets when to stop, and seconds waited."""
     lease = Lease(out)
     (out / "error.json").unlink(missing_ok=True)
-    with durable_lease(job, out, asked) as (check_durable, watched):
+    with durable_lease(job, out, stop_requested) as (check_durable, watched):
 
         def should_stop() -> bool:
             lease.check_now_and_then()
             check_durable()
-            return asked()
+            return stop_requested()
 
         result = do(should_stop, watched)
         # Before the answer, which counts only with them.
@@ -320,12 +325,12 @@ def ended(
     try:
         do()
     except PreemptedError as error:
-        told = str(error) or "preempted; a checkpoint is written"
-        return EXIT_PREEMPTED, {"problem": told, "fix": "run again: it resumes"}
+        message = str(error) or "preempted; a checkpoint is written"
+        return EXIT_PREEMPTED, {"problem": message, "fix": "run again: it resumes"}
     except TrainworthyError as error:
         code = EXIT_LEASE_LOST if isinstance(error, LeaseLostError) else EXIT_BAD_INPUT
-        told = {"problem": error.problem, "value": _text(error.value), "fix": error.fix}
-        return code, told | {"exception": type(error).__name__}
+        details = {"problem": error.problem, "value": _text(error.value), "fix": error.fix}
+        return code, details | {"exception": type(error).__name__}
     except Exception as error:
         lost = lost_rank(error) if by_ranks else None
         if lost is not None:
@@ -337,8 +342,8 @@ def ended(
             where = line_of(error, use_case)
             return code, {"problem": str(error).splitlines()[0], "value": where, "fix": "see the other ranks"}
         traceback.print_exc()
-        code, told = _internal(error, use_case)
-        return code, told | {"exception": type(error).__name__}
+        code, details = _internal(error, use_case)
+        return code, details | {"exception": type(error).__name__}
     return 0, None
 
 
@@ -424,8 +429,8 @@ def _internal(error: Exception, folder: Path) -> tuple[int, dict[str, Any]]:
         }
     if ran_out_of_memory(error):
         # The fix has the numbers of the job, which whoever started this process has too.
-        told = {"problem": problem, "value": where, "in_update": in_an_update(error)}
-        return EXIT_OUT_OF_MEMORY, told | {"fix": "use less memory"}
+        details = {"problem": problem, "value": where, "in_update": in_an_update(error)}
+        return EXIT_OUT_OF_MEMORY, details | {"fix": "use less memory"}
     if ended_its_device(error):
         return EXIT_INTERNAL, {
             "problem": f"{problem.splitlines()[0]}: a kernel on the GPU refused what it was given. Usual are a class, "
@@ -451,18 +456,18 @@ def _text(value: object) -> str | None:
 
 def _stop_on_signal() -> Callable[[], bool]:
     """SIGTERM, SIGINT and the notice of a spot machine ask for an end at the next step boundary, where all is whole."""
-    asked, notice = [], os.environ.get(NOTICE)
+    signals, notice = [], os.environ.get(NOTICE)
     if notice is not None and os.path.exists(notice):
         # Obeyed, it would end every life of the training after one step.
         say(f"{notice} was there before the training began: an old notice, which is left out of account")
         notice = None
 
     def remember(number: int, frame: FrameType | None) -> None:
-        asked.append(number)
+        signals.append(number)
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, remember)
-    return lambda: bool(asked) or (notice is not None and os.path.exists(notice))
+    return lambda: bool(signals) or (notice is not None and os.path.exists(notice))
 
 
 def ends_with(parent: int) -> None:

@@ -66,7 +66,7 @@ def diff_text(words: Sequence[str], key: Sequence[str], out: Path | None) -> tup
             parts.append(f"every row that differs, by {by.origin}: {out}")
     parts += [f"{revision} is a {backfill.told}" for revision, backfill in declared.items()]
     if undeclared:
-        parts.append(f"UNDECLARED: {new.told} changes what {old.told} holds, and no entry declares a backfill")
+        parts.append(f"UNDECLARED: {new.title} changes what {old.title} holds, and no entry declares a backfill")
     return "\n".join(parts), undeclared
 
 
@@ -159,7 +159,7 @@ def _breaks(difference: Difference, old: VersionFiles, new: VersionFiles) -> boo
 
 def _lines(difference: Difference, old: VersionFiles, new: VersionFiles, by: By) -> Iterator[str]:
     files, labels = difference.files, sum(difference.labels.values())
-    yield f"{old.told} → {new.told}, rows named by {', '.join(by.key)} ({by.origin})"
+    yield f"{old.title} → {new.title}, rows named by {', '.join(by.key)} ({by.origin})"
     yield f"files     {len(files.equal)} equal and skipped; compared {len(files.old)} with {len(files.new)}"
     added, removed, changed = len(difference.added), len(difference.removed), len(difference.changed)
     yield f"rows      {added:,} added, {removed:,} removed, {changed:,} changed"

@@ -67,7 +67,7 @@ def tested_text(tested: Tested) -> str:
     trial = tested.trial
     lines = [f"{tested.name}: {trial.claims} claims of its rules, tried on {tested.rows}"]
     for claim in trial.never:
-        lines += ["", *_never_lines(claim, trial.seen)]
+        lines += ["", *_never_lines(claim, trial.rows_tried)]
     if trial.already:
         lines += ["", "Not tried, since they don't hold on these rows as they are:"]
         lines += [f"  {result.rule.id}: {result.error or result.observed}" for result in trial.already]

@@ -45,7 +45,7 @@ class Trial:
     claims: int
     never: tuple[Claim, ...]
     already: tuple[RuleResult, ...]
-    seen: int
+    rows_tried: int
 
 
 def try_rules(rows: pd.DataFrame, total: int, contract: Contract, judge: Judge) -> Trial:

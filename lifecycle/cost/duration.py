@@ -20,14 +20,14 @@ def forecast_of(whole: RunTime) -> Forecast:
 
 def measured_step(checks: Iterable[CheckResult]) -> StepTime | None:
     """The update's time that recorded checks of preflight hold; None if there is none."""
-    told = (row for check in checks if check.name == "cost_forecast" for row in check.details)
-    return next((StepTime.model_validate(row) for row in told if "rows_seconds" in row), None)
+    rows = (row for check in checks if check.name == "cost_forecast" for row in check.details)
+    return next((StepTime.model_validate(row) for row in rows if "rows_seconds" in row), None)
 
 
 def forecast_time(checks: Iterable[CheckResult]) -> RunTime | None:
     """The run's time by part that recorded checks of preflight hold; None if there is none."""
-    told = (row for check in checks if check.name == "cost_forecast" for row in check.details)
-    return next((RunTime.model_validate(row) for row in told if "start_seconds" in row), None)
+    rows = (row for check in checks if check.name == "cost_forecast" for row in check.details)
+    return next((RunTime.model_validate(row) for row in rows if "start_seconds" in row), None)
 
 
 def in_words(whole: RunTime, step: StepTime) -> str:
@@ -37,13 +37,13 @@ def in_words(whole: RunTime, step: StepTime) -> str:
         **({"evaluations": whole.evaluate_seconds} if whole.evaluate_seconds else {}),
         "checkpoints": whole.checkpoint_seconds, "validating and exporting": whole.finish_seconds,
     }  # fmt: skip
-    told = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in parts.items())
+    by_part = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in parts.items())
     if step.joules is None or step.joules < 0:
         energy = "energy could not be measured here"
     else:
         energy = f"about {step.joules * whole.updates / 3.6e6:.4f} kWh for the updates"
-    others = f"; other work kept {step.others_busy:.1f} cores busy meanwhile" if step.others_busy > 0.25 else ""
-    return f"{whole.updates:,} updates of {step.seconds * 1e3:.2f} ms{others}; {told}; {energy}"
+    other_work = f"; other work kept {step.others_busy:.1f} cores busy meanwhile" if step.others_busy > 0.25 else ""
+    return f"{whole.updates:,} updates of {step.seconds * 1e3:.2f} ms{other_work}; {by_part}; {energy}"
 
 
 def remaining_cost(preflight: PreflightReport | None, updates: Mapping[str, int], stage: Step) -> Forecast | None:

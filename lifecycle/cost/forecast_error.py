@@ -96,12 +96,12 @@ def _interrupted(stages: Sequence[StageReport]) -> bool:
     starts = (0, *(stage.steps for stage in stages))
     if any(stage.attempts for stage in stages):
         return True
-    if any(one.resumed_from_step for stage in stages for one in stage.trained if one.seed != stage.seed):
+    if any(trained.resumed_from_step for stage in stages for trained in stage.trained if trained.seed != stage.seed):
         return True
     return any(stage.resumed_from_step not in (0, start) for stage, start in zip(stages, starts, strict=False))
 
 
 def error_figures(preflight: PreflightReport, stages: Sequence[StageReport]) -> dict[str, float]:
     """`forecast_<name>_error` of what is known: 0.1 where it took a tenth more than forecast."""
-    known = {one.name: one.error for one in reckonings(preflight, stages)}
+    known = {reckoning.name: reckoning.error for reckoning in reckonings(preflight, stages)}
     return {f"forecast_{name}_error": error for name, error in known.items() if error is not None}

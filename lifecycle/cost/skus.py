@@ -66,19 +66,19 @@ def costs(work: Work, prices: Prices, here: str, today: date) -> tuple[SkuCost, 
 
 
 def _cost(name: str, sku: Sku, work: Work, measured: bool, today: date) -> SkuCost:
-    told = [f"{work.nodes} machines"] if work.nodes > 1 else []
-    told += [sku.stale(today)] if sku.stale(today) else []
+    notes = [f"{work.nodes} machines"] if work.nodes > 1 else []
+    notes += [sku.stale(today)] if sku.stale(today) else []
     if measured:
         forecast = forecast_of(work.whole)
         low, high = forecast.low, forecast.high
     else:
         low, high = work.whole.updates * fastest_update(work, sku), None
-        told.append("at least about this, for its updates alone: nothing was measured there")
+        notes.append("at least about this, for its updates alone: nothing was measured there")
     spot = None if sku.spot_usd_per_hour is None else sku.spot_usd_per_hour / 3600
     if spot is None:
-        told.append("no spot price")
+        notes.append("no spot price")
     elif sku.interruptions_per_hour is None:
-        told.append("no rate of interruptions: counted as none")
+        notes.append("no rate of interruptions: counted as none")
     lost = _lost(sku, work)
     rate = sku.usd_per_hour / 3600
     return SkuCost(
@@ -86,7 +86,7 @@ def _cost(name: str, sku: Sku, work: Work, measured: bool, today: date) -> SkuCo
         usd_high=None if high is None else high * rate,
         spot_usd_low=None if spot is None else low * spot * lost,
         spot_usd_high=None if spot is None or high is None else high * spot * lost,
-        told=tuple(told),
+        told=tuple(notes),
     )  # fmt: skip
 
 
@@ -107,13 +107,13 @@ def fastest_update(work: Work, sku: Sku) -> float:
 
 def advice(rows: tuple[SkuCost, ...], step: StepTime) -> str:
     """Whether the machine that was measured, the first of the rows, is enough: in a sentence or two."""
-    (here, *others), told = rows, []
+    (here, *others), sentences = rows, []
     cheaper = [row for row in others if here.usd_high is not None and row.usd_low < here.usd_high]
     if here.usd_high is not None and others and not cheaper:
-        told.append(f"{here.sku} is enough: no other machine of prices.yaml is likely to cost less")
+        sentences.append(f"{here.sku} is enough: no other machine of prices.yaml is likely to cost less")
     elif cheaper:
         names = ", ".join(f"{row.sku} (at least about {row.usd_low:.4f} USD)" for row in cheaper[:3])
-        told.append(f"may cost less, which only a run there tells: {names}")
+        sentences.append(f"may cost less, which only a run there tells: {names}")
     if step.device == "cpu" and step.cores_busy + step.others_busy < USED_UP * step.cores:
-        told.append(f"this machine is not yet used up: {step.cores_busy:.1f} of {step.cores} cores were busy")
-    return "; ".join(told)
+        sentences.append(f"this machine is not yet used up: {step.cores_busy:.1f} of {step.cores} cores were busy")
+    return "; ".join(sentences)

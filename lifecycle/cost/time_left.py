@@ -18,9 +18,9 @@ def forecast_seconds(time: RunTime, updates: Mapping[str, int]) -> dict[str, flo
 
     A stage has a third of what does not grow with the updates.
     """
-    total, beside = sum(updates.values()), time.beside_seconds
-    growing = (time.seconds - beside) / total if total else 0.0
-    stages: dict[str, float] = {stage: beside / len(STAGES) + growing * updates[stage] for stage in STAGES}
+    total, fixed_seconds = sum(updates.values()), time.beside_seconds
+    growing = (time.seconds - fixed_seconds) / total if total else 0.0
+    stages: dict[str, float] = {stage: fixed_seconds / len(STAGES) + growing * updates[stage] for stage in STAGES}
     return stages | {step: times * time.start_seconds for step, times in BEFORE_FIRST.items()}
 
 

@@ -99,7 +99,7 @@ class Incident(Frozen):
     @property
     def at_step(self) -> Signals | None:
         """The signals of the alarm's own update."""
-        return next((seen for seen in reversed(self.signals) if seen.step == self.step), None)
+        return next((signals for signals in reversed(self.signals) if signals.step == self.step), None)
 
 
 def incident_name(step: int, monitor: str) -> str:
@@ -148,9 +148,9 @@ def read_incident(folder: Path) -> Incident:
 def _verify(folder: Path) -> None:
     try:
         named: dict[str, Any] = json.loads((folder / "manifest.json").read_text())["files"]
-        found = {path.relative_to(folder).as_posix(): path for path in _files(folder)}
-        wrong = sorted(name for name, sha256 in named.items() if not _is(found.get(name), sha256))
-        wrong += sorted(found.keys() - named.keys())
+        present = {path.relative_to(folder).as_posix(): path for path in _files(folder)}
+        wrong = sorted(name for name, sha256 in named.items() if not _is(present.get(name), sha256))
+        wrong += sorted(present.keys() - named.keys())
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise IncidentError("this folder holds no incident", value=str(folder), fix=_AGAIN) from None
     if wrong or "incident.json" not in named:
@@ -163,6 +163,6 @@ def _is(path: Path | None, sha256: str) -> bool:
 
 def _files(folder: Path) -> list[Path]:
     """What a manifest names. A link could lead anywhere, so that it counts as a file that was changed."""
-    found = (path for path in sorted(folder.rglob("*")) if path.is_file() or path.is_symlink())
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file() or path.is_symlink())
     # Python writes the bytecode of a portable incident's code where it runs.
-    return [path for path in found if path != folder / "manifest.json" and "__pycache__" not in path.parts]
+    return [path for path in files if path != folder / "manifest.json" and "__pycache__" not in path.parts]

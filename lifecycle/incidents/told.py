@@ -61,12 +61,12 @@ def _reproduced(result: ReplayResult) -> str:
 
 def _rate(incident: Incident) -> list[str]:
     """The learning rate of the step beside the usual one, where it was recorded."""
-    seen = incident.at_step
-    before = [one.learning_rate for one in incident.signals if one.step < incident.step]
+    signals = incident.at_step
+    before = [earlier.learning_rate for earlier in incident.signals if earlier.step < incident.step]
     # A script need not tell it.
-    if seen is None or not any([*before, seen.learning_rate]):
+    if signals is None or not any([*before, signals.learning_rate]):
         return []
-    return [f"  learning rate: {seen.learning_rate:.3g}, median before {statistics.median(before):.3g}"]
+    return [f"  learning rate: {signals.learning_rate:.3g}, median before {statistics.median(before):.3g}"]
 
 
 def _way(result: ReplayResult) -> str:
@@ -77,11 +77,11 @@ def _way(result: ReplayResult) -> str:
     return f"{result.from_told}; {result.agreed} of {result.on_the_way} recorded updates on the way had equal bits"
 
 
-def _compared(one: Compared) -> str:
+def _compared(comparison: Compared) -> str:
     return (
-        f"{one.name}: {one.replayed}, as recorded"
-        if one.equal
-        else f"{one.name}: {one.replayed}, recorded {one.recorded}"
+        f"{comparison.name}: {comparison.replayed}, as recorded"
+        if comparison.equal
+        else f"{comparison.name}: {comparison.replayed}, recorded {comparison.recorded}"
     )
 
 

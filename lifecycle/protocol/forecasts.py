@@ -49,8 +49,12 @@ class MemoryForecast(Frozen):
     @property
     def together(self) -> tuple[int, int, int]:
         """The same of all processes of the first node: one alone scores, the others wait for it with all they hold."""
-        others, (value, low, high) = self.processes // self.nodes - 1, self.peak
-        return value + others * self.value, low + others * self.low, high + others * self.high
+        other_processes, (value, low, high) = self.processes // self.nodes - 1, self.peak
+        return (
+            value + other_processes * self.value,
+            low + other_processes * self.low,
+            high + other_processes * self.high,
+        )
 
 
 class GpuFit(Frozen):

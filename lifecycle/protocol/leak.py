@@ -43,14 +43,14 @@ class Leak(Frozen):
 def leakage_check(name: str, findings: Sequence[Leak], device: str = "host") -> CheckResult:
     """All findings as one check: a fail stops, a warning alone does not; what was not measured is insufficient."""
     by_status = {status: [f for f in findings if f.status == status] for status in ("fail", "warning", "insufficient")}
-    told = [*by_status["fail"], *by_status["warning"]]
+    leaks = [*by_status["fail"], *by_status["warning"]]
     details = tuple(finding.model_dump(mode="json") for finding in findings)
-    if told:
+    if leaks:
         severity = "error" if by_status["fail"] else "warning"
-        evidence = "; ".join(f"{_named(finding)}: {finding.evidence}" for finding in told)
-        fix = "; ".join(dict.fromkeys(finding.fix for finding in told))
+        evidence = "; ".join(f"{_named(finding)}: {finding.evidence}" for finding in leaks)
+        fix = "; ".join(dict.fromkeys(finding.fix for finding in leaks))
         return CheckResult(
-            name=name, status="fail", severity=severity, device=device, observed=len(told), threshold=0,
+            name=name, status="fail", severity=severity, device=device, observed=len(leaks), threshold=0,
             evidence=evidence, fix=fix, details=details,
         )  # fmt: skip
     if by_status["insufficient"] or not findings:

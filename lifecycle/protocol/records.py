@@ -325,8 +325,8 @@ class CurvePoint(Frozen):
         """What the loss may be called; only rows that no update has seen give a progressive one."""
         if self.scored == "reserve":
             return "reserve_loss"
-        seen = "progressive_loss" if self.pass_number == 1 else "training_loss"
-        return seen if self.mode == "training" else f"{seen}_evaluated"
+        name = "progressive_loss" if self.pass_number == 1 else "training_loss"
+        return name if self.mode == "training" else f"{name}_evaluated"
 
 
 class StageSeconds(Frozen):

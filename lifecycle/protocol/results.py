@@ -99,8 +99,8 @@ class References(Frozen):
 
     def arm(self, reference: str, fitted_on: str, inputs: Inputs = "columns") -> Arm | None:
         """That arm; None if it was not asked."""
-        wanted = (reference, fitted_on, inputs)
-        return next((arm for arm in self.arms if (arm.reference, arm.fitted_on, arm.inputs) == wanted), None)
+        key = (reference, fitted_on, inputs)
+        return next((arm for arm in self.arms if (arm.reference, arm.fitted_on, arm.inputs) == key), None)
 
 
 class InputGain(Frozen):

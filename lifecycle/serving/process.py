@@ -61,8 +61,8 @@ class Served:
         """Seconds from opening the artifact to its first answer, and MiB by which the peak rose until a batch was
         answered, None where the system does not tell. Raises ServingError.
         """
-        told = self._ask("load")
-        return Span(*told["seconds"]), told["mib"]
+        answer = self._ask("load")
+        return Span(*answer["seconds"]), answer["mib"]
 
     def call(self, question: str) -> Span:
         """Seconds of an answer to `one` row or to the `batch`. Raises ServingError."""
@@ -75,14 +75,14 @@ class Served:
     def _ask(self, question: str) -> dict[str, Any]:
         try:
             self._connection.send_bytes(question.encode())
-            told = json.loads(self._connection.recv_bytes())
+            answer = json.loads(self._connection.recv_bytes())
         except (EOFError, OSError):
             self._process.join()
             code = self._process.exitcode
             raise ServingError(f"the {self._name}'s process ended without an answer (exit code {code})") from None
-        if "error" in told:
-            raise ServingError(f"the {self._name} could not be served: {told['error']}")
-        return told
+        if "error" in answer:
+            raise ServingError(f"the {self._name} could not be served: {answer['error']}")
+        return answer
 
 
 @contextlib.contextmanager
@@ -133,29 +133,29 @@ def _questions(artifact: ServedArtifact, rows: pd.DataFrame) -> dict[str, Callab
     clocks, loaded, calls = clocks_here(), list[Scorer](), iter(range(2**62))
 
     def timed(answer: Callable[[], object]) -> dict[str, Any]:
-        found = timed_call(lambda _: answer(), 0, clocks)
-        return {"seconds": [max(found[bound], _TICK) for bound in ("least_ms", "most_ms")]}
+        figures = timed_call(lambda _: answer(), 0, clocks)
+        return {"seconds": [max(figures[bound], _TICK) for bound in ("least_ms", "most_ms")]}
 
-    def one() -> object:
+    def answer_row() -> object:
         return loaded[0](rows.iloc[[next(calls) % len(rows)]])
 
     def first() -> object:
         loaded.append(load_artifact(Path(artifact.path), artifact.sha256))
-        return one()
+        return answer_row()
 
     def load() -> dict[str, Any]:
         before = _peak_from_now_on()
-        found = timed(first)
+        timing = timed(first)
         loaded[0](rows)
         peak = value_in(_SELF / "status", "VmHWM:")
         # A page at least, which is what the kernel counts.
         rose = None if before is None or peak is None else max(peak - before, _PAGE_KB) * 1024 / _MIB
-        return found | {"mib": rose}
+        return timing | {"mib": rose}
 
     return {
         "ready": dict,
         "load": load,
-        "one": lambda: timed(one),
+        "one": lambda: timed(answer_row),
         "batch": lambda: timed(lambda: loaded[0](rows)),
         "modules": lambda: {"names": sorted(sys.modules)},
     }

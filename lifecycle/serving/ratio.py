@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 # Where a figure's bounds lie this far apart, other work took part of the time.
-_APART = 1.1
+_BUSY_RATIO = 1.1
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Span:
 
     @property
     def busy(self) -> bool:
-        return self.most > _APART * self.least
+        return self.most > _BUSY_RATIO * self.least
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,6 @@ def _interval(values: Sequence[float]) -> tuple[float | None, float | None]:
 
     from scipy.stats import quantile_test
 
-    found = quantile_test(values, q=0, p=0.5).confidence_interval(0.95)
-    low, high = float(found.low), float(found.high)
+    interval = quantile_test(values, q=0, p=0.5).confidence_interval(0.95)
+    low, high = float(interval.low), float(interval.high)
     return (None, None) if math.isnan(low) or math.isnan(high) else (low, high)

@@ -85,16 +85,16 @@ def _round(job: ServingJob, artifacts: Mapping[str, ServedArtifact], rows: int, 
     order = (CANDIDATE, CHAMPION) if number % 2 == 0 else (CHAMPION, CANDIDATE)
     with contextlib.ExitStack() as stack:
         served = {name: stack.enter_context(serving(name, artifacts[name], job, rows)) for name in order}
-        found: dict[str, Figures] = {}
+        by_model: dict[str, Figures] = {}
         for name, model in served.items():
             seconds, mib = model.load()
-            found[name] = {"cold_load": seconds}
+            by_model[name] = {"cold_load": seconds}
             if mib is not None:
-                found[name]["memory"] = Span(mib, mib)
-        one, batch = _in_turns(served, "one", ONE_TURNS), _in_turns(served, "batch", BATCH_TURNS)
-        for name, figures in found.items():
-            figures["latency"], figures["batch_latency"] = one[name], batch[name]
-    return found
+                by_model[name]["memory"] = Span(mib, mib)
+        single, batch = _in_turns(served, "one", ONE_TURNS), _in_turns(served, "batch", BATCH_TURNS)
+        for name, figures in by_model.items():
+            figures["latency"], figures["batch_latency"] = single[name], batch[name]
+    return by_model
 
 
 def _in_turns(served: Mapping[str, Served], question: str, turns: int) -> dict[str, Span]:
@@ -103,14 +103,14 @@ def _in_turns(served: Mapping[str, Served], question: str, turns: int) -> dict[s
     Before one of one row is another that does not count: the other model's threads may still spin on the cores, and
     its values lie in the caches. Beside a batch that is nothing.
     """
-    found: dict[str, list[Span]] = {name: [] for name in served}
+    spans_of_model: dict[str, list[Span]] = {name: [] for name in served}
     for turn in range(turns):
         for name in served if turn % 2 == 0 else reversed(tuple(served)):
             if question == "one":
                 served[name].call(question)
-            found[name].append(served[name].call(question))
-    return {name: Span(_median(one.least for one in spans), _median(one.most for one in spans))
-            for name, spans in found.items()}  # fmt: skip
+            spans_of_model[name].append(served[name].call(question))
+    return {name: Span(_median(span.least for span in spans), _median(span.most for span in spans))
+            for name, spans in spans_of_model.items()}  # fmt: skip
 
 
 def _median(values: Iterable[float]) -> float:
@@ -118,9 +118,9 @@ def _median(values: Iterable[float]) -> float:
 
 
 def _figure(quantity: Quantity, rounds: Sequence[Mapping[str, Figures]], rows: int) -> ServingFigure:
-    if any(quantity not in figures for one in rounds for figures in one.values()):
+    if any(quantity not in figures for by_model in rounds for figures in by_model.values()):
         return ServingFigure(quantity=quantity, told="the system does not tell the peak of a process' memory")
-    pairs = [(one[CANDIDATE][quantity], one[CHAMPION][quantity]) for one in rounds]
+    pairs = [(by_model[CANDIDATE][quantity], by_model[CHAMPION][quantity]) for by_model in rounds]
     ratio, scale = paired_ratio(pairs), _SCALE[quantity]
     return ServingFigure(
         quantity=quantity,

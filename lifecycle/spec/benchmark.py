@@ -227,7 +227,7 @@ class BehaviourSpec(Frozen):
         return f"{self.claim or 'the answer'} {self.direction} as {self.column} rises"
 
     @model_validator(mode="after")
-    def _one(self) -> BehaviourSpec:
+    def _exactly_one(self) -> BehaviourSpec:
         if (self.invariant_to is None) == (self.direction is None):
             raise ValueError("give exactly one of invariant_to and direction")
         if self.claim is not None and self.direction is None:
@@ -308,7 +308,7 @@ class DecisionSpec(Frozen):
     )
 
     @model_validator(mode="after")
-    def _one(self) -> DecisionSpec:
+    def _exactly_one(self) -> DecisionSpec:
         if sum(value is not None for value in (self.threshold, self.capacity, self.costs, self.cost_matrix)) != 1:
             raise ValueError("give exactly one of threshold, capacity, costs and cost_matrix")
         if any(costs.get(name) for name, costs in (self.cost_matrix or {}).items()):
@@ -411,7 +411,7 @@ class BenchmarkSpec(Frozen):
     @property
     def slice_columns(self) -> tuple[str, ...]:
         """Columns whose values are slices."""
-        return tuple(dict.fromkeys(one.column for one in self.slices if one.column is not None))
+        return tuple(dict.fromkeys(slice_spec.column for slice_spec in self.slices if slice_spec.column is not None))
 
     @property
     def cost_columns(self) -> dict[str, str]:
@@ -426,13 +426,13 @@ class BenchmarkSpec(Frozen):
 
     @model_validator(mode="after")
     def _slices(self) -> BenchmarkSpec:
-        if twice := _twice([one.title for one in self.slices]):
+        if twice := _twice([slice_spec.title for slice_spec in self.slices]):
             raise ValueError(f"two slices are called {', '.join(twice)}: give each a name of its own")
         return self
 
     @model_validator(mode="after")
     def _behaviour(self) -> BenchmarkSpec:
-        if twice := _twice([one.title for one in self.behaviour]):
+        if twice := _twice([test.title for test in self.behaviour]):
             raise ValueError(f"a test of behaviour is declared twice: {'; '.join(twice)}")
         return self
 
