@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trainworthy.assets.contract import judged_contract
 from trainworthy.assets.step_run import StepRun
-from trainworthy.lifecycle.evaluation.disjoint import seen_tags
+from trainworthy.lifecycle.evaluation.disjoint import trained_on_tags
 from trainworthy.lifecycle.leakage.unreviewed import NAME as REVIEWED
 from trainworthy.lifecycle.promotion.earlier import open_checks
 from trainworthy.lifecycle.protocol.checks import CheckResult
@@ -108,7 +108,7 @@ def benchmark_tags(run: StepRun) -> dict[str, str]:
     """What a later comparison must know about the model."""
     snapshot, contract = run.record("snapshot", Snapshot), judged_contract(run)
     return {
-        **seen_tags(snapshot, run.use_case.spec.split, contract),
+        **trained_on_tags(snapshot, run.use_case.spec.split, contract),
         "label_sha256": snapshot.label_sha256,
         "task": run.use_case.spec.task.kind,
         "run_id": run.run_id,

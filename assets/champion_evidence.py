@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from trainworthy.assets.contract import judged_contract
 from trainworthy.assets.scoring import benchmark_job, raise_unless_about_the_model
 from trainworthy.assets.step_run import StepRun
-from trainworthy.assets.suite import benchmark_parts, groups_in_time, told_values
+from trainworthy.assets.suite import benchmark_parts, groups_in_time, shown_values
 from trainworthy.assets.training import job_base, job_kind
 from trainworthy.lifecycle.artifact import artifact_kind
 from trainworthy.lifecycle.code_identity import ENTRY_OF_JOB, KEPT, WORKER, CodeOnDisk
@@ -71,7 +71,7 @@ def champion_evidence(run: StepRun, champion: RegisteredModel | None) -> Champio
     benchmark = run.use_case.spec.benchmark
     mine = pd.read_parquet(run.workspace.state.absolute(evaluation.predictions.path))
     file, both = _kept_side_by_side(run, mine, theirs)
-    parts, (features, cuts) = benchmark_parts(run, mine), _told_values(run)
+    parts, (features, cuts) = benchmark_parts(run, mine), _shown_values(run)
     return ChampionEvidence(
         with_gains(evaluation.slices, parts, mine, theirs, benchmark, kind),
         with_seeds(
@@ -87,7 +87,7 @@ def champion_evidence(run: StepRun, champion: RegisteredModel | None) -> Champio
             benchmark,
             kind,
             parts=parts,
-            features=features[_told_by(evaluation, features)],
+            features=features[_axis_features(evaluation, features)],
             ordered=groups_in_time(run),
         ),
     )
@@ -143,12 +143,12 @@ def own_features(champion: RegisteredModel) -> tuple[str, ...]:
     return tuple(features)
 
 
-def _told_values(run: StepRun) -> tuple[pd.DataFrame, dict[str, tuple[float, ...]]]:
+def _shown_values(run: StepRun) -> tuple[pd.DataFrame, dict[str, tuple[float, ...]]]:
     snapshot = run.record("snapshot", Snapshot)
-    return told_values(run, snapshot, job_base(run, snapshot, Path())["rows"])
+    return shown_values(run, snapshot, job_base(run, snapshot, Path())["rows"])
 
 
-def _told_by(evaluation: EvaluationReport, features: pd.DataFrame) -> list[str]:
+def _axis_features(evaluation: EvaluationReport, features: pd.DataFrame) -> list[str]:
     """Features by which the candidate's losses are told, so that the champion's are by the same."""
     axes = evaluation.residuals.axes if evaluation.residuals else ()
     return [axis.by for axis in axes if axis.by in features.columns]

@@ -8,7 +8,7 @@ from trainworthy.assets.step_run import StepRun
 from trainworthy.assets.training import job_kind
 from trainworthy.lifecycle.artifact import artifact_kind
 from trainworthy.lifecycle.errors import ChampionError, TrainworthyError
-from trainworthy.lifecycle.evaluation.disjoint import champion_apart
+from trainworthy.lifecycle.evaluation.disjoint import champion_overlap
 from trainworthy.lifecycle.files.versions import read_versions
 from trainworthy.lifecycle.promotion import log
 from trainworthy.lifecycle.promotion.decide import check_first_model
@@ -104,4 +104,4 @@ def _task(kind: Kind) -> str:
 def champion_window(run: StepRun, champion: RegisteredModel) -> CheckResult:
     """Whether the champion saw nothing of this run's benchmark."""
     contract = judged_contract(run)
-    return champion_apart(champion.tags, run.record("snapshot", Snapshot), run.use_case.spec.split, contract)
+    return champion_overlap(champion.tags, run.record("snapshot", Snapshot), run.use_case.spec.split, contract)

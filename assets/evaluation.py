@@ -11,12 +11,12 @@ from trainworthy.assets.contract import judged_contract
 from trainworthy.assets.declare import step_asset
 from trainworthy.assets.step import Outcome
 from trainworthy.assets.step_run import StepRun
-from trainworthy.assets.suite import benchmark_parts, benchmark_suite, groups_in_time, slice_files, told_values
+from trainworthy.assets.suite import benchmark_parts, benchmark_suite, groups_in_time, shown_values, slice_files
 from trainworthy.assets.training import job_base
 from trainworthy.lifecycle.data.files import SplitFiles
 from trainworthy.lifecycle.evaluation.comparison import metric_columns
 from trainworthy.lifecycle.evaluation.decision import of_decisions
-from trainworthy.lifecycle.evaluation.disjoint import candidate_apart
+from trainworthy.lifecycle.evaluation.disjoint import candidate_overlap
 from trainworthy.lifecycle.evaluation.evaluate import evaluate
 from trainworthy.lifecycle.evaluation.input_columns import changed_inputs_job
 from trainworthy.lifecycle.evaluation.prediction_drift import prediction_drift_check
@@ -81,13 +81,13 @@ def score_benchmark(run: StepRun) -> Outcome[EvaluationBody]:
     assert result.reference is not None
     benchmark, predictions = snapshot.splits["benchmark"], pd.read_parquet(result.predictions.path)
     kind, files = kind_of_rows(job.rows), SplitFiles(state.absolute(benchmark.file.path).parent)
-    parts, (features, cuts) = benchmark_parts(run, predictions), told_values(run, snapshot, job.rows)
+    parts, (features, cuts) = benchmark_parts(run, predictions), shown_values(run, snapshot, job.rows)
     measured = evaluate(
         predictions,
         spec.benchmark,
         kind,
         benchmark_rows=benchmark.rows,
-        window=candidate_apart(snapshot, spec.split, files, contract.primary_key),
+        window=candidate_overlap(snapshot, spec.split, files, contract.primary_key),
         parts=parts,
         features=features,
         ordered=groups_in_time(run),

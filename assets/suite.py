@@ -46,16 +46,16 @@ def benchmark_parts(run: StepRun, predictions: pd.DataFrame) -> tuple[SlicePart,
     return slice_parts(benchmark, predictions, rows, run.use_case.folder, key)
 
 
-def told_features(rows: Rows) -> tuple[str, ...]:
+def shown_features(rows: Rows) -> tuple[str, ...]:
     """Features by whose values losses may be told: not sensitive, and no names of files."""
     return tuple(name for name in rows.features if name not in rows.sensitive and name not in rows.files)
 
 
-def told_values(run: StepRun, snapshot: Snapshot, rows: Rows) -> tuple[pd.DataFrame, dict[str, tuple[float, ...]]]:
-    """The benchmark's told_features and the metadata of files and free texts among the features; and where numbers
+def shown_values(run: StepRun, snapshot: Snapshot, rows: Rows) -> tuple[pd.DataFrame, dict[str, tuple[float, ...]]]:
+    """The benchmark's shown_features and the metadata of files and free texts among the features; and where numbers
     among all these are cut, by some of the training rows.
     """
-    described, names = _described(run, snapshot), told_features(rows)
+    described, names = _described(run, snapshot), shown_features(rows)
     count = snapshot.splits["training"].rows
     some, few = evenly_spread(count, ROWS_OF_QUANTILES), evenly_spread(count, FILES_OF_QUANTILES)
     plain = described.read("training", names, some)

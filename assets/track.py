@@ -99,7 +99,7 @@ def _write(run: StepRun, tracked: TrackedRun, record: Record, reused: bool, repo
         tags["verdict"] = record.decision
         describe_version(run, tracked, record)
     if isinstance(record, StageReport) and record.alarms:
-        tags[f"alarms/{run.step}"] = told_alarms(record.alarms)
+        tags[f"alarms/{run.step}"] = alarm_lines(record.alarms)
     run.tracking.log_values(tracked, parameters={}, metrics={}, tags=tags)
 
 
@@ -146,8 +146,8 @@ def describe_version(run: StepRun, tracked: TrackedRun, verdict: Verdict) -> Non
     evaluation = run.record("evaluation", EvaluationReport)
     metrics = benchmark_metrics(evaluation)
     named = {name: metrics[name] for name in columns_of(run, evaluation) if name in metrics}
-    figures_told = ", ".join(f"{name} {value:.4f}" for name, value in named.items())
-    summary = f"**{verdict.decision}** on {run.dataset}: {figures_told}"
+    figures_text = ", ".join(f"{name} {value:.4f}" for name, value in named.items())
+    summary = f"**{verdict.decision}** on {run.dataset}: {figures_text}"
     tags = {"verdict": verdict.decision, "dataset": run.dataset}
     tags |= {f"benchmark/{name}": f"{value:.6g}" for name, value in named.items()}
     decides = f"\n\nServed, it decides: {verdict.decides.told}." if verdict.decides is not None else ""
@@ -168,7 +168,7 @@ def _lines(run: StepRun, stage: StageReport, reused: bool) -> list[MetricsLine]:
     return [line.model_copy(update={"at_ms": known.get(line.key, now)}) for line in lines]
 
 
-def told_alarms(alarms: Sequence[Alarm]) -> str:
+def alarm_lines(alarms: Sequence[Alarm]) -> str:
     """Every alarm in a line; MLflow takes 5,000 characters."""
     lines = [
         f"step {alarm.step}: {alarm.monitor} ({alarm.severity}, {alarm.action}): {alarm.symptom}" for alarm in alarms

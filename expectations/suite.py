@@ -51,7 +51,7 @@ def _says_nothing(rule: Rule, table: Table) -> bool:
     return compared and any(table.held(name) == "null" for name in rule.columns)
 
 
-def found_marks(rule: Rule, rows: pd.DataFrame, table: Table) -> pd.Series:
+def row_marks(rule: Rule, rows: pd.DataFrame, table: Table) -> pd.Series:
     """True in rows that keep the rule, false in those that break it, null where it says nothing."""
     import pandas as pd
 
@@ -176,7 +176,7 @@ def _frame(rows: pd.DataFrame, rules: tuple[Rule, ...], table: Table) -> pd.Data
     if first.kind == "distribution":
         return pd.DataFrame({first.columns[0]: bins(first, rows[first.columns[0]], table)})
     if is_marked(first, table):
-        return found_marks(first, rows, table).rename(HOLDS).to_frame()
+        return row_marks(first, rows, table).rename(HOLDS).to_frame()
     if first.kind == "hour_in_zone":
         return local_hours(rows, *first.columns, zone=first.parameters["zone"])
     if not _is_derived(first, table):

@@ -55,7 +55,7 @@ def run_predict(job: PredictJob) -> PredictResult:
     baselines = _baselines(job, rows)
     columns = {
         "row": range(len(rows)),
-        "group": _told_groups(rows[job.rows.group], job).to_numpy(),
+        "group": _stored_groups(rows[job.rows.group], job).to_numpy(),
         "label": rows[job.rows.label].to_numpy(),
         **({} if weights is None else {"weight": weights}),
         **({} if costs is None else {COST_COLUMN: costs.scored}),
@@ -210,7 +210,7 @@ def _slice_values(rows: pd.DataFrame, name: str, job: PredictJob) -> pd.Series:
     return coded(values) if name in job.rows.sensitive else values
 
 
-def _told_groups(groups: pd.Series, job: PredictJob) -> pd.Series:
+def _stored_groups(groups: pd.Series, job: PredictJob) -> pd.Series:
     """The rows' groups as they may be stored: of a sensitive column its values' numbers."""
     return coded_groups(groups) if job.rows.group in job.rows.sensitive else groups
 
@@ -241,7 +241,7 @@ def _reference(job: PredictJob, score: Scorer, kind: Kind) -> StoredFile:
         tables.append(pd.DataFrame({"group": rows[job.rows.group].to_numpy(), **answers}))
     table = pd.concat(tables, ignore_index=True)
     # All files at once: a group of two of them is one group.
-    table.assign(group=_told_groups(table["group"], job)).to_parquet(path, index=False)
+    table.assign(group=_stored_groups(table["group"], job)).to_parquet(path, index=False)
     return _stored(path)
 
 

@@ -109,7 +109,7 @@ def line_of(error: BaseException, folder: Path) -> str:
     return f"{path.relative_to(folder).as_posix() if own else path.name}:{frame.lineno} in {frame.name}"
 
 
-def told_of(error: BaseException, folder: Path, *, sensitive: bool) -> str:
+def error_line(error: BaseException, folder: Path, *, sensitive: bool) -> str:
     """An error in one line, for records and reports: its type, first line and place in the folder.
 
     A message may quote a value of a row: with `sensitive` features only the type and the place are told.

@@ -26,7 +26,7 @@ from trainworthy.lifecycle.protocol.figures import CANDIDATE, CHAMPION
 from trainworthy.lifecycle.protocol.records import DatasetVersion, EvaluationReport, Snapshot, StageReport, Verdict
 from trainworthy.lifecycle.protocol.serving import UNITS
 from trainworthy.lifecycle.report.compare import TwoModels, compare_text, render_compare
-from trainworthy.lifecycle.report.decision_costs import costs_told
+from trainworthy.lifecycle.report.decision_costs import costs_text
 from trainworthy.lifecycle.report.formatting import usd
 from trainworthy.lifecycle.spec.benchmark import BenchmarkSpec
 from trainworthy.lifecycle.spec.task import target_of
@@ -114,7 +114,7 @@ def two_models(use_case: UseCase, first: str, second: str) -> TwoModels:
         ),
         metrics=tuple(item for item in comparisons if not item.part),
         parts=tuple(item for item in comparisons if item.part),
-        costs=costs_told(on.evaluation.suite.declared),
+        costs=costs_text(on.evaluation.suite.declared),
     )
 
 

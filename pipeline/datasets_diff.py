@@ -47,7 +47,7 @@ def diff_text(words: Sequence[str], key: Sequence[str], out: Path | None) -> tup
     `words` name two versions, `key` the columns that name a row where it is not a contract's. Every row that differs
     goes to `out` as Parquet.
     """
-    request = asked_for(words)
+    request = parsed_request(words)
     ways = _ways(request, key)
     if out is not None and (not out.parent.is_dir() or out.suffix != ".parquet"):
         fix = "name a .parquet file in a folder that exists"
@@ -70,7 +70,7 @@ def diff_text(words: Sequence[str], key: Sequence[str], out: Path | None) -> tup
     return "\n".join(parts), undeclared
 
 
-def asked_for(words: Sequence[str]) -> DiffRequest:
+def parsed_request(words: Sequence[str]) -> DiffRequest:
     """The two versions that the words name. Raises DatasetError, also for two that are one."""
     published: dict[str, tuple[Path, Versions]] = {}
     for project in projects(read_settings()):

@@ -17,7 +17,7 @@ from trainworthy.lifecycle.use_case import load_use_case
 from trainworthy.resources.settings import read_settings, use_case_folder, use_case_folders
 
 
-def asked_parts(names: Sequence[str]) -> tuple[Part, ...]:
+def named_parts(names: Sequence[str]) -> tuple[Part, ...]:
     """The parts of these names. Raises SettingsError for an unknown one."""
     known: dict[str, Part] = {part: part for part in ORDER}
     for name in names:

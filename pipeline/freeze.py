@@ -34,7 +34,7 @@ def freeze(name: str, number: int) -> str:
     text = path.read_text(encoding="utf-8")
     changed = with_slice(text, declared, benchmark.version + 1)
     shared = use_case.suite_path is not None
-    if shared or not _is_as_wanted(text, changed, declared, benchmark):
+    if shared or not _adds_only_the_slice(text, changed, declared, benchmark):
         raise SettingsError(
             "the suite is a file of its own"
             if shared
@@ -110,7 +110,7 @@ def _with_item(text: str, items: yaml.SequenceNode, item: str) -> str:
     return f"{text[: start.index]}- {item}\n{' ' * start.column}{text[start.index :]}"
 
 
-def _is_as_wanted(before: str, after: str, declared: dict[str, Any], benchmark: BenchmarkSpec) -> bool:
+def _adds_only_the_slice(before: str, after: str, declared: dict[str, Any], benchmark: BenchmarkSpec) -> bool:
     """True if nothing but the slice and the version differs."""
     then, now = yaml.safe_load(before), yaml.safe_load(after)
     slices = now["benchmark"].pop("slices", None) or []

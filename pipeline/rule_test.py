@@ -19,7 +19,7 @@ from trainworthy.resources.dvc import DatasetStore
 from trainworthy.resources.settings import read_settings, use_case_folder
 
 ROWS = 1500
-MOST_TOLD = 6
+MOST_SHOWN = 6
 
 
 @dataclass(frozen=True)
@@ -89,8 +89,8 @@ def _never_lines(claim: Claim, rows: int) -> Iterator[str]:
     side = f", its {claim.side}" if claim.side else ""
     columns = f" on {', '.join(claim.rule.columns)}" if claim.rule.columns else ""
     tried = list(dict.fromkeys(claim.tried))
-    more = f" and {len(tried) - MOST_TOLD} more" if len(tried) > MOST_TOLD else ""
+    more = f" and {len(tried) - MOST_SHOWN} more" if len(tried) > MOST_SHOWN else ""
     yield f"✗ {claim.rule.id}: {claim.rule.kind}{columns}{side} can never fail"
-    yield f"    tried: {', '.join(tried[:MOST_TOLD])}{more}"
+    yield f"    tried: {', '.join(tried[:MOST_SHOWN])}{more}"
     yield f"    bound: {bound['operator']} {bound['value']} {bound['unit']}"
     yield f"    fix: {fix_of(claim, rows)}"

@@ -43,7 +43,7 @@ PATIENCE_SECONDS = 20.0
 # An attempt of another machine or container, whose processes cannot be looked at, is lost after so long without a sign.
 SILENT_SECONDS = 3600.0
 # Of what ended it: a message may be long, and quotes what was raised.
-_TOLD_CHARACTERS = 500
+_MESSAGE_CHARACTERS = 500
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.25, 4.0
 Given = TypeVar("Given")
 
@@ -286,4 +286,4 @@ def _table(settings: Settings) -> AttemptTable:
 
 def _storable(message: str) -> str:
     """A message as any database takes it: valid text, no zero byte, and not endless."""
-    return message.encode("utf-8", "replace").decode().replace("\0", "")[:_TOLD_CHARACTERS]
+    return message.encode("utf-8", "replace").decode().replace("\0", "")[:_MESSAGE_CHARACTERS]

@@ -14,12 +14,12 @@ from trainworthy.lifecycle.engine.training.prepare import seed_everything
 from trainworthy.lifecycle.leakage.battery import follows_time
 from trainworthy.lifecycle.leakage.preprocessing_leak import FILES, own_rows
 from trainworthy.lifecycle.leakage.row_independence import FAMILY as APART
-from trainworthy.lifecycle.leakage.row_independence import rows_apart
+from trainworthy.lifecycle.leakage.row_independence import row_independence
 from trainworthy.lifecycle.leakage.split_gap import FAMILY as GAP
 from trainworthy.lifecycle.leakage.split_gap import split_gap
 from trainworthy.lifecycle.protocol.jobs import PreflightJob
 from trainworthy.lifecycle.protocol.leak import Leak, Taxon
-from trainworthy.lifecycle.task import TARGET_STATE, Task, told_of
+from trainworthy.lifecycle.task import TARGET_STATE, Task, error_line
 from trainworthy.lifecycle.tasks.labels import kind_of_rows, labels_of
 
 
@@ -44,7 +44,7 @@ def leakage_of_code(
         return own_rows(folder, features, job.hyperparameters, seed, watched, Path(job.training_file), target)
 
     def part() -> list[Leak]:
-        return [rows_apart(task, features, preprocessing, None if build is None else build(), seed)]
+        return [row_independence(task, features, preprocessing, None if build is None else build(), seed)]
 
     own = "let model.py take any values that contract.yaml allows, a row alone or many"
     return (
@@ -60,7 +60,7 @@ def _tried(job: PreflightJob, taxon: Taxon, family: str, fix: str, look: Callabl
     try:
         return look()
     except (Exception, SystemExit) as error:
-        evidence = told_of(error, Path(job.use_case_folder), sensitive=bool(job.rows.sensitive_features))[:500]
+        evidence = error_line(error, Path(job.use_case_folder), sensitive=bool(job.rows.sensitive_features))[:500]
         return [Leak(taxon=taxon, family=family, status="insufficient", evidence=evidence, fix=fix)]
 
 

@@ -66,13 +66,13 @@ def _direction(probe: InputProbe, test: BehaviourSpec, column: InputColumn, trai
     if len(values) < 2:
         fix = "remove the test, or train on rows with other values"
         raise EvaluationError("training rows have no two values", value=column.name, fix=fix)
-    asked_at = [probe.again(constant(probe.rows[column.name], value)) for value in values]
-    answers = np.stack([_of_claim(probe.numbers(statistics), test) for statistics in asked_at])
+    statistics_by_value = [probe.again(constant(probe.rows[column.name], value)) for value in values]
+    answers = np.stack([_of_claim(probe.numbers(statistics), test) for statistics in statistics_by_value])
     rising = -answers if test.direction == "falls" else answers
     back = (np.maximum.accumulate(rising, axis=0) - rising).max(axis=0)
     rounding = ROUNDING * float(np.max(probe.kind.answer_scale(probe.plain)))
     failed = np.asarray(back > max(test.tolerance, rounding))
-    return probe.share(failed, unmoved=all(map(probe.unmoved, asked_at)))
+    return probe.share(failed, unmoved=all(map(probe.unmoved, statistics_by_value)))
 
 
 def _of_claim(numbers: dict[str, np.ndarray], test: BehaviourSpec) -> np.ndarray:

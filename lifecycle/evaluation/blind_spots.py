@@ -21,8 +21,8 @@ from trainworthy.lifecycle.evaluation.slice_search import (
     Rows,
     Rule,
     difference,
-    found_rules,
     inside,
+    search_rules,
     telling_pairs,
 )
 from trainworthy.lifecycle.protocol.figures import BlindSpot, Estimate
@@ -113,7 +113,7 @@ def blind_spots(
     limit = Limits((parts - 1) * least_rows, MINIMUM_GROUPS, least, spot_limits.spots)
     search = _part(counted & searched, levels, losses - expected, weights, codes)
     search = Rows(search.columns, search.scores, search.weights, joined_codes(search.groups, _MOST_UNITS))
-    rules = found_rules(search, levels, telling_pairs(search, levels, _MOST_COLUMNS), limit)
+    rules = search_rules(search, levels, telling_pairs(search, levels, _MOST_COLUMNS), limit)
     rest = counted & ~searched
     theirs = None if champion is None else _checked(champion, len(frame))
     scores = [losses - expected, expected, *([] if theirs is None else [theirs - _expected(theirs, known, weights)])]

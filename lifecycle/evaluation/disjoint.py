@@ -20,7 +20,9 @@ from trainworthy.lifecycle.spec.split import GroupSplit, HashSplit, SplitSpec, W
 MODEL_SPLITS = ("training", "validation", "calibration")
 
 
-def candidate_apart(snapshot: Snapshot, spec: SplitSpec, files: SplitFiles, primary_key: Sequence[str]) -> CheckResult:
+def candidate_overlap(
+    snapshot: Snapshot, spec: SplitSpec, files: SplitFiles, primary_key: Sequence[str]
+) -> CheckResult:
     """Whether the benchmark is apart from all that the snapshot's own model saw, by its times and its written rows."""
     checks: list[CheckResult] = []
     if isinstance(spec, Windows):
@@ -28,11 +30,11 @@ def candidate_apart(snapshot: Snapshot, spec: SplitSpec, files: SplitFiles, prim
         checks.append(window_check(ends, snapshot.splits["benchmark"].start, spec.gap))
     columns = disjoint_columns(spec, primary_key)
     if columns:
-        checks.append(_written_apart(files, columns))
+        checks.append(_written_overlap(files, columns))
     return next((check for check in checks if check.status != "pass"), checks[-1])
 
 
-def _written_apart(files: SplitFiles, columns: Sequence[str]) -> CheckResult:
+def _written_overlap(files: SplitFiles, columns: Sequence[str]) -> CheckResult:
     benchmark = files.read("benchmark", columns)
     shared = [
         line
@@ -44,8 +46,8 @@ def _written_apart(files: SplitFiles, columns: Sequence[str]) -> CheckResult:
     return holds(NAME, not shared, required=True, evidence=evidence, fix=fix)
 
 
-def champion_apart(tags: Mapping[str, str], snapshot: Snapshot, spec: SplitSpec, contract: Contract) -> CheckResult:
-    """Whether a champion, by the tags that seen_tags gave it, saw nothing of this snapshot's benchmark.
+def champion_overlap(tags: Mapping[str, str], snapshot: Snapshot, spec: SplitSpec, contract: Contract) -> CheckResult:
+    """Whether a champion, by the tags that trained_on_tags gave it, saw nothing of this snapshot's benchmark.
 
     In time: it ends before. By hash or group: the same columns, salt and shares send a row or group to the same split
     in every version. Exact shares move rows as others are added, so there only the very same snapshot will do.
@@ -74,8 +76,8 @@ def champion_ends(tags: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def seen_tags(snapshot: Snapshot, spec: SplitSpec, contract: Contract) -> dict[str, str]:
-    """What champion_apart must know of a model later."""
+def trained_on_tags(snapshot: Snapshot, spec: SplitSpec, contract: Contract) -> dict[str, str]:
+    """What champion_overlap must know of a model later."""
     return {
         "trained_until": snapshot.splits["training"].end,
         "calibrated_until": snapshot.splits["calibration"].end,

@@ -12,7 +12,7 @@ from trainworthy.lifecycle.errors import EvaluationError
 from trainworthy.lifecycle.evaluation.benchmark_spots import benchmark_spots, blind_spots_check
 from trainworthy.lifecycle.evaluation.comparison import comparison, row_weights, weighed
 from trainworthy.lifecycle.evaluation.decision import decision_column
-from trainworthy.lifecycle.evaluation.model_figures import all_slices, overall_metrics, told_of_model
+from trainworthy.lifecycle.evaluation.model_figures import all_slices, figures_of_model, overall_metrics
 from trainworthy.lifecycle.evaluation.row_costs import COST_COLUMN, cost_problems, costs_of
 from trainworthy.lifecycle.evaluation.slice_parts import SlicePart
 from trainworthy.lifecycle.evaluation.slice_results import measured_slices
@@ -90,7 +90,7 @@ def evaluate(
         spots = benchmark_spots(table, features.loc[table.index], cuts, kind, spec.baselines)
     return body.model_copy(
         update={
-            **told_of_model(table, CANDIDATE, spec, kind, features, ordered=ordered),
+            **figures_of_model(table, CANDIDATE, spec, kind, features, ordered=ordered),
             "checks": body.checks if spots is None else (*body.checks, blind_spots_check(spots)),
             "blind_spots": () if spots is None else spots.spots,
             "metrics": (*metrics, *slices.metrics),

@@ -42,12 +42,12 @@ def model_figures(
     table = weighed(predictions)
     slices = all_slices(predictions, model, spec, kind, parts)
     metrics, undefined = overall_metrics(table, spec, kind, [model])
-    figures = told_of_model(table, model, spec, kind, features, ordered=ordered)
+    figures = figures_of_model(table, model, spec, kind, features, ordered=ordered)
     lacking = tuple(f"{entry['metric']}: {entry['reason']}" for entry in undefined)
     return ModelFigures(metrics=(*metrics, *slices.metrics), not_defined=lacking, **figures)
 
 
-def told_of_model(
+def figures_of_model(
     table: pd.DataFrame, model: str, spec: BenchmarkSpec, kind: Kind, features: pd.DataFrame | None, *, ordered: bool
 ) -> dict[str, Any]:
     """Calibration, fairness and residuals. A bound on one of the first two decides. `table` has the rows that count."""

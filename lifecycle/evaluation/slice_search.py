@@ -69,7 +69,7 @@ class Limits(NamedTuple):
     slices: int
 
 
-def found_rules(rows: Rows, levels: Sequence[Levels], pairs: Sequence[tuple[int, int]], limits: Limits) -> list[Rule]:
+def search_rules(rows: Rows, levels: Sequence[Levels], pairs: Sequence[tuple[int, int]], limits: Limits) -> list[Rule]:
     """Rules of single columns and of pairs of them, one after the other, over the rows that are in none before.
 
     Each has the highest merit: what the lower bound of its excess is above the least that matters, times the root of

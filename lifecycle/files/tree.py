@@ -16,7 +16,7 @@ FILES = "files"
 # Hashing, Pillow and zlib let other threads run; more of them than this wait for the disk.
 MOST_THREADS = 8
 # Fewer are done before a line about them could be read.
-TOLD_FROM = 2_000
+PROGRESS_FROM = 2_000
 _AT_ONCE = 4_096
 
 _Item = TypeVar("_Item")
@@ -68,7 +68,7 @@ def in_threads(
 
     `keep` is given all that is done whenever some thousand more are, so that little is lost where the work ends early.
     """
-    progress = Progress(title, len(items)) if len(items) >= TOLD_FROM else None
+    progress = Progress(title, len(items)) if len(items) >= PROGRESS_FROM else None
     done: list[_Done] = []
     try:
         with ThreadPoolExecutor(min(MOST_THREADS, os.cpu_count() or 1)) as pool:

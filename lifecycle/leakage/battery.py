@@ -56,7 +56,7 @@ def leakage_findings(written: SplitFiles, contract: Contract, split: SplitSpec) 
     # still be equal in it.
     itself = [name for name in contract.feature_columns if name == contract.label.column]
     features = [name for name in contract.feature_columns if name not in (*files, *itself)]
-    order, kept_apart = split.time_column, [split.group_column] if split.group_column else []
+    order, group_columns = split.time_column, [split.group_column] if split.group_column else []
     keys = [column.name for column in contract.columns if column.role == "key" and not column.sensitive]
     extra = [*keys, split.resample_by, *([order] if order else [])]
     kind = contract.label.kind
@@ -66,7 +66,7 @@ def leakage_findings(written: SplitFiles, contract: Contract, split: SplitSpec) 
     entities = [column.name for column in contract.columns if column.role == "entity"]
     leaks = [
         label_window(contract, split.embargo if isinstance(split, Windows) else None),
-        *entity_overlap(written, entities, kept_apart),
+        *entity_overlap(written, entities, group_columns),
         *equal_files(written, contract, by_time=by_time),
     ]
     # Rows that are nothing but files are equal where these are.

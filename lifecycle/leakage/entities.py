@@ -16,16 +16,16 @@ FAMILY = "entity_overlap"
 _FIX = "split again by whole values of the column; rows of one of its values are not independent"
 
 
-def entity_overlap(written: SplitFiles, entities: Sequence[str], kept_apart: Sequence[str] = ()) -> list[Leak]:
+def entity_overlap(written: SplitFiles, entities: Sequence[str], group_columns: Sequence[str] = ()) -> list[Leak]:
     """One finding a column: how many held-out rows share its value with training. Nulls share nothing."""
-    columns = list(dict.fromkeys([*kept_apart, *entities]))
+    columns = list(dict.fromkeys([*group_columns, *entities]))
     if not columns:
         evidence = "no column has the role entity, and the split keeps none apart"
         return [Leak(taxon="L3.2", family=FAMILY, status="not_applicable", evidence=evidence)]
-    return [_overlap(written, column, is_kept_apart=column in kept_apart) for column in columns]
+    return [_overlap(written, column, is_group_column=column in group_columns) for column in columns]
 
 
-def _overlap(written: SplitFiles, column: str, *, is_kept_apart: bool) -> Leak:
+def _overlap(written: SplitFiles, column: str, *, is_group_column: bool) -> Leak:
     import polars as pl
 
     known = pl.read_parquet(written.path("training"), columns=[column])[column].drop_nulls().unique()
@@ -36,7 +36,7 @@ def _overlap(written: SplitFiles, column: str, *, is_kept_apart: bool) -> Leak:
     most = max(shares.values())
     listed = ", ".join(f"{split} {share:.1%}" for split, share in shares.items())
     evidence = f"rows whose {column} is in training too: {listed}"
-    if is_kept_apart and most > 0:
+    if is_group_column and most > 0:
         return Leak(
             taxon="L3.2", family=FAMILY, status="fail", columns=(column,), observed=most, threshold=0.0,
             evidence=f"{evidence}; the split keeps it apart", fix=_FIX,

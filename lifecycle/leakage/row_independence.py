@@ -25,7 +25,7 @@ TOLERANCE = 1e-4
 _FIX = "compute with what fit_preprocessing learned, and with nothing that comes from the rows at hand"
 
 
-def rows_apart(
+def row_independence(
     task: Task,
     rows: pd.DataFrame,
     preprocessing: Mapping[str, Any],

@@ -74,5 +74,5 @@ class ServingFigure(Frozen):
 
 def to_measure_again(figures: Iterable[ServingFigure]) -> tuple[Quantity, ...]:
     """Quantities that do not keep their limit and may another time: they hang on a clock, or were not measured."""
-    open_ones = [figure for figure in figures if figure.standing in ("fail", "insufficient")]
-    return tuple(figure.quantity for figure in open_ones if figure.quantity in TIMES or figure.ratio is None)
+    missed = [figure for figure in figures if figure.standing in ("fail", "insufficient")]
+    return tuple(figure.quantity for figure in missed if figure.quantity in TIMES or figure.ratio is None)

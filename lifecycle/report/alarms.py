@@ -58,7 +58,7 @@ def alarm_rows(stages: Sequence[StageReport]) -> list[AlarmRow]:
     ]
 
 
-def told_marks(stages: Sequence[StageReport]) -> str:
+def marks_text(stages: Sequence[StageReport]) -> str:
     """The alternative text's part on alarms, "" without any."""
     alarms = numbered(stages)
     shown = [f"{words(alarm.monitor)} at step {count(alarm.step)} of {stage.kind}" for _, stage, alarm in alarms[:5]]

@@ -21,7 +21,7 @@ _OF_CLASSES = (
 )
 
 
-def costs_told(declared: Mapping[str, Any]) -> str:
+def costs_text(declared: Mapping[str, Any]) -> str:
     """What the costs of a suite's `declared` section benchmark are, and of which columns; empty without costs."""
     decision = declared.get("decision") or {}
     if decision.get("cost_matrix"):
@@ -33,7 +33,7 @@ def costs_told(declared: Mapping[str, Any]) -> str:
 
 def costs_of_report(report: EvaluationReport) -> str:
     """The same of an evaluation, with the threshold that the candidate decides by; empty without such costs."""
-    sentence = costs_told(report.suite.declared) if report.suite is not None else ""
+    sentence = costs_text(report.suite.declared) if report.suite is not None else ""
     if not sentence or CANDIDATE not in report.thresholds:
         return sentence
     return f"{sentence} The candidate acts from {figure(report.thresholds[CANDIDATE])} on."

@@ -11,7 +11,7 @@ from trainworthy.lifecycle.protocol.figures import ChangedInputs, Comparison, Mo
 from trainworthy.lifecycle.protocol.records import EvaluationReport, StageReport
 from trainworthy.lifecycle.protocol.words import Words
 from trainworthy.lifecycle.report import changed_inputs, pictures, sections
-from trainworthy.lifecycle.report.alarms import told_marks
+from trainworthy.lifecycle.report.alarms import marks_text
 from trainworthy.lifecycle.report.formatting import estimate, figure, number, with_method
 from trainworthy.lifecycle.report.outcome import (
     Records,
@@ -78,7 +78,7 @@ def _rates(records: Records) -> Figure | None:
 def _learning(stages: list[StageReport]) -> Figure:
     losses = [(stage, pictures.validation_loss(stage)) for stage in stages]
     listed = [f"{stage.kind} {figure(loss)} on {count(stage.rows)} rows" for stage, loss in losses if loss is not None]
-    alt = f"Learning curves. Validation loss: {', '.join(listed) or 'not measured'}{told_marks(stages)}"
+    alt = f"Learning curves. Validation loss: {', '.join(listed) or 'not measured'}{marks_text(stages)}"
     caption = f"{told_curve(stages)} Right: validation loss by training rows."
     if any(stage.trained for stage in stages):
         caption += " Hollow marks: other seeds."

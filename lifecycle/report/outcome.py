@@ -232,8 +232,8 @@ def _changes(records: Records, verdict: Verdict) -> tuple[str, ...]:
         comparisons, named = all_comparisons(records), said(records)
         clear = [item for item in comparisons if reading(item) == "better"]
         narrow = [_narrowest(min(clear, key=lambda item: item.gain.low), named)] if clear else []
-        open_ones = [item for item in comparisons if reading(item) == "no difference shown"]
-        return tuple(narrow + [_more_groups(item, named) for item in open_ones])
+        unsettled = [item for item in comparisons if reading(item) == "no difference shown"]
+        return tuple(narrow + [_more_groups(item, named) for item in unsettled])
     # A verdict from before held_back_by has only its reasons, the one that decided first.
     lacking = map(_lacks, verdict.reasons, verdict.held_back_by) if verdict.held_back_by else verdict.reasons[:1]
     return tuple(dict.fromkeys(filter(None, lacking)))

@@ -23,7 +23,7 @@ from trainworthy.lifecycle.latency import clocks_here, timed_call
 from trainworthy.lifecycle.memory_limit import value_in
 from trainworthy.lifecycle.protocol.jobs import ServedArtifact, ServingJob
 from trainworthy.lifecycle.serving.ratio import Span
-from trainworthy.lifecycle.task import told_of
+from trainworthy.lifecycle.task import error_line
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -120,7 +120,7 @@ def _serve(connection: Pipe, others_end: Pipe, artifact: ServedArtifact, job: Se
     except Exception as error:
         sensitive = bool(job.rows.sensitive)
         problem = error.problem if isinstance(error, TrainworthyError) else ""
-        _tell(connection, {"error": problem or told_of(error, Path(artifact.path) / "code", sensitive=sensitive)})
+        _tell(connection, {"error": problem or error_line(error, Path(artifact.path) / "code", sensitive=sensitive)})
 
 
 def _tell(connection: Pipe, answer: dict[str, Any]) -> None:

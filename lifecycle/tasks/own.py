@@ -50,13 +50,13 @@ def own_figures(
     """
     import numpy as np
 
-    from trainworthy.lifecycle.task import told_of
+    from trainworthy.lifecycle.task import error_line
 
     folder = Path(str(module.__file__)).parent
     try:
         found = np.asarray(getattr(module, name)(labels, answers, rows), dtype=np.float64)
     except Exception as error:
-        problem = Problem(f"{FILE}: {name}", told_of(error, folder, sensitive=sensitive), "look at that line")
+        problem = Problem(f"{FILE}: {name}", error_line(error, folder, sensitive=sensitive), "look at that line")
         raise UseCaseError(folder.name, [problem]) from error
     columns = found.reshape(-1, 1) if found.ndim == 1 else found
     if columns.ndim != 2 or len(columns) != len(labels) or columns.shape[1] not in (1, 2):
@@ -101,7 +101,7 @@ def own_baseline(
     labels = kind.checked_labels(training[label])
 
     def tried(work: Callable[[], Any]) -> Any:
-        from trainworthy.lifecycle.task import told_of
+        from trainworthy.lifecycle.task import error_line
 
         folder = Path(str(module.__file__)).parent
         try:
@@ -110,7 +110,7 @@ def own_baseline(
             found = Problem(f"model.py: {BASELINE}{name}", error.problem, error.fix, error.value)
         except Exception as error:
             found = Problem(
-                f"model.py: {BASELINE}{name}", told_of(error, folder, sensitive=sensitive), "look at that line"
+                f"model.py: {BASELINE}{name}", error_line(error, folder, sensitive=sensitive), "look at that line"
             )
         raise UseCaseError(folder.name, [found])
 

@@ -79,7 +79,7 @@ def fingerprint(path: Path) -> Fingerprint:
     return Fingerprint(sha256=sha256, bytes=status.st_size, modified_ns=status.st_mtime_ns, mode=status.st_mode & MODES)
 
 
-def beside_database(name: str) -> str | None:
+def database_of_side_file(name: str) -> str | None:
     """The database that SQLite would keep a file of this name beside; None for a file of another name."""
     return next((name.removesuffix(end) for end in _SIDE_SUFFIXES if name.endswith(end)), None)
 

@@ -32,7 +32,7 @@ from trainworthy.lifecycle.progress import Progress, never_silent, say
 from trainworthy.lifecycle.provenance import git_state, installed_version
 from trainworthy.pipeline.backup.asked_to_end import undisturbed
 from trainworthy.pipeline.backup.consistent import problems
-from trainworthy.pipeline.backup.files import beside_database, copied, fingerprint, listed, refuse_odd
+from trainworthy.pipeline.backup.files import copied, database_of_side_file, fingerprint, listed, refuse_odd
 from trainworthy.pipeline.backup.manifest import (
     ARTIFACTS,
     ATTEMPTS,
@@ -203,7 +203,7 @@ def _copy(path: Path, name: str, work: Path, files: dict[str, Fingerprint], gone
 def _files(root: Path, skip: Callable[[str], bool], is_database: Callable[[str], bool]) -> Iterator[tuple[str, Path]]:
     """Files to copy; those that SQLite keeps beside a database are in the database's copy."""
     for name, entry in listed(root, skip):
-        database = beside_database(name)
+        database = database_of_side_file(name)
         if entry.is_file(follow_symlinks=False) and not (database and is_database(database)):
             yield name, Path(entry.path)
 

@@ -31,11 +31,11 @@ def run(parsed: argparse.Namespace) -> int:
     from trainworthy.lifecycle.protocol.results import DiagnoseResult
     from trainworthy.lifecycle.storage.records import FileRecordStore
     from trainworthy.lifecycle.storage.state import StateFolder
-    from trainworthy.pipeline.diagnose import asked_parts, diagnosis_text, notes, stage_of_run
+    from trainworthy.pipeline.diagnose import diagnosis_text, named_parts, notes, stage_of_run
     from trainworthy.resources.settings import read_settings
     from trainworthy.resources.worker_process import run_worker
 
-    chosen_parts = asked_parts(parsed.parts or ())
+    chosen_parts = named_parts(parsed.parts or ())
     report, training = stage_of_run(parsed.run)
     for note in notes(FileRecordStore(StateFolder(read_settings().var)), report, training):
         print(f"note: {note}")

@@ -95,7 +95,7 @@ def _summary(name: str, source: str, created: Created) -> str:
             f"         a copy of the {created.copied} lies in {source}/: keep it, v1 is rebuilt from it",
             f"         Primary key: {key}",
             f"task     {created.why}",
-            f"split    {_split_told(created.windows.split, created.kind, created.copied)}",
+            f"split    {_split_summary(created.windows.split, created.kind, created.copied)}",
             *(
                 ["", f"Seen in the {created.copied}:", *(f"  {line}" for line in created.observations)]
                 if created.observations
@@ -123,7 +123,7 @@ def _review(name: str, kind: KindName) -> list[str]:
     ]
 
 
-def _split_told(split: TimeSplit | GroupSplit | HashSplit | StratifiedSplit, kind: KindName, copied: str) -> str:
+def _split_summary(split: TimeSplit | GroupSplit | HashSplit | StratifiedSplit, kind: KindName, copied: str) -> str:
     """Which rows are the benchmark, and why; `copied` is what --data names."""
     if split.by == "time":
         return (

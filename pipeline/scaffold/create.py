@@ -66,9 +66,9 @@ def create(request: Request, settings: Settings) -> Created:
     with tempfile.TemporaryDirectory() as temporary:
         work = Path(temporary)
         request, source = _with_source(request, work)
-        draft, found_problems = (find_files if source.is_dir() else find_out)(request, source, work)
+        draft, source_problems = (find_files if source.is_dir() else find_out)(request, source, work)
         if draft is None or problems:
-            raise UseCaseError(request.name, [*problems, *found_problems])
+            raise UseCaseError(request.name, [*problems, *source_problems])
         state = claim_state(settings)
         project = work / "project"
         folder = lay_out(request, settings, draft, project)

@@ -56,7 +56,7 @@ def find_files(request: Request, source: Path, work: Path) -> tuple[UseCaseDraft
     if target is None or problems or not request.is_named:
         return None, problems
     files = FoundFiles(source, folder, contents)
-    group = request.group or (None if request.split else _found_group(folder))
+    group = request.group or (None if request.split else _group_column(folder))
     text = _dataset_text(request, files, target, group)
     rows = _rows(text, files, work)
     windows, problems = choose_shares(rows, target.label, KEY, group, request.split, work)
@@ -148,7 +148,7 @@ def _of_data(problem: Problem) -> Problem:
     return dataclasses.replace(problem, where="--data") if problem.where == "--target" else problem
 
 
-def _found_group(folder: Folder) -> str | None:
+def _group_column(folder: Folder) -> str | None:
     """What may name whom a file is about: the inner folder, or what its name begins with."""
     import pandas as pd
 

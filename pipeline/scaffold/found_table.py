@@ -83,7 +83,7 @@ def find_out(request: Request, source: Path, work: Path) -> tuple[UseCaseDraft |
         remarks = "; ".join(f"{column.name!r}: {column.remark or column.role}" for column in columns)
         fix = "give columns with several values that are known when the model is asked"
         return None, [Problem("--data", f"no column can be an input of a model ({remarks})", fix)]
-    observations = what_was_seen(raw, rows, kinds, target.column, reading, formats, ambiguous)
+    observations = table_observations(raw, rows, kinds, target.column, reading, formats, ambiguous)
     return UseCaseDraft(kinds, target, time, day, tuple(key), text, rows, columns, windows, observations), []
 
 
@@ -157,7 +157,7 @@ _CODE_DIGITS = 5
 _LOOKED_AT = 500
 
 
-def what_was_seen(
+def table_observations(
     raw: pd.DataFrame,
     rows: pd.DataFrame,
     kinds: Mapping[str, Kind],

@@ -14,7 +14,7 @@ from trainworthy.pipeline.scaffold.contents import Contents
 from trainworthy.pipeline.scaffold.folder import TEXTS, Folder
 from trainworthy.pipeline.scaffold.folder_files import PART, FoundFiles
 from trainworthy.pipeline.scaffold.found import Plan, UseCaseDraft, built, free_name, load_dataset
-from trainworthy.pipeline.scaffold.pieces import Cut, Names, are_apart, cut_of, of_pieces, piece_bytes
+from trainworthy.pipeline.scaffold.pieces import Cut, Names, cut_of, of_pieces, piece_bytes, splits_hold_whole_texts
 from trainworthy.pipeline.scaffold.reading import Reading
 from trainworthy.pipeline.scaffold.render import rendered
 from trainworthy.pipeline.scaffold.request import Request
@@ -71,7 +71,7 @@ def find_texts_of_table(
         return None, problems
     remarks = {names.document: "the row of the file", names.passage: "pieces in a row"} | ({day: ""} if day else {})
     columns = tuple(_columns(rows, target, names.piece, windows, time, remarks))
-    observations = (*_observations(texts, len(raw), rows[target.column], cut), *_split_seen(windows, names))
+    observations = (*_observations(texts, len(raw), rows[target.column], cut), *_split_observations(windows, names))
     return UseCaseDraft(
         kinds, target, time, day, (names.piece,), text, rows, columns, of_pieces(windows), observations, PLAN
     ), []
@@ -80,7 +80,7 @@ def find_texts_of_table(
 def _names(taken: Collection[str], sizes: Sequence[int], *, is_split: bool) -> Names:
     """`passage` only where rows are split by it: whole texts are too few, or one is too large."""
     piece, document, passage = (free_name(name, "text", taken) for name in ("piece", "document", "passage"))
-    return Names(piece, document, passage if is_split and not are_apart(sizes) else None)
+    return Names(piece, document, passage if is_split and not splits_hold_whole_texts(sizes) else None)
 
 
 def find_texts_of_folder(
@@ -94,8 +94,8 @@ def find_texts_of_folder(
     how = ", as asked" if request.kind else " (in a folder for each class they would be multiclass)"
     why = f"{_counted(len(sizes))} without classes: kind language_model, each byte by those before it{how}"
     target = FoundTarget(TEXT, TaskSpec(kind="language_model", length=length), why, "text")
-    cut, group = cut_of(length, sizes), request.group or (None if request.split else _found_group(folder))
-    names = Names("piece", DOCUMENT, None if group or request.split or are_apart(sizes) else "passage")
+    cut, group = cut_of(length, sizes), request.group or (None if request.split else _group_column(folder))
+    names = Names("piece", DOCUMENT, None if group or request.split or splits_hold_whole_texts(sizes) else "passage")
     by = group or (None if request.split else names.passage or DOCUMENT)
     text = rendered(
         "dataset_documents.py.j2", name=request.name, suffixes=TEXTS, cut=cut, names=names,
@@ -112,7 +112,7 @@ def find_texts_of_folder(
         return None, problems
     remarks = {DOCUMENT: "the file", FOLDER: "the file's folder", names.passage: "pieces in a row"}
     columns = tuple(_columns(rows, target, names.piece, windows, None, remarks))
-    observations = [*_observations(whole[TEXT], len(whole), rows[TEXT], cut), *_split_seen(windows, names)]
+    observations = [*_observations(whole[TEXT], len(whole), rows[TEXT], cut), *_split_observations(windows, names)]
     if contents.repeated:
         observations.append(
             f"{contents.repeated:,} files repeat another one byte for byte: their pieces are there once"
@@ -125,7 +125,7 @@ def find_texts_of_folder(
     ), []  # fmt: skip
 
 
-def _found_group(folder: Folder) -> str | None:
+def _group_column(folder: Folder) -> str | None:
     """What may name whom a text is about, as far as there are enough of it: the inner folder, or a name's beginning."""
     import pandas as pd
 
@@ -194,7 +194,7 @@ def _ordinal(number: int) -> str:
     return {2: "second", 3: "third"}.get(number, f"{number}th")
 
 
-def _split_seen(windows: Windows, names: Names) -> Iterator[str]:
+def _split_observations(windows: Windows, names: Names) -> Iterator[str]:
     """What the split can't see."""
     group = windows.split.group if windows.split.by == "group" else None
     if group is not None and group == names.passage:

@@ -60,7 +60,7 @@ def cut_of(length: int, sizes: Collection[int]) -> Cut:
     return Cut(length, max(1, math.ceil(pieces / MOST_PIECES)))
 
 
-def are_apart(sizes: Sequence[int]) -> bool:
+def splits_hold_whole_texts(sizes: Sequence[int]) -> bool:
     """Whether splits can hold whole texts: there are enough of them, and none is too large a part."""
     held = [size for size in sizes if size > 0]
     return len(held) >= LEAST_GROUPS and max(held) <= LARGEST_GROUP * sum(held)

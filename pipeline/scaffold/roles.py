@@ -171,7 +171,7 @@ def least_alone_auc(values: pd.Series, events: Sequence[pd.Series], perfect: flo
     some of them.
     """
     # Of three events or more a class may lie between two others, which no ranking of numbers sets apart.
-    ranked = _binned(values) if len(events) > 2 and not _is_text(values) and _are_apart(events) else values
+    ranked = _binned(values) if len(events) > 2 and not _is_text(values) and _exclude_each_other(events) else values
     least = 1.0
     for event in events:
         least = min(least, alone_auc(ranked, event))
@@ -180,7 +180,7 @@ def least_alone_auc(values: pd.Series, events: Sequence[pd.Series], perfect: flo
     return least
 
 
-def _are_apart(events: Sequence[pd.Series]) -> bool:
+def _exclude_each_other(events: Sequence[pd.Series]) -> bool:
     """True for classes, of which a row has one at most; False for a number above limits."""
     return bool((sum(events[1:], events[0]) <= 1).all())
 

@@ -210,7 +210,7 @@ def _kind_by_values(held: Held) -> Judged:
     """The kind by what the column holds, and why; or what it can't be."""
     name = repr(held.name)
     if 0 < held.different <= 2 and _is_long(held):
-        return _long_told(held)
+        return _judged_as_text(held)
     if problem := _unusable(held):
         return None, "", problem
     if held.different == 2:
@@ -227,9 +227,9 @@ def _kind_by_values(held: Held) -> Judged:
     several, numbers = held.several, _nearly_numbers(held)
     if several is not None and numbers is None and combine(several, held.counts.to_dict()):
         problem = _written_twice(held, list(several.rows)) or _rare_labels(held, several)
-        return (None, "", problem) if problem is not None else ("multilabel", _several_told(held, several), None)
+        return (None, "", problem) if problem is not None else ("multilabel", _multilabel_text(held, several), None)
     if numbers is None and _is_long(held):
-        return _long_told(held)
+        return _judged_as_text(held)
     problem = numbers or _nameless(held) or _spelt_twice(held) or _free_text(held) or _too_rare(held)
     if problem is not None:
         return None, "", problem
@@ -257,7 +257,7 @@ def _kind_as_requested(held: Held, kind: KindName) -> Judged:
         problem = _no_labels(held)
         if problem is None and held.several is not None:
             problem = _rare_labels(held, held.several)
-            description = f"{_several_told(held, held.several)}, as asked"
+            description = f"{_multilabel_text(held, held.several)}, as asked"
     return (kind, description, None) if problem is None else (None, "", problem)
 
 
@@ -274,7 +274,7 @@ def _is_long(held: Held) -> bool:
     return held.bytes[len(held.bytes) // 2] >= LONG_BYTES and bool(is_of_words.mean() >= NEARLY)
 
 
-def _long_told(held: Held) -> Judged:
+def _judged_as_text(held: Held) -> Judged:
     middle = f"{held.bytes[len(held.bytes) // 2]:,} bytes or more"
     description = (
         f"{held.name!r} holds {held.different:,} different texts, half of them of {middle}: kind language_model"
@@ -348,7 +348,7 @@ def _nearly_numbers(held: Held) -> Problem | None:
     return Problem("--target", f"{problem}: {_with_rows(non_numbers.head(_SHOWN).items())}", fix)
 
 
-def _several_told(held: Held, several: Several) -> str:
+def _multilabel_text(held: Held, several: Several) -> str:
     """Why the texts are labels of which a row has any number."""
     description = (
         f"{held.name!r} holds {held.different:,} different texts, made of {len(several.rows)} names with "

@@ -1,4 +1,4 @@
-from trainworthy.assets.suite import told_features
+from trainworthy.assets.suite import shown_features
 from trainworthy.lifecycle.protocol.jobs import Rows
 
 
@@ -6,5 +6,5 @@ def test_told_features_leave_out_sensitive_ones_and_names_of_files():
     rows = Rows(
         features=("age", "wind", "picture"), label="late", group="day", keys=(), sensitive=("age",), files=("picture",)
     )
-    assert told_features(rows) == ("wind",)
-    assert told_features(rows.model_copy(update={"sensitive": (), "files": ()})) == ("age", "wind", "picture")
+    assert shown_features(rows) == ("wind",)
+    assert shown_features(rows.model_copy(update={"sensitive": (), "files": ()})) == ("age", "wind", "picture")

@@ -8,7 +8,7 @@ from pydantic import TypeAdapter
 from trainworthy.lifecycle.contract.read import load_contract
 from trainworthy.lifecycle.data.files import SplitFiles
 from trainworthy.lifecycle.data.split import SPLITS
-from trainworthy.lifecycle.evaluation.disjoint import candidate_apart, champion_apart, seen_tags
+from trainworthy.lifecycle.evaluation.disjoint import candidate_overlap, champion_overlap, trained_on_tags
 from trainworthy.lifecycle.protocol.records import Snapshot, Split
 from trainworthy.lifecycle.spec.split import SplitSpec
 
@@ -81,7 +81,7 @@ def files(tmp_path) -> SplitFiles:
 
 @pytest.mark.parametrize("by", KINDS)
 def test_candidate_whose_written_rows_are_apart_passes(by, files):
-    check = candidate_apart(snapshot(), spec(by), files, ("row_id",))
+    check = candidate_overlap(snapshot(), spec(by), files, ("row_id",))
     assert (check.name, check.status, check.required) == ("benchmark_window", "pass", True)
 
 
@@ -91,7 +91,7 @@ def test_candidate_that_saw_a_row_or_group_of_the_benchmark_is_found_in_the_file
     benchmark = files.read("benchmark", ("row_id", "shop"))
     rows = files.read(split, ("row_id", "shop"))
     pd.concat([rows, benchmark.head(1)]).to_parquet(files.path(split))
-    check = candidate_apart(snapshot(), spec(by), files, ("row_id",))
+    check = candidate_overlap(snapshot(), spec(by), files, ("row_id",))
     assert check.stops
     assert f"{split} and benchmark share 1 values of" in check.evidence
 
@@ -100,22 +100,22 @@ def test_candidate_that_saw_a_row_or_group_of_the_benchmark_is_found_in_the_file
 @pytest.mark.parametrize("split", ["training", "calibration"])
 def test_candidate_that_ends_inside_the_embargo_is_found(by, split, files):
     late = snapshot(**{split: ("2024-01-01", "2024-02-21")})
-    assert candidate_apart(late, spec(by), files, ("row_id",)).stops
+    assert candidate_overlap(late, spec(by), files, ("row_id",)).stops
 
 
 @pytest.mark.parametrize("by", ["time", "time_and_group"])
 def test_champion_that_ends_before_the_benchmark_passes_whatever_kind_it_was_split_by(by, contract):
     for other in KINDS:
-        tags = seen_tags(snapshot(), spec(other), contract)
-        assert champion_apart(tags, snapshot("b" * 64), spec(by), contract).status == "pass"
-        later = seen_tags(snapshot(training=("2024-01-01", "2024-02-21")), spec(other), contract)
-        assert champion_apart(later, snapshot("b" * 64), spec(by), contract).status == "fail"
+        tags = trained_on_tags(snapshot(), spec(other), contract)
+        assert champion_overlap(tags, snapshot("b" * 64), spec(by), contract).status == "pass"
+        later = trained_on_tags(snapshot(training=("2024-01-01", "2024-02-21")), spec(other), contract)
+        assert champion_overlap(later, snapshot("b" * 64), spec(by), contract).status == "fail"
 
 
 @pytest.mark.parametrize("by", ["group", "hash"])
 def test_champion_of_another_version_with_the_same_rule_passes(by, contract):
-    tags = seen_tags(snapshot(), spec(by), contract)
-    check = champion_apart(tags, snapshot("b" * 64), spec(by), contract)
+    tags = trained_on_tags(snapshot(), spec(by), contract)
+    check = champion_overlap(tags, snapshot("b" * 64), spec(by), contract)
     assert check.status == "pass"
     assert "same rule" in check.evidence
 
@@ -126,31 +126,31 @@ def test_champion_of_another_version_with_the_same_rule_passes(by, contract):
     [{"salt": "v2"}, {"shares": SHARES | {"benchmark": 0.25}}, {"shares": SHARES | {"validation": 0.2}}],
 )
 def test_champion_of_another_rule_is_refused(by, changes, contract):
-    tags = seen_tags(snapshot(), spec(by, **changes), contract)
-    check = champion_apart(tags, snapshot("b" * 64), spec(by), contract)
+    tags = trained_on_tags(snapshot(), spec(by, **changes), contract)
+    check = champion_overlap(tags, snapshot("b" * 64), spec(by), contract)
     assert check.stops
     assert "salt" in check.evidence
     assert check.fix
 
 
 def test_champion_of_other_columns_or_another_type_of_them_is_refused(contract, tmp_path):
-    tags = seen_tags(snapshot(), spec("hash"), contract)
-    assert champion_apart(tags, snapshot("b" * 64), spec("hash", columns=["shop"]), contract).stops
-    assert champion_apart(tags, snapshot("b" * 64), spec("hash"), written(tmp_path, "string")).stops
+    tags = trained_on_tags(snapshot(), spec("hash"), contract)
+    assert champion_overlap(tags, snapshot("b" * 64), spec("hash", columns=["shop"]), contract).stops
+    assert champion_overlap(tags, snapshot("b" * 64), spec("hash"), written(tmp_path, "string")).stops
 
 
 @pytest.mark.parametrize("by", ["group", "hash", "stratified"])
 @pytest.mark.parametrize("other", ["time", "stratified", None])
 def test_champion_of_another_kind_or_without_tags_is_refused(by, other, contract):
-    tags = {} if other is None else seen_tags(snapshot(), spec(other), contract)
-    check = champion_apart(tags, snapshot("b" * 64), spec(by), contract)
+    tags = {} if other is None else trained_on_tags(snapshot(), spec(other), contract)
+    check = champion_overlap(tags, snapshot("b" * 64), spec(by), contract)
     assert check.stops
     assert check.fix
 
 
 def test_champion_of_exact_shares_is_compared_on_its_own_snapshot_only(contract):
-    tags = seen_tags(snapshot(), spec("stratified"), contract)
-    assert champion_apart(tags, snapshot(), spec("stratified"), contract).status == "pass"
-    check = champion_apart(tags, snapshot("b" * 64), spec("stratified"), contract)
+    tags = trained_on_tags(snapshot(), spec("stratified"), contract)
+    assert champion_overlap(tags, snapshot(), spec("stratified"), contract).status == "pass"
+    check = champion_overlap(tags, snapshot("b" * 64), spec("stratified"), contract)
     assert check.stops
     assert "by: hash" in check.fix

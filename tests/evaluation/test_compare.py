@@ -9,7 +9,7 @@ import pytest
 from trainworthy.lifecycle.evaluation.compare import compared
 from trainworthy.lifecycle.evaluation.kept_answers import model_of, renamed_models
 from trainworthy.lifecycle.report.compare import TwoModels, compare_text, render_compare, stands
-from trainworthy.lifecycle.report.decision_costs import costs_told
+from trainworthy.lifecycle.report.decision_costs import costs_text
 from trainworthy.lifecycle.spec.benchmark import BenchmarkSpec
 from trainworthy.lifecycle.tasks.binary import BINARY
 
@@ -87,7 +87,7 @@ def test_text_and_page_have_the_worst_gain_first_and_escape(models):
 
 def test_text_and_page_say_of_which_column_decisions_cost(models):
     told = "not acting on a row of label 1 costs what its column amount says."
-    costs = costs_told({"decision": {"costs": {"false_positive": 5.0, "false_negative": "amount"}}})
+    costs = costs_text({"decision": {"costs": {"false_positive": 5.0, "false_negative": "amount"}}})
     of_costs = dataclasses.replace(models, costs=costs)
     assert told in compare_text(of_costs)
     assert told in render_compare(of_costs, "2026-01-01T00:00:00+00:00")

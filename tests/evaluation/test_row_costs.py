@@ -27,7 +27,7 @@ from trainworthy.lifecycle.evaluation.row_costs import (
 from trainworthy.lifecycle.lineage import declared_sections
 from trainworthy.lifecycle.protocol.checks import CheckResult
 from trainworthy.lifecycle.protocol.jobs import Rows
-from trainworthy.lifecycle.report.decision_costs import costs_told
+from trainworthy.lifecycle.report.decision_costs import costs_text
 from trainworthy.lifecycle.spec.benchmark import BenchmarkSpec, CostsSpec
 from trainworthy.lifecycle.spec.use_case import UseCaseSpec
 from trainworthy.lifecycle.spec_problems import spec_problem
@@ -339,11 +339,11 @@ def test_another_column_is_another_identity_and_another_operating_point():
 
 
 def test_costs_are_told_with_their_column():
-    assert costs_told(benchmark().model_dump(mode="json")) == (
+    assert costs_text(benchmark().model_dump(mode="json")) == (
         "Decision cost is a row's mean: acting on a row of label 0 costs 5, not acting on a row of label 1 costs what "
         "its column amount says."
     )
-    assert costs_told({"decision": {"cost_matrix": {"late": {"early": 5}}}}).startswith(
+    assert costs_text({"decision": {"cost_matrix": {"late": {"early": 5}}}}).startswith(
         "Decided is the class of the least expected cost: decision cost, accuracy, recall"
     )
-    assert costs_told({"decision": None}) == costs_told({}) == costs_told({"decision": {"capacity": 0.1}}) == ""
+    assert costs_text({"decision": None}) == costs_text({}) == costs_text({"decision": {"capacity": 0.1}}) == ""

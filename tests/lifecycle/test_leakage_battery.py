@@ -150,7 +150,7 @@ def customers(tmp_path) -> SplitFiles:
 def test_entity_overlap_is_told_and_fails_only_where_the_split_keeps_it_apart(customers):
     (told,) = entity_overlap(customers, ["customer"])
     assert (told.status, told.observed) == ("pass", 0.5)
-    (broken,) = entity_overlap(customers, ["customer"], kept_apart=["customer"])
+    (broken,) = entity_overlap(customers, ["customer"], group_columns=["customer"])
     assert broken.status == "fail"
     assert broken.columns == ("customer",)
 

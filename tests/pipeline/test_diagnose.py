@@ -3,14 +3,14 @@
 import pytest
 
 from trainworthy.lifecycle.errors import RecordError, SettingsError
-from trainworthy.pipeline.diagnose import asked_parts, stage_of_run
+from trainworthy.pipeline.diagnose import named_parts, stage_of_run
 
 
 def test_parts_are_those_that_are_named_in_this_order():
-    assert asked_parts([]) == ()
-    assert asked_parts(["rows", "loss"]) == ("rows", "loss")
+    assert named_parts([]) == ()
+    assert named_parts(["rows", "loss"]) == ("rows", "loss")
     with pytest.raises(SettingsError) as raised:
-        asked_parts(["recipes"])
+        named_parts(["recipes"])
     assert "recipe" in raised.value.fix
 
 

@@ -37,7 +37,7 @@ from trainworthy.lifecycle.protocol.jobs import PreflightJob, QuickJob
 from trainworthy.lifecycle.protocol.results import PreflightResult
 from trainworthy.lifecycle.protocol.trial import Trial
 from trainworthy.lifecycle.spec.split import HashSplit, Shares
-from trainworthy.lifecycle.task import load_task, told_of
+from trainworthy.lifecycle.task import error_line, load_task
 from trainworthy.lifecycle.tasks.labels import kind_of_rows, labels_of
 
 # As many rows as the networks have that the checks are held against (benchmarks/healthy.py): 250 to 3,000.
@@ -73,9 +73,14 @@ def _tried(job: PreflightJob, sample: Sample, device: str, made: bool) -> tuple[
 
     def tried(checks: tuple[Check[Any], ...], seen: Any) -> tuple[Trial, ...]:
         return run_checks(
-            checks, seen, device=device, not_applicable=job.claims.not_applicable,
-            told=lambda error: told_of(error, Path(job.use_case_folder), sensitive=bool(job.rows.sensitive_features)),
-        )  # fmt: skip
+            checks,
+            seen,
+            device=device,
+            not_applicable=job.claims.not_applicable,
+            told=lambda error: error_line(
+                error, Path(job.use_case_folder), sensitive=bool(job.rows.sensitive_features)
+            ),
+        )
 
     subject, of_rows = sample.subject, () if made else inputs.CHECKS
     trials = tried((start.FINITE_WEIGHTS,), subject)

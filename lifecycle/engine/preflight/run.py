@@ -48,7 +48,7 @@ from trainworthy.lifecycle.protocol.forecasts import MemoryForecast
 from trainworthy.lifecycle.protocol.jobs import PreflightJob
 from trainworthy.lifecycle.protocol.results import PreflightResult
 from trainworthy.lifecycle.protocol.trial import Trial
-from trainworthy.lifecycle.task import load_task, told_of
+from trainworthy.lifecycle.task import error_line, load_task
 from trainworthy.lifecycle.tasks.baselines import BASELINES
 from trainworthy.lifecycle.tasks.own import try_own
 
@@ -205,4 +205,4 @@ def _own(job: PreflightJob, sample: Sample) -> tuple[Check[Any], ...]:
 
 
 def _told(error: BaseException, job: PreflightJob) -> str:
-    return told_of(error, Path(job.use_case_folder), sensitive=bool(job.rows.sensitive_features))
+    return error_line(error, Path(job.use_case_folder), sensitive=bool(job.rows.sensitive_features))

@@ -22,7 +22,7 @@ from trainworthy.lifecycle.protocol.jobs import DiagnoseJob
 from trainworthy.lifecycle.protocol.records import Diagnosis, Exchange, Part
 from trainworthy.lifecycle.protocol.results import DiagnoseResult
 from trainworthy.lifecycle.scoring import choose_device
-from trainworthy.lifecycle.task import load_task, told_of
+from trainworthy.lifecycle.task import error_line, load_task
 from trainworthy.lifecycle.tasks.labels import labels_of
 
 
@@ -84,7 +84,7 @@ def _exchanged(setup: Setup, part: Part, before: _Before, device: str) -> Exchan
     except NotExchangedError as error:
         return Exchange(part=part, status="not_tried", code=error.code, told=error.told)
     except Exception as error:
-        told = told_of(error, Path(setup.job.use_case_folder), sensitive=bool(setup.job.rows.sensitive_features))
+        told = error_line(error, Path(setup.job.use_case_folder), sensitive=bool(setup.job.rows.sensitive_features))
         return Exchange(part=part, status="not_tried", code="raised", told=told)
     below_prior = before.judge.mean(before.of_prior - losses)
     status = "recovers" if recovers(gain, below_prior, before.judge.entropy) else "no_gain"

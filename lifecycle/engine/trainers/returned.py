@@ -15,7 +15,7 @@ from trainworthy.lifecycle.errors import EvaluationError, TrainingError
 from trainworthy.lifecycle.plan import MIN_STEPS
 from trainworthy.lifecycle.protocol.jobs import TrainJob
 from trainworthy.lifecycle.scoring import predict_rows
-from trainworthy.lifecycle.task import told_of
+from trainworthy.lifecycle.task import error_line
 from trainworthy.lifecycle.tasks.labels import kind_of_rows
 
 _RETURN = "return the trained nn.Module, or its state_dict() if model.py has build_model"
@@ -54,7 +54,7 @@ def answering_model(returned: object, job: TrainJob, prepared: Prepared, device:
     try:
         found = predict_rows(prepared.task, model, prepared.preprocessing, features, device, kind)
     except Exception as error:
-        told = told_of(error, Path(job.use_case_folder), sensitive=bool(job.rows.sensitive_features))
+        told = error_line(error, Path(job.use_case_folder), sensitive=bool(job.rows.sensitive_features))
         raise TrainingError(
             f"{job.trainer}: the returned model gives no {kind.answers}: {told}", fix=_FORWARD
         ) from error

@@ -32,7 +32,7 @@ from trainworthy.lifecycle.protocol.jobs import JobFile, TrainJob
 from trainworthy.lifecycle.scoring import predict_rows
 from trainworthy.lifecycle.spec.frozen import Frozen
 from trainworthy.lifecycle.storage.state import write_atomic
-from trainworthy.lifecycle.task import told_of
+from trainworthy.lifecycle.task import error_line
 from trainworthy.lifecycle.tasks.labels import kind_of_rows
 
 BEFORE, AFTER = 4, 6
@@ -192,7 +192,7 @@ def _process_began() -> float:
 
 
 def _told(error: BaseException, job: TrainJob) -> str:
-    return told_of(error, Path(job.use_case_folder), sensitive=bool(job.rows.sensitive_features))[:500]
+    return error_line(error, Path(job.use_case_folder), sensitive=bool(job.rows.sensitive_features))[:500]
 
 
 if __name__ == "__main__":
