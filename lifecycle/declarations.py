@@ -261,7 +261,7 @@ _LABEL_FIXES = {
 
 
 def _split_problems(spec: UseCaseSpec, contract: Contract) -> list[Problem]:
-    """A split by the key where there is none, and times that can't be told where the split itself names none."""
+    """A split by a primary key that the contract lacks; a prediction time that is no time, if the split names none."""
     problems, split = [], spec.split
     keyed = isinstance(split, StratifiedSplit) or (isinstance(split, HashSplit) and not split.columns)
     if keyed and not contract.primary_key:

@@ -1,6 +1,6 @@
 """What the end of a training's process means, and what is done next: go on from the checkpoint, or stop and say why.
 
-Pure: an exit code, what the worker told, and what was seen of memory come in; words and a decision go out.
+Pure: from an exit code, the worker's error report and the memory that was used, a cause and a message.
 
 cause            known by                                                       what follows
 preempted        exit 75, or a signal that asks (SIGTERM, SIGINT, SIGHUP)       goes on; free while steps are gained

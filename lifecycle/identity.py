@@ -67,7 +67,7 @@ def told_packages() -> dict[str, str]:
 
 
 def other_packages(versions: Mapping[str, str]) -> tuple[str, ...]:
-    """Which packages are here in another version than another machine has told, each with both."""
+    """Packages whose version here differs from that on another machine, each with both versions."""
     import platform
 
     differing = []

@@ -133,7 +133,7 @@ def command_line(name: str, description: str) -> argparse.ArgumentParser:
 
 
 def refuses_packages(job: AnyJob, parsed: argparse.Namespace) -> bool:
-    """True, and told, if this machine has other packages than the records of its answer will name."""
+    """True if this machine has other packages than the records of its answer will name; error.json says which."""
     differing = other_packages(parsed.packages or {})
     if differing:
         problem = f"this machine has other packages than its launcher: {'; '.join(differing)}"

@@ -95,7 +95,7 @@ def _classes(column: Column, contract: Contract) -> int | None:
 def _pictures(
     column: Column, columns: Sequence[Column], facts: Mapping[str, list[FileFacts | None]]
 ) -> Sequence[FileFacts | None]:
-    """What lies beside each file of a column: of a mask that is a label the first picture of its row."""
+    """The picture of each file of a column: of a mask that is the label the first picture of its row, else None."""
     pictures = [other.name for other in columns if other.file == "picture" and other.role == "feature"]
     if column.file != "mask" or column.role != "target" or not pictures:
         return [None] * len(facts[column.name])
@@ -127,7 +127,7 @@ def _count(wrong: Sequence[str | None]) -> int:
 
 
 def _named(rows: pd.DataFrame, wrong: Sequence[str | None], column: Column, key: Sequence[str]) -> list[dict[str, Any]]:
-    """The first rows whose file can't be used, by key; the path of a sensitive column is not told."""
+    """The first rows whose file can't be used, by key; the path of a sensitive column is left out."""
     import polars as pl
 
     from trainworthy.lifecycle.contract.failing_rows import plain_rows

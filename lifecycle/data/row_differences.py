@@ -103,7 +103,7 @@ def _number_counts(old: pl.Series, new: pl.Series) -> tuple[np.ndarray, np.ndarr
 
 
 def _text_counts(old: pl.Series, new: pl.Series) -> tuple[np.ndarray, np.ndarray]:
-    """Rows by the commonest old values, all others together, nulls apart."""
+    """Rows by the commonest old values, then all others together, then nulls."""
     import numpy as np
 
     name = old.name

@@ -106,7 +106,7 @@ class Numbers:
 
     @cached_property
     def _edges(self) -> np.ndarray:
-        """Quantiles of history, and those of what lies beside its most frequent value, which else may fill them all."""
+        """Quantiles of history, and those without its most frequent value, which alone could fill every quantile."""
         import numpy as np
 
         if not len(self._sample):

@@ -47,7 +47,7 @@ _SALT = "blind spots"
 
 @dataclass(frozen=True)
 class SpotLimits:
-    """What a blind spot has at least, and how many are told.
+    """What a blind spot has at least, and how many are reported.
 
     `share` of the rows that confirm, and `rows` of them; `excess` as a share of the mean loss.
     """

@@ -210,7 +210,7 @@ def unasked(column: InputColumn, change: Change, training: pd.Series) -> str:
 
 
 def _dependences(probe: InputProbe, ranked: Iterable[InputColumn], training: pd.DataFrame) -> Iterator[Dependence]:
-    """Curves of the most important features whose values may be told, of the first things that are answered."""
+    """Curves of the most important features that are not sensitive, for the first claims."""
     claims = list(probe.plain_numbers)[:MOST_CURVES_OF_ONE]
     showable = [
         column for column in ranked if not column.sensitive and column.logical_type in (*NUMBERS, "string", "boolean")

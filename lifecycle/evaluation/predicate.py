@@ -175,7 +175,7 @@ def _empty_ranges(node: _Node) -> Iterator[tuple[str, str]]:
 
 
 def _is_empty(comparisons: Sequence[_Compared]) -> bool:
-    """Whether no number keeps all the comparisons: a lower end above an upper one, or beside it where one is open."""
+    """True if no number satisfies all comparisons: a lower bound above an upper one, or at it where one is open."""
     lows = [(comparison.value, comparison.sign) for comparison in comparisons if comparison.sign in (">", ">=", "==")]
     highs = [(comparison.value, comparison.sign) for comparison in comparisons if comparison.sign in ("<", "<=", "==")]
     return any(

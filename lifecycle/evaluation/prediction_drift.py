@@ -30,7 +30,7 @@ _LEAST_BLOCKS, _MOST_DEALS, _SEED = 8, 500, 0
 def prediction_drift_check(benchmark: pd.DataFrame, reference: pd.DataFrame, kind: Kind) -> CheckResult:
     """PSI of the candidate's answers, benchmark against reference; both have the column group and the answers.
 
-    Of an answer of several numbers the one that moved most beyond what it may is told.
+    If an answer has several numbers, the check is of the one that moved furthest beyond its limit.
     """
     checks = [
         _judged(benchmark, reference, column) for column in (column_of("candidate", name) for name in kind.drifting)

@@ -46,7 +46,7 @@ def row_costs(costs: CostsSpec, labels: np.ndarray, rows: pd.DataFrame) -> np.nd
 def cost_problems(
     costs: CostsSpec, labels: np.ndarray, values: np.ndarray, weights: np.ndarray | None = None, *, chosen_on: bool
 ) -> list[str]:
-    """What keeps rows from being told by what they cost; `values` is what row_costs gave of them.
+    """Why rows cannot be decided by their costs; `values` are their costs by row_costs.
 
     Rows of weight 0 count nowhere, so theirs may be anything. Each label needs a cost above 0, or all that is told of
     it is 0. Rows that a threshold is `chosen_on` need both labels: without one of them everything, or nothing, is acted

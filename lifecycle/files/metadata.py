@@ -1,4 +1,4 @@
-"""What a picture, a text or another file is like, in a few numbers: its metadata, by which rows are told apart.
+"""What a picture, a text or another file is like, in a few numbers: its metadata, by which rows can be grouped.
 
 A path says nothing of a picture, and a text hardly comes back; that it is dark or long does. All names are the field's:
 brightness is the mean of the luma (ITU-R BT.601), contrast its standard deviation (Peli 1990), sharpness the variance

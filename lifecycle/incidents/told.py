@@ -60,7 +60,7 @@ def _reproduced(result: ReplayResult) -> str:
 
 
 def _rate(incident: Incident) -> list[str]:
-    """The learning rate of the step beside the usual one, where it was recorded."""
+    """The learning rate of the step and the usual one, where it was recorded."""
     signals = incident.at_step
     before = [earlier.learning_rate for earlier in incident.signals if earlier.step < incident.step]
     # A script need not tell it.

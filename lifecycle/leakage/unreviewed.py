@@ -217,7 +217,7 @@ def unreviewed_check(unreviewed: Sequence[str], measured: UnreviewedInputs | Non
 
 
 def gain_share(measured: UnreviewedInputs, part: float) -> float | None:
-    """`part` of the network's AUC above 0.5, as a share from 0 to 1; None where that gain can't be told from 0."""
+    """`part` of the network's AUC above 0.5, as a share from 0 to 1; None where that gain may as well be 0."""
     gain = measured.auc - 0.5
     if not math.isfinite(gain + part):
         return None

@@ -97,7 +97,7 @@ def cost_control(*, spent_usd: float, budget_usd: float, forecast: Forecast | No
 
 
 def _dollars(amount: float, other: float) -> str:
-    """An amount with as many decimals as tell it from the one beside it, four at least."""
+    """An amount with enough decimals to differ from `other` in print, four at least."""
     difference = abs(amount - other)
     return f"${amount:.{min(max(4, 1 - math.floor(math.log10(difference))), 9) if difference else 4}f}"
 

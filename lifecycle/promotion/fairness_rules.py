@@ -37,7 +37,7 @@ def fairness_findings(
 
 
 def _finding(disparity: Disparity, limit: float, allows: Outcome, declared: str) -> Finding:
-    """`allows` and `declared` are what follows from too few rows, and how that is told."""
+    """`allows` and `declared` are what follows from too few rows, and its wording."""
     named = f"{metric_name(disparity.rate)} by {disparity.column} ({disparity.claim})"
     values = sum(value.rate is not None for value in disparity.values)
     widest, surest = _pairs(disparity, values)

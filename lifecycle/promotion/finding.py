@@ -46,7 +46,7 @@ class Lacking(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """The best decision that one rule allows, why, and what it lacks to allow more, where that can be told."""
+    """The best decision that one rule allows, why, and what it lacks to allow more, where that is known."""
 
     allows: Outcome
     reason: str

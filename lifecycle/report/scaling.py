@@ -1,4 +1,4 @@
-"""What the stages told on the way to full: the seeds, and the data-learning curve with what came of it."""
+"""What the stages reported on the way to full: the seeds, and the data-learning curve with what came of it."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ def write_end(out: Path, rank: int, exit_code: int, error: dict[str, Any] | None
 
 
 def read_ends(out: Path, mine: Container[int] | None = None) -> dict[int, RankEnd]:
-    """What the ranks told at their ends, by rank: of one that was killed there is nothing."""
+    """What each rank wrote at its end, by rank; one that was killed wrote nothing."""
     ends = {}
     for path in (out / RANKS).glob("*.end.json"):
         rank = int(path.name.partition(".")[0])

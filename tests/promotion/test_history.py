@@ -108,7 +108,7 @@ def test_rolled_back_version_is_known_until_it_is_champion_again(told, version, 
 def test_rolled_back_sentence_names_version_day_and_reason():
     found = rolled_back(entries("promote 1", "promote 2", "rollback 1"), "2")
     assert found is not None
-    assert found.told == "Version 2 was rolled back on 2026-11-21: reason 3"
+    assert found.sentence == "Version 2 was rolled back on 2026-11-21: reason 3"
 
 
 def test_tenures_follow_each_other_and_the_last_is_open():

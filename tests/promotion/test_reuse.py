@@ -58,11 +58,11 @@ def test_reused_verdict_says_that_it_is_one_which_judgement_was_the_last_and_who
     older, last = judged("promote", "1", "a" * 32), judged("shadow", "2", "b" * 32)
     found = reused_verdict(older, last, "1")
     assert found.last is last
-    assert found.told == (
+    assert found.lines == (
         "An existing verdict is reused, since nothing that it depends on has changed: "
         "promote, model version 1, 2026-11-21, run aaaaaaaa.",
         "The last judgement is another: shadow, model version 2, 2026-11-21, run bbbbbbbb.",
         "The champion is version 1.",
     )
-    assert len(reused_verdict(last, last, None).told) == 2
-    assert reused_verdict(last, last, None).told[1] == "There is no champion."
+    assert len(reused_verdict(last, last, None).lines) == 2
+    assert reused_verdict(last, last, None).lines[1] == "There is no champion."

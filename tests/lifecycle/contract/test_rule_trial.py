@@ -139,7 +139,7 @@ def test_rule_that_can_never_fail_is_found_with_what_was_tried_and_a_fix(dead, f
     assert [claim.rule.id for claim in trial.never] == [dead.id]
     (claim,) = trial.never
     assert claim.tried
-    assert fix_of(claim, trial.seen).startswith(fix)
+    assert fix_of(claim, trial.rows_tried).startswith(fix)
 
 
 def test_both_sides_of_a_range_are_tried_on_their_own():
@@ -168,5 +168,6 @@ def test_bound_in_rows_is_scaled_from_the_dataset_to_the_sample():
 
 def test_rows_without_any_value_and_few_rows_can_be_tried_too():
     assert (
-        tried(*(item for item in HEALTHY if item.kind in ("nulls", "type", "unique")), rows=frame().head(3)).seen == 3
+        tried(*(item for item in HEALTHY if item.kind in ("nulls", "type", "unique")), rows=frame().head(3)).rows_tried
+        == 3
     )
