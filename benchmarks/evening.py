@@ -116,7 +116,7 @@ def end_of(name: str, check: bool) -> str:
             return f"refused: {error}" if not case.told else f"the error lacks {missing}: {error}" if missing else ""
         if case.told:
             return f"worked, and should be refused with {case.told}"
-        missing = [part for part in case.seen if part not in "\n".join(created.seen)]
+        missing = [part for part in case.seen if part not in "\n".join(created.observations)]
         problems = [str(problem) for part in check_use_case("shop") for problem in part.problems] if check else []
         return f"not printed: {missing}" if missing else "; ".join(problems)
 

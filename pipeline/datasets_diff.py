@@ -177,7 +177,7 @@ def _lines(difference: Difference, old: VersionFiles, new: VersionFiles, by: By)
     yield from _changed_columns(difference)
     yield from _examples(difference, old, new, by)
     without = {*by.key} | ({by.label.column} & set(by.sensitive) if by.label else set())
-    yield from _shift_lines(shifts(difference, old, new, by.label, without), old.told)
+    yield from _shift_lines(shifts(difference, old, new, by.label, without), old.title)
 
 
 def _changed_columns(difference: Difference) -> Iterator[str]:
