@@ -77,6 +77,6 @@ class ScriptCheckpoints:
         self.step = int(manifest["step"])
         return path
 
-    def told(self) -> tuple[str, ...]:
+    def cost_notes(self) -> tuple[str, ...]:
         """How many there were, in words; none if none was written."""
         return (f"the trainer wrote {self.written} checkpoints",) if self.written else ()

@@ -316,7 +316,7 @@ class Logbook:
         if finding is None or watched is None:
             return
         watched.state.step = step
-        if (alarm := watched.watch.found(watched.state, finding)) is not None:
+        if (alarm := watched.watch.act_on(watched.state, finding)) is not None:
             self._end_by(alarm)
 
     def _kept(self, alarm: Alarm, watched: WatchedModel | None) -> Alarm:

@@ -128,7 +128,7 @@ def train_by_script(
         planned_steps=log.session.plan.last_step,
         ended=_ended(log),
         resumed_from_step=log.resumed_from,
-        notes=prepared.notes + checkpoints.notes + checkpoints.told() + _of_processes(ranks),
+        notes=prepared.notes + checkpoints.notes + checkpoints.cost_notes() + _of_processes(ranks),
         parameters=0 if state is None else sum(parameter.numel() for parameter in state.model.parameters()),
         parameters_sha256="" if state is None else parameters_sha256(state.model),
         prefix_steps=min(PREFIX_STEPS, log.session.plan.horizon_steps),

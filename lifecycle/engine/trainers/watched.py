@@ -152,14 +152,14 @@ class StaysInEvaluation(Base):
         self._trained, self._samples, self._since = model.training, 0, 0
         self._layers = [name for name, module in model.named_modules() if isinstance(module, MODAL)]
 
-    def after_sample(self, seen: Sample, update: Signals) -> Finding | None:
+    def after_sample(self, sample: Sample, update: Signals) -> Finding | None:
         """A finding where there is a layer to which the mode makes a difference."""
-        self._samples = self._samples + 1 if seen.evaluates and self._layers else 0
-        self._since = seen.step if self._samples == 1 else self._since
+        self._samples = self._samples + 1 if sample.evaluates and self._layers else 0
+        self._since = sample.step if self._samples == 1 else self._since
         if not self._trained or self._samples < CONFIRMED:
             return None
         return self.tell(
-            seen.step, self._since, symptom_of("evaluation_mode"),
+            sample.step, self._since, symptom_of("evaluation_mode"),
             f"in {CONFIRMED} samples from update {self._since} on the model was called in evaluation mode alone, and "
             f"in training mode at first; what differs by it: {named(self._layers)}",
             tuple(self._layers),
@@ -200,9 +200,9 @@ class WithoutGradient:
         self._weights = ()
 
 
-def _decays(seen: Sample) -> bool:
+def _decays(sample: Sample) -> bool:
     """True if all weights that have changed did so by the same share, or none has."""
-    shares = [change / norm for change, norm in zip(seen.changes, seen.norms, strict=True) if change and norm]
+    shares = [change / norm for change, norm in zip(sample.changes, sample.norms, strict=True) if change and norm]
     return not shares or max(shares) <= DECAY_APART * min(shares)
 
 
@@ -221,15 +221,16 @@ class InNoOptimizer(Base):
 
     name = "not_in_optimizer"
 
-    def after_sample(self, seen: Sample, update: Signals) -> Finding | None:
+    def after_sample(self, sample: Sample, update: Signals) -> Finding | None:
         """A finding at once."""
-        if not seen.left_out:
+        if not sample.left_out:
             return None
         return self.tell(
-            seen.step, seen.step,
+            sample.step, sample.step,
             "no optimizer that was told has trainable parameters, and they stand still",
-            f"{len(seen.left_out)} of {len(seen.names)} parameters at update {seen.step}: {named(seen.left_out)}",
-            seen.left_out, milder=any(seen.changes),
+            f"{len(sample.left_out)} of {len(sample.names)} parameters at update {sample.step}: "
+            f"{named(sample.left_out)}",
+            sample.left_out, milder=any(sample.changes),
         )  # fmt: skip
 
 

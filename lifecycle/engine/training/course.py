@@ -86,13 +86,13 @@ class StepHooks:
     def _window_closed(self, state: TrainState) -> Sequence[CurvePoint | WindowSignals]:
         """The points of the window that this update closed, with what was scored beside it, and shown to the watch."""
         closed = state.curve.points[-1] if len(state.curve.points) > self._windows else None
-        beside = () if self.progressive is None else self.progressive.after_step(state, closed)
+        scored = () if self.progressive is None else self.progressive.after_step(state, closed)
         if closed is None:
             return ()
         self._windows = len(state.curve.points)
         signals = window_signals(self.watch, state.step, self.session.plan.window)
-        self.watch.after_points(state, (closed, *beside))
-        return (closed, *beside, *([signals] if signals else []))
+        self.watch.after_points(state, (closed, *scored))
+        return (closed, *scored, *([signals] if signals else []))
 
 
 @contextmanager
@@ -187,7 +187,7 @@ def _started(session: Session, prepared: Prepared, device: str) -> Course:
     prior = None if prepared.oversampled is not None else prior_loss(model, prepared.data, recipe, plan.batch_size)
     loss = look_at_loss(model, prepared.data, recipe)
     gradient = look_at_gradient(model, prepared.data, recipe) if loss.deviates else NOTHING
-    wrong = (f"before the first update: {gradient.told}",) if gradient.wrong else ()
+    wrong = (f"before the first update: {gradient.description}",) if gradient.wrong else ()
     monitors = all_monitors(state, plan, frozen=job.frozen, prior_loss=prior, memory_limit_bytes=limit)
     heartbeat = Heartbeat(Path(job.out), partial(end_if_declared, job))
     # Weights that the last update has spoiled are seen after it.
@@ -216,15 +216,15 @@ def _train(course: Course, session: Session, prepared: Prepared) -> None:
                     course.checkpoint = checkpoints.last(state)
             except WeightsNotFiniteError:
                 course.alarm = course.watch.weights_are_bad(state)
-        course.notes += (*checkpoints.told(), *hooks.trace.told())
+        course.notes += (*checkpoints.cost_notes(), *hooks.trace.notes())
 
 
 def end_if_declared(job: TrainJob, finding: Finding) -> None:
     """On the heartbeat's thread: end the process if that is declared of a hang, since what hangs cannot."""
     if job.training.monitors.hang == "stop":
         problem = f"{finding.symptom}: {finding.evidence}"
-        told = {"problem": problem, "value": None, "fix": diagnosed(finding).fix}
-        write_atomic(Path(job.out) / "error.json", canonical_json(told))
+        error = {"problem": problem, "value": None, "fix": diagnosed(finding).fix}
+        write_atomic(Path(job.out) / "error.json", canonical_json(error))
         os._exit(EXIT_HANG)
 
 

@@ -74,8 +74,8 @@ def calibrated_metrics(
     Every row counts once. Seeds may be compared in any of them.
     """
     labels, answers = kind.checked(labels, kind.calibrated(answers, calibration))
-    statistics, found = kind.statistics(labels, answers), {}
+    statistics, metrics = kind.statistics(labels, answers), {}
     for name in (name for name in kind.reported if kind.metrics[name].ranks):
         with contextlib.suppress(EvaluationError):
-            found[name] = value(kind.metrics[name], labels, statistics)
-    return {name: figure for name, figure in found.items() if math.isfinite(figure)}
+            metrics[name] = value(kind.metrics[name], labels, statistics)
+    return {name: figure for name, figure in metrics.items() if math.isfinite(figure)}

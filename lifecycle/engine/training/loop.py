@@ -107,8 +107,8 @@ def train_step(
     if applied and update.grad_norm + 1e-6 > 0.99 * recipe.clip_norm:
         norm = torch.linalg.vector_norm(torch.stack(norms))
     if ranks is not None:
-        told = Verdict(applied, finite(update.grad_norm), None if norm is None else norm.item())
-        norm = clipping(ranks.verdict(told).norm, data.device)
+        verdict = Verdict(applied, finite(update.grad_norm), None if norm is None else norm.item())
+        norm = clipping(ranks.verdict(verdict).norm, data.device)
     if applied:
         apply_update(state, recipe, norm)
     else:
@@ -184,7 +184,7 @@ class Losses(NamedTuple):
 
     each: Tensor
     mean: Tensor
-    apart: Tensor
+    deviations: Tensor
 
     @classmethod
     def of(cls, each: Tensor) -> Losses:
@@ -199,23 +199,25 @@ def _read(state: TrainState, gradients: list[Tensor], losses: Losses) -> tuple[U
     alone. So the losses go through the gradients' operation, and little else is done here.
     """
     try:
-        *norms, apart = torch._foreach_norm([*gradients, losses.apart])  # pyright: ignore[reportPrivateImportUsage]
+        *norms, deviation_norm = torch._foreach_norm([*gradients, losses.deviations])  # pyright: ignore[reportPrivateImportUsage]
     except NotImplementedError:
         named = ", ".join(sparse_gradients(state.model))
         raise TrainingError(f"{named}: {SPARSE_TOLD}", fix=DENSE, code=SPARSE) from None
-    together = [*norms, apart, losses.mean]
+    together = [*norms, deviation_norm, losses.mean]
     # On a CPU there is nothing to wait for, and stacking takes 10 µs.
-    *found, spread, loss = [one.item() for one in together] if apart.is_cpu else torch.stack(together).tolist()
+    *grad_norms, spread, loss = (
+        [tensor.item() for tensor in together] if deviation_norm.is_cpu else torch.stack(together).tolist()
+    )
     if not finite(spread) and finite(loss):
         # The square of a loss of 2e19 is too large for float32.
-        spread = float(losses.apart.double().norm())
+        spread = float(losses.deviations.double().norm())
     # From their spread: as a mean of squares, float32 would leave nothing of nearly equal losses' differences.
-    squared = loss * loss + spread * spread / len(losses.apart)
-    total = math.hypot(*found)
-    if len(found) < len(state.parameters):
-        left = iter(found)
-        found = [None if parameter.grad is None else next(left) for parameter in state.parameters]
-    return Update(loss, squared, total, found), norms
+    squared = loss * loss + spread * spread / len(losses.deviations)
+    total = math.hypot(*grad_norms)
+    if len(grad_norms) < len(state.parameters):
+        left = iter(grad_norms)
+        grad_norms = [None if parameter.grad is None else next(left) for parameter in state.parameters]
+    return Update(loss, squared, total, grad_norms), norms
 
 
 # Codes of what keeps an update from being made.
@@ -256,10 +258,10 @@ def backward(
     share = scale * len(rows) / of
     each, middle = losses.detach(), mean.detach()
     # Before backward, since each operation behind it takes longer.
-    found = Losses(each, middle, each - middle)
+    unweighted = Losses(each, middle, each - middle)
     # Most updates are of one part, and an operation more shows in a small network's step.
     (trained if share == 1.0 else trained * share).backward()
-    return found
+    return unweighted
 
 
 def losses_of(

@@ -16,7 +16,7 @@ from trainworthy.lifecycle.engine.training.prepare import prepare
 from trainworthy.lifecycle.engine.training.ranks.group import Ranks
 from trainworthy.lifecycle.engine.training.session import PREFIX_STEPS, Session
 from trainworthy.lifecycle.engine.training.techniques.deadline import make_deadline
-from trainworthy.lifecycle.engine.training.techniques.parts import early_stopping_of, put_final_weights, told
+from trainworthy.lifecycle.engine.training.techniques.parts import early_stopping_of, part_notes, put_final_weights
 from trainworthy.lifecycle.engine.training.validate import unreviewed_inputs, validate
 from trainworthy.lifecycle.engine.training.watching import clock
 from trainworthy.lifecycle.incidents.incident import as_kept
@@ -66,7 +66,7 @@ def train_by_loop(
         first_step=plan.first_step if job.start else 0,
         ended="budget" if deadline.reached else "early" if stopping is not None and stopping.ended else "",
         resumed_from_step=course.resumed_from,
-        notes=prepared.notes + course.notes + told(state, plan.last_step) + _told_of(ranks),
+        notes=prepared.notes + course.notes + part_notes(state, plan.last_step) + _told_of(ranks),
         parameters=sum(parameter.numel() for parameter in state.model.parameters()),
         parameters_sha256=parameters_sha256(state.model),
         prefix_steps=min(PREFIX_STEPS, plan.horizon_steps),

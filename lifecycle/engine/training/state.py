@@ -63,7 +63,12 @@ class TrainState:
     @cached_property
     def with_gradients(self) -> list[Tensor]:
         """What backward may leave a gradient in: the model's parameters, and what else an optimizer moves."""
-        moved = [one for optimizer in self.optimizers for group in optimizer.param_groups for one in group["params"]]
+        moved = [
+            parameter
+            for optimizer in self.optimizers
+            for group in optimizer.param_groups
+            for parameter in group["params"]
+        ]
         return list(dict.fromkeys([*self.parameters, *moved]))
 
     @cached_property
@@ -74,8 +79,8 @@ class TrainState:
     @property
     def scaler(self) -> Scaler | None:
         """What fp16 scales the loss by, if the state was made for it."""
-        found = self.also.get("scaler")
-        return found if isinstance(found, Scaler) else None
+        scaler = self.also.get("scaler")
+        return scaler if isinstance(scaler, Scaler) else None
 
 
 @dataclass(frozen=True)

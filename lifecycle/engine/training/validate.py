@@ -12,7 +12,7 @@ from trainworthy.lifecycle.data.rows import read_rows
 from trainworthy.lifecycle.engine.training.judging.references import (
     MOST_ROWS,
     Asking,
-    Seen,
+    ReferenceRows,
     limited,
     measure_references,
 )
@@ -51,31 +51,35 @@ def validate(job: TrainJob, prepared: Prepared, state: TrainState, device: str) 
     asking = _asking(job, prepared, rows, labels, answers)
     own = _own_rise(job, prepared, state, asking.columns.stage, len(rows), device)
     # Full has too many rows to fit all references on; fewer updates tell nothing of a network that is behind them.
-    others = job.stage != "full"
-    beside = others and state.step >= ENOUGH_UPDATES
-    return metrics, measure_references(asking, answers, prior, own, others=others, beside=beside)
+    nonlinear = job.stage != "full"
+    compare_network = nonlinear and state.step >= ENOUGH_UPDATES
+    return metrics, measure_references(
+        asking, answers, prior, own, nonlinear=nonlinear, compare_network=compare_network
+    )
 
 
 def _asking(job: TrainJob, prepared: Prepared, rows: pd.DataFrame, labels: np.ndarray, answers: np.ndarray) -> Asking:
     """References beside the network's answers to the validation rows, each fitted on as many as the stage has."""
-    kind, seen, seed = kind_of_rows(job.rows), _seen(job, prepared), job.training.seed
+    kind, trained_rows, seed = kind_of_rows(job.rows), _trained_rows(job, prepared), job.training.seed
 
-    def of_tensors() -> Seen | None:
+    def of_tensors() -> ReferenceRows | None:
         if len(kind.answer_shape) > 1:
             return None
-        stage = limited(seen, job.rows, MOST_ROWS, seed)
+        stage = limited(trained_rows, job.rows, MOST_ROWS, seed)
         return tensor_rows(prepared.task, prepared.preprocessing, stage, rows, job.rows)
 
     judge = Judge(kind, labels, rows[job.rows.group].to_numpy(), seed)
-    return Asking(judge, answers, Seen(seen, rows, job.rows), min(len(seen), len(rows) // 2), of_tensors)
+    return Asking(
+        judge, answers, ReferenceRows(trained_rows, rows, job.rows), min(len(trained_rows), len(rows) // 2), of_tensors
+    )
 
 
 def _own_rise(
-    job: TrainJob, prepared: Prepared, state: TrainState, seen: pd.DataFrame, most: int, device: str
+    job: TrainJob, prepared: Prepared, state: TrainState, trained_rows: pd.DataFrame, most: int, device: str
 ) -> Estimate | None:
     """What the network shows of about `most` of the rows that it learned from."""
     kind = kind_of_rows(job.rows)
-    learned_from = limited(seen, job.rows, most, job.training.seed)
+    learned_from = limited(trained_rows, job.rows, most, job.training.seed)
     answers = _answers(job, prepared, state, learned_from, device)
     # A row without a finite answer was skipped in training: nothing was learned from it.
     answered = np.isfinite(answers).reshape(len(answers), -1).all(axis=1)
@@ -106,12 +110,12 @@ def unreviewed_inputs(job: TrainJob, prepared: Prepared, state: TrainState, devi
     kind = kind_of_rows(job.rows)
     return measure_unreviewed(
         lambda rows: predict_rows(prepared.task, state.model, prepared.preprocessing, rows, device, kind),
-        _seen(job, prepared), read_rows(job.validation_file, job.rows), job.rows.features, job.unreviewed,
+        _trained_rows(job, prepared), read_rows(job.validation_file, job.rows), job.rows.features, job.unreviewed,
         job.rows.label, job.training.seed, kind,
     )  # fmt: skip
 
 
-def _seen(job: TrainJob, prepared: Prepared) -> pd.DataFrame:
+def _trained_rows(job: TrainJob, prepared: Prepared) -> pd.DataFrame:
     """As many rows as the stage has seen: a pause of one run over all rows has not come to the others."""
     if job.stages.mode == "restart":
         return prepared.rows

@@ -108,7 +108,7 @@ def test_write_that_is_due_while_another_is_under_way_is_late_and_not_lost(write
     checkpoints.after_step(state_at(24))
     reference = checkpoints.last(state_at(24))
     assert (checkpoints.written, reference.path) == (2, str(writer.folder / "step-00000024"))
-    assert "4 updates late" in checkpoints.told()[0]
+    assert "4 updates late" in checkpoints.cost_notes()[0]
 
 
 def test_interval_without_steps_goes_by_time(writer):

@@ -129,7 +129,7 @@ def test_finding_of_each_monitor_alone_has_a_cause_and_a_fix(monitor):
     assert why.rule
     assert why.cause
     assert why.fix
-    assert why.beside == ""
+    assert why.also_explains == ""
 
 
 def test_nothing_found_has_no_cause():
@@ -182,7 +182,7 @@ def test_alarm_that_was_seen_again_bears_on_what_follows_its_last_time():
     alarm = not_finite_alarm(100, float("nan"), 1.0)
     again = alarm.model_copy(update={"monitor": "outlier_batch", "last_step": 130, "count": 2})
     assert [one.step for one in of_alarms([again])] == [100, 130]
-    assert diagnosed(found("non_finite_loss", 131), of_alarms([again])).beside == "outlier_batch at update 130"
+    assert diagnosed(found("non_finite_loss", 131), of_alarms([again])).also_explains == "outlier_batch at update 130"
 
 
 def alarms(subject, before=lambda state: None, bad_inputs=None):

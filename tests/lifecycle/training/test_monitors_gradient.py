@@ -32,7 +32,7 @@ def test_what_is_found_is_wrong_a_deviation_or_nothing():
     assert looked(PLANTED_GRADIENTS["every_sign"][0](0)).wrong
     factor = looked(PLANTED_GRADIENTS["wrong_factor"][0](0))
     assert not factor.wrong
-    assert "0.50" in factor.told
+    assert "0.50" in factor.description
     assert looked(HEALTHY_GRADIENTS["batch_norm"](0)) == NOTHING
     assert not looked(HEALTHY_GRADIENTS["twins"](0)).wrong
 

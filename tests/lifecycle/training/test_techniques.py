@@ -343,14 +343,14 @@ def test_trace_tells_what_it_holds(splits, tmp_path):
     for step in range(1, 6):
         trace.after_update(step)
     trace.close()
-    assert trace.told() == ("trace.json beside the checkpoints has 2 updates after step 3",)
+    assert trace.notes() == ("trace.json beside the checkpoints has 2 updates after step 3",)
 
 
 def test_early_stopping_that_never_evaluated_tells_no_loss():
     stopping = EarlyStopping(EarlyStoppingSpec(every=5, patience=2, min_steps=20), lambda: float("nan"))
-    assert stopping.told == "nothing was evaluated"
+    assert stopping.summary == "nothing was evaluated"
     stopping.look(torch.nn.Linear(1, 1), 5)
-    assert stopping.told == "none of 1 evaluations had a finite loss"
+    assert stopping.summary == "none of 1 evaluations had a finite loss"
 
 
 def test_trace_after_the_last_update_is_told_to_be_missing(splits, tmp_path):

@@ -10,7 +10,7 @@ import pandas as pd
 
 from trainworthy.lifecycle.cost.checkpoint_interval import expected_checkpoints
 from trainworthy.lifecycle.engine.preflight.sample import Sample
-from trainworthy.lifecycle.engine.training.judging.references import Seen, references_of
+from trainworthy.lifecycle.engine.training.judging.references import ReferenceRows, references_of
 from trainworthy.lifecycle.engine.training.validate import loss_of
 from trainworthy.lifecycle.gates.seeds import seeds_of, updates_of_stages
 from trainworthy.lifecycle.plan import monitored_rows, plan_of_counts
@@ -112,7 +112,7 @@ def _judge_seconds(job: PreflightJob, sample: Sample) -> tuple[float, float, flo
     of fitting the other references, whose time hangs little on the rows."""
     rows = sample.rows.iloc[:: math.ceil(len(sample.rows) / JUDGED_ROWS)]
     features, model, seed = rows[list(job.rows.features)], sample.subject.model(), job.training.seed
-    seen, fits = Seen(rows, rows, job.rows), references_of(kind_of_rows(job.rows))
+    seen, fits = ReferenceRows(rows, rows, job.rows), references_of(kind_of_rows(job.rows))
 
     def score() -> object:
         return predict_rows(

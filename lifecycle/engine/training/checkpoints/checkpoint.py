@@ -91,10 +91,10 @@ def load_newest(
     in the notes, which also tell of another torch or machine. Raises CheckpointError if all are damaged or
     foreign: a silent fresh start would hide the loss.
     """
-    found = newest_sound(stores, lambda path: load_checkpoint(path, identity, state))
-    if found is None:
+    newest = newest_sound(stores, lambda path: load_checkpoint(path, identity, state))
+    if newest is None:
         return False, ()
-    _, elsewhere, notes = found
+    _, elsewhere, notes = newest
     return True, (*notes, *elsewhere)
 
 
@@ -111,20 +111,20 @@ def load_checkpoint(path: Path, identity: str, state: TrainState, sha256: str | 
         raise CheckpointError(
             "the checkpoint holds no plain state", value=str(path), fix="delete this folder"
         ) from None
-    held, wanted = loaded.get("also", {}), state.also
+    held, own_parts = loaded.get("also", {}), state.also
     # What only watches may be missing or too much: it changes no update, and settings outside the identity decide it.
-    if held.keys() - WATCHING != wanted.keys() - WATCHING:
+    if held.keys() - WATCHING != own_parts.keys() - WATCHING:
         raise CheckpointError(
             "the checkpoint holds other parts than this training has",
-            value=f"{sorted(held)} instead of {sorted(wanted)}",
+            value=f"{sorted(held)} instead of {sorted(own_parts)}",
             fix="delete this folder",
         )
     state.model.load_state_dict(loaded["model"])
     for optimizer, saved in zip(state.optimizers, loaded["optimizers"], strict=True):
         optimizer.load_state_dict(saved)
     state.curve.load_state_dict(loaded["curve"])
-    for name in held.keys() & wanted.keys():
-        wanted[name].load_state_dict(held[name])
+    for name in held.keys() & own_parts.keys():
+        own_parts[name].load_state_dict(held[name])
     state.step, state.prefix_sha256 = loaded["step"], loaded["prefix_sha256"]
     restore_random(loaded["random"])
     return resumed_elsewhere(manifest["made_with"], _made_with(state))

@@ -74,8 +74,8 @@ class Checkpoints:
             newest = None
         if newest is not None and newest.step == state.step:
             return newest.reference
-        if state.step == self._start_step and (found := self._resumed_from(state.step)):
-            return found
+        if state.step == self._start_step and (reference := self._resumed_from(state.step)):
+            return reference
         self._begin(state)
         stored = self._writer.finish()
         assert stored is not None
@@ -93,7 +93,7 @@ class Checkpoints:
         self._learn_cost()
         return self._schedule.interval_seconds
 
-    def told(self) -> tuple[str, ...]:
+    def cost_notes(self) -> tuple[str, ...]:
         """What they cost, in a sentence; none if none was written."""
         if not self.written:
             return ()
@@ -133,8 +133,8 @@ def open_checkpoints(job: TrainJob, state: TrainState) -> Iterator[Checkpoints]:
 
 def resume(job: TrainJob, state: TrainState) -> tuple[str, ...]:
     """Load the stage's own newest checkpoint, or its copy, else the one of the stage before; notes on them."""
-    found, notes = load_newest(stores_of(job), job.identity, state)
-    if not found and job.start is not None:
+    resumed, notes = load_newest(stores_of(job), job.identity, state)
+    if not resumed and job.start is not None:
         return load_checkpoint(Path(job.start.path), job.identity, state, job.start.sha256)
     return notes
 

@@ -25,32 +25,32 @@ class Buffers:
     """
 
     def __init__(self) -> None:
-        self._kept: dict[str, Tensor] = {}
+        self._buffers: dict[str, Tensor] = {}
 
     def copy(self, saved: dict[str, Any]) -> dict[str, Any]:
         """An equal state that shares nothing with `saved`; it is valid until the next copy."""
-        kept, copied = self._kept, {}
-        self._kept = {}
-        result = self._copy(saved, "", kept, copied)
+        buffers, copied = self._buffers, {}
+        self._buffers = {}
+        result = self._copy(saved, "", buffers, copied)
         if any(tensor.is_cuda for tensor, _ in copied.values()):
             torch.cuda.synchronize()
         return result
 
-    def _copy(self, value: Any, name: str, kept: dict[str, Tensor], copied: dict[Any, tuple[Tensor, Tensor]]) -> Any:
+    def _copy(self, value: Any, name: str, buffers: dict[str, Tensor], copied: dict[Any, tuple[Tensor, Tensor]]) -> Any:
         if torch.is_tensor(value):
-            return self._tensor(value, name, kept, copied)
+            return self._tensor(value, name, buffers, copied)
         if isinstance(value, dict):
             # Copied whole first: a model's state_dict is a dict with a version of each module beside it.
             whole = copy.copy(value)
             for key, inner in value.items():
-                whole[key] = self._copy(inner, f"{name}/{key}", kept, copied)
+                whole[key] = self._copy(inner, f"{name}/{key}", buffers, copied)
             return whole
         if isinstance(value, list | tuple):
-            inner = [self._copy(one, f"{name}/{number}", kept, copied) for number, one in enumerate(value)]
+            inner = [self._copy(entry, f"{name}/{number}", buffers, copied) for number, entry in enumerate(value)]
             return inner if isinstance(value, list) else tuple(inner)
         return copy.deepcopy(value)
 
-    def _tensor(self, tensor: Tensor, name: str, kept: dict[str, Tensor], copied: dict[Any, Any]) -> Tensor:
+    def _tensor(self, tensor: Tensor, name: str, buffers: dict[str, Tensor], copied: dict[Any, Any]) -> Tensor:
         tensor = tensor.detach()
         if tensor.layout != torch.strided or tensor.is_quantized:
             return tensor.cpu().clone()
@@ -58,12 +58,12 @@ class Buffers:
         place = (tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
         if tensor.numel() and place in copied:
             return copied[place][1]
-        buffer = kept.get(name)
+        buffer = buffers.get(name)
         if buffer is None or (buffer.dtype, buffer.shape) != (tensor.dtype, tensor.shape):
             buffer = torch.empty_like(tensor, device="cpu", pin_memory=tensor.is_cuda, requires_grad=False)
         buffer.copy_(tensor, non_blocking=tensor.is_cuda)
         # The tensor is kept till the copy ends, or another one could lie at its address.
-        self._kept[name], copied[place] = buffer, (tensor, buffer)
+        self._buffers[name], copied[place] = buffer, (tensor, buffer)
         return buffer
 
 

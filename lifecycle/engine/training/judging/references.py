@@ -60,7 +60,7 @@ def _baseline(name: str, training: pd.DataFrame, features: Sequence[str], label:
 
 
 @dataclass(frozen=True)
-class Seen:
+class ReferenceRows:
     """Rows as references see them, the stage's and the validation split's, with what their columns mean."""
 
     stage: pd.DataFrame
@@ -121,7 +121,12 @@ class Asking:
     """
 
     def __init__(
-        self, judge: Judge, network: np.ndarray, columns: Seen, most_rows: int, tensors: Callable[[], Seen | None]
+        self,
+        judge: Judge,
+        network: np.ndarray,
+        columns: ReferenceRows,
+        most_rows: int,
+        tensors: Callable[[], ReferenceRows | None],
     ) -> None:
         self.judge, self.columns, self.most_rows = judge, columns, most_rows
         self.network = judge.scored(network)
@@ -129,77 +134,77 @@ class Asking:
         self.arms: list[Arm] = []
         self._tensors = cache(tensors)
 
-    def found_there(self, name: str, inputs: Inputs = "columns") -> Arm | None:
+    def measure_on_validation(self, name: str, inputs: Inputs = "columns") -> Arm | None:
         """The arm of the validation rows."""
-        seen, began = self._seen(inputs), time.process_time()
-        if seen is None:
+        rows, began = self._rows_of(inputs), time.process_time()
+        if rows is None:
             return None
-        answers = seen.cross_fitted(self.references[name], self.judge.seed, min(self.most_rows, MOST_ROWS))
+        answers = rows.cross_fitted(self.references[name], self.judge.seed, min(self.most_rows, MOST_ROWS))
         scored = self.judge.scored(answers)
         rise = self.judge.mean(scored.rises)
-        return self._kept(Arm(
-            reference=name, inputs=inputs, fitted_on="validation", rise=rise, **self._beside(scored),
+        return self._record(Arm(
+            reference=name, inputs=inputs, fitted_on="validation", rise=rise, **self._loss_fields(scored),
             cpu_seconds=time.process_time() - began,
         ))  # fmt: skip
 
-    def found_in_stage(self, name: str, inputs: Inputs = "columns", *, drawn: bool, whole: bool = True) -> Arm | None:
+    def measure_on_stage(self, name: str, inputs: Inputs = "columns", *, drawn: bool, whole: bool = True) -> Arm | None:
         """The arm of the stage's rows, its rise over several draws of them, or of them as they are.
 
         `whole`: a fit on as many as a reference takes tells its loss.
         """
-        seen, began, beside = self._seen(inputs), time.process_time(), {}
-        if seen is None:
+        rows, began, loss_fields = self._rows_of(inputs), time.process_time(), {}
+        if rows is None:
             return None
         fit, seed, rises = self.references[name], self.judge.seed, []
         if whole:
-            scored = self.judge.scored(seen.fitted(fit, seed, None if name == LINEAR else MOST_ROWS))
-            beside, rises = self._beside(scored), [scored.rises]
+            scored = self.judge.scored(rows.fitted(fit, seed, None if name == LINEAR else MOST_ROWS))
+            loss_fields, rises = self._loss_fields(scored), [scored.rises]
         if drawn:
-            refits = seen.refitted(fit, seed, min(self.most_rows, MOST_ROWS))
+            refits = rows.refitted(fit, seed, min(self.most_rows, MOST_ROWS))
             rises = [self.judge.scored(answers).rises for answers in refits]
         rise = self.judge.over_fits(rises) if drawn else self.judge.mean(rises[0])
-        return self._kept(Arm(
-            reference=name, inputs=inputs, fitted_on="stage", rise=rise, draws=len(rises), **beside,
+        return self._record(Arm(
+            reference=name, inputs=inputs, fitted_on="stage", rise=rise, draws=len(rises), **loss_fields,
             cpu_seconds=time.process_time() - began,
         ))  # fmt: skip
 
-    def _seen(self, inputs: Inputs) -> Seen | None:
+    def _rows_of(self, inputs: Inputs) -> ReferenceRows | None:
         return self.columns if inputs == "columns" else self._tensors()
 
-    def _beside(self, scored: Scored) -> dict[str, Any]:
+    def _loss_fields(self, scored: Scored) -> dict[str, Any]:
         behind = self.judge.mean(self.network.losses - scored.losses)
         return {"loss": float(scored.losses.mean()), "behind": behind}
 
-    def _kept(self, arm: Arm) -> Arm:
+    def _record(self, arm: Arm) -> Arm:
         """In the place of the same arm with fewer draws, whose seconds count as well."""
-        same = [one for one in self.arms if _key(one) == _key(arm)]
-        self.arms = [one for one in self.arms if one not in same]
-        arm = arm.model_copy(update={"cpu_seconds": arm.cpu_seconds + sum(one.cpu_seconds for one in same)})
+        same = [earlier for earlier in self.arms if _key(earlier) == _key(arm)]
+        self.arms = [other for other in self.arms if other not in same]
+        arm = arm.model_copy(update={"cpu_seconds": arm.cpu_seconds + sum(earlier.cpu_seconds for earlier in same)})
         self.arms.append(arm)
         return arm
 
 
-def ask_references(asking: Asking, *, others: bool, beside: bool) -> tuple[Arm, ...]:
+def ask_references(asking: Asking, *, nonlinear: bool, compare_network: bool) -> tuple[Arm, ...]:
     """The arms that tell where a signal is lost.
 
-    The linear model is asked of both kinds of rows. The `others` are asked of the stage's rows if the network is to be
-    held `beside` them, and of validation rows if the linear model finds nothing there. The tensors are asked if the
-    columns tell nothing, or of the references that the network is measurably behind.
+    The linear model is fitted on both kinds of rows. The others, if `nonlinear`, are fitted on the stage's rows if
+    `compare_network`, and on validation rows if the linear model finds nothing there. The tensors are used if the
+    columns tell nothing, or for the references that the network is measurably behind.
     """
-    linear = asking.found_there(LINEAR)
-    in_stage = asking.found_in_stage(LINEAR, drawn=True, whole=beside)
-    if not others or linear is None or in_stage is None:
+    linear = asking.measure_on_validation(LINEAR)
+    in_stage = asking.measure_on_stage(LINEAR, drawn=True, whole=compare_network)
+    if not nonlinear or linear is None or in_stage is None:
         return tuple(asking.arms)
     names = [name for name in asking.references if name != LINEAR]
-    fitted = [in_stage, *(asking.found_in_stage(name, drawn=False) for name in names if beside)]
-    found = linear.rise.low > 0 or any([_there(asking, name, "columns") for name in names])
-    if not found:
+    fitted = [in_stage, *(asking.measure_on_stage(name, drawn=False) for name in names if compare_network)]
+    columns_have_signal = linear.rise.low > 0 or any([_there(asking, name, "columns") for name in names])
+    if not columns_have_signal:
         for name in asking.references:
             _there(asking, name, "tensors")
         return tuple(asking.arms)
     for arm in fitted:
         if arm is not None and arm.behind is not None and arm.behind.low > 0:
-            asking.found_in_stage(arm.reference, "tensors", drawn=False)
+            asking.measure_on_stage(arm.reference, "tensors", drawn=False)
     return tuple(asking.arms)
 
 
@@ -208,13 +213,13 @@ def _there(asking: Asking, name: str, inputs: Inputs) -> bool:
 
     Where these seem to show less, they are asked again in several draws: one fit may have had bad luck.
     """
-    arm = asking.found_there(name, inputs)
+    arm = asking.measure_on_validation(name, inputs)
     if arm is None or arm.rise.low <= 0:
         return False
-    known = next((one for one in asking.arms if _key(one) == (name, inputs, "stage")), None)
-    fitted = known or asking.found_in_stage(name, inputs, drawn=False)
+    known = next((measured for measured in asking.arms if _key(measured) == (name, inputs, "stage")), None)
+    fitted = known or asking.measure_on_stage(name, inputs, drawn=False)
     if fitted is not None and fitted.draws == 1 and fitted.rise.high < arm.rise.low:
-        asking.found_in_stage(name, inputs, drawn=True)
+        asking.measure_on_stage(name, inputs, drawn=True)
     return True
 
 
@@ -223,18 +228,24 @@ def _key(arm: Arm) -> tuple[str, Inputs, str]:
 
 
 def measure_references(
-    asking: Asking, network: np.ndarray, prior: np.ndarray, own: Estimate | None, *, others: bool, beside: bool
+    asking: Asking,
+    network: np.ndarray,
+    prior: np.ndarray,
+    own: Estimate | None,
+    *,
+    nonlinear: bool,
+    compare_network: bool,
 ) -> References:
     """What the `network`'s answers `(N, ...)` and the references show of the validation rows.
 
-    `prior` is the best constant answer of the training rows, and `own` what own_rise says of the network; `others` and
-    `beside` are as in ask_references.
+    `prior` is the best constant answer of the training rows, and `own` what own_rise says of the network; `nonlinear`
+    and `compare_network` are as in ask_references.
     """
     judge = asking.judge
     kind, labels = judge.kind, judge.labels
     return References(
         network=judge.mean(asking.network.rises),
-        arms=ask_references(asking, others=others, beside=beside),
+        arms=ask_references(asking, nonlinear=nonlinear, compare_network=compare_network),
         own=own,
         label_entropy=judge.entropy,
         network_loss=float(kind.row_loss(labels, network).mean()),

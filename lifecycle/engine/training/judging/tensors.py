@@ -11,7 +11,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from trainworthy.lifecycle.engine.training.judging.references import Seen
+from trainworthy.lifecycle.engine.training.judging.references import ReferenceRows
 from trainworthy.lifecycle.engine.training.random_state import random_kept
 from trainworthy.lifecycle.protocol.jobs import Rows
 from trainworthy.lifecycle.scoring import chunk_rows
@@ -26,7 +26,7 @@ MOST_NUMBERS = 2**25
 
 def tensor_rows(
     task: Task, preprocessing: Mapping[str, Any], stage: pd.DataFrame, validation: pd.DataFrame, columns: Rows
-) -> Seen | None:
+) -> ReferenceRows | None:
     """Both as tables of what to_tensors makes of them; None where its tensors hold no number for each row,
     and of too many rows."""
     if (len(stage) + len(validation)) * MOST_COLUMNS > MOST_NUMBERS:
@@ -43,7 +43,9 @@ def tensor_rows(
         for table, rows in zip(tables, (stage, validation), strict=True)
     )
     renamed = {"features": tuple(names), "label": of_rows[columns.label], "group": of_rows[columns.group]}
-    return Seen(stage_table, validation_table, columns.model_copy(update={**renamed, "files": (), "label_file": None}))
+    return ReferenceRows(
+        stage_table, validation_table, columns.model_copy(update={**renamed, "files": (), "label_file": None})
+    )
 
 
 def _table(task: Task, preprocessing: Mapping[str, Any], features: pd.DataFrame) -> pd.DataFrame:
@@ -65,12 +67,12 @@ def flat(inputs: Mapping[str, Tensor], rows: int, most: int) -> dict[str, np.nda
         if tensor.layout is torch.strided and not tensor.is_complex() and tensor.ndim and len(tensor) == rows
     }
     every = max(1, math.ceil(sum(table.shape[1] for table in plain.values()) / most))
-    found: dict[str, np.ndarray] = {}
+    columns: dict[str, np.ndarray] = {}
     for name, table in plain.items():
         some = table[:, ::every]
         numbers = (some.double() if some.is_floating_point() else some.long()).cpu().numpy()
-        found |= {f"{name} {place * every}": numbers[:, place] for place in range(some.shape[1])}
-    return found
+        columns |= {f"{name} {place * every}": numbers[:, place] for place in range(some.shape[1])}
+    return columns
 
 
 def _few_categories(values: np.ndarray) -> bool:

@@ -34,7 +34,7 @@ def all_monitors(
     `frozen` are patterns of parameters that are declared not to train. `prior_loss` is that of the best answer which
     looks at no input, None where it is not known, and for weighted rows: the losses that are seen are unweighted.
     """
-    last, elements = plan.last_step, {name: one.numel() for name, one in state.model.named_parameters()}
+    last, elements = plan.last_step, {name: parameter.numel() for name, parameter in state.model.named_parameters()}
     lost = partial(rounds_away, state)
     return (
         StaleGradients(), NotZeroed(tuple(elements)), RepeatedBatches(plan.steps_per_epoch), NotOptimized(frozen),

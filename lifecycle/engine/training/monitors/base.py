@@ -20,13 +20,13 @@ class Base:
     def __init__(self) -> None:
         self._told: list[str] = []
 
-    def after_backward(self, seen: Signals) -> Finding | None:
+    def after_backward(self, signals: Signals, /) -> Finding | None:
         """Nothing."""
 
     def after_window(self, updates: Sequence[Signals]) -> Finding | None:
         """Nothing."""
 
-    def after_sample(self, seen: Sample, update: Signals) -> Finding | None:
+    def after_sample(self, sample: Sample, update: Signals) -> Finding | None:
         """Nothing."""
 
     def state_dict(self) -> dict[str, Any]:
@@ -50,10 +50,10 @@ class Base:
         name = what or self.name
         severity = "warning" if milder else severity_of(name)
         worst = f"{name}, critical" if again_if_critical else name
-        told = worst if severity == "critical" else name
-        if {told, worst} & set(self._told):
+        key = worst if severity == "critical" else name
+        if {key, worst} & set(self._told):
             return None
-        self._told.append(told)
+        self._told.append(key)
         return Finding(name, severity, step, onset, symptom, evidence, where)
 
 

@@ -19,9 +19,14 @@ NUMBERS = 16
 
 def left_out(state: TrainState) -> tuple[str, ...]:
     """Names of trainable parameters, as the model is now, that no optimizer has."""
-    moved = {id(one) for optimizer in state.optimizers for group in optimizer.param_groups for one in group["params"]}
+    moved = {
+        id(parameter)
+        for optimizer in state.optimizers
+        for group in optimizer.param_groups
+        for parameter in group["params"]
+    }
     named = state.model.named_parameters()
-    return tuple(name for name, one in named if one.requires_grad and id(one) not in moved)
+    return tuple(name for name, parameter in named if parameter.requires_grad and id(parameter) not in moved)
 
 
 def row_numbers(data: TrainData, rows: Tensor) -> int | None:
@@ -40,13 +45,13 @@ def row_sums(inputs: Any) -> Tensor | None:
     """Of each row the sum of all its numbers, `(N,)` in float64; None of inputs that are no tensors."""
     while isinstance(inputs, list | tuple) and len(inputs) == 1:
         inputs = inputs[0]
-    found = inputs.values() if isinstance(inputs, dict) else inputs if isinstance(inputs, list | tuple) else (inputs,)
-    tensors = [one for one in found if isinstance(one, torch.Tensor) and one.dim()]
-    if not tensors or any(len(one) != len(tensors[0]) for one in tensors):
+    values = inputs.values() if isinstance(inputs, dict) else inputs if isinstance(inputs, list | tuple) else (inputs,)
+    tensors = [tensor for tensor in values if isinstance(tensor, torch.Tensor) and tensor.dim()]
+    if not tensors or any(len(tensor) != len(tensors[0]) for tensor in tensors):
         return None
-    rows = [one.detach()[:MOST_ROWS].reshape(min(len(one), MOST_ROWS), -1) for one in tensors]
+    rows = [tensor.detach()[:MOST_ROWS].reshape(min(len(tensor), MOST_ROWS), -1) for tensor in tensors]
     # Each input counts otherwise, so that equal sums of several are no chance.
-    return torch.stack([(number + 1) * one.sum(1, dtype=torch.float64) for number, one in enumerate(rows)]).sum(0)
+    return torch.stack([(number + 1) * matrix.sum(1, dtype=torch.float64) for number, matrix in enumerate(rows)]).sum(0)
 
 
 def content_of(sums: np.ndarray) -> int | None:
@@ -64,7 +69,7 @@ def replica_checksums(parameters: list[torch.nn.Parameter]) -> tuple[tuple[int, 
     mine = torch.stack([_checksum(parameter.detach()) for parameter in parameters])
     every = [torch.empty_like(mine) for _ in range(distributed.get_world_size())]
     distributed.all_gather(every, mine)
-    return tuple(tuple(one.tolist()) for one in every)
+    return tuple(tuple(checksums.tolist()) for checksums in every)
 
 
 def _checksum(parameter: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from trainworthy.lifecycle.engine.training.monitors.monitor import Finding
-from trainworthy.lifecycle.engine.training.monitors.told import JUMP, JUST_BEFORE, LATELY, Context, Rule, Told
+from trainworthy.lifecycle.engine.training.monitors.told import JUMP, JUST_BEFORE, LATELY, Context, Evidence, Rule
 from trainworthy.lifecycle.engine.training.state import Recipe
 from trainworthy.lifecycle.gates.monitor_words import cause_of
 from trainworthy.lifecycle.protocol.records import Alarm
@@ -26,7 +26,7 @@ LARGE = ("update_ratio", "exploding_gradients")
 STUCK = ("plateau", "constant_predictions", "zero_gradient", "vanishing_gradients")
 
 
-def _rule(name: str, holds: Callable[[Told], object] | None = None, case: str = "") -> Rule:
+def _rule(name: str, holds: Callable[[Evidence], object] | None = None, case: str = "") -> Rule:
     words = cause_of(name, case)
     return Rule(name, holds, words.cause, words.fix, words.explains)
 
@@ -40,86 +40,104 @@ RULES: tuple[Rule, ...] = (
     _rule("stale_gradients"),
     _rule(
         "learning_rate_too_high",
-        lambda told: (
-            told.context.rate_jumped
-            and not told.context.bad_inputs
-            and told.any(*NOT_FINITE, *SPIKES, *LARGE, "rise_above_best")
+        lambda evidence: (
+            evidence.context.rate_jumped
+            and not evidence.context.bad_inputs
+            and evidence.any(*NOT_FINITE, *SPIKES, *LARGE, "rise_above_best")
         ),
         "the schedule jumped",
     ),
     # ---- NaN loss ----
-    _rule("rows_not_finite", lambda told: told.context.bad_inputs),
-    _rule("overflow_of_half_precision", lambda told: told.context.precision == "fp16" and told.any(*NOT_FINITE)),
+    _rule("rows_not_finite", lambda evidence: evidence.context.bad_inputs),
+    _rule(
+        "overflow_of_half_precision",
+        lambda evidence: evidence.context.precision == "fp16" and evidence.any(*NOT_FINITE),
+    ),
     _rule(
         "learning_rate_too_high",
-        lambda told: told.any(*NOT_FINITE) and told.before((*LARGE, "rise_above_best"), NOT_FINITE),
+        lambda evidence: evidence.any(*NOT_FINITE) and evidence.before((*LARGE, "rise_above_best"), NOT_FINITE),
         "before values overflowed",
     ),
     _rule(
         "these_rows",
-        lambda told: told.any(*NOT_FINITE) and told.before(SPIKES, NOT_FINITE, JUST_BEFORE),
+        lambda evidence: evidence.any(*NOT_FINITE) and evidence.before(SPIKES, NOT_FINITE, JUST_BEFORE),
         "just before values were not finite",
     ),
     _rule(
         "derivative_not_defined",
-        lambda told: told.any("non_finite_gradient") and not told.any("non_finite_loss", "non_finite_parameter"),
+        lambda evidence: (
+            evidence.any("non_finite_gradient") and not evidence.any("non_finite_loss", "non_finite_parameter")
+        ),
     ),
-    _rule("optimizer_makes_it", lambda told: told.any("non_finite_parameter") and not told.any("non_finite_loss")),
-    _rule("value_not_defined", lambda told: told.any(*NOT_FINITE)),
+    _rule(
+        "optimizer_makes_it",
+        lambda evidence: evidence.any("non_finite_parameter") and not evidence.any("non_finite_loss"),
+    ),
+    _rule("value_not_defined", lambda evidence: evidence.any(*NOT_FINITE)),
     # ---- it does not learn ----
-    _rule("gradient_is_no_slope", lambda told: told.context.gradient_wrong),
+    _rule("gradient_is_no_slope", lambda evidence: evidence.context.gradient_wrong),
     _rule(
         "learning_rate_too_high",
-        lambda told: (
-            told.any("update_ratio") or (told.any("exploding_gradients") and told.any("rise_above_best", "loss_spike"))
+        lambda evidence: (
+            evidence.any("update_ratio")
+            or (evidence.any("exploding_gradients") and evidence.any("rise_above_best", "loss_spike"))
         ),
         "large updates",
     ),
     _rule("updates_rounded_away"),
     # Weights that have blown up shrink as well.
-    _rule("weights_decay_away", lambda told: told.any("weights_shrink") and not told.any("loss_spike", *LARGE)),
+    _rule(
+        "weights_decay_away", lambda evidence: evidence.any("weights_shrink") and not evidence.any("loss_spike", *LARGE)
+    ),
     _rule(
         "schedule_at_zero",
-        lambda told: told.any("unchanged_layer") and told.context.learning_rate <= 1e-6 * told.context.largest_rate,
+        lambda evidence: (
+            evidence.any("unchanged_layer") and evidence.context.learning_rate <= 1e-6 * evidence.context.largest_rate
+        ),
     ),
     _rule("dead_units"),
     _rule("gradient_lost"),
     _rule("evaluation_stays_on"),
-    _rule("detached_layer", lambda told: told.any("no_gradient")),
-    _rule("gradient_blocked", lambda told: told.any("zero_gradient")),
-    _rule("frozen_layer", lambda told: told.any("unchanged_layer")),
-    _rule("collapsed_answers", lambda told: told.any("constant_predictions")),
-    _rule("layer_rate", lambda told: told.any("layer_left_behind", "layer_updates_too_large")),
-    _rule("vanishing_gradients", lambda told: told.any("vanishing_gradients")),
+    _rule("detached_layer", lambda evidence: evidence.any("no_gradient")),
+    _rule("gradient_blocked", lambda evidence: evidence.any("zero_gradient")),
+    _rule("frozen_layer", lambda evidence: evidence.any("unchanged_layer")),
+    _rule("collapsed_answers", lambda evidence: evidence.any("constant_predictions")),
+    _rule("layer_rate", lambda evidence: evidence.any("layer_left_behind", "layer_updates_too_large")),
+    _rule("vanishing_gradients", lambda evidence: evidence.any("vanishing_gradients")),
     _rule(
         "learning_rate_too_low",
-        lambda told: (
-            told.any("plateau") and told.context.update_ratio is not None and told.context.update_ratio < TINY_RATIO
+        lambda evidence: (
+            evidence.any("plateau")
+            and evidence.context.update_ratio is not None
+            and evidence.context.update_ratio < TINY_RATIO
         ),
     ),
     # ---- it gets worse ----
     _rule(
         "these_rows",
-        lambda told: told.any("outlier_batch") and not told.any("rise_above_best", "gradient_spike"),
+        lambda evidence: evidence.any("outlier_batch") and not evidence.any("rise_above_best", "gradient_spike"),
         "one batch",
     ),
-    _rule("a_game", lambda told: told.context.game and told.any("loss_spike", "gradient_spike", "rise_above_best")),
+    _rule(
+        "a_game",
+        lambda evidence: evidence.context.game and evidence.any("loss_spike", "gradient_spike", "rise_above_best"),
+    ),
     _rule(
         "rows_of_another_kind",
-        lambda told: told.any("rise_above_best") and not told.any("gradient_spike", "exploding_gradients"),
+        lambda evidence: evidence.any("rise_above_best") and not evidence.any("gradient_spike", "exploding_gradients"),
     ),
     _rule(
         "learning_rate_too_high",
-        lambda told: told.any("gradient_spike", "loss_spike", "exploding_gradients"),
+        lambda evidence: evidence.any("gradient_spike", "loss_spike", "exploding_gradients"),
         "no more is known",
     ),
     _rule("overfitting"),
     _rule("labels_without_signal"),
     # ---- it is slow, or ends ----
     _rule("memory_leak"),
-    _rule("loaders_too_slow", lambda told: told.any("data_wait")),
+    _rule("loaders_too_slow", lambda evidence: evidence.any("data_wait")),
     _rule("hang"),
-    _rule("gpu_waits", lambda told: told.any("gpu_idle")),
+    _rule("gpu_waits", lambda evidence: evidence.any("gpu_idle")),
     _rule("slower"),
 )
 
@@ -146,14 +164,14 @@ def diagnose(findings: Sequence[Finding], context: Context) -> tuple[Cause, ...]
 
     What an earlier cause explains is no reason for a later one.
     """
-    left = {one.monitor: one for one in sorted(findings, key=lambda one: -one.step)}
+    left = {finding.monitor: finding for finding in sorted(findings, key=lambda finding: -finding.step)}
     causes = []
     for rule in RULES:
-        holds = rule.explains[0] in left if rule.holds is None else rule.holds(Told(left, context))
+        holds = rule.explains[0] in left if rule.holds is None else rule.holds(Evidence(left, context))
         if holds and any(name in left for name in rule.explains):
             explained = tuple(name for name in rule.explains if name in left)
             causes.append(Cause(rule.name, rule.cause, rule.fix, explained))
-            left = {name: one for name, one in left.items() if name not in explained}
+            left = {name: finding for name, finding in left.items() if name not in explained}
     return tuple(causes)
 
 
@@ -163,9 +181,9 @@ def likely(finding: Finding, before: Sequence[Finding], context: Context) -> Cau
     What passes by, as a spike does, bears on what follows at once; what lasts, as a dead layer, bears on all.
     """
     since = finding.onset - JUST_BEFORE
-    bearing = [one for one in before if one.monitor not in (*NOT_FINITE, *SPIKES) or one.step >= since]
+    bearing = [earlier for earlier in before if earlier.monitor not in (*NOT_FINITE, *SPIKES) or earlier.step >= since]
     causes = diagnose([*bearing, finding], context)
-    return next((one for one in causes if finding.monitor in one.explains), None)
+    return next((cause for cause in causes if finding.monitor in cause.explains), None)
 
 
 class Diagnosis(NamedTuple):
@@ -174,7 +192,7 @@ class Diagnosis(NamedTuple):
     rule: str = ""
     cause: str = ""
     fix: str = ""
-    beside: str = ""
+    also_explains: str = ""
 
 
 def diagnosed(finding: Finding, before: Sequence[Finding] = (), context: Context = NO_CONTEXT) -> Diagnosis:
@@ -182,9 +200,9 @@ def diagnosed(finding: Finding, before: Sequence[Finding] = (), context: Context
     cause = likely(finding, before, context)
     if cause is None:
         return Diagnosis()
-    newest = {one.monitor: one.step for one in before if one.monitor != finding.monitor}
-    beside = [f"{name} at update {newest[name]}" for name in cause.explains if name in newest]
-    return Diagnosis(cause.name, cause.cause, cause.fix, ", ".join(beside))
+    newest = {earlier.monitor: earlier.step for earlier in before if earlier.monitor != finding.monitor}
+    also_explains = [f"{name} at update {newest[name]}" for name in cause.explains if name in newest]
+    return Diagnosis(cause.name, cause.cause, cause.fix, ", ".join(also_explains))
 
 
 def context_of(
@@ -200,7 +218,7 @@ def context_of(
         return Context(learning_rate, max(rates, default=0.0), "fp32", update_ratio, bad_inputs, jumped, game)
     largest = max(learning_rate, *map(recipe.learning_rate, range(0, step + 1, 1 + step // RATES_LOOKED_AT)))
     first = max(0, step - LATELY)
-    newest = [recipe.learning_rate(one) for one in range(first, step + 1)]
+    newest = [recipe.learning_rate(past_step) for past_step in range(first, step + 1)]
     earlier = max(map(recipe.learning_rate, range(0, first + 1, 1 + first // RATES_LOOKED_AT)))
     jumped = _jumped(earlier, newest)
     return Context(learning_rate, largest, recipe.precision, update_ratio, bad_inputs, jumped, game)
@@ -214,11 +232,11 @@ def _jumped(earlier: float, newest: Sequence[float]) -> bool:
 
 def of_alarms(alarms: Sequence[Alarm]) -> list[Finding]:
     """What was found, of the alarms that tell it: one that was seen again counts where it was seen last, too."""
-    found = []
+    findings = []
     for alarm in alarms:
         first = Finding(
             alarm.monitor, alarm.severity, alarm.step, alarm.onset, alarm.symptom, alarm.evidence, alarm.where
         )
         again = alarm.last_step > alarm.step
-        found += [first, replace(first, step=alarm.last_step, onset=alarm.last_step)] if again else [first]
-    return found
+        findings += [first, replace(first, step=alarm.last_step, onset=alarm.last_step)] if again else [first]
+    return findings

@@ -87,12 +87,14 @@ class CloserLook:
         self.leave()
         shared, noted = self._shared, list(self._noted.values())
         weights = [self._before, shared.some_weights(), self._gradients()]
-        extremes = torch.stack([one for seen in noted for one in (seen.lowest, seen.highest)]) if noted else None
-        outputs = [seen.some.reshape(-1) for seen in noted]
-        found = [*weights, _norms(shared.parameters), *([] if extremes is None else [extremes]), *outputs]
+        extremes = (
+            torch.stack([extreme for layer in noted for extreme in (layer.lowest, layer.highest)]) if noted else None
+        )
+        outputs = [layer.some.reshape(-1) for layer in noted]
+        tensors = [*weights, _norms(shared.parameters), *([] if extremes is None else [extremes]), *outputs]
         # As float64, since all float types fit into it, and the sums of rows are fingerprints.
         sums = self._sums if self._sums is not None else self._before.new_zeros(0)
-        read = torch.cat([torch.cat(found).double(), sums.double()]).cpu().numpy()
+        read = torch.cat([torch.cat(tensors).double(), sums.double()]).cpu().numpy()
         with np.errstate(all="ignore"):
             return self._sample(read[: len(read) - len(sums)], read[len(read) - len(sums) :])
 
@@ -100,7 +102,7 @@ class CloserLook:
         """A part of those of the update."""
         return self._shared.some_gradients()
 
-    def _beside(self, sums: np.ndarray) -> dict[str, Any]:
+    def _other_facts(self, sums: np.ndarray) -> dict[str, Any]:
         """What follows neither from weights nor from outputs."""
         content, replicas = content_of(sums), replica_checksums(self._shared.parameters)
         return {"left_out": left_out(self._state), "content": content, "replicas": replicas}
@@ -122,10 +124,13 @@ class CloserLook:
                 layers.append(_layer(name, some, *rest[2 * number : 2 * number + 2].tolist()))
             if not name:
                 spread = _spread(some)
-        device, trainable = shared.parameters[0].device, tuple(one.requires_grad for one in shared.parameters)
+        device, trainable = (
+            shared.parameters[0].device,
+            tuple(parameter.requires_grad for parameter in shared.parameters),
+        )
         return Sample(
             self._step, shared.names, trainable, tuple(norms.tolist()), tuple(changes.tolist()),
-            tuple(unchanged.tolist()), tuple(layers), *spread, memory_bytes(device), **self._beside(sums),
+            tuple(unchanged.tolist()), tuple(layers), *spread, memory_bytes(device), **self._other_facts(sums),
             gpu_busy=gpu_busy(device),
         )  # fmt: skip
 
@@ -233,7 +238,7 @@ def _spread(some: np.ndarray) -> tuple[float, float]:
     square = float(np.vdot(some, some)) / some.size
     if len(some) < 2 or not math.isfinite(square):
         return math.nan, math.nan
-    apart = some - some.sum(axis=0) / len(some)
+    centred = some - some.sum(axis=0) / len(some)
     # What numpy's var gives, in a quarter of its time.
-    deviation = math.sqrt(float(np.vdot(apart, apart)) / some.size)
+    deviation = math.sqrt(float(np.vdot(centred, centred)) / some.size)
     return deviation / math.sqrt(square) if square > 0 else 0.0, deviation

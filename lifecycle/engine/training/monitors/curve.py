@@ -26,16 +26,20 @@ class Window:
     rate: float
 
 
-def window_of(seen: Sequence[Signals]) -> Window:
+def window_of(updates: Sequence[Signals]) -> Window:
     """Of updates with finite losses."""
-    losses, rows = [one.loss for one in seen], sum(one.rows for one in seen)
-    mean = math.fsum(losses) / len(seen)
-    between = math.fsum((one - mean) ** 2 for one in losses) / (len(seen) - 1)
+    losses, rows = [update.loss for update in updates], sum(update.rows for update in updates)
+    mean = math.fsum(losses) / len(updates)
+    between = math.fsum((loss - mean) ** 2 for loss in losses) / (len(updates) - 1)
     # The larger of what rows and what updates say: batches are neither independent nor alike.
-    within = max(0.0, math.fsum((one.squared - one.loss * one.loss) * one.rows for one in seen)) / rows / rows
-    error, low = math.sqrt(max(between / len(seen), within)), sorted(losses)[len(losses) // 4]
-    rate = math.fsum(one.learning_rate for one in seen) / len(seen)
-    return Window(seen[0].step, seen[-1].step, mean, error, low, rate)
+    within = (
+        max(0.0, math.fsum((update.squared - update.loss * update.loss) * update.rows for update in updates))
+        / rows
+        / rows
+    )
+    error, low = math.sqrt(max(between / len(updates), within)), sorted(losses)[len(losses) // 4]
+    rate = math.fsum(update.learning_rate for update in updates) / len(updates)
+    return Window(updates[0].step, updates[-1].step, mean, error, low, rate)
 
 
 # Share of the planned updates after which a training that has not moved is told, and how many at least.
@@ -227,29 +231,30 @@ class ConstantPredictions(Base):
         self._prior = prior_loss
         self._largest, self._largest_deviation, self._samples, self._since = 0.0, 0.0, 0, 0
 
-    def after_sample(self, seen: Sample, update: Signals) -> Finding | None:
+    def after_sample(self, sample: Sample, update: Signals) -> Finding | None:
         """A finding once the outputs were alike in some samples in a row."""
         # NaN: of one row, or not finite.
-        if not seen.spread >= 0:
+        if not sample.spread >= 0:
             return None
-        self._largest = max(self._largest, seen.spread)
-        self._largest_deviation = max(self._largest_deviation, seen.deviation)
+        self._largest = max(self._largest, sample.spread)
+        self._largest_deviation = max(self._largest_deviation, sample.deviation)
         once = self._largest > NO_SPREAD
         # What is left of the spread: of answers that never had one, nothing.
-        left = max(seen.spread / self._largest, seen.deviation / self._largest_deviation) if once else 0.0
+        left = max(sample.spread / self._largest, sample.deviation / self._largest_deviation) if once else 0.0
         learned = self._prior is not None and self._prior - update.loss > (1 - WELL_BELOW) * abs(self._prior)
         if left > (COLLAPSED if self._prior is None else NOTHING_LEFT) or learned:
             self._samples = 0
             return None
         self._samples += 1
-        self._since = seen.step if self._samples == 1 else self._since
+        self._since = sample.step if self._samples == 1 else self._since
         # Answers that were never apart may be what is asked for; not where their losses differ, as the targets then do.
         losses_differ = update.squared - update.loss * update.loss > 1e-6 * update.squared
         if self._samples < (AFTER_SPREAD if once else FROM_START) or not (once or losses_differ):
             return None
         return self.tell(
-            seen.step, self._since,
+            sample.step, self._since,
             symptom_of("constant_predictions"),
-            f"the outputs' spread over the rows is {seen.spread:.2g} of their size, {self._largest:.2g} at most before",
+            f"the outputs' spread over the rows is {sample.spread:.2g} of their size, "
+            f"{self._largest:.2g} at most before",
             milder=left > NOTHING_LEFT, again_if_critical=True,
         )  # fmt: skip

@@ -34,34 +34,34 @@ class RepeatedBatches(Base):
         self._contents: list[list[int]] = []
         self._numbers_again, self._contents_again, self._first = 0, 0, 0
 
-    def after_backward(self, seen: Signals) -> Finding | None:
+    def after_backward(self, signals: Signals) -> Finding | None:
         """A finding at the REPEATED-th batch whose rows were among those of the newest."""
-        if seen.batch is None:
+        if signals.batch is None:
             return None
-        position = seen.step % self._steps_per_epoch
+        position = signals.step % self._steps_per_epoch
         # Only those of this pass; the newest are enough, since what repeats does so again.
         newest = self._numbers[-min(REMEMBERED, position) :] if position else []
-        again = seen.batch in newest
-        self._numbers = [*newest, seen.batch]
+        again = signals.batch in newest
+        self._numbers = [*newest, signals.batch]
         if not again:
             return None
         self._numbers_again += 1
-        self._first = seen.step if self._numbers_again == 1 else self._first
-        return self._finding(seen.step, self._numbers_again, "row numbers", seen.rows)
+        self._first = signals.step if self._numbers_again == 1 else self._first
+        return self._finding(signals.step, self._numbers_again, "row numbers", signals.rows)
 
-    def after_sample(self, seen: Sample, update: Signals) -> Finding | None:
+    def after_sample(self, sample: Sample, update: Signals) -> Finding | None:
         """A finding at the REPEATED-th batch whose contents were those of an earlier sample of its pass."""
-        if seen.content is None:
+        if sample.content is None:
             return None
-        start = seen.step - seen.step % self._steps_per_epoch
-        self._contents = [one for one in self._contents if one[0] >= start][-REMEMBERED:]
-        again = any(content == seen.content for _, content in self._contents)
-        self._contents.append([seen.step, seen.content])
+        start = sample.step - sample.step % self._steps_per_epoch
+        self._contents = [entry for entry in self._contents if entry[0] >= start][-REMEMBERED:]
+        again = any(content == sample.content for _, content in self._contents)
+        self._contents.append([sample.step, sample.content])
         if not again:
             return None
         self._contents_again += 1
-        self._first = seen.step if self._contents_again == 1 and not self._numbers_again else self._first
-        return self._finding(seen.step, self._contents_again, "rows", 0)
+        self._first = sample.step if self._contents_again == 1 and not self._numbers_again else self._first
+        return self._finding(sample.step, self._contents_again, "rows", 0)
 
     def _finding(self, step: int, count: int, what: str, rows: int) -> Finding | None:
         if count < REPEATED:
@@ -106,7 +106,11 @@ class WaitsForRows(Base):
         """A finding after WAITS windows. By medians of updates: one slow file is no trouble."""
         if _warming_up(updates):
             return None
-        step, seconds, waits = updates[-1].step, [one.seconds for one in updates], [one.wait_seconds for one in updates]
+        step, seconds, waits = (
+            updates[-1].step,
+            [update.seconds for update in updates],
+            [update.wait_seconds for update in updates],
+        )
         share = math.fsum(waits) / max(math.fsum(seconds), 1e-9)
         slow = sorted(waits)[len(waits) // 2] > LEAST_WAIT or math.fsum(waits) / WINDOW > 5 * LEAST_WAIT
         waits_long = share > WAIT_SHARE and slow
@@ -139,10 +143,10 @@ class ThroughputDrop(Base):
         """A finding after SLOWED windows whose median update is SLOWER than that of the fastest window."""
         if _warming_up(updates):
             return None
-        step, seconds = updates[-1].step, [one.seconds for one in updates]
+        step, seconds = updates[-1].step, [update.seconds for update in updates]
         median = sorted(seconds)[len(seconds) // 2]
         usual = self._fastest = min(self._fastest, median)
-        of_rows = sorted(one.seconds / max(1, one.rows) for one in updates)[len(updates) // 2]
+        of_rows = sorted(update.seconds / max(1, update.rows) for update in updates)[len(updates) // 2]
         self._fastest_row = min(self._fastest_row, of_rows)
         slower = median > SLOWER * usual and of_rows > SLOWER * self._fastest_row
         self._in_a_row = self._in_a_row + 1 if slower else 0

@@ -19,7 +19,7 @@ ROWS = 8
 
 def too_large(model: nn.Module) -> bool:
     """Whether the model has more weights than are copied."""
-    return sum(one.numel() for one in model.parameters()) > MOST_WEIGHTS
+    return sum(parameter.numel() for parameter in model.parameters()) > MOST_WEIGHTS
 
 
 def copy_and_loss(
@@ -29,13 +29,13 @@ def copy_and_loss(
 
     Raises what a model raises that bears neither a copy nor float64.
     """
-    device = next((one.device.type for one in model.parameters()), "cpu")
-    asked, loss_fn = copy_in_float64(model).train(training), copy_in_float64(recipe.loss_fn)
+    device = next((parameter.device.type for parameter in model.parameters()), "cpu")
+    model_copy, loss_fn = copy_in_float64(model).train(training), copy_in_float64(recipe.loss_fn)
     some = data.take(spread_rows(data, ROWS)).to(device)
     inputs, targets = in_float64(some.inputs), in_float64(some.targets)
 
     def mean_loss() -> Tensor:
         torch.manual_seed(0)
-        return loss_fn(asked(inputs), targets).mean()
+        return loss_fn(model_copy(inputs), targets).mean()
 
-    return asked, mean_loss
+    return model_copy, mean_loss

@@ -15,7 +15,7 @@ from trainworthy.lifecycle.engine.training.state import Recipe, TrainData
 # By which share the slope along all gradients differs from their size, for each to be asked alone; and what is turned
 # round. Of ten pairs of adversaries one is at -1.00 to -1.02. Straight-through, detached weights, held codebooks and
 # twins with a held side are between -0.1 and 2.4, but for one of three SimSiam at -3.9.
-APART, TURNED = 0.02, -0.5
+DEVIATION, TURNED = 0.02, -0.5
 
 
 class LossLook(NamedTuple):
@@ -42,7 +42,7 @@ def look_at_loss(model: torch.nn.Module, data: TrainData | LoadedRows, recipe: R
     try:
         with random_kept():
             slopes = slopes_of(*copy_and_loss(model, data, recipe, training=False))
-            if abs(slopes.along_gradient().of_gradient - 1) <= APART:
+            if abs(slopes.along_gradient().of_gradient - 1) <= DEVIATION:
                 return LossLook()
             each = [slopes.along_gradient(name).of_gradient for name in slopes.some() if name in slopes.pulled]
             # Where all are turned round nothing plays against it: that is a sign that is wrong.

@@ -31,51 +31,51 @@ class StaleGradients(Base):
         self._suspects: dict[str, float] = {}
         self._since = 0
 
-    def after_backward(self, seen: Signals) -> Finding | None:
+    def after_backward(self, signals: Signals) -> Finding | None:
         """A finding after EQUAL updates with the gradients of the one before."""
-        before, self._before, self._newest = self._newest, self._newest, seen
-        if before is None or seen.grad_norm != before.grad_norm or not 0 < seen.grad_norm < float("inf"):
+        before, self._before, self._newest = self._newest, self._newest, signals
+        if before is None or signals.grad_norm != before.grad_norm or not 0 < signals.grad_norm < float("inf"):
             self._equal = 0
             return None
         # At a rate of 0 equal rows have equal gradients: a whole batch before its first update.
-        same = seen.grad_norms == before.grad_norms and not (
-            seen.loss == before.loss and seen.squared == before.squared
+        same = signals.grad_norms == before.grad_norms and not (
+            signals.loss == before.loss and signals.squared == before.squared
         )
         self._equal = self._equal + 1 if same else 0
         if self._equal < EQUAL:
             return None
         return self.tell(
-            seen.step, seen.step - EQUAL + 1, symptom_of("stale_gradients"),
-            f"{EQUAL + 1} updates in a row with a gradient norm of {seen.grad_norm!r}, equal to the last bit for every "
-            f"parameter, while the loss was {before.loss:.6g} and {seen.loss:.6g}",
+            signals.step, signals.step - EQUAL + 1, symptom_of("stale_gradients"),
+            f"{EQUAL + 1} updates in a row with a gradient norm of {signals.grad_norm!r}, equal to the last bit for "
+            f"every parameter, while the loss was {before.loss:.6g} and {signals.loss:.6g}",
         )  # fmt: skip
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what state_dict gave; its signals came as lists."""
         super().load_state_dict(state)
-        self._newest, self._before = (one and Signals(*one) for one in (self._newest, self._before))
+        self._newest, self._before = (values and Signals(*values) for values in (self._newest, self._before))
 
-    def after_sample(self, seen: Sample, update: Signals) -> Finding | None:
+    def after_sample(self, sample: Sample, update: Signals) -> Finding | None:
         """A finding if some parameters' norms are the same as at the update before and at the last sample."""
         now, before = update, self._before
         if before is None or not now.grad_norm < float("inf"):
             return None
-        if not len(now.grad_norms) == len(before.grad_norms) == len(seen.names) or not any(seen.changes):
+        if not len(now.grad_norms) == len(before.grad_norms) == len(sample.names) or not any(sample.changes):
             return None
         equal = {
             name: norm
-            for name, norm, other in zip(seen.names, now.grad_norms, before.grad_norms, strict=True)
+            for name, norm, other in zip(sample.names, now.grad_norms, before.grad_norms, strict=True)
             if norm and norm == other
         }
         confirmed = [name for name, norm in equal.items() if self._suspects.get(name) == norm]
         if not any(name in self._suspects for name in equal):
-            self._since = seen.step - 1
+            self._since = sample.step - 1
         self._suspects = equal
         # The bias of a last layer under an absolute error may well have one gradient for many updates; two do not.
         if len(confirmed) < 2 or now.loss == before.loss:
             return None
         return self.tell(
-            seen.step, self._since, symptom_of("stale_gradients", "some"),
+            sample.step, self._since, symptom_of("stale_gradients", "some"),
             f"equal to the last bit from update {self._since} on: {named(confirmed)}", tuple(confirmed),
         )  # fmt: skip
 
@@ -115,12 +115,12 @@ class NotZeroed(Base):
         """A finding after a training's first window, if all gradients so far were added up."""
         # The first that it sees: of two models that a script trains by turns, each skips the other's updates.
         over, self._over = self._over or updates[0].step >= WINDOW, True
-        if over or not all(one.grad_norm > 0 for one in updates):
+        if over or not all(update.grad_norm > 0 for update in updates):
             return None
         return self._of_all(updates) or self._of_some(updates)
 
     def _of_all(self, updates: Sequence[Signals]) -> Finding | None:
-        logs = [math.log(one.grad_norm) for one in updates]
+        logs = [math.log(update.grad_norm) for update in updates]
         power, explained, deviation = _law(logs)
         grown = math.exp(logs[-1] - logs[0])
         by_law = POWERS[0] <= power <= POWERS[1] and explained >= EXPLAINED and deviation <= DEVIATION
@@ -135,7 +135,7 @@ class NotZeroed(Base):
         )  # fmt: skip
 
     def _of_some(self, updates: Sequence[Signals]) -> Finding | None:
-        norms = [one.grad_norms for one in updates]
+        norms = [update.grad_norms for update in updates]
         if any(len(row) != len(self._names) for row in norms):
             return None
         summed, swings_of_sums, swings = [], [], []
@@ -168,7 +168,7 @@ def _swing(logs: list[float]) -> float:
     """How far a norm goes up and down from update to update in the newer half, its growth taken off."""
     changes = [after - before for before, after in pairwise(logs[len(logs) // 2 :])]
     middle = median(changes)
-    return median(abs(one - middle) for one in changes)
+    return median(abs(change - middle) for change in changes)
 
 
 def _exponential(logs: list[float]) -> float:
@@ -184,8 +184,8 @@ def _law(logs: list[float]) -> tuple[float, float, float]:
 def _fit(times: Sequence[float], logs: list[float]) -> tuple[float, float, float]:
     """Slope of the line through the logarithms, what it explains of their variance, and the largest deviation."""
     time, level = math.fsum(times) / len(times), math.fsum(logs) / len(logs)
-    spread = math.fsum((one - time) ** 2 for one in times)
+    spread = math.fsum((moment - time) ** 2 for moment in times)
     power = math.fsum((a - time) * (b - level) for a, b in zip(times, logs, strict=True)) / spread
     off = [b - level - power * (a - time) for a, b in zip(times, logs, strict=True)]
-    whole = math.fsum((one - level) ** 2 for one in logs)
-    return power, 1 - math.fsum(one * one for one in off) / whole if whole else 0.0, max(map(abs, off))
+    whole = math.fsum((log - level) ** 2 for log in logs)
+    return power, 1 - math.fsum(residual * residual for residual in off) / whole if whole else 0.0, max(map(abs, off))

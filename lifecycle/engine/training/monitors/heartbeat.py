@@ -66,7 +66,7 @@ class Heartbeat:
         self._beats, self._step, self._began = 0, 0, 0.0
         self._updates: deque[float] = deque(maxlen=KEPT)
         # Of the thread alone.
-        self._seen, self._waited, self._told, self._woke = 0, 0.0, False, now()
+        self._last_beat, self._waited, self._reported, self._woke = 0, 0.0, False, now()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
 
@@ -115,13 +115,13 @@ class Heartbeat:
         seconds, self._woke = min(now - self._woke, 2 * self._wake), now
         queued = self._queue()
         seconds, self._queued = max(0.0, seconds - (queued - self._queued)), queued
-        if self._beats != self._seen:
-            self._seen, self._waited, self._told = self._beats, 0.0, False
+        if self._beats != self._last_beat:
+            self._last_beat, self._waited, self._reported = self._beats, 0.0, False
             return
         self._waited += seconds
-        if self._waited <= self._limit() or self._told:
+        if self._waited <= self._limit() or self._reported:
             return
-        self._told = True
+        self._reported = True
         path = self._folder / STACKS
         try:
             with path.open("w") as file:

@@ -37,17 +37,17 @@ class DeadLayer(Base):
         self._since: dict[str, int] = {}
         self._samples: dict[str, int] = {}
 
-    def after_sample(self, seen: Sample, update: Signals) -> Finding | None:
+    def after_sample(self, sample: Sample, update: Signals) -> Finding | None:
         """A finding once a layer was dead in CONFIRMED samples."""
-        dead = [layer.name for layer in seen.layers if layer.zero_rows == 1.0 and layer.finite]
-        self._since = {name: self._since.get(name, seen.step) for name in dead}
+        dead = [layer.name for layer in sample.layers if layer.zero_rows == 1.0 and layer.finite]
+        self._since = {name: self._since.get(name, sample.step) for name in dead}
         self._samples = {name: self._samples.get(name, 0) + 1 for name in dead}
         confirmed = [name for name in dead if self._samples[name] >= CONFIRMED]
         if not confirmed:
             return None
         onset = self._since[confirmed[0]]
         return self.tell(
-            seen.step, onset, symptom_of("dead_layer"),
+            sample.step, onset, symptom_of("dead_layer"),
             f"every feature of {named(confirmed)} was zero for all rows in {CONFIRMED} samples from update {onset} on",
             tuple(confirmed),
         )  # fmt: skip
@@ -70,48 +70,50 @@ class Unchanged(Base):
         self._samples: dict[str, int] = {}
         self._moved: list[str] = []
 
-    def after_sample(self, seen: Sample, update: Signals) -> Finding | None:
+    def after_sample(self, sample: Sample, update: Signals) -> Finding | None:
         """A finding once a parameter had the same trouble in CONFIRMED samples."""
         # An update of which nothing is wanted, as of a margin that all rows keep, shows nothing.
-        wanted = update.grad_norm > 0 or update.loss != 0
-        if not wanted or not update.grad_norm < float("inf") or len(update.grad_norms) != len(seen.names):
+        informative = update.grad_norm > 0 or update.loss != 0
+        if not informative or not update.grad_norm < float("inf") or len(update.grad_norms) != len(sample.names):
             return None
-        watched = [n for n, name in enumerate(seen.names) if seen.trainable[n] and not _matches(name, self._frozen)]
-        found = {seen.names[n]: why for n in watched if (why := self._why_still(n, seen, update.grad_norms))}
-        still = {name for name, why in found.items() if self._why.get(name) == why}
-        self._since = {name: self._since[name] if name in still else seen.step for name in found}
-        self._samples = {name: self._samples[name] + 1 if name in still else 1 for name in found}
-        self._why = found
+        watched = [n for n, name in enumerate(sample.names) if sample.trainable[n] and not _matches(name, self._frozen)]
+        reasons = {sample.names[n]: why for n in watched if (why := self._why_still(n, sample, update.grad_norms))}
+        still = {name for name, why in reasons.items() if self._why.get(name) == why}
+        self._since = {name: self._since[name] if name in still else sample.step for name in reasons}
+        self._samples = {name: self._samples[name] + 1 if name in still else 1 for name in reasons}
+        self._why = reasons
         self._moved += [
-            seen.names[n] for n in watched if seen.names[n] not in found and seen.names[n] not in self._moved
+            sample.names[n] for n in watched if sample.names[n] not in reasons and sample.names[n] not in self._moved
         ]
-        return self._finding(seen, update, len(watched))
+        return self._finding(sample, update, len(watched))
 
-    def _why_still(self, n: int, seen: Sample, norms: list[float | None]) -> str:
-        why, norm = _why_still(n, seen, norms), norms[n]
-        lost = why == "unchanged_layer" and norm is not None and self._rounds_away(seen.names[n], seen.norms[n], norm)
+    def _why_still(self, n: int, sample: Sample, norms: list[float | None]) -> str:
+        why, norm = _why_still(n, sample, norms), norms[n]
+        lost = (
+            why == "unchanged_layer" and norm is not None and self._rounds_away(sample.names[n], sample.norms[n], norm)
+        )
         return "rounded_updates" if lost else why
 
-    def _needed(self, name: str, seen: Sample) -> float:
+    def _needed(self, name: str, sample: Sample) -> float:
         """Samples in a row, where it is a minority of the parameters."""
         why, moved = self._why[name], name in self._moved
-        if why == "no_gradient" and not _called(name, seen):
+        if why == "no_gradient" and not _called(name, sample):
             # An expert that no row chose is not even called: that is what it is made for.
             return math.inf if moved else PATIENT
         return PATIENT if why == "zero_gradient" and moved else CONFIRMED
 
-    def _finding(self, seen: Sample, update: Signals, watched: int) -> Finding | None:
+    def _finding(self, sample: Sample, update: Signals, watched: int) -> Finding | None:
         for why, symptom in WHY.items():
             names = [name for name, kind in self._why.items() if kind == why and self._samples[name] >= CONFIRMED]
             # That no gradient is left at all may pass by, too.
             if 2 * len(names) < watched or update.grad_norm == 0:
-                names = [name for name in names if self._samples[name] >= self._needed(name, seen)]
+                names = [name for name in names if self._samples[name] >= self._needed(name, sample)]
             if not names or why in self._told:
                 continue
             onset = min(self._since[name] for name in names)
             # A head that is not used is common; a network of which most does not train is no training.
             return self.tell(
-                seen.step, onset, symptom,
+                sample.step, onset, symptom,
                 f"{len(names)} of {watched} trainable parameters from update {onset} on ({named(names)}), at a "
                 f"learning rate of {update.learning_rate:.3g} and a gradient norm of {update.grad_norm:.3g} in all",
                 tuple(names), what=why, milder=2 * len(names) < watched,
@@ -122,24 +124,24 @@ class Unchanged(Base):
 WHY = {name: symptom_of(name) for name in ("no_gradient", "zero_gradient", "rounded_updates", "unchanged_layer")}
 
 
-def _called(name: str, seen: Sample) -> bool:
+def _called(name: str, sample: Sample) -> bool:
     """True if the sampled forward pass used the parameter's module."""
     module = name.rpartition(".")[0]
-    return any(layer.name == module or layer.name.startswith(f"{module}.") or not module for layer in seen.layers)
+    return any(layer.name == module or layer.name.startswith(f"{module}.") or not module for layer in sample.layers)
 
 
-def _why_still(n: int, seen: Sample, norms: list[float | None]) -> str:
+def _why_still(n: int, sample: Sample, norms: list[float | None]) -> str:
     """Why a parameter did not change by this update; "" if it did or need not."""
     norm = norms[n]
     if norm is None:
         return "no_gradient"
     if norm == 0:
         return "zero_gradient"
-    others = sorted(one for one in norms if one)
-    meant = norm > NOISE * others[len(others) // 2]
+    nonzero = sorted(other for other in norms if other)
+    meant = norm > NOISE * nonzero[len(nonzero) // 2]
     # Of a large tensor a part is looked at: one without a gradient there says nothing.
-    still = seen.changes[n] == 0 and seen.unchanged[n] == 1.0
-    return "unchanged_layer" if still and meant and seen.names[n] not in seen.left_out else ""
+    still = sample.changes[n] == 0 and sample.unchanged[n] == 1.0
+    return "unchanged_layer" if still and meant and sample.names[n] not in sample.left_out else ""
 
 
 class NotOptimized(Base):
@@ -151,17 +153,17 @@ class NotOptimized(Base):
         super().__init__()
         self._frozen = frozen
 
-    def after_sample(self, seen: Sample, update: Signals) -> Finding | None:
+    def after_sample(self, sample: Sample, update: Signals) -> Finding | None:
         """A finding at once: nothing here is a matter of chance."""
-        left_out = [name for name in seen.left_out if not _matches(name, self._frozen)]
+        left_out = [name for name in sample.left_out if not _matches(name, self._frozen)]
         if not left_out:
             return None
-        trainable = sum(seen.trainable)
+        trainable = sum(sample.trainable)
         # Left out from the start may be meant, if most parameters are in one; a part lost on the way is not.
         return self.tell(
-            seen.step, seen.step, symptom_of("not_in_optimizer"),
-            f"{len(left_out)} of {trainable} trainable parameters at update {seen.step}: {named(left_out)}",
-            tuple(left_out), milder=not seen.step and 2 * len(left_out) < trainable,
+            sample.step, sample.step, symptom_of("not_in_optimizer"),
+            f"{len(left_out)} of {trainable} trainable parameters at update {sample.step}: {named(left_out)}",
+            tuple(left_out), milder=not sample.step and 2 * len(left_out) < trainable,
         )  # fmt: skip
 
 

@@ -35,25 +35,25 @@ class NonFinite(Base):
         super().__init__()
         self._names, self.follows, self.clean = names, follows, 0
 
-    def after_backward(self, seen: Signals) -> Finding | None:
-        if finite(seen.loss, seen.grad_norm):
+    def after_backward(self, signals: Signals) -> Finding | None:
+        if finite(signals.loss, signals.grad_norm):
             return None
-        pairs = zip(self._names, seen.grad_norms, strict=True)
+        pairs = zip(self._names, signals.grad_norms, strict=True)
         where = tuple(name for name, norm in pairs if norm is not None and not finite(norm))
-        return not_finite(seen.step, seen.loss, seen.grad_norm, where)
+        return not_finite(signals.step, signals.loss, signals.grad_norm, where)
 
-    def after_sample(self, seen: Sample, update: Signals) -> Finding | None:
-        names = [name for name, norm in zip(seen.names, seen.norms, strict=True) if not finite(norm)]
+    def after_sample(self, sample: Sample, update: Signals) -> Finding | None:
+        names = [name for name, norm in zip(sample.names, sample.norms, strict=True) if not finite(norm)]
         if names:
-            return bad_parameters(seen.step, self.clean, names, self.follows)
-        self.clean = seen.step + 1
-        layers = tuple(layer.name for layer in seen.layers if not layer.finite)
+            return bad_parameters(sample.step, self.clean, names, self.follows)
+        self.clean = sample.step + 1
+        layers = tuple(layer.name for layer in sample.layers if not layer.finite)
         if not layers:
             return None
         return Finding(
-            "non_finite_activation", severity_of("non_finite_activation"), seen.step, seen.step,
+            "non_finite_activation", severity_of("non_finite_activation"), sample.step, sample.step,
             symptom_of("non_finite_activation"),
-            f"step {seen.step}: {_some(layers)}, while loss, gradient and parameters are", layers[:NAMED],
+            f"step {sample.step}: {_some(layers)}, while loss, gradient and parameters are", layers[:NAMED],
         )  # fmt: skip
 
 
@@ -92,13 +92,13 @@ def not_finite_alarm(step: int, loss: float, grad_norm: float) -> Alarm:
     return alarm_of(not_finite(step, loss, grad_norm))
 
 
-def alarm_of(found: Finding, before: Sequence[Finding] = (), context: Context = NO_CONTEXT) -> Alarm:
+def alarm_of(finding: Finding, before: Sequence[Finding] = (), context: Context = NO_CONTEXT) -> Alarm:
     """The alarm that ends a training by one finding."""
-    why = diagnosed(found, before, context)
+    why = diagnosed(finding, before, context)
     return Alarm(
-        step=found.step, onset=found.onset, last_step=found.step, monitor=found.monitor, severity="critical",
-        rule=why.rule, symptom=found.symptom, evidence=found.evidence, cause=why.cause, fix=why.fix,
-        action="stop", where=found.where,
+        step=finding.step, onset=finding.onset, last_step=finding.step, monitor=finding.monitor, severity="critical",
+        rule=why.rule, symptom=finding.symptom, evidence=finding.evidence, cause=why.cause, fix=why.fix,
+        action="stop", where=finding.where,
     )  # fmt: skip
 
 

@@ -73,8 +73,8 @@ class Policy:
         elif action == "roll_back":
             self.rolled_back += 1
             self.passed_over |= set(range(onset, step + 1))
-            self._skipped = {one for one in self._skipped if one < onset}
-            self._lowered = {one for one in self._lowered if one < onset}
+            self._skipped = {skipped_step for skipped_step in self._skipped if skipped_step < onset}
+            self._lowered = {lowered_step for lowered_step in self._lowered if lowered_step < onset}
 
     def _just_lowered(self, step: int) -> bool:
         """A lower rate needs some updates to show: nobody lowers it further meanwhile."""
@@ -91,7 +91,7 @@ class Policy:
         self._lowered, self.rolled_back = set(state["lowered"]), state["rolled_back"]
 
     def _too_many(self, step: int) -> bool:
-        before = [one for one in self.skipped if one < step]
+        before = [earlier for earlier in self.skipped if earlier < step]
         return len(before) >= self._most_skipped or set(before) >= set(range(step - MOST_IN_A_ROW, step))
 
 

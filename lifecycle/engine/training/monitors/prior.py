@@ -34,10 +34,10 @@ def prior_loss(model: torch.nn.Module, data: TrainData | LoadedRows, recipe: Rec
     drawn, mode = random_state(), model.training
     try:
         with torch.no_grad():
-            found = _answers(model.eval(), data, batch_size)
-            if found is None or not _a_row_alone(recipe.loss_fn, *found):
+            answers = _answers(model.eval(), data, batch_size)
+            if answers is None or not _a_row_alone(recipe.loss_fn, *answers):
                 return None
-            outputs, targets = _for_more_targets(*found, data.targets)
+            outputs, targets = _for_more_targets(*answers, data.targets)
         best = constant_losses(recipe.loss_fn, outputs, targets).best
     # A use case's loss may bear neither constants nor other rows, and no reference is worth a training.
     except Exception:
@@ -56,11 +56,11 @@ def _answers(model: torch.nn.Module, data: TrainData | LoadedRows, batch_size: i
         some = data.take(part).to(device)
         outputs = model(some.inputs)
         tensors = _tensors(outputs)
-        if not tensors or any(len(one) != len(part) for one in tensors):
+        if not tensors or any(len(tensor) != len(part) for tensor in tensors):
             return None
         parts.append(outputs)
         targets.append(some.targets)
-        given += sum(one.numel() for one in tensors)
+        given += sum(tensor.numel() for tensor in tensors)
         if given > MOST_NUMBERS:
             break
     joined = torch.cat(targets)
@@ -71,13 +71,13 @@ def _answers(model: torch.nn.Module, data: TrainData | LoadedRows, batch_size: i
 
 def _for_more_targets(outputs: Any, targets: Tensor, known: Tensor) -> tuple[Any, Tensor]:
     """Outputs again and again, beside as many of the known targets: of constants, outputs only say the shape."""
-    have, numbers = len(targets), sum(one.numel() for one in _tensors(outputs))
+    have, numbers = len(targets), sum(tensor.numel() for tensor in _tensors(outputs))
     count = min(len(known), MOST_CONSTANT_NUMBERS * have // max(numbers, 1))
     if count <= have:
         return outputs, targets
     more = known[torch.linspace(0, len(known) - 1, count, dtype=torch.float64).round().long()].to(targets.device)
     again = torch.arange(count, device=targets.device) % have
-    return tree_map(lambda one: one[again] if isinstance(one, torch.Tensor) and one.dim() else one, outputs), more
+    return tree_map(lambda leaf: leaf[again] if isinstance(leaf, torch.Tensor) and leaf.dim() else leaf, outputs), more
 
 
 def _a_row_alone(loss_fn: Any, outputs: Any, targets: Tensor) -> bool:
@@ -86,11 +86,13 @@ def _a_row_alone(loss_fn: Any, outputs: Any, targets: Tensor) -> bool:
     losses = loss_fn(outputs, targets)
     if not bool(losses.isfinite().all()):
         return False
-    alone = loss_fn(tree_map(lambda one: one[:half] if isinstance(one, torch.Tensor) else one, outputs), targets[:half])
-    others = [loss_fn(outputs, targets.roll(by, 0)) for by in (1, half)]
-    reads = any(not torch.allclose(losses, other, rtol=1e-4) for other in others)
+    alone = loss_fn(
+        tree_map(lambda leaf: leaf[:half] if isinstance(leaf, torch.Tensor) else leaf, outputs), targets[:half]
+    )
+    permuted = [loss_fn(outputs, targets.roll(by, 0)) for by in (1, half)]
+    reads = any(not torch.allclose(losses, other, rtol=1e-4) for other in permuted)
     return reads and torch.allclose(losses[:half], alone, rtol=1e-3, atol=1e-5)
 
 
 def _tensors(outputs: Any) -> list[Tensor]:
-    return [one for one in tree_flatten(outputs)[0] if isinstance(one, torch.Tensor) and one.dim()]
+    return [leaf for leaf in tree_flatten(outputs)[0] if isinstance(leaf, torch.Tensor) and leaf.dim()]

@@ -61,10 +61,10 @@ class Recorder:
     ) -> Signals:  # fmt: skip
         """The signals of an update, with what passed since the one before. NaN is what nobody knows."""
         now, waited = time.perf_counter(), clock.spent(DATA)
-        seen = Signals(step, loss, squared, rows, rate, norm, norms, now - self._at, waited - self._waited, batch)
+        signals = Signals(step, loss, squared, rows, rate, norm, norms, now - self._at, waited - self._waited, batch)
         self._at, self._waited = now, waited
-        self.signals.append(seen)
-        return seen
+        self.signals.append(signals)
+        return signals
 
     def rows(self, step: int, losses: Tensor | None = None) -> NamedRows:
         """Rows of the update of a step, by key."""

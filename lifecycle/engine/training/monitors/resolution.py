@@ -20,7 +20,7 @@ def rounds_away(state: TrainState, name: str, norm: float, gradient_norm: float)
         return False
     for optimizer in state.optimizers:
         for group in optimizer.param_groups:
-            if any(one is parameter for one in group["params"]):
+            if any(member is parameter for member in group["params"]):
                 root = math.sqrt(parameter.numel())
                 update = group["lr"] * (gradient_norm / root if isinstance(optimizer, torch.optim.SGD) else 1.0)
                 return 0 < update < torch.finfo(parameter.dtype).eps / 2 * norm / root

@@ -38,10 +38,10 @@ class MemoryGrowth(Base):
         self._steps: list[int] = []
         self._bytes: list[float] = []
 
-    def after_sample(self, seen: Sample, update: Signals) -> Finding | None:
+    def after_sample(self, sample: Sample, update: Signals) -> Finding | None:
         """A finding once the newer half of the samples grows, and goes on to."""
-        self._steps.append(seen.step)
-        self._bytes.append(seen.memory_bytes)
+        self._steps.append(sample.step)
+        self._bytes.append(sample.memory_bytes)
         if len(self._steps) > 64:
             # As many samples in a run of millions as in a short one.
             self._steps, self._bytes = self._steps[1::2], self._bytes[1::2]
@@ -59,7 +59,7 @@ class MemoryGrowth(Base):
         critical = too_much and held[-1] > NEAR_LIMIT * (self._limit or 0)
         of = f" of {self._limit / 2**30:.3g} GiB that there are" if self._limit else ""
         return self.tell(
-            seen.step, steps[0], symptom_of("memory_growth"),
+            sample.step, steps[0], symptom_of("memory_growth"),
             f"{slope / 2**20:.3g} MiB an update since update {steps[0]}: {held[-1] / 2**30:.3g} GiB now, "
             f"{at_end / 2**30:.3g} GiB at the end of the run{of}",
             milder=not critical, again_if_critical=True,
@@ -70,7 +70,7 @@ def _grows(held: list[float]) -> bool:
     changes = [after - before for before, after in pairwise(held)]
     middle = len(held) // 2
     older, newer = (held[middle] - held[0]) / middle, (held[-1] - held[middle]) / (len(held) - 1 - middle)
-    return sum(one > 0 for one in changes) >= RISING * len(changes) and older > 0 and newer > GOES_ON * older
+    return sum(change > 0 for change in changes) >= RISING * len(changes) and older > 0 and newer > GOES_ON * older
 
 
 # Busy less than this, in IDLE samples in a row: a GPU that trains is busy for most of the time.
@@ -87,18 +87,18 @@ class GpuIdle(Base):
         super().__init__()
         self._samples, self._since = 0, 0
 
-    def after_sample(self, seen: Sample, update: Signals) -> Finding | None:
+    def after_sample(self, sample: Sample, update: Signals) -> Finding | None:
         """A finding after IDLE samples; none where NVML is not there."""
-        if seen.gpu_busy is None or seen.gpu_busy >= LITTLE_BUSY:
+        if sample.gpu_busy is None or sample.gpu_busy >= LITTLE_BUSY:
             self._samples = 0
             return None
         self._samples += 1
-        self._since = seen.step if self._samples == 1 else self._since
+        self._since = sample.step if self._samples == 1 else self._since
         if self._samples < IDLE:
             return None
         return self.tell(
-            seen.step, self._since, symptom_of("gpu_idle"),
-            f"busy for {seen.gpu_busy:.0%} of the time in the newest of {IDLE} samples, each below {LITTLE_BUSY:.0%}",
+            sample.step, self._since, symptom_of("gpu_idle"),
+            f"busy for {sample.gpu_busy:.0%} of the time in the newest of {IDLE} samples, each below {LITTLE_BUSY:.0%}",
         )  # fmt: skip
 
 
@@ -107,16 +107,16 @@ class ReplicasApart(Base):
 
     name = "replicas_apart"
 
-    def after_sample(self, seen: Sample, update: Signals) -> Finding | None:
+    def after_sample(self, sample: Sample, update: Signals) -> Finding | None:
         """A finding at once: replicas are equal to the last bit, or they are not replicas."""
-        apart = [
-            name for n, name in enumerate(seen.names) if len({checksums[n] for checksums in seen.replicas}) > 1
+        differing = [
+            name for n, name in enumerate(sample.names) if len({checksums[n] for checksums in sample.replicas}) > 1
         ]  # fmt: skip
-        if not apart:
+        if not differing:
             return None
         return self.tell(
-            seen.step, seen.step, symptom_of("replicas_apart"),
-            f"{len(apart)} of {len(seen.names)} parameters differ between {len(seen.replicas)} processes: "
-            f"{named(apart)}",
-            tuple(apart),
+            sample.step, sample.step, symptom_of("replicas_apart"),
+            f"{len(differing)} of {len(sample.names)} parameters differ between {len(sample.replicas)} processes: "
+            f"{named(differing)}",
+            tuple(differing),
         )  # fmt: skip

@@ -35,15 +35,15 @@ class Context:
 
 
 @dataclass(frozen=True)
-class Told:
+class Evidence:
     """Findings by monitor, the earliest of each."""
 
     findings: dict[str, Finding]
     context: Context
 
     def any(self, *names: str) -> Finding | None:
-        found = [self.findings[name] for name in names if name in self.findings]
-        return min(found, key=lambda one: (one.onset, one.step)) if found else None
+        matches = [self.findings[name] for name in names if name in self.findings]
+        return min(matches, key=lambda finding: (finding.onset, finding.step)) if matches else None
 
     def before(self, first: Sequence[str], then: Sequence[str], within: float = math.inf) -> bool:
         """True if one of the first began before one of the others was seen, and at most `within` updates before it."""
@@ -58,7 +58,7 @@ class Rule:
     """Without a condition it holds if the first of what it explains was found."""
 
     name: str
-    holds: Callable[[Told], object] | None
+    holds: Callable[[Evidence], object] | None
     cause: str
     fix: str
     explains: tuple[str, ...]

@@ -17,7 +17,7 @@ from trainworthy.lifecycle.engine.training.state import Recipe, TrainData
 class GradientLook(NamedTuple):
     """What was found, in words, "" where nothing was; `wrong` if no healthy training has such a gradient."""
 
-    told: str = ""
+    description: str = ""
     wrong: bool = False
 
 
@@ -33,13 +33,15 @@ def look_at_gradient(model: torch.nn.Module, data: TrainData | LoadedRows, recip
         return NOTHING
     try:
         with random_kept():
-            found = compare(*copy_and_loss(model, data, recipe, training=True))
+            comparison = compare(*copy_and_loss(model, data, recipe, training=True))
     # A model may bear neither a copy nor float64, and what is asked here is worth no training.
     except Exception:
         return NOTHING
-    beside = f"; seen in the code: {in_words(found.breaks)}" if found.breaks else ""
-    if found.whole == "drowned":
+    break_note = f"; seen in the code: {in_words(comparison.breaks)}" if comparison.breaks else ""
+    if comparison.whole == "drowned":
         return GradientLook("two backward passes behind equal forward passes have no direction in common", True)
-    if found.off:
-        return GradientLook(f"{shares(found.off)}{beside}", found.whole == "all_turned" or found.turned_by_nothing)
+    if comparison.off:
+        return GradientLook(
+            f"{shares(comparison.off)}{break_note}", comparison.whole == "all_turned" or comparison.turned_by_nothing
+        )
     return NOTHING

@@ -51,7 +51,7 @@ class _FollowsLoss(Base):
         self._before, self._level = math.nan, math.nan
 
     def after_window(self, updates: Sequence[Signals]) -> None:
-        losses = [one.loss for one in updates]
+        losses = [update.loss for update in updates]
         if math.isnan(self._level):
             self._level, losses = losses[0], losses[1:]
         self._before, self._level = self._level, math.fsum(losses) / len(losses)
@@ -72,12 +72,12 @@ class _AtFullRate(Base):
 
     def after_window(self, updates: Sequence[Signals]) -> None:
         super().after_window(updates)
-        self._largest_rate = max(self._largest_rate, *(one.learning_rate for one in updates))
+        self._largest_rate = max(self._largest_rate, *(update.learning_rate for update in updates))
 
-    def shows(self, seen: Sample, update: Signals) -> bool:
+    def shows(self, sample: Sample, update: Signals) -> bool:
         """True unless the sampled update was made at a rate that was meant to be low, or nothing is known of it."""
         self._largest_rate = max(self._largest_rate, update.learning_rate)
-        known = update.grad_norm > 0 and len(update.grad_norms) == len(seen.names)
+        known = update.grad_norm > 0 and len(update.grad_norms) == len(sample.names)
         return known and update.learning_rate >= FULL_RATE * self._largest_rate
 
 
@@ -99,7 +99,7 @@ class UpdateRatio(_AtFullRate, _FollowsLoss):
         self._first: dict[str, float] | None = None
         self._size, self._samples, self._first_ratio = 0.0, 0, 0.0
 
-    def after_sample(self, seen: Sample, update: Signals) -> Finding | None:
+    def after_sample(self, sample: Sample, update: Signals) -> Finding | None:
         """A finding of the whole network first, then of the parameters that stand out.
 
         Large updates under which the loss falls are a warning: that is what they are meant to do.
@@ -107,17 +107,17 @@ class UpdateRatio(_AtFullRate, _FollowsLoss):
         self._samples += 1
         if self._first is None:
             self._first = {
-                name: norm for name, norm, change in zip(seen.names, seen.norms, seen.changes, strict=True)
+                name: norm for name, norm, change in zip(sample.names, sample.norms, sample.changes, strict=True)
                 if norm > 1.01 * change
             }  # fmt: skip
-        before, self._size = self._size, _size(seen)
-        if not self.shows(seen, update):
+        before, self._size = self._size, _size(sample)
+        if not self.shows(sample, update):
             return None
-        ratios = _ratios(seen, update.grad_norms)
+        ratios = _ratios(sample, update.grad_norms)
         if not ratios:
             return None
         median = sorted(ratios.values())[(len(ratios) - 1) // 2]
-        whole = update_ratio(seen)
+        whole = update_ratio(sample)
         self._first_ratio = whole if self._samples == 1 else self._first_ratio
         # Weights that start small double soon, and are then about as large as the first update was.
         grown = self._size > GROWN * before > 0 and (self._samples > 2 or self._first_ratio > REPLACED)
@@ -125,16 +125,16 @@ class UpdateRatio(_AtFullRate, _FollowsLoss):
         # Of small random weights, as a factorisation begins with, the first update of Adam is that large.
         if self._count("", large) >= CONFIRMED or (whole > VERY_LARGE and before > 0):
             return self.tell(
-                seen.step, self._onset(seen, ""),
+                sample.step, self._onset(sample, ""),
                 symptom_of("update_ratio"),
                 f"an update changes the weights by {whole:.2g} of their norm (usual are 0.0001 to 0.03), at a learning "
                 f"rate of {update.learning_rate:.3g}; the norm is {self._size:.3g}, {before:.3g} at the sample before",
                 milder=self.loss_fell(FELL),
             )  # fmt: skip
-        return self._one_large(seen, ratios) or self._left_behind(seen, ratios, median)
+        return self._one_large(sample, ratios) or self._left_behind(sample, ratios, median)
 
-    def _one_large(self, seen: Sample, ratios: dict[str, float]) -> Finding | None:
-        changes = dict(zip(seen.names, seen.changes, strict=True))
+    def _one_large(self, sample: Sample, ratios: dict[str, float]) -> Finding | None:
+        changes = dict(zip(sample.names, sample.changes, strict=True))
         # What starts small beside the others is as large as these by right.
         starts = sorted(norm / self._roots[name] for name, norm in (self._first or {}).items())
         usual_start = starts[(len(starts) - 1) // 2] if starts else 0.0
@@ -151,17 +151,17 @@ class UpdateRatio(_AtFullRate, _FollowsLoss):
         large = [name for name in large if self._count(f"large {name}", is_large(name)) >= CONFIRMED_ONE]
         if not large:
             return None
-        one = max(large, key=lambda name: moved[name])
+        largest = max(large, key=lambda name: moved[name])
         return self.tell(
-            seen.step, self._onset(seen, f"large {one}"),
-            symptom_of("layer_updates_too_large", "own size" if ratios[one] > LARGE_ONE else ""),
-            f"{CONFIRMED_ONE} samples in a row; now {one} changes by {ratios[one]:.2g} of its norm, which was "
-            f"{(self._first or {})[one]:.2g} at the start, an element by {moved[one]:.2g}, the median parameter's by "
-            f"{usual:.2g}: {named(large)}",
+            sample.step, self._onset(sample, f"large {largest}"),
+            symptom_of("layer_updates_too_large", "own size" if ratios[largest] > LARGE_ONE else ""),
+            f"{CONFIRMED_ONE} samples in a row; now {largest} changes by {ratios[largest]:.2g} of its norm, which was "
+            f"{(self._first or {})[largest]:.2g} at the start, an element by {moved[largest]:.2g}, the median "
+            f"parameter's by {usual:.2g}: {named(large)}",
             tuple(large), what="layer_updates_too_large",
         )  # fmt: skip
 
-    def _left_behind(self, seen: Sample, ratios: dict[str, float], median: float) -> Finding | None:
+    def _left_behind(self, sample: Sample, ratios: dict[str, float], median: float) -> Finding | None:
         behind = [
             name for name, ratio in ratios.items()
             if self._count(f"behind {name}", 0 < ratio < LEFT_BEHIND * median) >= CONFIRMED
@@ -169,7 +169,7 @@ class UpdateRatio(_AtFullRate, _FollowsLoss):
         if not behind:
             return None
         return self.tell(
-            seen.step, self._onset(seen, f"behind {behind[0]}"),
+            sample.step, self._onset(sample, f"behind {behind[0]}"),
             symptom_of("layer_left_behind"),
             f"an update changes {named(behind)} by {ratios[behind[0]]:.2g} of the norm, the median parameter by "
             f"{median:.2g}",
@@ -184,28 +184,28 @@ class UpdateRatio(_AtFullRate, _FollowsLoss):
         self._counts.pop(what, None)
         return 0
 
-    def _onset(self, seen: Sample, what: str) -> int:
-        return max(0, seen.step - SAMPLE_EVERY * (self._counts[what] - 1))
+    def _onset(self, sample: Sample, what: str) -> int:
+        return max(0, sample.step - SAMPLE_EVERY * (self._counts[what] - 1))
 
 
-def _ratios(seen: Sample, norms: list[float | None]) -> dict[str, float]:
+def _ratios(sample: Sample, norms: list[float | None]) -> dict[str, float]:
     """Change over norm of each parameter that has a gradient and weights that are not zero."""
     return {
-        name: seen.changes[n] / seen.norms[n]
-        for n, name in enumerate(seen.names)
-        if seen.trainable[n] and seen.norms[n] > 0 and norms[n]
+        name: sample.changes[n] / sample.norms[n]
+        for n, name in enumerate(sample.names)
+        if sample.trainable[n] and sample.norms[n] > 0 and norms[n]
     }
 
 
-def update_ratio(seen: Sample) -> float:
+def update_ratio(sample: Sample) -> float:
     """Change over norm of all trainable parameters together."""
-    size = _size(seen)
-    return math.hypot(*(seen.changes[n] for n, ours in enumerate(seen.trainable) if ours)) / size if size else 0.0
+    size = _size(sample)
+    return math.hypot(*(sample.changes[n] for n, ours in enumerate(sample.trainable) if ours)) / size if size else 0.0
 
 
-def _size(seen: Sample) -> float:
+def _size(sample: Sample) -> float:
     """Norm of all trainable parameters together."""
-    return math.hypot(*(seen.norms[n] for n, ours in enumerate(seen.trainable) if ours))
+    return math.hypot(*(sample.norms[n] for n, ours in enumerate(sample.trainable) if ours))
 
 
 class WeightsShrink(_FollowsLoss):
@@ -218,19 +218,19 @@ class WeightsShrink(_FollowsLoss):
         super().__init__()
         self._norms: dict[str, float] = {}
 
-    def after_sample(self, seen: Sample, update: Signals) -> Finding | None:
+    def after_sample(self, sample: Sample, update: Signals) -> Finding | None:
         """A finding after a halving over which the loss has hardly fallen.
 
         Of the parameters that are trained in both samples: freezing some is no shrinking.
         """
-        now = {name: seen.norms[n] for n, name in enumerate(seen.names) if seen.trainable[n]}
+        now = {name: sample.norms[n] for n, name in enumerate(sample.names) if sample.trainable[n]}
         both = now.keys() & self._norms.keys()
         size, before = (math.hypot(*(norms[name] for name in both)) for norms in (now, self._norms))
         self._norms = now
         if self.loss_fell(FELL_AS_WELL) or not 0 < size <= SHRUNK * before:
             return None
         return self.tell(
-            seen.step, max(0, seen.step - SAMPLE_EVERY), symptom_of("weights_shrink"),
+            sample.step, max(0, sample.step - SAMPLE_EVERY), symptom_of("weights_shrink"),
             f"their norm is {size:.3g}, {before:.3g} {SAMPLE_EVERY} updates before; the loss has hardly fallen by it",
         )  # fmt: skip
 
@@ -249,28 +249,28 @@ class RoundedAway(_AtFullRate):
         self._rounds_away = rounds_away
         self._samples, self._since = 0, 0
 
-    def after_sample(self, seen: Sample, update: Signals) -> Finding | None:
+    def after_sample(self, sample: Sample, update: Signals) -> Finding | None:
         """A finding once most elements of most parameters stayed the same in CONFIRMED samples."""
-        if not self.shows(seen, update):
+        if not self.shows(sample, update):
             return None
         # What changes nothing at all is another thing, as a rate of zero or an optimizer that is not called, unless the
         # type is too coarse for it.
-        ours = [n for n, norm in enumerate(update.grad_norms) if seen.trainable[n] and norm and seen.norms[n]]
-        ours = [n for n in ours if seen.names[n] not in seen.left_out]
-        changed = [n for n in ours if seen.changes[n]] or [n for n in ours if self._lost(n, seen, update)]
-        shares = sorted(seen.unchanged[n] for n in changed)
+        ours = [n for n, norm in enumerate(update.grad_norms) if sample.trainable[n] and norm and sample.norms[n]]
+        ours = [n for n in ours if sample.names[n] not in sample.left_out]
+        changed = [n for n in ours if sample.changes[n]] or [n for n in ours if self._lost(n, sample, update)]
+        shares = sorted(sample.unchanged[n] for n in changed)
         if not shares or shares[len(shares) // 2] < ROUNDED:
             self._samples = 0
             return None
         self._samples += 1
-        self._since = seen.step if self._samples == 1 else self._since
+        self._since = sample.step if self._samples == 1 else self._since
         if self._samples < CONFIRMED:
             return None
         return self.tell(
-            seen.step, self._since, symptom_of("rounded_updates"),
+            sample.step, self._since, symptom_of("rounded_updates"),
             f"the median parameter kept {shares[len(shares) // 2]:.0%} of the elements that have a gradient bit for "
             f"bit, at a learning rate of {update.learning_rate:.3g}",
         )  # fmt: skip
 
-    def _lost(self, n: int, seen: Sample, update: Signals) -> bool:
-        return self._rounds_away(seen.names[n], seen.norms[n], update.grad_norms[n] or 0.0)
+    def _lost(self, n: int, sample: Sample, update: Signals) -> bool:
+        return self._rounds_away(sample.names[n], sample.norms[n], update.grad_norms[n] or 0.0)

@@ -77,10 +77,10 @@ class Watch:
         self.parameters = tuple(name for name, _ in model.named_parameters())
         self._not_finite = NonFinite(self.parameters, follows)
         self._spikes = Spikes(game)
-        beside = (self._spikes, Trends(self.parameters), *monitors)
-        self._monitors = (self._not_finite, *beside)
+        other_monitors = (self._spikes, Trends(self.parameters), *monitors)
+        self._monitors = (self._not_finite, *other_monitors)
         # Most can wait, and to call these at every update would take as long as what they do.
-        each = [monitor for monitor in beside if type(monitor).after_backward is not Base.after_backward]
+        each = [monitor for monitor in other_monitors if type(monitor).after_backward is not Base.after_backward]
         self._each = [monitor.after_backward for monitor in each]
         # Of the newest updates, those that no window has had yet.
         self._window: list[Signals] = []
@@ -98,7 +98,7 @@ class Watch:
         self._rates: deque[float] = deque(maxlen=KEPT_SIGNALS)
         self._recipe: Recipe | None = None
         self._gradient = gradient
-        self._gradient_found: GradientLook | None = None
+        self._known_gradient: GradientLook | None = None
         # Of the newest sample before a resume.
         self._update_ratio: float | None = None
 
@@ -133,30 +133,32 @@ class Watch:
 
     def may_apply(self, state: TrainState, update: Update, rows: int, batch: int | None = None) -> bool:
         """True if the optimizer may make the update; a scaler's overflow is the loop's to leave out, and no alarm."""
-        seen = self.recorder.add(
+        signals = self.recorder.add(
             state.clock, state.step, update.loss, update.squared, rows, self._rate, update.grad_norm,
             update.grad_norms, batch,
         )  # fmt: skip
-        return self.judge(state, seen)
+        return self.judge(state, signals)
 
-    def judge(self, state: TrainState, seen: Signals) -> bool:
+    def judge(self, state: TrainState, signals: Signals) -> bool:
         """Ask the monitors of an update, after its backward pass; True if it may be applied."""
-        self._newest = seen
-        self._rates.append(seen.learning_rate)
-        if not finite(seen.loss, seen.grad_norm):
-            if self._scale_may_mend(state, seen):
+        self._newest = signals
+        self._rates.append(signals.learning_rate)
+        if not finite(signals.loss, signals.grad_norm):
+            if self._scale_may_mend(state, signals):
                 return True
-            self._act(state, [self._why(seen)])
+            self._act(state, [self._why(signals)])
             return False
-        found = [finding for look in self._each if (finding := look(seen)) is not None]
-        self._window.append(seen)
+        findings = [finding for look in self._each if (finding := look(signals)) is not None]
+        self._window.append(signals)
         if len(self._window) == WINDOW:
             updates, self._window = self._window, []
-            found += [finding for one in self._monitors if (finding := one.after_window(updates)) is not None]
+            findings += [
+                finding for monitor in self._monitors if (finding := monitor.after_window(updates)) is not None
+            ]
             if self.adversarial:
                 # A loss that does not fall is none there: its value tells no progress.
-                found = [finding for finding in found if finding.monitor != Plateau.name]
-        return not found or self._act(state, found)
+                findings = [finding for finding in findings if finding.monitor != Plateau.name]
+        return not findings or self._act(state, findings)
 
     def after_update(self, state: TrainState, update: Update) -> Alarm | None:
         """The alarm that ends the training here, after the closer look at this update, if it was one."""
@@ -174,7 +176,7 @@ class Watch:
                 self.sampled(state, look.end())
         return self.ended
 
-    def found(self, state: TrainState, finding: Finding) -> Alarm | None:
+    def act_on(self, state: TrainState, finding: Finding) -> Alarm | None:
         """The alarm that ends the training by what somebody else has found of it, if one does."""
         self._act(state, [finding])
         return self.ended
@@ -189,16 +191,18 @@ class Watch:
         assert self._newest is not None
         self.samples.append(sample)
         newest = self._newest
-        found = [finding for one in self._monitors if (finding := one.after_sample(sample, newest)) is not None]
-        if found:
-            self._act(state, found)
+        findings = [
+            finding for monitor in self._monitors if (finding := monitor.after_sample(sample, newest)) is not None
+        ]
+        if findings:
+            self._act(state, findings)
 
     def after_points(self, state: TrainState, points: Sequence[CurvePoint]) -> None:
         """Show the points that a window closed to the monitors of the curve."""
         curves = [monitor for monitor in self._monitors if isinstance(monitor, CurveMonitor)]
-        found = [finding for one in curves if (finding := one.after_points(points)) is not None]
-        if found:
-            self._act(state, found)
+        findings = [finding for monitor in curves if (finding := monitor.after_points(points)) is not None]
+        if findings:
+            self._act(state, findings)
 
     def weights_are_bad(self, state: TrainState) -> Alarm:
         """The alarm for weights that were found not finite before a checkpoint."""
@@ -210,7 +214,7 @@ class Watch:
     def go_on_from(self, before: Watch) -> None:
         """Take over what a training has learned that goes back; the monitors are as they were then."""
         self.policy, self.alarms = before.policy, before.alarms
-        self._gradient_found = before._gradient_found
+        self._known_gradient = before._known_gradient
 
     @property
     def adversarial(self) -> bool:
@@ -228,7 +232,7 @@ class Watch:
             "update_ratio": self._ratio(),
             "window": self._window,
             "game": self._spikes.game,
-            "gradient": self._gradient_found,
+            "gradient": self._known_gradient,
             "alarms": [alarm.model_dump(mode="json") for alarm in self.alarms],
             "monitors": {monitor.name: monitor.state_dict() for monitor in self._monitors},
         }
@@ -239,34 +243,34 @@ class Watch:
         held = json.loads(state["json"])
         self.policy.load_state_dict(held["policy"])
         self._update_ratio = held.get("update_ratio")
-        self._window = [Signals(*one) for one in held.get("window", ())]
+        self._window = [Signals(*fields) for fields in held.get("window", ())]
         self._spikes.game = held.get("game", self._spikes.game)
-        self._gradient_found = GradientLook(*held["gradient"]) if held.get("gradient") else None
+        self._known_gradient = GradientLook(*held["gradient"]) if held.get("gradient") else None
         self.alarms = [Alarm(**alarm) for alarm in held["alarms"]]
         for monitor in self._monitors:
             if monitor.name in held["monitors"]:
                 monitor.load_state_dict(held["monitors"][monitor.name])
 
-    def _scale_may_mend(self, state: TrainState, seen: Signals) -> bool:
-        return finite(seen.loss) and state.scaler is not None and not state.scaler.exhausted
+    def _scale_may_mend(self, state: TrainState, signals: Signals) -> bool:
+        return finite(signals.loss) and state.scaler is not None and not state.scaler.exhausted
 
-    def _why(self, seen: Signals) -> Finding:
+    def _why(self, signals: Signals) -> Finding:
         """What is not finite, weights first: with these every batch would be. The update before this one made them."""
         bad = self._bad_names()
         if bad:
-            return bad_parameters(seen.step, max(0, seen.step - 1), bad, self._not_finite.follows)
-        found = self._not_finite.after_backward(seen)
-        assert found is not None
-        return found
+            return bad_parameters(signals.step, max(0, signals.step - 1), bad, self._not_finite.follows)
+        finding = self._not_finite.after_backward(signals)
+        assert finding is not None
+        return finding
 
     def _bad_names(self) -> list[str]:
         return bad_names(zip(self._looks.names, self._looks.parameters, strict=True))
 
-    def _act(self, state: TrainState, found: list[Finding]) -> bool:
+    def _act(self, state: TrainState, findings: list[Finding]) -> bool:
         """Note the alarms and do what the hardest asks for; True if the update may be applied."""
-        alarms = [self._noted(state, finding, found) for finding in found]
+        alarms = [self._noted(state, finding, findings) for finding in findings]
         decided = hardest([alarm.action for alarm in alarms])
-        alarm, finding = next(pair for pair in zip(alarms, found, strict=True) if pair[0].action == decided)
+        alarm, finding = next(pair for pair in zip(alarms, findings, strict=True) if pair[0].action == decided)
         self.policy.taken(decided, state.step, finding.onset)
         if decided == "skip_batch" and any(alarm.action == "lower_rate" for alarm in alarms):
             self.policy.taken("lower_rate", state.step, finding.onset)
@@ -297,13 +301,17 @@ class Watch:
         look = self._gradient_look(finding)
         context = context_of(self._recipe, state.step, rates, self._ratio(), rows.not_finite, self._spikes.game)
         context = replace(context, gradient_wrong=look.wrong)
-        found = diagnosed(finding, [*of_alarms(self.alarms), *together], context)
-        evidence = f"{finding.evidence}; seen beside it: {found.beside}" if found.beside else finding.evidence
-        evidence += f"; {look.told}" if look.told else ""
+        diagnosis = diagnosed(finding, [*of_alarms(self.alarms), *together], context)
+        evidence = (
+            f"{finding.evidence}; seen beside it: {diagnosis.also_explains}"
+            if diagnosis.also_explains
+            else finding.evidence
+        )
+        evidence += f"; {look.description}" if look.description else ""
         alarm = Alarm(
             step=finding.step, onset=finding.onset, last_step=finding.step, monitor=finding.monitor,
-            severity=finding.severity, rule=found.rule, symptom=finding.symptom, cause=found.cause, fix=found.fix,
-            action=action,
+            severity=finding.severity, rule=diagnosis.rule, symptom=finding.symptom,
+            cause=diagnosis.cause, fix=diagnosis.fix, action=action,
             evidence=f"{evidence}; stopped, since {why_other}" if why_other else evidence, row_keys=rows.keys,
             where=finding.where,
         )  # fmt: skip
@@ -314,9 +322,9 @@ class Watch:
         """What is known of the gradient where it may be the cause; it is asked at the first critical finding."""
         if finding.monitor not in GRADIENT_EXPLAINS:
             return NOTHING
-        if self._gradient_found is None and self._gradient is not None and finding.severity == "critical":
-            self._gradient_found = self._gradient()
-        return self._gradient_found or NOTHING
+        if self._known_gradient is None and self._gradient is not None and finding.severity == "critical":
+            self._known_gradient = self._gradient()
+        return self._known_gradient or NOTHING
 
     def _ratio(self) -> float | None:
         return update_ratio(self.samples[-1]) if self.samples else self._update_ratio

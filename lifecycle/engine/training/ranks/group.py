@@ -111,12 +111,14 @@ class Ranks:
         own = {id(parameter) for parameter in model.parameters()}
         groups = [group for optimizer in optimizers for group in optimizer.param_groups]
         self._groups = len(groups)
-        self._outside_model = [one for group in groups for one in group["params"] if id(one) not in own]
-        for one in self._outside_model:
-            distributed.broadcast(one.data, src=0)
+        self._outside_model = [
+            parameter for group in groups for parameter in group["params"] if id(parameter) not in own
+        ]
+        for parameter in self._outside_model:
+            distributed.broadcast(parameter.data, src=0)
         # Before each forward pass the first's buffers go to all: a codebook that is learned in one may be read there.
         self._replica = DistributedDataParallel(model, find_unused_parameters=unused)
-        self._replica.register_forward_hook(lambda *seen: self.place.at(self.place.step, _BACKWARD))
+        self._replica.register_forward_hook(lambda *arguments: self.place.at(self.place.step, _BACKWARD))
 
     def waits_to_start(self) -> None:
         """This rank is prepared, and waits for the others."""
@@ -143,12 +145,12 @@ class Ranks:
 
     def reduce_outside_model(self) -> None:
         """The gradients of what optimizers move beside the model, as those of the model are reduced."""
-        for one in self._outside_model:
+        for parameter in self._outside_model:
             # Left without one where it has none in any rank: a gradient of zeros would let weight decay move it.
-            if self.any_of(one.grad is not None):
-                gradient = torch.zeros_like(one) if one.grad is None else one.grad
+            if self.any_of(parameter.grad is not None):
+                gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
                 distributed.all_reduce(gradient)
-                one.grad = gradient / self.size
+                parameter.grad = gradient / self.size
 
     def gather(self, losses: Tensor) -> Tensor:
         """Each row's loss of the whole update, `(rows,)`, in the order of the rows; of use to the first alone.
@@ -163,9 +165,9 @@ class Ranks:
             distributed.gather(mine, every, dst=0)
         if every is None:
             return losses
-        self._other_asked = self._other_asked or any(one[0].item() for one in every)
+        self._other_asked = self._other_asked or any(message[0].item() for message in every)
         whole = torch.arange(self.rows).tensor_split(self.size)
-        return torch.cat([one[1 : 1 + len(part)] for one, part in zip(every, whole, strict=True)])
+        return torch.cat([message[1 : 1 + len(part)] for message, part in zip(every, whole, strict=True)])
 
     def order(self, kind: int, step: int, rates: tuple[float, ...] = ()) -> None:
         """The first tells the others what comes next."""
@@ -187,13 +189,13 @@ class Ranks:
         if kind == RESTART:
             self.place.at(0, PHASES.index("prepare"))
 
-    def verdict(self, told: Verdict | None) -> Verdict:
+    def verdict(self, verdict: Verdict | None) -> Verdict:
         """The first's verdict on the update under way, in each rank."""
         with self._in("verdict"):
             values = torch.zeros(3, dtype=torch.float64)
-            if told is not None:
-                norm = NOT_CLIPPED if told.norm is None else told.norm
-                values = torch.tensor([told.applied, told.finite, norm], dtype=torch.float64)
+            if verdict is not None:
+                norm = NOT_CLIPPED if verdict.norm is None else verdict.norm
+                values = torch.tensor([verdict.applied, verdict.finite, norm], dtype=torch.float64)
             distributed.broadcast(values, src=0)
         applied, finite, norm = values.tolist()
         self.place.at(self.place.step, _AFTER)
@@ -213,20 +215,20 @@ class Ranks:
         """
         self._group = distributed.new_group(backend="gloo", timeout=timedelta(seconds=timeout_seconds))
 
-    def meet(self, told: Sequence[float]) -> list[list[float]]:
+    def meet(self, values: Sequence[float]) -> list[list[float]]:
         """What each rank tells, as many numbers each, in each rank; beside them, whether it was asked to end."""
         with self._in("losses"):
-            mine = torch.tensor([*told, float(self._asked())], dtype=torch.float64)
+            mine = torch.tensor([*values, float(self._asked())], dtype=torch.float64)
             every = [torch.empty_like(mine) for _ in range(self.size)]
             distributed.all_gather(every, mine, group=self._group)
-        numbers = [one.tolist() for one in every]
-        self._other_asked = self._other_asked or any(one[-1] for one in numbers)
-        return [one[:-1] for one in numbers]
+        numbers = [tensor.tolist() for tensor in every]
+        self._other_asked = self._other_asked or any(row[-1] for row in numbers)
+        return [row[:-1] for row in numbers]
 
-    def decide(self, told: Sequence[float]) -> list[float]:
+    def decide(self, decision: Sequence[float]) -> list[float]:
         """What the first decides, in each rank; the others give as many numbers."""
         with self._in("verdict"):
-            values = torch.tensor(told, dtype=torch.float64)
+            values = torch.tensor(decision, dtype=torch.float64)
             distributed.broadcast(values, src=0, group=self._group)
         return values.tolist()
 
@@ -239,31 +241,31 @@ class Ranks:
         with self._in(phase):
             lengths = [torch.zeros(1, dtype=torch.int64) for _ in range(self.size)]
             distributed.all_gather(lengths, torch.tensor([len(content)]), group=self._group)
-            sizes = [int(one.item()) for one in lengths]
+            sizes = [int(length.item()) for length in lengths]
             padded = torch.zeros(max(sizes), dtype=torch.uint8)
             padded[: len(content)] = torch.frombuffer(bytearray(content), dtype=torch.uint8)
             every = [torch.empty_like(padded) for _ in range(self.size)]
             distributed.all_gather(every, padded, group=self._group)
-        return [one[:size].numpy().tobytes() for one, size in zip(every, sizes, strict=True)]
+        return [tensor[:size].numpy().tobytes() for tensor, size in zip(every, sizes, strict=True)]
 
     def others_sum(self, mine: float) -> float:
         """In the first rank the sum of what the others of its machine have given."""
         with self._in("after"):
-            found = torch.tensor(mine if self._beside_first else 0.0, dtype=torch.float64)
-            distributed.all_reduce(found, group=self._group)
-        return found.item()
+            total = torch.tensor(mine if self._beside_first else 0.0, dtype=torch.float64)
+            distributed.all_reduce(total, group=self._group)
+        return total.item()
 
     def any_of(self, mine: bool) -> bool:
         """True in every rank if it is so in one."""
-        found = torch.tensor(float(mine))
-        distributed.all_reduce(found, group=self._group)
-        return bool(found.item())
+        count = torch.tensor(float(mine))
+        distributed.all_reduce(count, group=self._group)
+        return bool(count.item())
 
     def refuse_others(self, facts: dict[str, Any]) -> None:
         """Raises TrainingError in the first rank if another's facts differ from its own: code, rows, versions."""
         every = self.every(json.dumps(facts, sort_keys=True).encode(), "start")
-        for rank, one in enumerate(every if self.first else ()):
-            other = json.loads(one)
+        for rank, encoded in enumerate(every if self.first else ()):
+            other = json.loads(encoded)
             differs = [
                 f"{name}: {other[name]} instead of {facts[name]}" for name in facts if other[name] != facts[name]
             ]

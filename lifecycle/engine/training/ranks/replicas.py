@@ -63,10 +63,10 @@ def pass_few_rows(
         taken = prepared.data.take(rows).to(prepared.data.device)
         every = torch.arange(len(rows), device=taken.device)
         backward(through, taken, every, recipe, recipe.generator(state.step), of=len(rows))
-    found = any(one.requires_grad and one.grad is None for one in state.parameters)
-    for one in state.with_gradients:
-        one.grad = None
-    return found
+    without_gradient = any(parameter.requires_grad and parameter.grad is None for parameter in state.parameters)
+    for parameter in state.with_gradients:
+        parameter.grad = None
+    return without_gradient
 
 
 @contextlib.contextmanager

@@ -47,25 +47,25 @@ def prepared_features(
 
     `rows_sha256` names the rows that were chosen of the split.
     """
-    kept = job.kept_features
-    if kept is None:
+    cache = job.kept_features
+    if cache is None:
         return task.to_tensors(features, preprocessing), ()
     key = sha256_json(
         {
-            "split": kept.split_sha256, "rows": rows_sha256, "features": job.rows.features,
+            "split": cache.split_sha256, "rows": rows_sha256, "features": job.rows.features,
             "preprocessing": preprocessing, "code": code_sha256, "packages": dict(deciding_packages()),
             "seed": job.training.seed,
         }
     )  # fmt: skip
-    return kept_features(Path(kept.folder), key[:32], lambda: task.to_tensors(features, preprocessing))
+    return kept_features(Path(cache.folder), key[:32], lambda: task.to_tensors(features, preprocessing))
 
 
 def kept_features(folder: Path, key: str, make: Callable[[], Tensors]) -> tuple[Tensors, tuple[str, ...]]:
     """The tensors under `key`, made if they are not there, and notes on what was wrong with them."""
     target = folder / key
-    found, notes = _read(target)
-    if found is not None:
-        return found, notes
+    tensors, notes = _read(target)
+    if tensors is not None:
+        return tensors, notes
     started = time.perf_counter()
     made = make()
     if time.perf_counter() - started >= WORTH_SECONDS:
@@ -80,18 +80,18 @@ def prune(folder: Path, most_bytes: int) -> None:
     Other processes may prune at the same moment: what they took away is not there, and no error.
     """
     used: list[tuple[float, int, Path]] = []
-    for kept in folder.iterdir():
+    for entry in folder.iterdir():
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            if not kept.name.startswith(_WRITING):
-                size = sum(path.stat().st_size for path in kept.iterdir())
-                used.append(((kept / "manifest.json").stat().st_mtime, size, kept))
-            elif time.time() - kept.stat().st_mtime > ABANDONED_SECONDS:
-                shutil.rmtree(kept, ignore_errors=True)
+            if not entry.name.startswith(_WRITING):
+                size = sum(path.stat().st_size for path in entry.iterdir())
+                used.append(((entry / "manifest.json").stat().st_mtime, size, entry))
+            elif time.time() - entry.stat().st_mtime > ABANDONED_SECONDS:
+                shutil.rmtree(entry, ignore_errors=True)
     total = 0
-    for _, size, kept in sorted(used, reverse=True):
+    for _, size, entry in sorted(used, reverse=True):
         total += size
         if total > most_bytes:
-            shutil.rmtree(kept, ignore_errors=True)
+            shutil.rmtree(entry, ignore_errors=True)
 
 
 def _read(target: Path) -> tuple[Tensors | None, tuple[str, ...]]:

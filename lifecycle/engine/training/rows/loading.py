@@ -95,7 +95,7 @@ class LoadedRows:
         )
         for made in loader:
             if isinstance(made, _Failed):
-                raise BatchError(made.told) from made.cause
+                raise BatchError(made.message) from made.cause
             inputs, targets, weights = made
             data = TrainData(inputs, targets, weights).to(self.device)
             yield data, torch.arange(len(targets), device=self.device)
@@ -118,13 +118,13 @@ class _Failed:
     `errno` is storage_errno's.
     """
 
-    told: str
+    message: str
     memory: bool
     errno: int | None
 
     @property
     def cause(self) -> Exception | None:
-        return MemoryError() if self.memory else None if self.errno is None else OSError(self.errno, self.told)
+        return MemoryError() if self.memory else None if self.errno is None else OSError(self.errno, self.message)
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,13 +133,13 @@ class _Batches:
 
     rows: LoadedRows
 
-    def __getitem__(self, asked: tuple[int, np.ndarray]) -> tuple[Inputs, Tensor, Tensor | None] | _Failed:
+    def __getitem__(self, request: tuple[int, np.ndarray]) -> tuple[Inputs, Tensor, Tensor | None] | _Failed:
         try:
-            return self._made(*asked)
+            return self._made(*request)
         except Exception as error:
             # Raised here, it would reach the training as a page of text without its traceback.
-            told = f"{type(error).__name__}: {error} ({line_of(error, self.rows.folder)})"
-            return _Failed(told, isinstance(error, MemoryError), storage_errno(error))
+            message = f"{type(error).__name__}: {error} ({line_of(error, self.rows.folder)})"
+            return _Failed(message, isinstance(error, MemoryError), storage_errno(error))
 
     def _made(self, step: int, numbers: np.ndarray) -> tuple[Inputs, Tensor, Tensor | None]:
         seed = step_seed(self.rows.seed, step, self.rows.rank)
@@ -166,5 +166,5 @@ def _begin(number: int) -> None:
 
     It ends when the parent says so, and some seconds after the parent is gone.
     """
-    for asked in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(asked, signal.SIG_IGN)
+    for stop_signal in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(stop_signal, signal.SIG_IGN)

@@ -35,11 +35,11 @@ class Compiled:
         return self._first(*args, **kwargs)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Compiled:
-        found = object.__new__(Compiled)
-        memo[id(self)] = found
-        found.module, found.plain = copy.deepcopy(self.module, memo), copy.deepcopy(self.plain, memo)
-        found._fast = None
-        return found
+        copied = object.__new__(Compiled)
+        memo[id(self)] = copied
+        copied.module, copied.plain = copy.deepcopy(self.module, memo), copy.deepcopy(self.plain, memo)
+        copied._fast = None
+        return copied
 
     def _first(self, *args: Any, **kwargs: Any) -> Any:
         from torch._dynamo.exc import TorchDynamoException
@@ -48,12 +48,12 @@ class Compiled:
         began = time.perf_counter()
         self._fast = torch.compile(self.plain, dynamic=False, options={"fallback_random": True})
         try:
-            found = self._fast(*args, **kwargs)
+            result = self._fast(*args, **kwargs)
         except TorchDynamoException as error:
-            told = " ".join(str(error).split("\n\n")[0].split())[:200]
-            raise TrainingError(f"torch.compile cannot compile the model here: {told}", fix=FIX) from error
+            reason = " ".join(str(error).split("\n\n")[0].split())[:200]
+            raise TrainingError(f"torch.compile cannot compile the model here: {reason}", fix=FIX) from error
         say(f"torch.compile: the forward pass is compiled after {time.perf_counter() - began:.1f} s")
-        return found
+        return result
 
 
 def compile_updates(model: nn.Module) -> None:

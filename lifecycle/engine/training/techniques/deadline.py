@@ -120,8 +120,8 @@ def make_deadline(job: TrainJob, prepared: Prepared, plan: Plan, prepare_seconds
         return Deadline(job, 0.0, plan.batch_size)
     # What was found prepared took no time; what was not has been read from its file, too.
     row_seconds = max(prepare_seconds / len(prepared.rows), tensor_seconds_a_row(job, prepared, plan))
-    beside = regression_seconds(job, prepared, _rows_in(job.validation_file))
-    return Deadline(job, row_seconds, plan.batch_size, beside_seconds=beside)
+    extra_seconds = regression_seconds(job, prepared, _rows_in(job.validation_file))
+    return Deadline(job, row_seconds, plan.batch_size, beside_seconds=extra_seconds)
 
 
 def _scored_rows(job: TrainJob) -> int:

@@ -37,7 +37,7 @@ class EarlyStopping:
         return self.ended
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """The best evaluation, in words."""
         if self.weights:
             return f"best validation loss {self.best_loss:.4f} at {self.best_step}"

@@ -21,12 +21,12 @@ def make_parts(
 
     `make_loss` makes what early stopping evaluates, and is called only where it is declared.
     """
-    found: dict[str, Stateful] = {**scaler_of(training.precision)}
+    parts: dict[str, Stateful] = {**scaler_of(training.precision)}
     if training.ema is not None:
-        found["average"] = Average(model, training.ema.decay)
+        parts["average"] = Average(model, training.ema.decay)
     if training.early_stopping is not None:
-        found["early_stopping"] = EarlyStopping(training.early_stopping, make_loss())
-    return found
+        parts["early_stopping"] = EarlyStopping(training.early_stopping, make_loss())
+    return parts
 
 
 def after_update(state: TrainState, last_step: int, moved: bool = True) -> bool:
@@ -58,14 +58,14 @@ def put_final_weights(state: TrainState) -> None:
         average.write_to(state.model)
 
 
-def told(state: TrainState, last_step: int) -> tuple[str, ...]:
+def part_notes(state: TrainState, last_step: int) -> tuple[str, ...]:
     """What the parts did, in words."""
     stopping, notes = early_stopping_of(state), []
     if stopping is not None:
         ended = f"ended at step {state.step}" if stopping.ended else "never ended the training"
         if last_step <= stopping.spec.min_steps:
             ended = f"could not end it, since min_steps is {stopping.spec.min_steps}"
-        notes.append(f"early stopping {ended}; {stopping.told}")
+        notes.append(f"early stopping {ended}; {stopping.summary}")
     if state.scaler is not None:
         left_out = f"{state.scaler.overflows} updates overflowed in fp16 and were left out"
         notes.append(f"{left_out}; the loss scale ended at {state.scaler.scale:g}")
@@ -73,10 +73,10 @@ def told(state: TrainState, last_step: int) -> tuple[str, ...]:
 
 
 def early_stopping_of(state: TrainState) -> EarlyStopping | None:
-    found = state.also.get("early_stopping")
-    return found if isinstance(found, EarlyStopping) else None
+    stopping = state.also.get("early_stopping")
+    return stopping if isinstance(stopping, EarlyStopping) else None
 
 
 def average_of(state: TrainState) -> Average | None:
-    found = state.also.get("average")
-    return found if isinstance(found, Average) else None
+    average = state.also.get("average")
+    return average if isinstance(average, Average) else None

@@ -59,8 +59,8 @@ def checkpoint_activations(model: nn.Module, patterns: Sequence[str]) -> None:
 
 def recomputed(model: nn.Module) -> dict[str, Recomputed]:
     """What takes the place of a forward, by the module's name."""
-    found = {name: vars(module).get("forward") for name, module in model.named_modules()}
-    return {name: one for name, one in found.items() if isinstance(one, Recomputed)}
+    forwards = {name: vars(module).get("forward") for name, module in model.named_modules()}
+    return {name: forward for name, forward in forwards.items() if isinstance(forward, Recomputed)}
 
 
 def _matches(name: str, pattern: str) -> bool:
@@ -70,11 +70,11 @@ def _matches(name: str, pattern: str) -> bool:
 
 def _unknown(patterns: Sequence[str], modules: dict[str, nn.Module]) -> TrainingError:
     known = {re.sub(r"(?<![^.])\d+(?![^.])", "*", name) for name in modules}
-    told = "; ".join(f"{pattern}: {did_you_mean(pattern, known)}" for pattern in patterns)
+    suggestions = "; ".join(f"{pattern}: {did_you_mean(pattern, known)}" for pattern in patterns)
     return TrainingError(
         "training.activation_checkpointing names modules that the model does not have",
         value=list(patterns),
-        fix=f"name modules as model.named_modules() does, * for one part of a name. {told}",
+        fix=f"name modules as model.named_modules() does, * for one part of a name. {suggestions}",
     )
 
 

@@ -125,10 +125,10 @@ class Clock:
     def _read(self, content: bytes) -> None:
         if len(content) != 8 * _WIDTH * (1 + _MARKS):
             return
-        found = array("d", content)
-        if not all(0 <= value < float("inf") for value in found):
+        numbers = array("d", content)
+        if not all(0 <= value < float("inf") for value in numbers):
             return
-        rows = [found[start : start + _WIDTH] for start in range(0, len(found), _WIDTH)]
+        rows = [numbers[start : start + _WIDTH] for start in range(0, len(numbers), _WIDTH)]
         self._totals, self._before, self._marks = rows[0], array("d", rows[0]), rows[1:]
 
     def _write(self) -> None:

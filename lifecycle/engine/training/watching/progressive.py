@@ -68,18 +68,18 @@ class Progressive:
             rows, losses, counted = self.plan.batch(state.step - 1), state.row_losses, self.plan.counted(state.step - 1)
             self._rows.append(rows if counted is None else rows[counted])
             self._trained.append((losses if counted is None else losses[counted.to(losses.device)]).double())
-        found = () if closed is None else self._close(state, closed)
-        self.points.extend(found)
+        points = () if closed is None else self._close(state, closed)
+        self.points.extend(points)
         self._evaluate_next(state)
-        return found
+        return points
 
     def state_dict(self) -> dict[str, Any]:
         """Plain values and tensors."""
-        kept = {"rows": self._rows, "trained": self._trained, "evaluated": self._evaluated}
+        series = {"rows": self._rows, "trained": self._trained, "evaluated": self._evaluated}
         return {
             "points": [point.model_dump() for point in self.points],
             "scored_step": self._scored_step,
-            **{name: _joined(tensors) for name, tensors in kept.items()},
+            **{name: _joined(tensors) for name, tensors in series.items()},
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -148,7 +148,7 @@ def slice_columns(
     columns: Mapping[str, pd.Series], device: torch.device | str, sensitive: Collection[str] = ()
 ) -> tuple[tuple[SliceColumn, ...], tuple[str, ...]]:
     """The columns' slices as the evaluation cuts them, of `sensitive` ones by number; notes on what is left out."""
-    found, notes = [], []
+    slices, notes = [], []
     for name, values in columns.items():
         try:
             codes, names = slice_codes(coded(values) if name in sensitive else values)
@@ -158,8 +158,8 @@ def slice_columns(
         if len(names) > MOST_VALUES:
             notes.append(f"no windows by {name}: {len(names)} values, at most {MOST_VALUES} are followed")
         else:
-            found.append(SliceColumn(torch.as_tensor(codes, dtype=torch.int64, device=device), tuple(names)))
-    return tuple(found), tuple(notes)
+            slices.append(SliceColumn(torch.as_tensor(codes, dtype=torch.int64, device=device), tuple(names)))
+    return tuple(slices), tuple(notes)
 
 
 def row_losses(model: torch.nn.Module, data: TrainData, recipe: Recipe) -> Tensor:

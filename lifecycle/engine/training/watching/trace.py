@@ -43,7 +43,7 @@ class Trace:
             self._contained(self._write)
             self._profiler = None
 
-    def told(self) -> tuple[str, ...]:
+    def notes(self) -> tuple[str, ...]:
         """Where the trace lies and of what, in words, or why there is none."""
         if self.spec is None:
             return ()
@@ -54,8 +54,8 @@ class Trace:
             return (f"{NAME} beside the checkpoints has {self._updates} updates {after}",)
         if not self._later:
             return (f"no trace: this stage made no update {after}",)
-        kept = f"; {NAME} beside the checkpoints is of an earlier one" if (self.folder / NAME).exists() else ""
-        return (f"no trace: this attempt went on from a later step than {self.spec.after_steps}{kept}",)
+        earlier_trace = f"; {NAME} beside the checkpoints is of an earlier one" if (self.folder / NAME).exists() else ""
+        return (f"no trace: this attempt went on from a later step than {self.spec.after_steps}{earlier_trace}",)
 
     def _begin(self) -> None:
         # Of every kind that this machine has: the CPU, and the GPU where there is one.

@@ -12,15 +12,15 @@ from trainworthy.lifecycle.storage.metrics_file import WindowSignals
 
 def window_signals(watch: Watch, step: int, updates: int) -> WindowSignals | None:
     """Of a window of so many updates that ends at `step`, as far as the watch remembers it; None if it does not."""
-    seen = [one for one in list(watch.recorder.signals)[-updates:] if step - updates <= one.step < step]
-    norms = [one.grad_norm for one in seen if math.isfinite(one.grad_norm)]
+    signals = [signal for signal in list(watch.recorder.signals)[-updates:] if step - updates <= signal.step < step]
+    norms = [signal.grad_norm for signal in signals if math.isfinite(signal.grad_norm)]
     if not norms:
         return None
     return WindowSignals(
         step=step,
         grad_norm=statistics.median(norms),
         update_ratio=_update_ratio(watch.samples[-1]) if watch.samples else None,
-        seconds=statistics.median(one.seconds for one in seen),
+        seconds=statistics.median(signal.seconds for signal in signals),
     )
 
 
