@@ -46,11 +46,11 @@ class Shown(Base):
         self.signals: list[Signals] = []
         self.samples: list[Sample] = []
 
-    def after_backward(self, seen: Signals) -> None:
-        self.signals.append(seen)
+    def after_backward(self, signals: Signals) -> None:
+        self.signals.append(signals)
 
-    def after_sample(self, seen: Sample, update: Signals) -> None:
-        self.samples.append(seen)
+    def after_sample(self, sample: Sample, update: Signals) -> None:
+        self.samples.append(sample)
 
 
 @dataclass

@@ -67,8 +67,8 @@ def _tried(job: PreflightJob, taxon: Taxon, family: str, fix: str, look: Callabl
 def _gap(job: PreflightJob, rows: pd.DataFrame) -> Leak:
     time = job.prediction_time
     if time is None:
-        told = "the rows hold no times (no prediction_time), so there is no later"
-        return Leak(taxon="L3.1", family=GAP, status="not_applicable", evidence=told)
+        evidence = "the rows hold no times (no prediction_time), so there is no later"
+        return Leak(taxon="L3.1", family=GAP, status="not_applicable", evidence=evidence)
     times = pd.read_parquet(job.training_file, columns=[time])[time]
     labels = labels_of(job.rows, rows)
     event = kind_of_rows(job.rows).events(labels)[0].of_labels(labels).astype("int64")

@@ -102,7 +102,10 @@ def read_baseline(folder: Path) -> Baseline:
         problem = f"is no YAML: {' '.join(str(error).split())}"
         raise UseCaseError(folder.name, [Problem(FILE, problem, _FIX)]) from None
     except ValidationError as error:
-        problems = [Problem(f"{FILE}: {'.'.join(map(str, one['loc']))}", one["msg"], _FIX) for one in error.errors()]
+        problems = [
+            Problem(f"{FILE}: {'.'.join(map(str, error_item['loc']))}", error_item["msg"], _FIX)
+            for error_item in error.errors()
+        ]
         raise UseCaseError(folder.name, problems) from None
     baseline = Baseline(accepted=tuple(map(_of_today, baseline.accepted)))
     keys = [entry.key for entry in baseline.accepted]
@@ -146,22 +149,22 @@ def baseline_text(baseline: Baseline, use_case: str) -> str:
 
 def findings_of(step: str, checks: Iterable[CheckResult]) -> tuple[Finding, ...]:
     """The warnings among a step's checks, each once, with the value that lies furthest from its threshold."""
-    found: dict[tuple[str, ...], Finding] = {}
+    by_key: dict[tuple[str, ...], Finding] = {}
     for check in checks:
         for finding in _findings(step, check):
-            known = found.get(finding.key)
+            known = by_key.get(finding.key)
             if known is None or _distance(finding) > _distance(known):
-                found[finding.key] = finding
-    return tuple(found.values())
+                by_key[finding.key] = finding
+    return tuple(by_key.values())
 
 
 def compared(baseline: Baseline, checks: Mapping[str, Sequence[CheckResult]]) -> Compared:
     """The findings of these steps' checks beside the baseline."""
-    found = [finding for step, ones in checks.items() for finding in findings_of(step, ones)]
-    covered = [finding for finding in found if baseline.of(finding) is not None]
-    keys = {finding.key for finding in found}
+    findings = [finding for step, ones in checks.items() for finding in findings_of(step, ones)]
+    covered = [finding for finding in findings if baseline.of(finding) is not None]
+    keys = {finding.key for finding in findings}
     stale = tuple(entry for entry in baseline.accepted if entry.step in checks and entry.key not in keys)
-    return Compared(tuple(one for one in found if one not in covered), tuple(covered), stale)
+    return Compared(tuple(finding for finding in findings if finding not in covered), tuple(covered), stale)
 
 
 def is_worse(finding: Finding, accepted: Finding) -> bool:
@@ -181,17 +184,17 @@ def told_apart(step: str, checks: Sequence[CheckResult], baseline: Baseline) -> 
 
 
 def _told_apart(step: str, check: CheckResult, baseline: Baseline) -> CheckResult:
-    found = _findings(step, check)
-    entries = [entry for finding in found if (entry := baseline.of(finding)) is not None]
-    worse = [finding.name for finding in found if baseline.entry(finding) and not baseline.of(finding)]
+    findings = _findings(step, check)
+    entries = [entry for finding in findings if (entry := baseline.of(finding)) is not None]
+    worse = [finding.name for finding in findings if baseline.entry(finding) and not baseline.of(finding)]
     if not entries and not worse:
         return check
     details = tuple(_part_told_apart(step, check, part, baseline) for part in check.details)
     words = [_accepted_words(entries)] if entries else []
     words += [f"worse than accepted: {', '.join(worse)}"] if worse else []
-    whole = len(entries) == len(found) and check.severity == "warning"
-    told = {"details": details, "evidence": "; ".join([*words, check.evidence])}
-    return check.model_copy(update=told | ({"severity": "info"} if whole else {}))
+    whole = len(entries) == len(findings) and check.severity == "warning"
+    update = {"details": details, "evidence": "; ".join([*words, check.evidence])}
+    return check.model_copy(update=update | ({"severity": "info"} if whole else {}))
 
 
 def _part_told_apart(step: str, check: CheckResult, part: dict[str, Any], baseline: Baseline) -> dict[str, Any]:
@@ -209,7 +212,7 @@ def _accepted_words(entries: Sequence[Accepted]) -> str:
 
 
 def _findings(step: str, check: CheckResult) -> list[Finding]:
-    parts = [one for part in check.details if (one := _finding_of_part(step, check, part)) is not None]
+    parts = [finding for part in check.details if (finding := _finding_of_part(step, check, part)) is not None]
     if parts or check.severity != "warning" or check.status not in ("fail", "error"):
         return parts
     value = (_number(check.observed), _number(check.threshold))
@@ -247,11 +250,12 @@ def _distance(finding: Finding) -> float:
     return abs(finding.observed - finding.threshold)
 
 
-def accepting(baseline: Baseline, found: Compared, reason: str, today: date, author: str) -> Baseline:
+def accepting(baseline: Baseline, comparison: Compared, reason: str, today: date, author: str) -> Baseline:
     """The baseline with what is new, in the place of entries that it is worse than, and without what is stale."""
-    replaced = {finding.key for finding in found.new} | {entry.key for entry in found.stale}
-    kept: Iterator[Accepted] = (entry for entry in baseline.accepted if entry.key not in replaced)
+    replaced = {finding.key for finding in comparison.new} | {entry.key for entry in comparison.stale}
+    remaining: Iterator[Accepted] = (entry for entry in baseline.accepted if entry.key not in replaced)
     added = (
-        Accepted(**finding.model_dump(), reason=reason, accepted_on=today, accepted_by=author) for finding in found.new
+        Accepted(**finding.model_dump(), reason=reason, accepted_on=today, accepted_by=author)
+        for finding in comparison.new
     )
-    return Baseline(accepted=(*kept, *added))
+    return Baseline(accepted=(*remaining, *added))

@@ -9,12 +9,12 @@ from typing import TypeVar
 
 from trainworthy.lifecycle.gates.check import Check, CheckWords, Found
 
-Seen = TypeVar("Seen")
+SubjectT = TypeVar("SubjectT")
 _FILE = Path(__file__).with_name("catalogue.toml")
 CATALOGUE: tuple[CheckWords, ...] = tuple(CheckWords(**entry) for entry in tomllib.loads(_FILE.read_text())["check"])
 _BY_ID = {check.id: check for check in CATALOGUE}
 
 
-def check_of(name: str, look: Callable[[Seen], Found]) -> Check[Seen]:
+def check_of(name: str, look: Callable[[SubjectT], Found]) -> Check[SubjectT]:
     """The catalogue's check of that id, with what looks. Raises KeyError."""
     return Check(**vars(_BY_ID[name]), look=look)

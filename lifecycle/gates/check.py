@@ -13,7 +13,7 @@ from typing import Any, Generic, Literal, TypeVar
 from trainworthy.lifecycle.protocol.checks import Severity, Status
 from trainworthy.lifecycle.protocol.trial import Trial
 
-Seen = TypeVar("Seen")
+SubjectT = TypeVar("SubjectT")
 # Codes of trials that looked at nothing, or whose look clears nothing.
 UNTRIED, NOT_APPLICABLE, DECLARED, CPU_ONLY = "untried", "not_applicable", "declared", "cpu_only"
 # Of a look whose own numbers a loss or network refused.
@@ -73,21 +73,22 @@ class CheckWords:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Check(CheckWords, Generic[Seen]):
+class Check(CheckWords, Generic[SubjectT]):
     """A check of the battery. `look` is given the subject (engine/preflight/subject.py), or what the host knows."""
 
-    look: Callable[[Seen], Found]
+    look: Callable[[SubjectT], Found]
 
 
-def tried(check: Check[Any], found: Found, device: str, seconds: float = 0.0, optimizer_steps: int = 0) -> Trial:
+def tried(check: Check[Any], outcome: Found, device: str, seconds: float = 0.0, optimizer_steps: int = 0) -> Trial:
     """The record of a check and what it found; words of a failure only where there is one."""
-    words = {"symptom": check.symptom, "cause": found.cause or check.cause, "fix": found.fix or check.fix}
+    words = {"symptom": check.symptom, "cause": outcome.cause or check.cause, "fix": outcome.fix or check.fix}
     return Trial(
-        check=check.id, status=found.status, severity=found.severity or check.severity, required=found.required,
-        device=device if check.on_device else "host", observed=_plain(found.observed),
-        threshold=_plain(found.threshold), evidence=found.evidence, seconds=seconds, optimizer_steps=optimizer_steps,
-        curve=found.curve, answered_by=found.answered_by, code=found.code or check.id, about=found.about,
-        **({} if found.status in ("pass", "not_applicable") else words),
+        check=check.id, status=outcome.status, severity=outcome.severity or check.severity, required=outcome.required,
+        device=device if check.on_device else "host", observed=_plain(outcome.observed),
+        threshold=_plain(outcome.threshold), evidence=outcome.evidence, seconds=seconds,
+        optimizer_steps=optimizer_steps, curve=outcome.curve, answered_by=outcome.answered_by,
+        code=outcome.code or check.id, about=outcome.about,
+        **({} if outcome.status in ("pass", "not_applicable") else words),
     )  # fmt: skip
 
 

@@ -66,13 +66,13 @@ class Record(Frozen):
     counts: Counts
     parts: dict[str, Part]
 
-    def told(self) -> Iterator[str]:
+    def in_words(self) -> Iterator[str]:
         """In words: detection, false alarms, each where there is one."""
         counts = self.counts
         if counts.named:
-            others = f", {counts.by_others} more by another that is named with it" if counts.by_others else ""
+            by_others = f", {counts.by_others} more by another that is named with it" if counts.by_others else ""
             share = f"; after {counts.share:.1%} of the run in the median" if counts.share is not None else ""
-            yield f"found {counts.found} of {counts.named} planted faults that name it or its family{others}{share}"
+            yield f"found {counts.found} of {counts.named} planted faults that name it or its family{by_others}{share}"
         if counts.looked:
             yield f"{counts.alarms} false alarms and {counts.warnings} warnings in {counts.looked} healthy runs"
 
@@ -92,9 +92,9 @@ def record_of(name: str, of: Of, known: dict[str, Part]) -> Record | None:
     if not having:
         return None
     every: list[Counts] = [getattr(part, of)[name] for part in having.values()]
-    sums = {key: sum(getattr(one, key) for one in every) for key in SUMMED}
+    sums = {key: sum(getattr(counts, key) for counts in every) for key in SUMMED}
     # One part alone knows it, so that no median of medians is made.
-    share = next((one.share for one in every if one.share is not None), None)
+    share = next((counts.share for counts in every if counts.share is not None), None)
     return Record(counts=Counts(**sums, share=share), parts=having)
 
 
@@ -116,5 +116,7 @@ def _by_id(value: object) -> str:
     if not isinstance(value, dict):
         return json.dumps(value, ensure_ascii=False)
     return (
-        "{\n" + ",\n".join(f"  {json.dumps(name)}: {json.dumps(one)}" for name, one in sorted(value.items())) + "\n }"
+        "{\n"
+        + ",\n".join(f"  {json.dumps(name)}: {json.dumps(record)}" for name, record in sorted(value.items()))
+        + "\n }"
     )

@@ -85,25 +85,25 @@ def summary(rows: Sequence[Row]) -> str:
     names = {"pass": "passed", "fail": "failed", "error": "broke", "not_applicable": "not applicable"}
     counts = {status: sum(row.status == status for row in rows) for status in ("pass", "fail", "error", "insufficient",
                                                                               "not_applicable")}  # fmt: skip
-    told = ", ".join(f"{count} {names.get(status, status)}" for status, count in counts.items() if count)
+    totals = ", ".join(f"{count} {names.get(status, status)}" for status, count in counts.items() if count)
     accepted = sum(row.accepted for row in rows)
-    told += f", of which {accepted} accepted by baseline.yaml" if accepted else ""
+    totals += f", of which {accepted} accepted by baseline.yaml" if accepted else ""
     left = [f"  not applicable: {row.id}, {printable(row.evidence)}" for row in rows if row.code == DECLARED]
     steps, seconds = ", ".join(dict.fromkeys(row.step for row in rows)), sum(row.seconds for row in rows)
-    return "\n".join([f"{len(rows)} checks of {steps} in {seconds:.1f} s: {told}", *left])
+    return "\n".join([f"{len(rows)} checks of {steps} in {seconds:.1f} s: {totals}", *left])
 
 
 def table(rows: Sequence[Row]) -> str:
     """The checks that did not pass, worst first, at most 100 columns wide; untried ones in one line."""
     loud = [row for row in rows if not row.quiet]
-    told = [row for row in loud if not _untried(row)]
+    decided = [row for row in loud if not _untried(row)]
     left = [row for row in loud if _untried(row)]
-    if told and left:
+    if decided and left:
         last = f"{len(left)} more were {printable(left[0].evidence)}"
     else:
-        told, last = loud, ""
-    width = min(ID_WIDTH, max((len(row.id) for row in told), default=0))
-    order = sorted(told, key=lambda row: (not row.stops, row.status == "insufficient"))
+        decided, last = loud, ""
+    width = min(ID_WIDTH, max((len(row.id) for row in decided), default=0))
+    order = sorted(decided, key=lambda row: (not row.stops, row.status == "insufficient"))
     lines = [line for row in order for line in _lines(row, width)]
     return "\n".join([*lines, *textwrap.wrap(last, WIDTH, initial_indent="  ", subsequent_indent="  ")])
 
@@ -141,8 +141,8 @@ def _annotation(row: Row, folder: str, files: Collection[str]) -> str:
     place = {"file": f"{folder}/{name}", "line": str(line), "title": row.id}
     properties = ",".join(f"{key}={_property(value)}" for key, value in place.items())
     words = (row.evidence, f"Cause: {row.cause}" if row.cause else "", f"Fix: {row.fix}" if row.fix else "")
-    told = printable("\n".join(word for word in words if word), keep=True)
-    return f"::{'error' if row.stops else 'warning'} {properties}::{_escaped(told)}"
+    message = printable("\n".join(word for word in words if word), keep=True)
+    return f"::{'error' if row.stops else 'warning'} {properties}::{_escaped(message)}"
 
 
 def _place(row: Row, files: Collection[str]) -> tuple[str, int]:
@@ -207,10 +207,10 @@ def _case(suite: ElementTree.Element, name: str, row: Row, kind: str) -> None:
     words = (("seen", row.evidence), ("symptom", row.symptom), ("cause", row.cause), ("fix", row.fix))
     text = _xml("\n".join(f"{label}: {said}" for label, said in words if said))
     if kind:
-        found = ElementTree.SubElement(case, kind, {"message": _xml(row.evidence)})
+        element = ElementTree.SubElement(case, kind, {"message": _xml(row.evidence)})
         if kind != "skipped":
-            found.set("type", row.status)
-        found.text = text
+            element.set("type", row.status)
+        element.text = text
     else:
         ElementTree.SubElement(case, "system-out").text = text if row.quiet else f"warning\n{text}"
 

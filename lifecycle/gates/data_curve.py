@@ -48,7 +48,7 @@ class Point(Frozen):
 def point_of(rows: int, metrics: Mapping[str, float], trained: Sequence[SeedResult]) -> Point | None:
     """A stage as a point of the curve, None if it was not validated."""
     loss, prior = metrics.get("val_loss", math.nan), metrics.get("val_loss_of_prior", math.nan)
-    losses = tuple(one.val_loss for one in trained if one.val_loss is not None) or (loss,)
+    losses = tuple(seed_result.val_loss for seed_result in trained if seed_result.val_loss is not None) or (loss,)
     return Point(rows=rows, losses=losses, prior_loss=prior) if math.isfinite(sum(losses) + prior) else None
 
 
@@ -66,11 +66,11 @@ def curve_at_pilot(
     full_loss = Forecast(name="full_loss", unit=said.unit, value=(low + high) / 2, low=low, high=high)
     price = "a cost that was not forecast" if usd is None else f"{usd.low:.4f} to {usd.high:.4f} USD"
     least, best, lowest, highest = figures(gain.low, gain.high, low, high)
-    told = (
+    evidence = (
         f"doubling the rows lowers the validation loss by {least} to {best}; full has "
         f"{full_rows / pilot.rows:.1f} times the rows and should reach {lowest} to {highest}, for {price}"
     )
-    return DataCurve(told=told, gain=gain, full_loss=full_loss, usd=usd)
+    return DataCurve(told=evidence, gain=gain, full_loss=full_loss, usd=usd)
 
 
 def curve_after_full(
@@ -83,10 +83,10 @@ def curve_after_full(
     if gain is None:
         return DataCurve(told=f"whether more rows would help is unknown: {why_not}", usd=usd)
     least, most = figures(gain.low, gain.high)
-    told = (
+    evidence = (
         f"twice the rows would lower the validation loss by {least} to {most}, for {usd.low:.4f} to {usd.high:.4f} USD"
     )
-    return DataCurve(told=told, gain=gain, usd=usd)
+    return DataCurve(told=evidence, gain=gain, usd=usd)
 
 
 def data_curve_check(curve: DataCurve, pilot: Point | None, margin: float | None) -> CheckResult:
@@ -132,8 +132,8 @@ def _gain(before: Point | None, last: Point | None, mode: str, said: Words) -> t
 
 def _variance(repeated: Point, point: Point) -> float:
     """Of the point's mean loss, from the stage whose spread was measured; more rows never count as quieter."""
-    one = statistics.variance(repeated.losses) * max(1.0, repeated.rows / point.rows)
-    return one / len(point.losses)
+    variance = statistics.variance(repeated.losses) * max(1.0, repeated.rows / point.rows)
+    return variance / len(point.losses)
 
 
 def _reach(losses: Sequence[float]) -> float:

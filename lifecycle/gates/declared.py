@@ -73,21 +73,21 @@ def steps_add_up(host: Host) -> Found:
     update = training.batch_size * training.accumulate
     declared = f"{training.batch_size} rows × {training.accumulate} accumulated = {update:,} rows an update"
     if update > plan.draws:
-        told = f"{declared}, and the training split has {plan.draws:,}: an epoch has no whole update"
+        evidence = f"{declared}, and the training split has {plan.draws:,}: an epoch has no whole update"
         cause = (
             "the batch is larger than the data" if training.accumulate == 1 else "accumulated over more than an epoch"
         )
-        return Found("fail", told, update, plan.draws, cause=cause)
+        return Found("fail", evidence, update, plan.draws, cause=cause)
     epochs = plan.horizon_steps // plan.steps_per_epoch
-    told = f"{declared}; full: {plan.horizon_steps:,} updates, {epochs} epochs of {plan.steps_per_epoch:,}"
+    evidence = f"{declared}; full: {plan.horizon_steps:,} updates, {epochs} epochs of {plan.steps_per_epoch:,}"
     if epochs > ADDED_EPOCHS * training.epochs:
-        told += f", where training.epochs is {training.epochs}: fewer than {MIN_STEPS} updates train nothing"
-        return Found("insufficient", told, epochs, training.epochs)
-    told += f", {plan.draws - plan.rows:,} rows of the rare class again in each" if plan.draws > plan.rows else ""
+        evidence += f", where training.epochs is {training.epochs}: fewer than {MIN_STEPS} updates train nothing"
+        return Found("insufficient", evidence, epochs, training.epochs)
+    evidence += f", {plan.draws - plan.rows:,} rows of the rare class again in each" if plan.draws > plan.rows else ""
     left = plan.draws - plan.steps_per_epoch * update
-    told += f", {left:,} rows left out of each" if left else ""
+    evidence += f", {left:,} rows left out of each" if left else ""
     smaller = [stage for stage in STAGES if host.plan(stage).batch_size < update]
-    return Found("pass", told + (f"; all rows of {', '.join(smaller)} are one update" if smaller else ""), epochs)
+    return Found("pass", evidence + (f"; all rows of {', '.join(smaller)} are one update" if smaller else ""), epochs)
 
 
 def stores_are_reachable(host: Host) -> Found:
@@ -111,28 +111,28 @@ def checkpoints_survive(host: Host) -> Found:
         return Found("not_applicable", "compute.spot is false: the machine stays")
     if host.seconds is None or host.step is None:
         return Found("insufficient", "there is no forecast of the seconds a step")
-    likely, high, told = _oldest(host, host.seconds, host.step)
+    likely, high, evidence = _oldest(host, host.seconds, host.step)
     # Each core that other work keeps busy may take as much of an update's time again as it has.
     alone = likely / (1 + host.step.others_busy)
     if alone <= DURABLE_SECONDS < likely and host.step.disturbed:
-        told += f"; measured beside other work, which had {host.step.others_busy:.1f} cores"
+        evidence += f"; measured beside other work, which had {host.step.others_busy:.1f} cores"
         fix = "run preflight again while the machine has less to do"
-        return Found("insufficient", told, round(likely), DURABLE_SECONDS, fix=fix)
+        return Found("insufficient", evidence, round(likely), DURABLE_SECONDS, fix=fix)
     if likely > DURABLE_SECONDS:
-        return Found("fail", told, round(likely), DURABLE_SECONDS)
-    told += f"; {'copies' if host.durable else 'they'} lie on {host.disk}"
+        return Found("fail", evidence, round(likely), DURABLE_SECONDS)
+    evidence += f"; {'copies' if host.durable else 'they'} lie on {host.disk}"
     if host.disk.startswith(LOST_DISKS):
         cause = "checkpoints lie in memory or in a container's own layer, which go with the machine"
-        return Found("fail", told, host.disk, cause=cause, fix=_ELSEWHERE)
+        return Found("fail", evidence, host.disk, cause=cause, fix=_ELSEWHERE)
     if host.durable is None and not host.disk.startswith(NETWORK_DISKS):
-        told += ", this machine's own disk, and TRAINWORTHY_DURABLE names no other storage"
-        return Found("fail", told, host.disk, fix=f"{_ELSEWHERE}; {_DECLARE}")
+        evidence += ", this machine's own disk, and TRAINWORTHY_DURABLE names no other storage"
+        return Found("fail", evidence, host.disk, fix=f"{_ELSEWHERE}; {_DECLARE}")
     if high > DURABLE_SECONDS:
-        return Found("insufficient", told, round(high), DURABLE_SECONDS)
+        return Found("insufficient", evidence, round(high), DURABLE_SECONDS)
     if not host.disk.startswith(NETWORK_DISKS):
-        told += ", a local disk: whether it outlives the machine cannot be seen from here"
-        return Found("insufficient", told, host.disk, fix=f"{_ELSEWHERE}; {_DECLARE}")
-    return Found("pass", told, round(high), DURABLE_SECONDS)
+        evidence += ", a local disk: whether it outlives the machine cannot be seen from here"
+        return Found("insufficient", evidence, host.disk, fix=f"{_ELSEWHERE}; {_DECLARE}")
+    return Found("pass", evidence, round(high), DURABLE_SECONDS)
 
 
 def _oldest(host: Host, forecast: Forecast, step: StepTime) -> tuple[float, float, str]:
@@ -147,18 +147,18 @@ def _oldest(host: Host, forecast: Forecast, step: StepTime) -> tuple[float, floa
     shares = (1.0, forecast.high / forecast.value if forecast.value else 1.0)
     if every is not None:
         likely, high = (share * (updates + write) for share in shares)
-        told = f"a checkpoint every {min(every, longest):,} steps"
+        evidence = f"a checkpoint every {min(every, longest):,} steps"
     else:
         # As often as pays, and never later than the bound allows that training keeps.
         bounds = [longest_seconds(share * write, Interruptions(spot=True)) for share in shares]
         likely, high = (
             max(share * updates, bound) + share * write for share, bound in zip(shares, bounds, strict=True)
         )
-        told = f"checkpoints as often as pays; an update takes {_minutes(updates)}"
-    told += (
+        evidence = f"checkpoints as often as pays; an update takes {_minutes(updates)}"
+    evidence += (
         f", {_minutes(write)} until one is stored: the newest is {_minutes(likely)} old and at most {_minutes(high)}"
     )
-    return likely, high, told
+    return likely, high, evidence
 
 
 _ELSEWHERE = "name storage that outlives the machine in TRAINWORTHY_DURABLE: a folder, or s3://BUCKET/PREFIX"

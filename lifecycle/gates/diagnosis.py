@@ -50,8 +50,9 @@ def recovers(gain: Estimate, below_prior: Estimate, to_explain: float) -> bool:
     `below_prior`, that of the best constant answer. `to_explain` is the loss of the validation rows' own best constant.
     """
     return all(
-        one.value > STANDARD_ERRORS * one.standard_error and one.value >= SMALLEST_SHARE * abs(to_explain)
-        for one in (gain, below_prior)
+        estimate.value > STANDARD_ERRORS * estimate.standard_error
+        and estimate.value >= SMALLEST_SHARE * abs(to_explain)
+        for estimate in (gain, below_prior)
     )
 
 
@@ -60,12 +61,14 @@ def part_at_fault(exchanges: Sequence[Exchange]) -> Part | None:
 
     One that contains a part which was left out for what it takes is not named: it might be that part.
     """
-    left_out = {one.part for one in exchanges if one.code in LEFT_OUT}
-    gains: dict[Part, float] = {one.part: one.gain.value for one in exchanges if one.gain is not None}
+    left_out = {exchange.part for exchange in exchanges if exchange.code in LEFT_OUT}
+    gains: dict[Part, float] = {
+        exchange.part: exchange.gain.value for exchange in exchanges if exchange.gain is not None
+    }
     own: dict[Part, float] = {
-        one.part: gains[one.part] - max(0.0, *(gains.get(part, 0.0) for part in one.contains), 0.0)
-        for one in exchanges
-        if one.status == "recovers" and left_out.isdisjoint(one.contains)
+        exchange.part: gains[exchange.part] - max(0.0, *(gains.get(part, 0.0) for part in exchange.contains), 0.0)
+        for exchange in exchanges
+        if exchange.status == "recovers" and left_out.isdisjoint(exchange.contains)
     }
     return max(own, key=lambda part: own[part], default=None)
 
@@ -93,39 +96,43 @@ def trainings_within(stage_updates: int, full_updates: int) -> float:
 
 def with_diagnosis(checks: Sequence[CheckResult], failed: CheckResult, diagnosis: Diagnosis) -> tuple[CheckResult, ...]:
     """The checks, with the answer before what the failed one advises, and all exchanges among its details."""
-    rows = tuple(exchange_row(one) for one in diagnosis.exchanges)
+    rows = tuple(exchange_row(exchange) for exchange in diagnosis.exchanges)
     fix = f"{answer(diagnosis)}; else: {failed.fix}"
-    told = failed.model_copy(update={"fix": fix, "details": (*rows, *failed.details)})
-    return tuple(told if check is failed else check for check in checks)
+    with_answer = failed.model_copy(update={"fix": fix, "details": (*rows, *failed.details)})
+    return tuple(with_answer if check is failed else check for check in checks)
 
 
 def answer(diagnosis: Diagnosis) -> str:
     """The part at fault with its figures and what to look at, or that none is."""
-    tried = [one for one in diagnosis.exchanges if one.loss is not None]
-    found = next((one for one in tried if one.part == diagnosis.at_fault), None)
+    tried = [exchange for exchange in diagnosis.exchanges if exchange.loss is not None]
+    at_fault = next((exchange for exchange in tried if exchange.part == diagnosis.at_fault), None)
     if not tried:
         return "no part of the training could be exchanged for a standard one"
-    if found is None:
-        lowest, before = figures(min(one.loss or 0.0 for one in tried), diagnosis.loss)
-        parts = ", ".join(one.part for one in tried)
+    if at_fault is None:
+        lowest, before = figures(min(exchange.loss or 0.0 for exchange in tried), diagnosis.loss)
+        parts = ", ".join(exchange.part for exchange in tried)
         return (
             f"no part is at fault alone: of the exchanges of {parts}, the best leaves a validation loss of {lowest} in "
             f"the place of {before}"
         )
-    before, now, prior = figures(diagnosis.loss, found.loss or 0.0, diagnosis.prior_loss)
+    before, now, prior = figures(diagnosis.loss, at_fault.loss or 0.0, diagnosis.prior_loss)
     losses = f"the validation loss is {now} in the place of {before}; the best constant answer has {prior}"
-    alike = "".join(f"; {part} recovers as much" for part in _alike(diagnosis, found))
-    exchanged = f"{found.part}: with {part_name(found.part)} exchanged ({found.told})"
-    return f"{exchanged}, {losses}{alike}. So {_WORDS[found.part]['fix']}"
+    alike = "".join(f"; {part} recovers as much" for part in _alike(diagnosis, at_fault))
+    exchanged = f"{at_fault.part}: with {part_name(at_fault.part)} exchanged ({at_fault.told})"
+    return f"{exchanged}, {losses}{alike}. So {_WORDS[at_fault.part]['fix']}"
 
 
-def _alike(diagnosis: Diagnosis, found: Exchange) -> list[Part]:
+def _alike(diagnosis: Diagnosis, at_fault: Exchange) -> list[Part]:
     """Other parts whose exchange recovers about as much, and neither contains this one nor is contained in it."""
-    assert found.gain is not None
-    least = found.gain.value - STANDARD_ERRORS * found.gain.standard_error
-    others = [one for one in diagnosis.exchanges if one.status == "recovers" and one.part not in found.contains]
-    return [one.part for one in others if one.gain is not None and one.gain.value >= least
-            and one.part != found.part and found.part not in one.contains]  # fmt: skip
+    assert at_fault.gain is not None
+    least = at_fault.gain.value - STANDARD_ERRORS * at_fault.gain.standard_error
+    alike = [
+        exchange
+        for exchange in diagnosis.exchanges
+        if exchange.status == "recovers" and exchange.part not in at_fault.contains
+    ]
+    return [exchange.part for exchange in alike if exchange.gain is not None and exchange.gain.value >= least
+            and exchange.part != at_fault.part and at_fault.part not in exchange.contains]  # fmt: skip
 
 
 def part_name(part: Part) -> str:
@@ -133,16 +140,18 @@ def part_name(part: Part) -> str:
     return _WORDS[part]["symptom"]
 
 
-def exchange_row(one: Exchange) -> dict[str, str | float | None]:
+def exchange_row(exchange: Exchange) -> dict[str, str | float | None]:
     """An exchange as a row of a table."""
-    gain = one.gain
+    gain = exchange.gain
     return {
-        "part": one.part,
-        "result": one.status.replace("_", " ") if one.status != "not_tried" else f"not tried: {_WHY[one.code]}",
-        "loss": one.loss,
+        "part": exchange.part,
+        "result": exchange.status.replace("_", " ")
+        if exchange.status != "not_tried"
+        else f"not tried: {_WHY[exchange.code]}",
+        "loss": exchange.loss,
         "gain": None if gain is None else gain.value,
         "standard error": None if gain is None else gain.standard_error,
-        "exchanged for": one.told,
+        "exchanged for": exchange.told,
     }
 
 

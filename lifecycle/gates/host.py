@@ -42,8 +42,8 @@ def not_started(trials: tuple[Trial, ...], host: Host) -> PreflightResult:
 def with_host(result: PreflightResult, trials: tuple[Trial, ...], host: Host, uses_cuda: bool) -> PreflightResult:
     """The worker's answer, the host's trials around it, and the device that each was seen on held against the job."""
     after = _tried(AFTER_CHECKS, host.after(result.seconds, result.step))
-    seen = tuple(for_device(trial, uses_cuda) for trial in result.trials)
-    return result.model_copy(update={"trials": (*trials, *seen, *after)})
+    for_job = tuple(for_device(trial, uses_cuda) for trial in result.trials)
+    return result.model_copy(update={"trials": (*trials, *for_job, *after)})
 
 
 def still_holds(recorded: tuple[Trial, ...], host: Host, uses_cuda: bool) -> bool:
@@ -62,9 +62,9 @@ def still_holds(recorded: tuple[Trial, ...], host: Host, uses_cuda: bool) -> boo
     return known and all(_same(before[trial.check], trial) for trial in first)
 
 
-def _same(one: Trial, other: Trial) -> bool:
-    seen = ("code", "about", "observed", "threshold")
-    return all(getattr(one, name) == getattr(other, name) for name in seen)
+def _same(trial: Trial, other: Trial) -> bool:
+    compared = ("code", "about", "observed", "threshold")
+    return all(getattr(trial, name) == getattr(other, name) for name in compared)
 
 
 def stops(trials: Iterable[Trial]) -> bool:

@@ -40,8 +40,8 @@ MONITORS: tuple[MonitorWords, ...] = tuple(MonitorWords(**entry) for entry in _E
 CAUSES: tuple[CauseWords, ...] = tuple(
     CauseWords(**{**entry, "explains": tuple(entry["explains"])}) for entry in _ENTRIES["cause"]
 )
-_BY_ID = {one.id: one for one in MONITORS}
-_BY_CASE = {(one.id, one.case): one for one in CAUSES}
+_BY_ID = {monitor.id: monitor for monitor in MONITORS}
+_BY_CASE = {(cause.id, cause.case): cause for cause in CAUSES}
 
 
 def severity_of(monitor: str) -> Severity:
@@ -62,4 +62,4 @@ def cause_of(name: str, case: str = "") -> CauseWords:
 
 def causes_of(monitor: str) -> tuple[CauseWords, ...]:
     """The causes that explain a monitor's alarms, in the order in which they are tried."""
-    return tuple(one for one in CAUSES if monitor in one.explains)
+    return tuple(cause for cause in CAUSES if monitor in cause.explains)

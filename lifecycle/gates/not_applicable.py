@@ -41,8 +41,8 @@ def not_applicable_problems(declared: Iterable[str], model: Path) -> list[Proble
 def _unknown(name: str, known: list[str], own: list[str]) -> Problem:
     where = f"use_case.yaml: preflight.not_applicable.{name}"
     if name.startswith("own."):
-        wanted = f"define check_{name.removeprefix('own.')} in model.py, or remove the key"
-        return Problem(where, "model.py defines no such check", did_you_mean(name, own) if own else wanted)
+        define_fix = f"define check_{name.removeprefix('own.')} in model.py, or remove the key"
+        return Problem(where, "model.py defines no such check", did_you_mean(name, own) if own else define_fix)
     fix = did_you_mean(name, known)
     return Problem(where, "there is no such check", fix if nearest(name, known) else f"{fix}; {_PAGES}")
 

@@ -73,8 +73,8 @@ def for_device(looked: Looked, uses_cuda: bool) -> Looked:
     if not (uses_cuda and looked.device == "cpu" and looked.status == "pass"):
         return looked
     fix = "run preflight where the job will run, with a GPU and a CUDA build of torch"
-    told = f"seen on a CPU only; this does not clear a CUDA job: {looked.evidence}"
-    says = {"status": "insufficient", "required": False, "evidence": told, "fix": fix, "code": CPU_ONLY}
+    evidence = f"seen on a CPU only; this does not clear a CUDA job: {looked.evidence}"
+    says = {"status": "insufficient", "required": False, "evidence": evidence, "fix": fix, "code": CPU_ONLY}
     return looked.model_copy(update=says)
 
 
@@ -91,14 +91,16 @@ def host_memory(result: PreflightResult, uses_cuda: bool) -> Forecast | None:
 
 def was_held_against(checks: Iterable[CheckResult], sku: str, gpu_memory_gb: float | None) -> bool:
     """True if recorded checks say that the training fits this SKU's GPU of that memory."""
-    told = (row for check in checks if check.name == "memory_forecast" for row in check.details if "fits" in row)
-    return any((row["sku"], row["gpu_memory_gb"], row["fits"]) == (sku, gpu_memory_gb, True) for row in told)
+    details = (row for check in checks if check.name == "memory_forecast" for row in check.details if "fits" in row)
+    return any((row["sku"], row["gpu_memory_gb"], row["fits"]) == (sku, gpu_memory_gb, True) for row in details)
 
 
 def was_for_nodes(checks: Iterable[CheckResult], nodes: int) -> bool:
     """True if recorded checks forecast the memory of a machine that is one of so many."""
-    told = (row for check in checks if check.name == "memory_forecast" for row in check.details if "processes" in row)
-    return all(row.get("nodes", 1) == nodes for row in told)
+    details = (
+        row for check in checks if check.name == "memory_forecast" for row in check.details if "processes" in row
+    )
+    return all(row.get("nodes", 1) == nodes for row in details)
 
 
 def trials_of(checks: Iterable[CheckResult]) -> tuple[Trial, ...]:
@@ -115,12 +117,12 @@ def _family(name: str, trials: Sequence[Trial], result: PreflightResult) -> Chec
     serious = [trial for trial in trials if trial.severity == "error"] or list(trials)
     worst = min(serious, key=_badness)
     deciding = worst if worst.status not in ("pass", "not_applicable") else _mild(trials) or worst
-    told = [trial for trial in trials if trial.status == deciding.status]
+    deciding_trials = [trial for trial in trials if trial.status == deciding.status]
     return CheckResult(
         name=name, status=deciding.status, severity=deciding.severity,
-        required=any(trial.required for trial in told if trial.severity == "error"), device=deciding.device,
-        evidence=_evidence(deciding, told, trials), 
-        fix="; ".join(dict.fromkeys(trial.fix for trial in told if trial.fix)),
+        required=any(trial.required for trial in deciding_trials if trial.severity == "error"), device=deciding.device,
+        evidence=_evidence(deciding, deciding_trials, trials), 
+        fix="; ".join(dict.fromkeys(trial.fix for trial in deciding_trials if trial.fix)),
         details=tuple(trial.model_dump(mode="json") for trial in trials),
     )  # fmt: skip
 
@@ -135,11 +137,11 @@ def _badness(trial: Trial) -> tuple[int, bool]:
     return _WORST.index(trial.status), not trial.required
 
 
-def _evidence(deciding: Trial, told: Sequence[Trial], trials: Sequence[Trial]) -> str:
+def _evidence(deciding: Trial, deciding_trials: Sequence[Trial], trials: Sequence[Trial]) -> str:
     if deciding.status in ("pass", "not_applicable"):
         seconds = sum(trial.seconds for trial in trials)
         return f"{len(trials)} {'check' if len(trials) == 1 else 'checks'} in {seconds:.1f} s"
-    return "; ".join(f"{trial.check}: {trial.evidence}" for trial in told)
+    return "; ".join(f"{trial.check}: {trial.evidence}" for trial in deciding_trials)
 
 
 def _leakage(result: PreflightResult) -> CheckResult:
@@ -159,9 +161,9 @@ def _memory(result: PreflightResult, limit: int, gpu_sku: str | None) -> CheckRe
         return check
     if gpu_sku is not None:
         check = _on_gpu(check, result, gpu_sku)
-    others = (gpu.told for gpu in result.gpus if gpu.sku != gpu_sku)
-    told = (_of_processes(result.step_memory), step_in_words(result.step_memory), *others, result.untried)
-    return _with(check, told, (result.step_memory, *result.gpus))
+    other_gpus = (gpu.told for gpu in result.gpus if gpu.sku != gpu_sku)
+    notes = (_of_processes(result.step_memory), step_in_words(result.step_memory), *other_gpus, result.untried)
+    return _with(check, notes, (result.step_memory, *result.gpus))
 
 
 def _of_processes(step: MemoryForecast) -> str:
@@ -179,8 +181,8 @@ def _of_processes(step: MemoryForecast) -> str:
 def _on_gpu(check: CheckResult, result: PreflightResult, sku: str) -> CheckResult:
     """The host's check with what the GPU says: one that is too small fails it, an unknown one does not clear it."""
     gpu = next((gpu for gpu in result.gpus if gpu.sku == sku), None)
-    told = gpu.told if gpu else f"not held against the GPU of {sku}"
-    says: dict[str, object] = {"evidence": f"{told}; on the host, without an update: {check.evidence}"}
+    evidence = gpu.told if gpu else f"not held against the GPU of {sku}"
+    says: dict[str, object] = {"evidence": f"{evidence}; on the host, without an update: {check.evidence}"}
     if gpu is not None and not gpu.fits:
         limit, fix = round(gpu.gpu_memory_gb * 1e9), ", or ".join(gpu.ways) or _SMALLER
         says |= {"status": "fail", "fix": fix, "observed": gpu.high_bytes, "threshold": limit}
@@ -197,14 +199,14 @@ def _cost(
     check = _forecast("cost_forecast", cost, budget_usd, fix, result)
     if result.time is None or result.step is None:
         return check
-    told = (in_words(result.time, result.step), *(machines[0].told if machines else ()))
+    notes = (in_words(result.time, result.step), *(machines[0].told if machines else ()))
     advised = (advice(tuple(machines), result.step),) if machines else ()
-    return _with(check, (*told, *advised), (result.step, result.time, *machines))
+    return _with(check, (*notes, *advised), (result.step, result.time, *machines))
 
 
-def _with(check: CheckResult, told: Sequence[str], details: Sequence[Frozen]) -> CheckResult:
+def _with(check: CheckResult, notes: Sequence[str], details: Sequence[Frozen]) -> CheckResult:
     """The check with more evidence, and details."""
-    evidence = "; ".join(part for part in (check.evidence, *told) if part)
+    evidence = "; ".join(part for part in (check.evidence, *notes) if part)
     return check.model_copy(
         update={
             "evidence": evidence,

@@ -70,8 +70,8 @@ def references_check(
             name=NAME, status="insufficient", required=True, device=device, evidence="not measured",
             fix=fix_of(NAME, "ended"),
         )  # fmt: skip
-    found = _Found(references, progress, _moved(progress, curve, stage), curve[-1].step if curve else 0, stage)
-    verdict = _judged(found)
+    facts = _StageFacts(references, progress, _moved(progress, curve, stage), curve[-1].step if curve else 0, stage)
+    verdict = _judged(facts)
     fix = f"{verdict.fix}; {LATER[stage]}" if verdict.code == "more" and stage in LATER else verdict.fix
     evidence = "; ".join([*[verdict.why] * bool(verdict.why), *_arms(references)])
     # A rise that is large enough is not what the check failed of.
@@ -95,7 +95,7 @@ LATER = {"smoke": "the pilot asks again", "pilot": "full asks again"}
 
 
 @dataclass(frozen=True)
-class _Found:
+class _StageFacts:
     """What is known of a stage when its check is asked."""
 
     references: References
@@ -123,32 +123,32 @@ class _Verdict:
         return fix_of(NAME, self.code) if self.code else ""
 
 
-def _judged(found: _Found) -> _Verdict:
-    references, network = found.references, found.references.network
+def _judged(facts: _StageFacts) -> _Verdict:
+    references, network = facts.references, facts.references.network
     threshold = _threshold(references)
     linear = _linear(references).rise
     if not math.isfinite(references.network_loss + network.value + linear.value):
         return _Verdict("fail", "network", f"the network's loss on the validation rows is {references.network_loss}")
     return (
         _of_rows(references)
-        or _of_updates(found)
-        or _of_what_it_shows(found, threshold)
-        or _of_too_little(found, threshold)
+        or _of_updates(facts)
+        or _of_what_it_shows(facts, threshold)
+        or _of_too_little(facts, threshold)
     )
 
 
-def _of_updates(found: _Found) -> _Verdict | None:
+def _of_updates(facts: _StageFacts) -> _Verdict | None:
     """What the training did to its loss, where that alone tells."""
-    references, progress, moved = found.references, found.progress, found.moved
+    references, progress, moved = facts.references, facts.progress, facts.moved
     wild = _wild(references)
     if wild and moved == "fell" and _on_its_way(references, progress):
         return _Verdict("insufficient", _nearer(references), _still_far(references, progress))
     stayed = moved == "not" and _stayed(references, progress)
-    failed: Status = "fail" if found.enough or found.stage != "smoke" else "insufficient"
-    if moved == "rose" or (wild and not stayed and (moved == "not" or found.enough)):
-        return _Verdict(failed, _in_inputs(found) or "diverged", _diverged(references, progress))
+    failed: Status = "fail" if facts.enough or facts.stage != "smoke" else "insufficient"
+    if moved == "rose" or (wild and not stayed and (moved == "not" or facts.enough)):
+        return _Verdict(failed, _in_inputs(facts) or "diverged", _diverged(references, progress))
     if moved == "not" and not _knew(references, progress):
-        return _Verdict(failed, _in_inputs(found) or "unmoved", _unmoved(references, progress))
+        return _Verdict(failed, _in_inputs(facts) or "unmoved", _unmoved(references, progress))
     return None
 
 
@@ -175,38 +175,38 @@ def _of_rows(references: References) -> _Verdict | None:
     return None
 
 
-def _of_what_it_shows(found: _Found, threshold: float) -> _Verdict | None:
+def _of_what_it_shows(facts: _StageFacts, threshold: float) -> _Verdict | None:
     """The network has learned something; whether it could have learned more."""
-    references, network = found.references, found.references.network
-    if not (network.low > 0 and network.value >= threshold) or _wild(references) or found.moved == "little":
+    references, network = facts.references, facts.references.network
+    if not (network.low > 0 and network.value >= threshold) or _wild(references) or facts.moved == "little":
         return None
     if references.own is not None and references.own.high < threshold / references.label_entropy:
         return _Verdict("fail", "rows", _by_luck(references))
-    better = _better(references) if found.enough and found.stage == "pilot" else None
+    better = _better(references) if facts.enough and facts.stage == "pilot" else None
     if better is None:
         return _Verdict("pass")
     code = "less_inputs" if _lost_in_inputs(references, better) else "less"
-    return _Verdict("fail", code, _price(references, better, found.updates), _share_behind(references, better))
+    return _Verdict("fail", code, _price(references, better, facts.updates), _share_behind(references, better))
 
 
-def _of_too_little(found: _Found, threshold: float) -> _Verdict:
+def _of_too_little(facts: _StageFacts, threshold: float) -> _Verdict:
     """The network shows too little: whether rows, updates or the network are why."""
-    references, network = found.references, found.references.network
+    references, network = facts.references, facts.references.network
     shown = [arm for arm in references.arms if arm.fitted_on == "validation" and arm.rise.low > 0]
     if not shown:
         smallest = SMALLEST_SHARE * references.label_entropy
         highest = max(arm.rise.high for arm in references.arms if arm.fitted_on == "validation")
-        if max(network.high, highest) < smallest and found.stage != "smoke":
+        if max(network.high, highest) < smallest and facts.stage != "smoke":
             return _Verdict("fail", "rows", "the validation rows show measurably nothing")
         return _Verdict("insufficient", "more", _groups_that_tell(references))
     # At smoke the network may not have had the time; and that it needs so many updates was measured with the linear
     # model: what trees alone find may take more.
-    fair = found.stage != "smoke" and any(arm.reference == LINEAR for arm in shown)
-    if fair and found.enough and network.high < threshold:
+    fair = facts.stage != "smoke" and any(arm.reference == LINEAR for arm in shown)
+    if fair and facts.enough and network.high < threshold:
         name = references.words.reference(shown[0].reference)
-        why = f"{found.updates} updates found nothing where {name} of the same rows does"
-        return _Verdict("fail", _in_inputs(found) or "network", why)
-    what = "these rows" if found.enough else f"{found.updates} updates on these rows"
+        why = f"{facts.updates} updates found nothing where {name} of the same rows does"
+        return _Verdict("fail", _in_inputs(facts) or "network", why)
+    what = "these rows" if facts.enough else f"{facts.updates} updates on these rows"
     return _Verdict("insufficient", "more", f"{what} are too few to tell")
 
 
@@ -232,10 +232,10 @@ def _share_behind(references: References, arm: Arm) -> float:
     return 0.0 if arm.behind is None else arm.behind.value / references.label_entropy
 
 
-def _in_inputs(found: _Found) -> str:
+def _in_inputs(facts: _StageFacts) -> str:
     """The code of inputs that are at fault for what a network did not learn; empty if they are not known to be."""
-    better = _better(found.references) if found.enough else None
-    return "inputs" if better is not None and _lost_in_inputs(found.references, better) else ""
+    better = _better(facts.references) if facts.enough else None
+    return "inputs" if better is not None and _lost_in_inputs(facts.references, better) else ""
 
 
 def _lost_in_inputs(references: References, better: Arm) -> bool:
@@ -251,8 +251,8 @@ def _groups_that_tell(references: References) -> str:
     best = max((arm.rise for arm in references.arms if arm.fitted_on == "validation"), key=lambda rise: rise.value)
     counts = max(best.value, SMALLEST_SHARE * references.label_entropy)
     needed = math.ceil(best.groups * ((best.high - best.low) / 2 / counts) ** 2)
-    told = f"{best.groups} groups of validation rows cannot tell"
-    return f"{told}; about {needed:,} would" if needed > best.groups else told
+    too_few = f"{best.groups} groups of validation rows cannot tell"
+    return f"{too_few}; about {needed:,} would" if needed > best.groups else too_few
 
 
 def _knew(references: References, progress: Progress | None) -> bool:
@@ -322,12 +322,12 @@ def _arms(references: References) -> list[str]:
     there, said = there or _linear(references), references.words
     fitted = references.arm(there.reference, "stage", there.inputs)
     on = " on the network's tensors" if there.inputs == "tensors" else ""
-    told = (
+    evidence = (
         f"exchanging predictions within a group costs {_rise(references.network)} {said.a_row}; "
         f"for {said.reference(there.reference)}{on}, fitted on validation rows, {_rise(there.rise)}"
     )
-    told += f", on the stage's rows {_rise(fitted.rise)}" if fitted is not None else ""
-    return [told, f"the references took {sum(arm.cpu_seconds for arm in references.arms):.1f} CPU seconds"]
+    evidence += f", on the stage's rows {_rise(fitted.rise)}" if fitted is not None else ""
+    return [evidence, f"the references took {sum(arm.cpu_seconds for arm in references.arms):.1f} CPU seconds"]
 
 
 def _rise(rise: Estimate) -> str:
@@ -377,12 +377,12 @@ def _price(references: References, better: Arm, updates: int) -> str:
     """What a reference reaches, and for how much."""
     assert better.loss is not None
     loss, own = figures(better.loss, references.stretched_loss)
-    told = (
+    evidence = (
         f"{references.words.reference(better.reference)} of the same rows reaches a loss of {loss} in "
         f"{better.cpu_seconds:.1f} CPU seconds; the network {own} after {updates} updates (losses of answers that were "
         "stretched to the labels)"
     )
     same = references.arm(better.reference, "stage", "tensors")
     if same is None or same.loss is None:
-        return told
-    return f"{told}, and the same reference on the network's tensors {figures(same.loss, better.loss)[0]}"
+        return evidence
+    return f"{evidence}, and the same reference on the network's tensors {figures(same.loss, better.loss)[0]}"

@@ -27,17 +27,17 @@ def refused_rows(step: str, error: TrainworthyError, folder: Path) -> tuple[Row,
 
 
 def _row(step: str, problem: Problem, folder: Path) -> Row:
-    seen = str(problem).rpartition("\n    fix: ")[0]
+    problem_text = str(problem).rpartition("\n    fix: ")[0]
     file, line = place_of(problem, folder)
-    return Row(step, problem.where, "fail", "error", True, seen, problem.fix, file=file, line=line)
+    return Row(step, problem.where, "fail", "error", True, problem_text, problem.fix, file=file, line=line)
 
 
 def place_of(problem: Problem, folder: Path) -> tuple[str, int]:
     """File and line of a problem; line 1 if none is known, and use_case.yaml if the problem names no file."""
-    found = _FILE.match(problem.where)
-    if found is None:
+    match = _FILE.match(problem.where)
+    if match is None:
         return "use_case.yaml", 1
-    file, line, keys = found.groups()
+    file, line, keys = match.groups()
     if line:
         return file, int(line)
     if in_yaml := _YAML_LINE.findall(problem.problem):
@@ -53,10 +53,10 @@ def _line_of_keys(path: Path, keys: list[str]) -> int:
         return 1
     line = 1
     for key in keys:
-        found = next((named for named in _named(node, deep=path.name == "contract.yaml") if named[0] == key), None)
-        if found is None:
+        entry = next((named for named in _named(node, deep=path.name == "contract.yaml") if named[0] == key), None)
+        if entry is None:
             break
-        _, line, node = found
+        _, line, node = entry
     return line
 
 
@@ -65,9 +65,9 @@ def _named(node: yaml.Node | None, deep: bool) -> Iterator[tuple[str, int, yaml.
     the places of a contract leave out how it is built."""
     left = deque([] if node is None else [node])
     while left:
-        found = list(_children(left.popleft()))
-        yield from found
-        left.extend(value for _, _, value in found if deep)
+        children = list(_children(left.popleft()))
+        yield from children
+        left.extend(value for _, _, value in children if deep)
 
 
 def _children(node: yaml.Node) -> Iterator[tuple[str, int, yaml.Node]]:

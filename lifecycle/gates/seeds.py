@@ -36,8 +36,8 @@ def updates_of_stages(rows: int, positives: int, training: TrainingSpec, stages:
     updates = {}
     for stage in STAGES:
         plan = plan_of_counts(rows, positives, training, stages, stage)
-        others = len(seeds_of(training, stage)) - 1
-        updates[str(stage)] = plan.last_step - plan.first_step + others * plan.last_step
+        other_seeds = len(seeds_of(training, stage)) - 1
+        updates[str(stage)] = plan.last_step - plan.first_step + other_seeds * plan.last_step
     return updates
 
 
@@ -89,11 +89,11 @@ def lost_gpu_seconds(device: str, lost: Mapping[int, WorkerError]) -> float:
 
 def spread(trained: Sequence[SeedResult]) -> dict[str, float]:
     """`val_loss_sd` and `val_<score>_sd`, standard deviations over the seeds; without what fewer than two have."""
-    found: dict[str, list[float]] = {}
-    for one in trained:
-        for name, value in (("val_loss", one.val_loss), (f"val_{one.score}", one.scored)):
-            found.setdefault(name, []).extend([] if value is None else [value])
-    return {f"{name}_sd": statistics.stdev(values) for name, values in found.items() if len(values) > 1}
+    values: dict[str, list[float]] = {}
+    for seed_result in trained:
+        for name, value in (("val_loss", seed_result.val_loss), (f"val_{seed_result.score}", seed_result.scored)):
+            values.setdefault(name, []).extend([] if value is None else [value])
+    return {f"{name}_sd": statistics.stdev(values) for name, values in values.items() if len(values) > 1}
 
 
 def seeds_check(stage: str, trained: Sequence[SeedResult], counts: int) -> CheckResult:
@@ -102,22 +102,28 @@ def seeds_check(stage: str, trained: Sequence[SeedResult], counts: int) -> Check
     The one that counts has its own checks and stops for itself.
     """
     if not trained:
-        told = f"one training: how far another seed would lie is not known; training.{stage}_seeds: 3 measures it"
-        return CheckResult(name="seeds", status="not_applicable", severity="warning", evidence=told)
-    stopped = [one for one in trained if one.stopped_by]
-    lost = "; ".join(f"seed {one.seed} gave no answer: {one.error}" for one in trained if one.error is not None)
-    apart = ", ".join(f"{stage_metric_name(name)} {sd:.2g}" for name, sd in spread(trained).items())
-    told = f"{len(trained)} trainings, of which seed {counts} counts; {apart or 'no spread: too few were validated'}"
-    told = f"{told}; {lost}" if lost else told
+        evidence = f"one training: how far another seed would lie is not known; training.{stage}_seeds: 3 measures it"
+        return CheckResult(name="seeds", status="not_applicable", severity="warning", evidence=evidence)
+    stopped = [seed_result for seed_result in trained if seed_result.stopped_by]
+    lost = "; ".join(
+        f"seed {seed_result.seed} gave no answer: {seed_result.error}"
+        for seed_result in trained
+        if seed_result.error is not None
+    )
+    spreads = ", ".join(f"{stage_metric_name(name)} {sd:.2g}" for name, sd in spread(trained).items())
+    evidence = (
+        f"{len(trained)} trainings, of which seed {counts} counts; {spreads or 'no spread: too few were validated'}"
+    )
+    evidence = f"{evidence}; {lost}" if lost else evidence
     if lost and not stopped:
         fix = f"fix what ended them, and train the {stage} again for a spread over all seeds"
-        return CheckResult(name="seeds", status="insufficient", severity="warning", evidence=told, fix=fix)
+        return CheckResult(name="seeds", status="insufficient", severity="warning", evidence=evidence, fix=fix)
     if not stopped:
-        return CheckResult(name="seeds", status="pass", severity="warning", evidence=told)
-    named = "; ".join(f"seed {one.seed} by {', '.join(one.stopped_by)}" for one in stopped)
+        return CheckResult(name="seeds", status="pass", severity="warning", evidence=evidence)
+    named = "; ".join(f"seed {seed_result.seed} by {', '.join(seed_result.stopped_by)}" for seed_result in stopped)
     return CheckResult(
         name="seeds", status="fail", severity="warning", observed=len(stopped), threshold=0,
-        evidence=f"{told}; stopped would be {named}",
+        evidence=f"{evidence}; stopped would be {named}",
         fix=fix_of("seeds"),
     )  # fmt: skip
 
@@ -127,5 +133,5 @@ def _finite(value: float | None) -> float | None:
 
 
 def _or_infinite(value: float | None) -> float:
-    found = _finite(value)
-    return math.inf if found is None else found
+    finite = _finite(value)
+    return math.inf if finite is None else finite

@@ -62,21 +62,21 @@ def training_checks(stage: str, result: TrainResult) -> tuple[CheckResult, ...]:
 
 
 def stage_checks(
-    stage: str, result: TrainResult, spent_usd: float, still_usd: float, budget_usd: float, *beside: CheckResult
+    stage: str, result: TrainResult, spent_usd: float, still_usd: float, budget_usd: float, *other_checks: CheckResult
 ) -> tuple[CheckResult, ...]:
-    """The stage's checks, named as in CHECKS: of the training that counts, of money, and those `beside` it.
+    """The stage's checks, named as in CHECKS: of the training that counts, of money, and `other_checks`.
 
     `still_usd` is the upper end of what the next stages may cost.
     """
     money = remaining_cost_check(spent_usd, still_usd, budget_usd)
-    checks = {check.name: check for check in (*training_checks(stage, result), *beside, money)}
+    checks = {check.name: check for check in (*training_checks(stage, result), *other_checks, money)}
     script = () if result.trainer is None else (trainer_check(result.trainer, result.device),)
     return (*(checks[name] for name in CHECKS[stage]), *script)
 
 
 def _budget_note(result: TrainResult) -> tuple[str, ...]:
-    told = f"ended before {result.planned_steps} updates, since the run's budget was as good as spent"
-    return (told,) if result.ended == "budget" else ()
+    evidence = f"ended before {result.planned_steps} updates, since the run's budget was as good as spent"
+    return (evidence,) if result.ended == "budget" else ()
 
 
 def _steps_fix(result: TrainResult) -> str:
@@ -90,9 +90,9 @@ def finite_check(result: TrainResult) -> CheckResult:
     """Fails if loss, gradient or a parameter was not finite, and that ended the stage; names the rows of that batch."""
     alarm = result.alarm
     if alarm is None and result.trainer is not None and not result.trainer.gradients:
-        told, fix = without_gradient(result.trainer)
-        told = f"every reported loss was finite; {told}"
-        return CheckResult(name="finite", status="insufficient", device=result.device, evidence=told, fix=fix)
+        evidence, fix = without_gradient(result.trainer)
+        evidence = f"every reported loss was finite; {evidence}"
+        return CheckResult(name="finite", status="insufficient", device=result.device, evidence=evidence, fix=fix)
     if alarm is None or not alarm.monitor.startswith("non_finite"):
         finite = "loss and gradient norm were finite at every update that was made"
         return holds("finite", True, device=result.device, evidence=finite)
@@ -111,20 +111,26 @@ def monitors_check(result: TrainResult) -> CheckResult:
     """
     over = SPIKES if _curve_check(result.curve, result.device).status == "pass" else ()
     open_ones = [
-        one for one in result.alarms
-        if one.action == "stop" or (one.severity == "critical" and one.action == "warn" and one.monitor not in over)
+        alarm for alarm in result.alarms
+        if alarm.action == "stop"
+        or (alarm.severity == "critical" and alarm.action == "warn" and alarm.monitor not in over)
     ]  # fmt: skip
     details = tuple(alarm.model_dump(mode="json") for alarm in result.alarms)
-    first = sorted(result.alarms, key=lambda one: (one not in open_ones, one.severity != "critical", one.step))
+    first = sorted(result.alarms, key=lambda alarm: (alarm not in open_ones, alarm.severity != "critical", alarm.step))
     words = [
         *map(alarm_words, first[:MOST_TOLD]),
         *([f"and {len(first) - MOST_TOLD} more"] if first[MOST_TOLD:] else []),
     ]
-    if not open_ones and result.trainer is not None and (seen := unseen(result.trainer)):
+    if not open_ones and result.trainer is not None and (unwatched := unseen(result.trainer)):
         # Warnings of what was seen say nothing of what was not.
-        told = "; ".join([seen[0], *words])
+        evidence = "; ".join([unwatched[0], *words])
         return CheckResult(
-            name="monitors", status="insufficient", device=result.device, evidence=told, fix=seen[1], details=details
+            name="monitors",
+            status="insufficient",
+            device=result.device,
+            evidence=evidence,
+            fix=unwatched[1],
+            details=details,
         )
     if not result.alarms:
         return holds("monitors", True, device=result.device, evidence="no alarm")
@@ -157,8 +163,8 @@ def stage_loss_rise(result: TrainResult) -> CheckResult:
     check = loss_rise_check(result.curve, result.device, result.progress)
     if not (result.adversarial and check.status == "fail"):
         return check
-    told = f"{check.evidence}; some gradients are turned round, as an adversary's are: the loss tells no progress"
-    return CheckResult(name="loss_rise", status="not_applicable", device=result.device, evidence=told)
+    evidence = f"{check.evidence}; some gradients are turned round, as an adversary's are: the loss tells no progress"
+    return CheckResult(name="loss_rise", status="not_applicable", device=result.device, evidence=evidence)
 
 
 def loss_rise_check(curve: Sequence[CurvePoint], device: str, progress: Progress | None = None) -> CheckResult:

@@ -29,7 +29,7 @@ class Updates:
     count: int = 0
 
 
-Told = Callable[[BaseException], str]
+Describe = Callable[[BaseException], str]
 
 
 Around = Callable[[], AbstractContextManager[Updates]]
@@ -37,64 +37,64 @@ Around = Callable[[], AbstractContextManager[Updates]]
 
 def run_checks(
     checks: Sequence[Check[Any]],
-    seen: Any,
+    subject: Any,
     *,
     device: str,
     not_applicable: Mapping[str, str],
     earlier: Sequence[Trial] = (),
-    told: Told = lambda error: f"{type(error).__name__}: {error}",
+    describe: Describe = lambda error: f"{type(error).__name__}: {error}",
     around: Around,
 ) -> tuple[Trial, ...]:
-    """Every check's trial, in order. What a check raises becomes its error; `told` says it in words.
+    """Every check's trial, in order. What a check raises becomes its error; `describe` says it in words.
 
     A check whose `after` did not pass, here or among the `earlier` ones, is not tried, and stops the step only where
     that one does. `around` is entered for each: on_host where there is no torch, counted_updates in the worker.
     """
-    found = {trial.check: trial for trial in earlier}
+    by_check = {trial.check: trial for trial in earlier}
     trials = []
     for check in checks:
-        why = _why_not(check, not_applicable, found)
-        trial = why or _try(check, seen, device, told, around)
-        found[check.id] = trial
+        why = _why_not(check, not_applicable, by_check)
+        trial = why or _try(check, subject, device, describe, around)
+        by_check[check.id] = trial
         trials.append(trial)
     return tuple(trials)
 
 
-def _why_not(check: Check[Any], not_applicable: Mapping[str, str], found: Mapping[str, Trial]) -> Trial | None:
+def _why_not(check: Check[Any], not_applicable: Mapping[str, str], by_check: Mapping[str, Trial]) -> Trial | None:
     if check.id in not_applicable:
         return declared_away(check, not_applicable[check.id])
-    before = found.get(check.after)
+    before = by_check.get(check.after)
     if before is None or before.status in ("pass", "not_applicable"):
         return None
     stopped = stops_the_step(before.status, before.severity, before.required)
     return untried(check, f"not tried, since {check.after} did not pass", required=stopped)
 
 
-def _try(check: Check[Any], seen: Any, device: str, told: Told, around: Around) -> Trial:
+def _try(check: Check[Any], subject: Any, device: str, describe: Describe, around: Around) -> Trial:
     started = time.perf_counter()
     with around() as updates:
         try:
-            result = check.look(seen)
+            result = check.look(subject)
         except TrainingError as error:
             # A check of its own says so: this one would have to train.
             why = f"not tried, since no update can be made: {error.problem}"
             result = Found("insufficient", why, fix=error.fix, code=UNTRIED)
         except ProbeError as error:
-            result, check = _of_probe(error, check, told)
+            result, check = _of_probe(error, check, describe)
         except Exception as error:
             # Whatever a use case's code raises; a check that can't look has not passed.
-            result = Found("error", told(error)[:500])
+            result = Found("error", describe(error)[:500])
             if is_own_fault(error):
                 check = as_own_fault(check)
     return tried(check, result, device, time.perf_counter() - started, updates.count)
 
 
-def _of_probe(error: ProbeError, check: Check[Any], told: Told) -> tuple[Found, Check[Any]]:
+def _of_probe(error: ProbeError, check: Check[Any], describe: Describe) -> tuple[Found, Check[Any]]:
     """Insufficient, unless Trainworthy's own code is what raised."""
     raised = error.__cause__ or error
     if is_own_fault(raised):
-        return Found("error", told(raised)[:500]), as_own_fault(check)
-    why = f"not measured: outputs that were tried in the place of the network's are refused: {told(raised)}"
+        return Found("error", describe(raised)[:500]), as_own_fault(check)
+    why = f"not measured: outputs that were tried in the place of the network's are refused: {describe(raised)}"
     cause = "a loss that is defined on a part of all numbers, such as probabilities: these are ones that we tried"
     fix = f"nothing, if the loss is meant so: preflight.not_applicable: {{{check.id}: a reason}}"
     return Found("insufficient", why[:500], cause=cause, fix=fix, code=REFUSED), check

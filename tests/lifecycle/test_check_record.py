@@ -65,7 +65,7 @@ def test_record_of_sums_the_parts_and_says_where_they_are_from():
     }
     record = record_of("a", "checks", known)
     assert record is not None
-    found, alarms = record.told()
+    found, alarms = record.in_words()
     assert found.startswith("found 1 of 3 planted faults")
     assert "after 25.0% of the run" in found
     assert alarms.startswith("0 false alarms and 0 warnings in 3 ")

@@ -34,12 +34,12 @@ def _leaf(node: Any) -> Any:
 
 def nodes(output: Tensor, ends: Callable[[Any], object] = lambda node: False) -> Iterator[Any]:
     """All nodes of the output's graph once, but for what lies behind those that end a way."""
-    waiting, seen = [output.grad_fn], set[Any]()
+    waiting, visited = [output.grad_fn], set[Any]()
     while waiting:
         node = waiting.pop()
-        if node is None or node in seen:
+        if node is None or node in visited:
             continue
-        seen.add(node)
+        visited.add(node)
         yield node
         waiting += [] if ends(node) else _before(node)
 

@@ -33,15 +33,15 @@ def without_auxiliary(loss_fn: LossFn, outputs: Any, targets: Tensor) -> LossFn:
     Auxiliary is an element whose pull is the same for any labels, always to one side, and neither ends nor grows. Where
     no other element is pulled by the labels, nothing is a prediction that the terms would be beside.
     """
-    seen = _Seen(loss_fn, *tree_flatten(outputs), targets)
-    found = _auxiliary(seen)
-    if not found:
+    network_outputs = _NetworkOutputs(loss_fn, *tree_flatten(outputs), targets)
+    masks = _auxiliary(network_outputs)
+    if not masks:
         return loss_fn
-    means = {at: _over_rows(seen, at, lambda leaf: leaf.mean(0, keepdim=True)) for at in found}
+    means = {at: _over_rows(network_outputs, at, lambda leaf: leaf.mean(0, keepdim=True)) for at in masks}
 
     def held(outputs: Any, targets: Tensor) -> Tensor:
         leaves, tree = tree_flatten(outputs)
-        for at, mask in found.items():
+        for at, mask in masks.items():
             leaves[at] = torch.where(mask, means[at].to(leaves[at].dtype), leaves[at])
         return loss_fn(tree_unflatten(leaves, tree), targets)
 
@@ -49,7 +49,7 @@ def without_auxiliary(loss_fn: LossFn, outputs: Any, targets: Tensor) -> LossFn:
 
 
 @dataclass(frozen=True, eq=False)
-class _Seen:
+class _NetworkOutputs:
     """Outputs as a network gave them, flat, and their targets."""
 
     loss_fn: LossFn
@@ -72,61 +72,65 @@ class _Seen:
         leaves = [parts.get(at, leaf) for at, leaf in enumerate(self.leaves)]
         try:
             loss = self.loss_fn(tree_unflatten(leaves, self.tree), targets).float().sum()
-            found = torch.autograd.grad(loss, list(parts.values()), materialize_grads=True)
+            gradients = torch.autograd.grad(loss, list(parts.values()), materialize_grads=True)
         except (RuntimeError, ValueError, IndexError, AssertionError):
             # A loss that refuses such outputs, or has no gradient.
             return None
-        return dict(zip(parts, found, strict=True))
+        return dict(zip(parts, gradients, strict=True))
 
 
-def _auxiliary(seen: _Seen) -> dict[int, Tensor]:
+def _auxiliary(outputs: _NetworkOutputs) -> dict[int, Tensor]:
     """A mask of the auxiliary elements by leaf, of one row; empty where there are none."""
-    alike = [{}, {at: seen.leaves[at].roll(1, 0) for at in seen.places() if seen.has_rows(at)}]
-    rows = len(seen.targets)
-    orders = [seen.targets.roll(step, 0) for step in (0, 1, rows // 2)]
-    looks = [[seen.pulls(moved, targets) for targets in orders] for moved in alike]
+    alike = [{}, {at: outputs.leaves[at].roll(1, 0) for at in outputs.places() if outputs.has_rows(at)}]
+    rows = len(outputs.targets)
+    orders = [outputs.targets.roll(step, 0) for step in (0, 1, rows // 2)]
+    looks = [[outputs.pulls(moved, targets) for targets in orders] for moved in alike]
     if rows < 2 or any(look is None for some in looks for look in some):
         return {}
     pulls = [[look for look in some if look is not None] for some in looks]
-    free = {at: _same(seen, at, [[one[at] for one in some] for some in pulls]) for at in seen.places()}
+    free = {at: _same(outputs, at, [[look[at] for look in some] for some in pulls]) for at in outputs.places()}
     if all(bool(mask.all()) for mask in free.values()):
         return {}
-    sides = {at: _side(seen, at, [one[at] for some in pulls for one in some]) * mask for at, mask in free.items()}
-    return _endless(seen, sides, pulls[0][0])
+    sides = {at: _side(outputs, at, [look[at] for some in pulls for look in some]) * mask for at, mask in free.items()}
+    return _endless(outputs, sides, pulls[0][0])
 
 
-def _same(seen: _Seen, at: int, pulls: list[list[Tensor]]) -> Tensor:
+def _same(outputs: _NetworkOutputs, at: int, pulls: list[list[Tensor]]) -> Tensor:
     """Which elements are pulled alike for any labels, in all rows."""
     differs = torch.zeros_like(pulls[0][0], dtype=torch.bool)
-    for first, *others in pulls:
-        for other in others:
+    for first, *other_pulls in pulls:
+        for other in other_pulls:
             differs |= ~((other - first).abs() <= EQUAL * (first.abs() + other.abs()))
-    return ~_over_rows(seen, at, lambda mask: mask.any(0, keepdim=True), differs)
+    return ~_over_rows(outputs, at, lambda mask: mask.any(0, keepdim=True), differs)
 
 
-def _side(seen: _Seen, at: int, pulls: list[Tensor]) -> Tensor:
+def _side(outputs: _NetworkOutputs, at: int, pulls: list[Tensor]) -> Tensor:
     """1 or -1 for elements that are always pulled to this side, in all rows; else 0."""
-    low = torch.stack([_over_rows(seen, at, lambda one: one.amin(0, keepdim=True), pull.sign()) for pull in pulls])
-    high = torch.stack([_over_rows(seen, at, lambda one: one.amax(0, keepdim=True), pull.sign()) for pull in pulls])
+    low = torch.stack(
+        [_over_rows(outputs, at, lambda values: values.amin(0, keepdim=True), pull.sign()) for pull in pulls]
+    )
+    high = torch.stack(
+        [_over_rows(outputs, at, lambda values: values.amax(0, keepdim=True), pull.sign()) for pull in pulls]
+    )
     low, high = low.amin(0), high.amax(0)
     return torch.where(low == high, low, torch.zeros_like(low)).nan_to_num(0.0)
 
 
-def _endless(seen: _Seen, sides: dict[int, Tensor], first: dict[int, Tensor]) -> dict[int, Tensor]:
+def _endless(outputs: _NetworkOutputs, sides: dict[int, Tensor], first: dict[int, Tensor]) -> dict[int, Tensor]:
     """Of these elements, those whose pull goes on where they are moved far along it."""
     chosen = {at: torch.zeros_like(side, dtype=torch.bool) for at, side in sides.items()}
     for part in _parts(sides):
         goes_on = {at: side != 0 for at, side in part.items()}
         for far in FAR:
-            moved = {at: seen.leaves[at].float() - far * side for at, side in part.items()}
-            pulls = seen.pulls(moved, seen.targets)
+            moved = {at: outputs.leaves[at].float() - far * side for at, side in part.items()}
+            pulls = outputs.pulls(moved, outputs.targets)
             for at in part:
                 if pulls is None:
                     goes_on[at] = torch.zeros_like(goes_on[at])
                     continue
                 along, before = pulls[at] * part[at], first[at].abs()
                 steady = (along >= ENDS * before) & (along <= GROWS * before)
-                goes_on[at] &= _over_rows(seen, at, lambda mask: mask.all(0, keepdim=True), steady)
+                goes_on[at] &= _over_rows(outputs, at, lambda mask: mask.all(0, keepdim=True), steady)
         for at, mask in goes_on.items():
             chosen[at] |= mask
     return {at: mask for at, mask in chosen.items() if bool(mask.any())}
@@ -145,7 +149,9 @@ def _parts(sides: dict[int, Tensor]) -> list[dict[int, Tensor]]:
     return parts
 
 
-def _over_rows(seen: _Seen, at: int, reduce: Callable[[Tensor], Tensor], values: Tensor | None = None) -> Tensor:
+def _over_rows(
+    outputs: _NetworkOutputs, at: int, reduce: Callable[[Tensor], Tensor], values: Tensor | None = None
+) -> Tensor:
     """The values (a leaf's own if None) reduced over the rows, where the leaf has such."""
-    found: Tensor = seen.leaves[at].detach().float() if values is None else values
-    return reduce(found) if seen.has_rows(at) else found
+    leaf_values: Tensor = outputs.leaves[at].detach().float() if values is None else values
+    return reduce(leaf_values) if outputs.has_rows(at) else leaf_values

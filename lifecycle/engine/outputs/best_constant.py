@@ -52,17 +52,17 @@ def constant_losses(
     leaves, spec = tree_flatten(outputs)
     leaves = [leaf.detach().float() if is_float(leaf) else leaf for leaf in leaves]
     links = {at: link_of([leaf]) for at, leaf in enumerate(leaves) if is_float(leaf)}
-    numbers_of = {at: found for at, link in links.items() if (found := before(link, leaves[at])) is not None}
+    numbers_of = {at: inverted for at, link in links.items() if (inverted := before(link, leaves[at])) is not None}
     if ends:
         links = held_links(links, {at: leaves[at] for at in ends}, ends)
     free = [(at, torch.zeros(shape, device=leaves[at].device)) for at in links for shape in _shapes(leaves[at])]
 
     def made(numbers: dict[int, Tensor]) -> list[Any]:
-        found = list(leaves)
+        filled = list(leaves)
         for place, link in links.items():
             parts = [numbers[n] for n, (at, _) in enumerate(free) if at == place]
-            found[place] = link(sum(parts, torch.zeros_like(leaves[place])))
-        return found
+            filled[place] = link(sum(parts, torch.zeros_like(leaves[place])))
+        return filled
 
     def loss(numbers: dict[int, Tensor]) -> Tensor:
         return loss_fn(tree_unflatten(made(numbers), spec), targets).float().mean()
@@ -74,8 +74,8 @@ def constant_losses(
     own = {
         n: _own_mean(numbers_of[at], numbers) if at in numbers_of else numbers for n, (at, numbers) in enumerate(free)
     }
-    best, numbers = min((lowest_loss(begin, loss) for begin in (start, own)), key=lambda found: found[0])
-    if ends and all_at_ends([(made(numbers)[at], one) for at, one in ends.items()]):
+    best, numbers = min((lowest_loss(begin, loss) for begin in (start, own)), key=lambda search: search[0])
+    if ends and all_at_ends([(made(numbers)[at], bounds) for at, bounds in ends.items()]):
         best = float("-inf")
     return ConstantLosses(best, neutral)
 
@@ -91,5 +91,5 @@ def _own_mean(leaf: Tensor, numbers: Tensor) -> Tensor:
 def _shapes(leaf: Tensor) -> list[tuple[int, ...]]:
     """Of the free numbers: one for each axis but the first, and a single one where there is no other axis."""
     axes = range(1, leaf.ndim)
-    found = [tuple(size if at == axis else 1 for at, size in enumerate(leaf.shape)) for axis in axes]
-    return found or [(1,) * leaf.ndim]
+    shapes = [tuple(size if at == axis else 1 for at, size in enumerate(leaf.shape)) for axis in axes]
+    return shapes or [(1,) * leaf.ndim]

@@ -53,7 +53,7 @@ class Slope:
         return self.error <= AGREE * self._size
 
     @property
-    def apart(self) -> float:
+    def relative_error(self) -> float:
         """By which share of its size the gradient differs, beyond what the slope may be off by; 0 if that is unknown"""
         beyond = abs(self.loss - self.gradient) - SURE * self.error
         return beyond / self._size if self.known and beyond > 0 else 0.0
@@ -75,13 +75,13 @@ class Slope:
         return max(self.size, abs(self.loss))
 
 
-def in_float64(one: Any) -> Any:
+def in_float64(value: Any) -> Any:
     """A tensor, or a mapping of tensors: those of float numbers in float64."""
-    if isinstance(one, dict):
-        return {name: in_float64(tensor) for name, tensor in one.items()}
-    if one.is_complex():
-        return one.to(torch.complex128)
-    return one.double() if one.is_floating_point() else one
+    if isinstance(value, dict):
+        return {name: in_float64(tensor) for name, tensor in value.items()}
+    if value.is_complex():
+        return value.to(torch.complex128)
+    return value.double() if value.is_floating_point() else value
 
 
 def to_float64(model: nn.Module) -> nn.Module:
@@ -89,30 +89,32 @@ def to_float64(model: nn.Module) -> nn.Module:
     return model._apply(in_float64)
 
 
-def copy_in_float64(one: Any) -> Any:
+def copy_in_float64(value: Any) -> Any:
     """A copy of a model, or of a loss that is a module, in float64; what is no module, as it is."""
-    return to_float64(copy.deepcopy(one)) if isinstance(one, nn.Module) else one
+    return to_float64(copy.deepcopy(value)) if isinstance(value, nn.Module) else value
 
 
 def trained(model: nn.Module) -> dict[str, nn.Parameter]:
     """The parameters that train, by name."""
-    return {name: one for name, one in model.named_parameters() if one.requires_grad and one.numel()}
+    return {
+        name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad and parameter.numel()
+    }
 
 
 def gradients_of(parameters: Mapping[str, Tensor], loss: Tensor) -> dict[str, Tensor]:
     """Those of the loss, dense; zeros of a parameter that it does not reach."""
     if not loss.requires_grad:
-        return {name: torch.zeros_like(one) for name, one in parameters.items()}
-    found = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
+        return {name: torch.zeros_like(parameter) for name, parameter in parameters.items()}
+    gradients = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
     return {
-        name: torch.zeros_like(one) if gradient is None else gradient.to_dense()
-        for (name, one), gradient in zip(parameters.items(), found, strict=True)
+        name: torch.zeros_like(parameter) if gradient is None else gradient.to_dense()
+        for (name, parameter), gradient in zip(parameters.items(), gradients, strict=True)
     }
 
 
 def finite(gradients: Gradients) -> bool:
     """True if all are."""
-    return all(bool(one.isfinite().all()) for one in gradients.values())
+    return all(bool(gradient.isfinite().all()) for gradient in gradients.values())
 
 
 class Slopes:
@@ -134,7 +136,7 @@ class Slopes:
         at = self._loss()
         self._at, self._eps = float(at), torch.finfo(at.dtype).eps
         self._pairs = (FINE, COARSE) if at.dtype == torch.float64 else (COARSE,)
-        self._norms = {name: float(torch.linalg.vector_norm(one)) for name, one in gradients.items()}
+        self._norms = {name: float(torch.linalg.vector_norm(gradient)) for name, gradient in gradients.items()}
 
     def repeats(self) -> bool:
         """True if the loss is the same when it is asked again."""
@@ -175,18 +177,18 @@ class Slopes:
 
     def some(self) -> list[str]:
         """MOST_ASKED of the parameters, evenly spread; fewer of a large network, each of whose passes takes long."""
-        names, weights = list(self._norms), sum(one.numel() for one in self._parameters.values())
+        names, weights = list(self._norms), sum(parameter.numel() for parameter in self._parameters.values())
         most = max(1, min(MOST_ASKED, MOST_PASSED // max(1, weights)))
         return names[:: -(-len(names) // most) or 1]
 
     def _slope(self, ways: Sequence[Way], said: float, size: float) -> Slope:
-        found = Slope(0.0, math.inf, said, size)
+        slope = Slope(0.0, math.inf, said, size)
         with torch.no_grad(), _held([parameter for parameter, _ in ways]) as before:
             for pair in self._pairs if ways else ():
-                found = Slope(*self._of_pair(ways, before, pair), said, size)
-                if found.known:
+                slope = Slope(*self._of_pair(ways, before, pair), said, size)
+                if slope.known:
                     break
-        return found
+        return slope
 
     def _of_pair(self, ways: Sequence[Way], before: Sequence[Tensor], pair: tuple[float, float]) -> tuple[float, float]:
         """The slope, and what it may be off by: kinks and steps show as slopes to both sides that are not equal, or

@@ -40,7 +40,7 @@ NEAR_ONE = 0.02
 def probed(loss: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """The loss of numbers that no network gave. Raises ProbeError for what it raises, but for too little memory."""
 
-    def found(*given: Any) -> Tensor:
+    def guarded(*given: Any) -> Tensor:
         try:
             return loss(*given)
         except ProbeError:
@@ -50,7 +50,7 @@ def probed(loss: Callable[..., Tensor]) -> Callable[..., Tensor]:
                 raise
             raise ProbeError from error
 
-    return found
+    return guarded
 
 
 def lowest_loss(
@@ -94,31 +94,31 @@ class _EndlessError(Exception):
     """Ends a search: L-BFGS would double its steps until they are no numbers."""
 
 
-def link_of(seen: Sequence[Tensor]) -> Link:
-    """What turns any numbers into outputs such as the seen ones."""
-    shape = seen[0].shape
+def link_of(outputs: Sequence[Tensor]) -> Link:
+    """What turns any numbers into outputs such as these."""
+    shape = outputs[0].shape
     for dim in range(1, len(shape)):
-        found = link_along(seen, dim) if shape[dim] > 1 else None
-        if found is not None:
-            return found
-    values = torch.cat([_finite(tensor) for tensor in seen])
+        link = link_along(outputs, dim) if shape[dim] > 1 else None
+        if link is not None:
+            return link
+    values = torch.cat([_finite(tensor) for tensor in outputs])
     if bool((values < 0).any()):
         return same
     return torch.sigmoid if bool((values <= 1).all()) else functional.softplus
 
 
-def link_along(seen: Sequence[Tensor], dim: int) -> Link | None:
+def link_along(outputs: Sequence[Tensor], dim: int) -> Link | None:
     """Probabilities, log-probabilities or a direction along a dimension."""
 
     def is_one(reduced: Sequence[Tensor]) -> bool:
         values = torch.cat([_finite(tensor) for tensor in reduced])
         return len(values) > 0 and bool(((values - 1).abs() < NEAR_ONE).all())
 
-    if is_one([t.sum(dim) for t in seen]) and not any(bool((_finite(t) < 0).any()) for t in seen):
+    if is_one([t.sum(dim) for t in outputs]) and not any(bool((_finite(t) < 0).any()) for t in outputs):
         return lambda t: t.softmax(dim)
-    if is_one([t.exp().sum(dim) for t in seen]):
+    if is_one([t.exp().sum(dim) for t in outputs]):
         return lambda t: t.log_softmax(dim)
-    return (lambda t: functional.normalize(t, dim=dim)) if is_one([t.norm(dim=dim) for t in seen]) else None
+    return (lambda t: functional.normalize(t, dim=dim)) if is_one([t.norm(dim=dim) for t in outputs]) else None
 
 
 def _finite(tensor: Tensor) -> Tensor:
@@ -149,49 +149,49 @@ def within(link: Link, ends: Ends) -> Link:
     return lambda tensor: link(tensor).clamp(*ends)
 
 
-def all_at_ends(found: Sequence[tuple[Tensor, Ends]]) -> bool:
+def all_at_ends(pairs: Sequence[tuple[Tensor, Ends]]) -> bool:
     """Whether the ends hold every one of these values: no lowest place of a loss, only the last one that it comes to.
 
     A density has one between the ends of its spread; a loss with the wrong sign has none.
     """
-    return all(bool(((values <= low) | (values >= high)).all()) for values, (low, high) in found)
+    return all(bool(((values <= low) | (values >= high)).all()) for values, (low, high) in pairs)
 
 
 # Every pair of two places is tried as a part's first and last.
 MOST_CHANNELS = 64
 
 
-def held_links(links: Mapping[int, Link], seen: Mapping[int, Tensor], ends: Mapping[int, Ends]) -> dict[int, Link]:
+def held_links(links: Mapping[int, Link], outputs: Mapping[int, Tensor], ends: Mapping[int, Ends]) -> dict[int, Link]:
     """The links by the place of a leaf, with parts along dimension 1 of the seen outputs, and within the ends."""
-    parted = {at: joined(seen[at]) if link is same and at in seen else link for at, link in links.items()}
+    parted = {at: joined(outputs[at]) if link is same and at in outputs else link for at, link in links.items()}
     return {at: within(link, ends[at]) if at in ends else link for at, link in parted.items()}
 
 
-def joined(seen: Tensor) -> Link:
+def joined(outputs: Tensor) -> Link:
     """What turns any numbers into such outputs: parts that sum to 1, their logarithms, or directions."""
-    parts = _parts(seen)
+    parts = _parts(outputs)
     if not parts:
         return same
 
     def link(tensor: Tensor) -> Tensor:
-        found, done = [], 0
+        pieces, done = [], 0
         for start, stop, of_part in parts:
-            found += [tensor[:, done:start], of_part(tensor[:, start:stop])]
+            pieces += [tensor[:, done:start], of_part(tensor[:, start:stop])]
             done = stop
-        return torch.cat([*found, tensor[:, done:]], 1)
+        return torch.cat([*pieces, tensor[:, done:]], 1)
 
     return link
 
 
-def _parts(seen: Tensor) -> Sequence[tuple[int, int, Link]]:
+def _parts(outputs: Tensor) -> Sequence[tuple[int, int, Link]]:
     """First channel, the one behind the last, and the link, of parts that do not overlap."""
-    channels = seen.shape[1] if seen.ndim > 1 else 0
-    found, start = [], 0
+    channels = outputs.shape[1] if outputs.ndim > 1 else 0
+    parts, start = [], 0
     while start < channels - 1 and channels <= MOST_CHANNELS:
         stops = range(start + 2, channels + 1)
         stop, link = next(
-            ((stop, link) for stop in stops if (link := link_along([seen[:, start:stop]], 1)) is not None), (0, same)
+            ((stop, link) for stop in stops if (link := link_along([outputs[:, start:stop]], 1)) is not None), (0, same)
         )
-        found += [(start, stop, link)] if stop else []
+        parts += [(start, stop, link)] if stop else []
         start = stop or start + 1
-    return found
+    return parts

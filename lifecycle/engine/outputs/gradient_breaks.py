@@ -35,46 +35,46 @@ MOST_TOLD = 3
 
 
 class Breaks(TorchFunctionMode):
-    """Inside, notes what of torch's calls leaves the graph or changes a gradient: `told` has them in words."""
+    """Inside, notes what of torch's calls leaves the graph or changes a gradient: `look` has them in words."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._found: dict[str, None] = {}
+        self._breaks: dict[str, None] = {}
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Iterable[type], args: Any = (), kwargs: Any = None
     ) -> Any:
         name = getattr(func, "__name__", "")
         if name in _HOOKS:
-            self._found[f"a hook at {_place()}"] = None
+            self._breaks[f"a hook at {_place()}"] = None
         elif name in _INSIDE:
-            self._found[f"{name} at {_place()}"] = None
+            self._breaks[f"{name} at {_place()}"] = None
         elif name in _LEAVES or _is_data(func):
             if isinstance(args[0], Tensor) and args[0].requires_grad:
-                self._found[f"{name.strip('_') if name in _LEAVES else '.data'} at {_place()}"] = None
+                self._breaks[f"{name.strip('_') if name in _LEAVES else '.data'} at {_place()}"] = None
         elif not torch.is_grad_enabled() and any(
-            isinstance(one, Tensor) and one.requires_grad for one in tree_leaves((args, kwargs))
+            isinstance(leaf, Tensor) and leaf.requires_grad for leaf in tree_leaves((args, kwargs))
         ):
-            self._found[f"no_grad at {_place()}"] = None
+            self._breaks[f"no_grad at {_place()}"] = None
         return func(*args, **(kwargs or {}))
 
     def look(self, model: nn.Module, loss: Tensor) -> tuple[str, ...]:
         """All of them in words, with those of the model's hooks and of the loss's graph; () if there is none."""
         for node in nodes(loss):
             if isinstance(node, BackwardCFunction):
-                self._found[f"an autograd.Function: {type(node).__name__.removesuffix('Backward')}"] = None
+                self._breaks[f"an autograd.Function: {type(node).__name__.removesuffix('Backward')}"] = None
             elif node.name().startswith(_STRAIGHT_THROUGH):
-                self._found[f"torch's {node.name().partition('Backward')[0]}"] = None
-        for name, one in model.named_parameters():
-            if one._backward_hooks or getattr(one, "_post_accumulate_grad_hooks", None):
-                self._found[f"a hook of {name}"] = None
-        return tuple(self._found)
+                self._breaks[f"torch's {node.name().partition('Backward')[0]}"] = None
+        for name, parameter in model.named_parameters():
+            if parameter._backward_hooks or getattr(parameter, "_post_accumulate_grad_hooks", None):
+                self._breaks[f"a hook of {name}"] = None
+        return tuple(self._breaks)
 
 
-def in_words(found: tuple[str, ...]) -> str:
+def in_words(breaks: tuple[str, ...]) -> str:
     """The first of them."""
-    more = f" and {len(found) - MOST_TOLD} more" if len(found) > MOST_TOLD else ""
-    return ", ".join(found[:MOST_TOLD]) + more
+    more = f" and {len(breaks) - MOST_TOLD} more" if len(breaks) > MOST_TOLD else ""
+    return ", ".join(breaks[:MOST_TOLD]) + more
 
 
 def _is_data(func: Callable[..., Any]) -> bool:
@@ -116,11 +116,11 @@ def estimates_held(model: nn.Module) -> Iterator[None]:
 
 def padding_of(loss: Tensor) -> list[tuple[Tensor, int]]:
     """Tables of which torch's embedding keeps a row out of the gradient, and that row."""
-    found = []
+    tables = []
     for node in nodes(loss):
         row = getattr(node, "_saved_padding_idx", -1)
         table = getattr(node.next_functions[0][0], "variable", None) if node.next_functions else None
         # None is kept as -1, which reads as the largest number.
         if table is not None and 0 <= row < len(table):
-            found.append((table, row))
-    return found
+            tables.append((table, row))
+    return tables

@@ -21,7 +21,7 @@ from trainworthy.lifecycle.engine.outputs.gradient_breaks import Breaks, estimat
 
 # Of all gradients together, and of one parameter's alone. In float64 the slopes of healthy networks are within 1e-6 of
 # it, and twice that share of a network is what a single one has to be off by to be named.
-APART, APART_ALONE = 0.002, 0.02
+TOLERANCE, TOLERANCE_ALONE = 0.002, 0.02
 # Gradients of random signs have a cosine with any direction of this many times 1 / sqrt(numbers) at most.
 BY_CHANCE = 3
 # Of a gradient's energy, what is the same at each pass, below which too few numbers were asked to speak of chance.
@@ -34,12 +34,12 @@ Whole = Literal["derivative", "off", "all_turned", "drowned", "not_repeatable", 
 @dataclass(frozen=True)
 class Off:
     """A parameter whose gradient is not the slope. `share` is what backward gives, of the slope along the gradient;
-    infinite where the loss does not change. `apart` is by which share of its size it differs along the direction that
-    showed it."""
+    infinite where the loss does not change. `relative_error` is by which share of its size it differs along the
+    direction that showed it."""
 
     name: str
     share: float
-    apart: float
+    relative_error: float
 
     @property
     def turned(self) -> bool:
@@ -48,9 +48,9 @@ class Off:
 
     @property
     def flipped(self) -> bool:
-        """True if it is nothing but turned round, and not another direction. `apart` is of the whole gradient."""
-        across = self.apart**2 - (1 - self.share) ** 2
-        return self.turned and across <= (APART_ALONE * self.share) ** 2
+        """True if it is turned round alone, in no other direction. `relative_error` is of the whole gradient."""
+        across = self.relative_error**2 - (1 - self.share) ** 2
+        return self.turned and across <= (TOLERANCE_ALONE * self.share) ** 2
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Compared:
     @property
     def turned(self) -> tuple[Off, ...]:
         """Those that are turned round."""
-        return tuple(one for one in self.off if one.turned)
+        return tuple(deviation for deviation in self.off if deviation.turned)
 
     @property
     def turned_by_nothing(self) -> bool:
@@ -94,26 +94,26 @@ def _compared(model: nn.Module, mean_loss: Callable[[], Tensor]) -> Compared:
         loss = mean_loss()
     if not loss.requires_grad:
         return Compared("no_gradient")
-    told, padding = breaks.look(model, loss), padding_of(loss)
+    break_words, padding = breaks.look(model, loss), padding_of(loss)
     torch.manual_seed(1)
     gradients = gradients_of(parameters, loss)
     if not finite(gradients):
-        return Compared("not_finite", breaks=told)
+        return Compared("not_finite", breaks=break_words)
     slopes = Slopes(parameters, gradients, mean_loss, padding)
     if not slopes.repeats():
-        return Compared("not_repeatable", breaks=told)
+        return Compared("not_repeatable", breaks=break_words)
     noise, drowned = _noise(parameters, gradients, mean_loss)
     if drowned:
-        return Compared("drowned", noise=noise, breaks=told, gradients=gradients)
+        return Compared("drowned", noise=noise, breaks=break_words, gradients=gradients)
     if noise:
         # Its mean is what can be the slope; of one draw no group tells more.
-        return Compared("derivative", noise=noise, breaks=told, gradients=gradients)
+        return Compared("derivative", noise=noise, breaks=break_words, gradients=gradients)
     whole = [slopes.along_gradient(), *(slopes.at_random(seed) for seed in range(DIRECTIONS))]
-    known = [one for one in whole if one.known]
+    known = [slope for slope in whole if slope.known]
     along = whole[0].of_gradient
-    if known and not any(one.apart > APART for one in known):
-        return Compared("derivative", len(parameters), breaks=told, along=along, gradients=gradients)
-    return _alone(slopes, told, along, gradients)
+    if known and not any(slope.relative_error > TOLERANCE for slope in known):
+        return Compared("derivative", len(parameters), breaks=break_words, along=along, gradients=gradients)
+    return _alone(slopes, break_words, along, gradients)
 
 
 def _alone(slopes: Slopes, breaks: tuple[str, ...], along: float, gradients: dict[str, Tensor]) -> Compared:
@@ -121,17 +121,17 @@ def _alone(slopes: Slopes, breaks: tuple[str, ...], along: float, gradients: dic
     names, off, asked, turned = slopes.some(), list[Off](), 0, 0
     pulled = set(slopes.pulled)
     for name in names:
-        found = [slopes.along_gradient(name)] if name in pulled else []
-        if not any(one.apart > APART_ALONE for one in found):
-            found.append(slopes.at_random(0, name))
-        if not all(one.known for one in found):
+        measured = [slopes.along_gradient(name)] if name in pulled else []
+        if not any(slope.relative_error > TOLERANCE_ALONE for slope in measured):
+            measured.append(slopes.at_random(0, name))
+        if not all(slope.known for slope in measured):
             continue
         asked += 1
-        worst = max(found, key=lambda one: one.apart)
-        if worst.apart > APART_ALONE:
-            off.append(Off(name, found[0].backward_share if name in pulled else 0.0, worst.apart))
+        worst = max(measured, key=lambda slope: slope.relative_error)
+        if worst.relative_error > TOLERANCE_ALONE:
+            off.append(Off(name, measured[0].backward_share if name in pulled else 0.0, worst.relative_error))
             turned += off[-1].turned
-    off.sort(key=lambda one: -one.apart)
+    off.sort(key=lambda deviation: -deviation.relative_error)
     if not off and 2 * asked < len(names):
         return Compared("unknown", breaks=breaks, along=along, gradients=gradients)
     whole: Whole = "all_turned" if 1 < turned == asked and _one_factor(off) else "off" if off else "derivative"
@@ -139,8 +139,8 @@ def _alone(slopes: Slopes, breaks: tuple[str, ...], along: float, gradients: dic
 
 
 def _one_factor(off: list[Off]) -> bool:
-    shares = [one.share for one in off]
-    return max(shares) - min(shares) <= APART_ALONE * abs(min(shares))
+    shares = [deviation.share for deviation in off]
+    return max(shares) - min(shares) <= TOLERANCE_ALONE * abs(min(shares))
 
 
 def _noise(
@@ -151,28 +151,30 @@ def _noise(
     loss = mean_loss()
     torch.manual_seed(2)
     again = gradients_of(parameters, loss)
-    norm = math.sqrt(sum(float(one.abs().square().sum()) for one in gradients.values()))
-    other = math.sqrt(sum(float(one.abs().square().sum()) for one in again.values()))
-    apart = math.sqrt(sum(float((again[name] - one).abs().square().sum()) for name, one in gradients.items()))
-    eps = max(torch.finfo(one.dtype).eps for one in gradients.values())
-    if not apart > math.sqrt(eps) * max(norm, other):
+    norm = math.sqrt(sum(float(gradient.abs().square().sum()) for gradient in gradients.values()))
+    other = math.sqrt(sum(float(gradient.abs().square().sum()) for gradient in again.values()))
+    difference = math.sqrt(
+        sum(float((again[name] - gradient).abs().square().sum()) for name, gradient in gradients.items())
+    )
+    eps = max(torch.finfo(gradient.dtype).eps for gradient in gradients.values())
+    if not difference > math.sqrt(eps) * max(norm, other):
         # Equal sums, in another order.
         return 0.0, False
-    common = sum(float((again[name].conj() * one).real.sum()) for name, one in gradients.items())
-    numbers = sum(one.numel() for one in gradients.values())
+    common = sum(float((again[name].conj() * gradient).real.sum()) for name, gradient in gradients.items())
+    numbers = sum(gradient.numel() for gradient in gradients.values())
     cosine = common / (norm * other) if norm and other else 0.0
-    return apart / max(norm, other) / math.sqrt(2), cosine < min(HALF, BY_CHANCE / math.sqrt(numbers))
+    return difference / max(norm, other) / math.sqrt(2), cosine < min(HALF, BY_CHANCE / math.sqrt(numbers))
 
 
 def shares(off: Sequence[Off], who: str = "backward gives") -> str:
     """The worst ones in words."""
-    told = "; ".join(f"{_told(one)} for {one.name}" for one in off[:3])
-    return f"{who} {told}" + (f" and {len(off) - 3} more" if len(off) > 3 else "")
+    worst = "; ".join(f"{_in_words(deviation)} for {deviation.name}" for deviation in off[:3])
+    return f"{who} {worst}" + (f" and {len(off) - 3} more" if len(off) > 3 else "")
 
 
-def _told(one: Off) -> str:
-    if math.isinf(one.share):
+def _in_words(deviation: Off) -> str:
+    if math.isinf(deviation.share):
         return "a gradient along which the loss does not change"
-    if abs(one.share - 1) <= APART_ALONE:
-        return f"a gradient that is off by {one.apart:.0%} of its size"
-    return f"{one.share:.2f} of the slope of the loss"
+    if abs(deviation.share - 1) <= TOLERANCE_ALONE:
+        return f"a gradient that is off by {deviation.relative_error:.0%} of its size"
+    return f"{deviation.share:.2f} of the slope of the loss"

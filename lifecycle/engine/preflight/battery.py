@@ -14,22 +14,28 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from trainworthy.lifecycle.engine.training.random_state import random_kept
 from trainworthy.lifecycle.gates import trials
 from trainworthy.lifecycle.gates.check import Check
-from trainworthy.lifecycle.gates.trials import Told, Updates
+from trainworthy.lifecycle.gates.trials import Describe, Updates
 from trainworthy.lifecycle.protocol.trial import Trial
 
 
 def run_checks(
     checks: Sequence[Check[Any]],
-    seen: Any,
+    subject: Any,
     *,
     device: str,
     not_applicable: Mapping[str, str],
     earlier: Sequence[Trial] = (),
-    told: Told = lambda error: f"{type(error).__name__}: {error}",
+    describe: Describe = lambda error: f"{type(error).__name__}: {error}",
 ) -> tuple[Trial, ...]:
     """Every check's trial, in order (gates/trials.py), each from equal random numbers on, its updates counted."""
     return trials.run_checks(
-        checks, seen, device=device, not_applicable=not_applicable, earlier=earlier, told=told, around=counted_updates
+        checks,
+        subject,
+        device=device,
+        not_applicable=not_applicable,
+        earlier=earlier,
+        describe=describe,
+        around=counted_updates,
     )
 
 

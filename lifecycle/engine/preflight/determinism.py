@@ -42,10 +42,10 @@ def same_seed(subject: Subject) -> Found:
     first, second = _seeded(subject), None
     start, losses = _tensors(first.model), _trained(subject, first, UPDATES)
     second = _seeded(subject)
-    apart = _differing(start, _tensors(second.model))
-    if apart:
+    differing = _differing(start, _tensors(second.model))
+    if differing:
         cause = "what builds the model draws from a source that no seed reaches: time, os.urandom, the order of a set, "
-        return Found("fail", f"fresh models differ: {_named(apart)}", cause=f"{cause}or what an earlier model left")
+        return Found("fail", f"fresh models differ: {_named(differing)}", cause=f"{cause}or what an earlier model left")
     again = _trained(subject, second, UPDATES)
     return _equal(subject, first, second, f"{UPDATES} updates from the same seed, twice", losses, again)
 
@@ -56,34 +56,36 @@ def resume(subject: Subject) -> Found:
     _trained(subject, through, BEFORE)
     with tempfile.TemporaryDirectory() as folder:
         saved = save_checkpoint(Path(folder), "preflight", through)
-        kept = _beside(through.model)
+        unsaved = _unsaved_values(through.model)
         losses = _trained(subject, through, BEFORE + AFTER)
         resumed = subject.state()
         _seed(SEED + 1)
         load_checkpoint(Path(saved.path), "preflight", resumed, saved.sha256)
-    lost = [name for name, value in _beside(resumed.model).items() if not _same_value(value, kept.get(name))]
+    lost = [name for name, value in _unsaved_values(resumed.model).items() if not _same_value(value, unsaved.get(name))]
     again = _trained(subject, resumed, BEFORE + AFTER)
     what = f"{BEFORE} updates, a checkpoint, and {AFTER} more"
-    found = _equal(subject, through, resumed, f"{what}, resumed and not", losses, again)
-    if found.status == "fail" and lost:
-        return replace(found, cause=f"kept outside of state_dict(): {_named(lost)}")
-    return found
+    outcome = _equal(subject, through, resumed, f"{what}, resumed and not", losses, again)
+    if outcome.status == "fail" and lost:
+        return replace(outcome, cause=f"kept outside of state_dict(): {_named(lost)}")
+    return outcome
 
 
 def _equal(
-    subject: Subject, one: TrainState, other: TrainState, what: str, losses: list[float], again: list[float]
+    subject: Subject, first: TrainState, other: TrainState, what: str, losses: list[float], again: list[float]
 ) -> Found:
     """Equal weights and losses, else where they part."""
-    equal = parameters_sha256(one.model) == parameters_sha256(other.model) and losses == again
-    parts = [name for name in one.also if not _same_value(one.also[name].state_dict(), other.also[name].state_dict())]
+    equal = parameters_sha256(first.model) == parameters_sha256(other.model) and losses == again
+    parts = [
+        name for name in first.also if not _same_value(first.also[name].state_dict(), other.also[name].state_dict())
+    ]
     if equal and not parts:
-        more = f", and so is the state of {', '.join(one.also)}" if one.also else ""
+        more = f", and so is the state of {', '.join(first.also)}" if first.also else ""
         return Found("pass", f"{what}: the weights are equal bit for bit{more}")
     if equal:
         return Found("fail", f"{what}: the weights are equal, and the state of {', '.join(parts)} is not")
-    apart, largest = _differing(_tensors(one.model), _tensors(other.model)), _largest(one.model, other.model)
-    evidence = f"{what}: weights differ by up to {largest:.1e} of the largest, in {_named(apart)}"
-    if not apart:
+    differing, largest = _differing(_tensors(first.model), _tensors(other.model)), _largest(first.model, other.model)
+    evidence = f"{what}: weights differ by up to {largest:.1e} of the largest, in {_named(differing)}"
+    if not differing:
         evidence = f"{what}: the losses differ, {losses} and {again}"
     if subject.device != "cpu" and largest <= TOLERANCE:
         evidence += f"; kernels on {subject.device} may add in varying order, within {TOLERANCE:.0e} here"
@@ -126,49 +128,53 @@ def _tensors(model: nn.Module) -> dict[str, Tensor]:
     return {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
 
 
-def _differing(one: dict[str, Tensor], other: dict[str, Tensor]) -> list[str]:
-    shared = [name for name in one if name in other and one[name].shape == other[name].shape]
-    apart = [name for name in shared if not torch.equal(one[name], other[name])]
-    return [*sorted(one.keys() ^ other.keys()), *(name for name in one if name in other and name not in shared), *apart]
+def _differing(first: dict[str, Tensor], other: dict[str, Tensor]) -> list[str]:
+    shared = [name for name in first if name in other and first[name].shape == other[name].shape]
+    differing = [name for name in shared if not torch.equal(first[name], other[name])]
+    return [
+        *sorted(first.keys() ^ other.keys()),
+        *(name for name in first if name in other and name not in shared),
+        *differing,
+    ]
 
 
-def _largest(one: nn.Module, other: nn.Module) -> float:
+def _largest(first: nn.Module, other: nn.Module) -> float:
     """The largest difference of a weight, as a share of its tensor's largest; infinite if shapes differ."""
-    found, others = 0.0, other.state_dict()
-    for name, tensor in one.state_dict().items():
-        if name not in others or others[name].shape != tensor.shape:
+    largest, other_state = 0.0, other.state_dict()
+    for name, tensor in first.state_dict().items():
+        if name not in other_state or other_state[name].shape != tensor.shape:
             return float("inf")
         if tensor.numel():
-            apart = (tensor.double() - others[name].double()).abs().max()
-            found = max(found, float(apart / tensor.double().abs().max().clamp_min(1e-12)))
-    return found
+            difference = (tensor.double() - other_state[name].double()).abs().max()
+            largest = max(largest, float(difference / tensor.double().abs().max().clamp_min(1e-12)))
+    return largest
 
 
-def _beside(model: nn.Module) -> dict[str, Any]:
+def _unsaved_values(model: nn.Module) -> dict[str, Any]:
     """Numbers and tensors that modules hold beside parameters and buffers; a module's mode is none of them."""
-    found = {}
+    unsaved = {}
     for prefix, module in model.named_modules():
-        kept = set(module.state_dict(keep_vars=True))
+        saved = set(module.state_dict(keep_vars=True))
         for name, value in vars(module).items():
-            if name == "training" or name in kept:
+            if name == "training" or name in saved:
                 continue
             if isinstance(value, torch.Tensor):
-                found[f"{prefix}.{name}".lstrip(".")] = value.detach().clone()
+                unsaved[f"{prefix}.{name}".lstrip(".")] = value.detach().clone()
             elif isinstance(value, bool | int | float):
-                found[f"{prefix}.{name}".lstrip(".")] = value
+                unsaved[f"{prefix}.{name}".lstrip(".")] = value
             elif isinstance(value, torch.Generator):
-                found[f"{prefix}.{name}".lstrip(".")] = value.get_state()
+                unsaved[f"{prefix}.{name}".lstrip(".")] = value.get_state()
         for name in module._non_persistent_buffers_set:
-            found[f"{prefix}.{name}".lstrip(".")] = module._buffers[name]
-    return found
+            unsaved[f"{prefix}.{name}".lstrip(".")] = module._buffers[name]
+    return unsaved
 
 
-def _same_value(one: Any, other: Any) -> bool:
-    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
-        return one.shape == other.shape and torch.equal(one, other)
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_same_value(value, other[name]) for name, value in one.items())
-    return type(one) is type(other) and one == other
+def _same_value(first: Any, other: Any) -> bool:
+    if isinstance(first, torch.Tensor) and isinstance(other, torch.Tensor):
+        return first.shape == other.shape and torch.equal(first, other)
+    if isinstance(first, dict) and isinstance(other, dict):
+        return first.keys() == other.keys() and all(_same_value(value, other[name]) for name, value in first.items())
+    return type(first) is type(other) and first == other
 
 
 def _named(names: list[str]) -> str:

@@ -52,7 +52,7 @@ class Trials:
         try:
             self.task = load_task(self.folder)
         except (Exception, SystemExit) as error:
-            fault = FunctionFault(where=line_of(error, self.folder), problem=_told(error), fix="correct that line")
+            fault = FunctionFault(where=line_of(error, self.folder), problem=_message(error), fix="correct that line")
             self._add("model.py", faults=(fault,))
             for name in FIXES:
                 self._add(name, untried="model.py can't be imported")
@@ -66,7 +66,7 @@ class Trials:
         try:
             value, evidence, wrong = trial()
         except (Exception, SystemExit) as error:
-            problem, fix = _unknown_column(error, self.features) or (_told(error), self.fixes[name])
+            problem, fix = _unknown_column(error, self.features) or (_message(error), self.fixes[name])
             self._add(name, faults=(FunctionFault(where=self._where(name, error), problem=problem, fix=fix),))
             return None
         where = self._where(name)
@@ -115,6 +115,6 @@ def _unknown_column(error: BaseException, features: Sequence[str]) -> Wrong | No
     return problem, "; ".join(did_you_mean(name, features) for name in unknown)
 
 
-def _told(error: BaseException) -> str:
+def _message(error: BaseException) -> str:
     first = str(error).splitlines()[0] if str(error) else ""
     return f"{type(error).__name__}: {first}"[:300]

@@ -122,9 +122,9 @@ def _not_finite(inputs: dict[str, Tensor], rows: pd.DataFrame) -> Iterator[Wrong
         bad = ~tensor.isfinite().reshape(len(rows), -1).all(dim=1)
         if bad.any():
             nulls = rows.isna().any(axis=1).to_numpy()
-            told = " in rows that hold nulls" if nulls[bad.numpy()].all() else ""
+            where = " in rows that hold nulls" if nulls[bad.numpy()].all() else ""
             yield (
-                f"{name} is not finite in {int(bad.sum())} of {len(rows)} rows{told}",
+                f"{name} is not finite in {int(bad.sum())} of {len(rows)} rows{where}",
                 "put a number in place of nulls",
             )
 
@@ -136,11 +136,11 @@ def _depends_on_others(
     for place in (0, len(rows) - 1):
         alone = task.to_tensors(rows.iloc[[place]].copy(), state)
         for name, tensor in inputs.items():
-            one = alone.get(name)
-            if one is None or one.shape != tensor[[place]].shape or one.dtype != tensor.dtype:
+            single = alone.get(name)
+            if single is None or single.shape != tensor[[place]].shape or single.dtype != tensor.dtype:
                 yield f"{name} of one row alone has another form", FIXES["to_tensors"]
                 return
-            if not _close(one, tensor[[place]]):
+            if not _close(single, tensor[[place]]):
                 fix = "use what fit_preprocessing learned, and nothing that is computed from the rows at hand"
                 yield f"{name} of a row changes with the other rows of its batch", fix
                 return
@@ -202,14 +202,14 @@ def _loss(
         fix = "do not detach, and compute with torch only, from the parameters to the loss"
         return None, "", [*wrong, ("the loss has no gradient", fix)]
     loss.mean().backward()
-    reached, wanted, bad = _gradients(model)
+    reached, trained, bad = _gradients(model)
     if not reached:
         wrong.append(("no parameter gets a gradient", "let the outputs depend on the parameters"))
     if bad:
         wrong.append((f"the gradient of {bad[0]} is not finite", "look at divisions, roots and logarithms in forward"))
     return (
         loss,
-        f"mean {float(loss.detach().mean()):.3f}; {reached} of {wanted} parameter tensors get a gradient",
+        f"mean {float(loss.detach().mean()):.3f}; {reached} of {trained} parameter tensors get a gradient",
         wrong,
     )
 
@@ -217,29 +217,29 @@ def _loss(
 def _gradients(model: nn.Module) -> tuple[int, int, list[str]]:
     """How many parameter tensors have a gradient other than 0, how many there are, and which are not finite."""
     trained = {name: parameter.grad for name, parameter in model.named_parameters() if parameter.requires_grad}
-    found = {name: grad for name, grad in trained.items() if grad is not None}
-    reached = sum(bool((grad != 0).any()) for grad in found.values())
-    return reached, len(trained), [name for name, grad in found.items() if not grad.isfinite().all()]
+    gradients = {name: grad for name, grad in trained.items() if grad is not None}
+    reached = sum(bool((grad != 0).any()) for grad in gradients.values())
+    return reached, len(trained), [name for name, grad in gradients.items() if not grad.isfinite().all()]
 
 
 def _predict(task: Task, outputs: Tensor, kind: Kind) -> tuple[Any, str, list[Wrong]]:
-    found = task.predict(outputs.detach())
+    predictions = task.predict(outputs.detach())
     try:
-        answers, wanted = kind.of_predict(as_array(found)), (len(outputs), *kind.answer_shape)
-        if answers.shape != wanted:
-            return None, "", [(f"{len(outputs)} rows became {tuple(found.shape)}, not {wanted}", kind.predict_fix)]
-        kind.checked(kind.sample_labels(len(found)), answers)
+        answers, shape = kind.of_predict(as_array(predictions)), (len(outputs), *kind.answer_shape)
+        if answers.shape != shape:
+            return None, "", [(f"{len(outputs)} rows became {tuple(predictions.shape)}, not {shape}", kind.predict_fix)]
+        kind.checked(kind.sample_labels(len(predictions)), answers)
         wrong = []
     except EvaluationError as error:
         wrong = [(f"{error.problem} (for example {error.value})", error.fix)]
-    return found, f"{kind.answers} from {float(found.min()):.3f} to {float(found.max()):.3f}", wrong
+    return predictions, f"{kind.answers} from {float(predictions.min()):.3f} to {float(predictions.max()):.3f}", wrong
 
 
-def _alike(losses: Tensor, others: Tensor) -> bool:
+def _alike(losses: Tensor, other_losses: Tensor) -> bool:
     """Equal for the size that they have: a loss in units of prices is some 1e-10 for labels from -1 to 1."""
     size = max(float(losses.abs().max()), 1e-300)
-    return _close(losses.double() / size, others.double() / size)
+    return _close(losses.double() / size, other_losses.double() / size)
 
 
-def _close(one: Tensor, other: Tensor) -> bool:
-    return bool(torch.allclose(one.double(), other.double(), rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True))
+def _close(tensor: Tensor, other: Tensor) -> bool:
+    return bool(torch.allclose(tensor.double(), other.double(), rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True))

@@ -74,8 +74,8 @@ def rate_range(subject: Subject) -> Found:
     tried = [peak * min(1.0, 3 * (n + 1) / at_peak) for n in range(at_peak)]
     run, state = _losses(subject, data, tried, most=math.inf)
     worst = max(loss if math.isfinite(loss) else math.inf for _, loss in run)
-    found = _judged(subject, first, level, curve, sum(planned), peak, worst)
-    return (found.status == "pass" and still_group(subject, state, sum(planned) / sum(tried))) or found
+    outcome = _judged(subject, first, level, curve, sum(planned), peak, worst)
+    return (outcome.status == "pass" and still_group(subject, state, sum(planned) / sum(tried))) or outcome
 
 
 def _judged(
@@ -86,50 +86,54 @@ def _judged(
     # Of 90 healthy trainings with a tuned rate 14 declare it outside of what the range suggests: so that is said where
     # the declared rate fails, and is no finding of its own.
     tried = f"; worth trying: {low:.2g} to {high:.2g}"
-    told = f"declared {peak:.2g}; at the declared rate the loss goes from {first.loss:.4g} to at most {worst:.4g}"
+    evidence = f"declared {peak:.2g}; at the declared rate the loss goes from {first.loss:.4g} to at most {worst:.4g}"
     trained = subject.claims.start == "trained"
-    seen: dict[str, Any] = {"observed": peak, "curve": _plain(curve)}
+    measured: dict[str, Any] = {"observed": peak, "curve": _plain(curve)}
     if not risen < UNSTEADY:
         severity = "error" if not risen < DIVERGED else "warning"
         fix = f"declare a rate of about {high:.1g}, or a lower one{tried}"
         return Found(
             "fail",
-            f"{told}: too large",
-            **seen,
+            f"{evidence}: too large",
+            **measured,
             severity=severity,
             cause="a rate that is too large",
             fix=fix,
             code=TOO_LARGE,
         )
     if first.loss - min(loss for _, loss in curve) < LEAST_GAIN * level:
-        return _flat(first, level, total, told, seen)
-    told = f"{told}; all planned updates together come {min(share, 1):.1%} of the way that the range came"
+        return _flat(first, level, total, evidence, measured)
+    evidence = f"{evidence}; all planned updates together come {min(share, 1):.1%} of the way that the range came"
     if share < (NO_PROGRESS_TRAINED if trained else SLOW):
         severity = "error" if trained or share < NO_PROGRESS else "warning"
         cause, fix = "a rate that is too small for the planned updates", f"declare a rate of about {high:.1g}{tried}"
-        return Found("fail", f"{told}: too small", **seen, severity=severity, cause=cause, fix=fix, code=TOO_SMALL)
-    return Found("pass", told, **seen)
+        return Found(
+            "fail", f"{evidence}: too small", **measured, severity=severity, cause=cause, fix=fix, code=TOO_SMALL
+        )
+    return Found("pass", evidence, **measured)
 
 
-def _flat(first: Direction, level: float, total: float, told: str, seen: dict[str, Any]) -> Found:
+def _flat(first: Direction, level: float, total: float, evidence: str, measured: dict[str, Any]) -> Found:
     """No rate gained anything: passed if the planned updates may, to first order."""
     gain = total * first.gain / (1 - first.momentum) / level
     if gain >= LEAST_GAIN:
-        return Found("pass", f"{told}; so few updates gain nothing on these rows at any rate", **seen)
-    return Found("insufficient", f"{told}; no rate gained anything, and all planned updates gain {gain:.1g}", **seen)
+        return Found("pass", f"{evidence}; so few updates gain nothing on these rows at any rate", **measured)
+    return Found(
+        "insufficient", f"{evidence}; no rate gained anything, and all planned updates gain {gain:.1g}", **measured
+    )
 
 
 def _progress(first: Direction, curve: Curve, total: float) -> float:
     """What planned rates of this sum gain, as a share of the range's best gain."""
     best = first.loss - min(loss for _, loss in curve)
-    wanted = total / (1 - first.momentum)
+    target = total / (1 - first.momentum)
     speed = summed = reached = 0.0
     for rate, loss in curve:
         speed = first.momentum * speed + 1
         before, summed = summed, summed + rate * speed
         gained = max(reached, first.loss - loss)
-        if summed >= wanted:
-            reached += (gained - reached) * (wanted - before) / (summed - before)
+        if summed >= target:
+            reached += (gained - reached) * (target - before) / (summed - before)
             break
         reached = gained
     return reached / best if best > 0 else 0.0
@@ -161,7 +165,7 @@ def _losses(subject: Subject, data: TrainData, rates: Sequence[float], most: flo
 
     Ends where the loss is above `most` or not finite.
     """
-    state, found = subject.state(), []
+    state, curve = subject.state(), []
     steady(state.model)
     count = len(subject.training.targets)
     size = min(subject.plan.batch_size, MOST_BATCH, count)
@@ -172,10 +176,10 @@ def _losses(subject: Subject, data: TrainData, rates: Sequence[float], most: flo
         before, _, norm, *_ = train_step(state, subject.training, rows, subject.recipe)
         state.step += 1
         loss = _loss(subject, state.model, data) if math.isfinite(before + norm) else math.inf
-        found.append((rate, loss))
+        curve.append((rate, loss))
         if not loss <= most:
             break
-    return tuple(found), state
+    return tuple(curve), state
 
 
 def _set_rate(state: TrainState, rate: float) -> None:
@@ -231,8 +235,8 @@ def still_group(subject: Subject, state: TrainState, more: float) -> Found | Non
     limit = STILL_TRAINED if subject.claims.start == "trained" else STILL
     if moved[least] >= limit or moved[least] >= BEHIND * most:
         return None
-    told = [names[id(parameter)] for parameter in groups[least]]
-    shown = ", ".join(told[:3]) + (f" and {len(told) - 3} more" if len(told) > 3 else "")
+    still = [names[id(parameter)] for parameter in groups[least]]
+    shown = ", ".join(still[:3]) + (f" and {len(still) - 3} more" if len(still) > 3 else "")
     evidence = (
         f"{shown}: all planned updates together move them by at most {moved[least]:.1g} of their size; "
         f"the group that moves most, by {most:.1g}"

@@ -37,12 +37,12 @@ def on_device(job: Job, attempt: Callable[[Job, str], PreflightResult]) -> Prefl
             raise
     say(f"preflight: {ENDED}; once more on the CPU")
     with ProcessPoolExecutor(1, get_context("spawn")) as process:
-        found = process.submit(_apart, attempt, job.model_copy(update={"device": "cpu"})).result()
-    told = f"{ENDED}; what is said here was found on the CPU"
-    return found.model_copy(update={"untried": "; ".join(words for words in (told, found.untried) if words)})
+        result = process.submit(_on_cpu, attempt, job.model_copy(update={"device": "cpu"})).result()
+    note = f"{ENDED}; what is said here was found on the CPU"
+    return result.model_copy(update={"untried": "; ".join(words for words in (note, result.untried) if words)})
 
 
-def _apart(attempt: Callable[[Job, str], PreflightResult], job: Job) -> PreflightResult:
+def _on_cpu(attempt: Callable[[Job, str], PreflightResult], job: Job) -> PreflightResult:
     """The attempt on the CPU; what its code raises is told with its line, since no traceback comes back."""
     try:
         return attempt(job, "cpu")

@@ -45,18 +45,22 @@ def try_optional(
 def _optimizers(task: Any, model: nn.Module | None, job: FunctionsJob) -> tuple[Any, str, list[Wrong]]:
     assert job.training is not None
     assert model is not None
-    found, fix = task.build_optimizers(model, job.training.optimizer.model_dump(mode="json")), OPTIONAL_FIXES
-    if not isinstance(found, list | tuple) or not found:
-        told = "no optimizer" if isinstance(found, list | tuple) else f"{type(found).__name__}, not a list"
-        return None, "", [(f"gives {told}", fix["build_optimizers"])]
-    odd = [type(one).__name__ for one in found if not all(hasattr(one, name) for name in OPTIMIZER)]
+    optimizers, fix = task.build_optimizers(model, job.training.optimizer.model_dump(mode="json")), OPTIONAL_FIXES
+    if not isinstance(optimizers, list | tuple) or not optimizers:
+        given = "no optimizer" if isinstance(optimizers, list | tuple) else f"{type(optimizers).__name__}, not a list"
+        return None, "", [(f"gives {given}", fix["build_optimizers"])]
+    odd = [
+        type(optimizer).__name__ for optimizer in optimizers if not all(hasattr(optimizer, name) for name in OPTIMIZER)
+    ]
     if odd:
         return None, "", [(f"gives {', '.join(odd)}, no torch optimizer", fix["build_optimizers"])]
-    groups = [group for one in found for group in one.param_groups]
+    groups = [group for optimizer in optimizers for group in optimizer.param_groups]
     held = Counter(id(parameter) for group in groups for parameter in group["params"])
     trained = {name: id(p) for name, p in model.named_parameters() if p.requires_grad}
     claimed = job.claims.frozen
-    missed = [n for n, p in trained.items() if p not in held and not any(fnmatchcase(n, one) for one in claimed)]
+    missed = [
+        n for n, p in trained.items() if p not in held and not any(fnmatchcase(n, pattern) for pattern in claimed)
+    ]
     twice = [name for name, p in trained.items() if held[p] > 1]
     wrong = list[Wrong]()
     if missed:
@@ -68,14 +72,14 @@ def _optimizers(task: Any, model: nn.Module | None, job: FunctionsJob) -> tuple[
         rates = sorted({f"{float(group['lr']):g}" for group in groups})
         fix = "make each group's rate from optimizer['learning_rate']"
         wrong.append((f"rates of groups are {', '.join(rates)}", fix))
-    kinds = ", ".join(type(one).__name__ for one in found)
-    return found, f"{kinds}; {len(trained) - len(missed)} of {len(trained)} trainable tensors", wrong
+    kinds = ", ".join(type(optimizer).__name__ for optimizer in optimizers)
+    return optimizers, f"{kinds}; {len(trained) - len(missed)} of {len(trained)} trainable tensors", wrong
 
 
 def _rates(task: Any, job: FunctionsJob) -> tuple[Any, str, list[Wrong]]:
     assert job.training is not None
-    declared, asked = job.training.model_dump(mode="json"), min(MOST_STEPS, job.steps)
-    steps = sorted({round(at * (job.steps - 1) / max(1, asked - 1)) for at in range(asked)})
+    declared, count = job.training.model_dump(mode="json"), min(MOST_STEPS, job.steps)
+    steps = sorted({round(at * (job.steps - 1) / max(1, count - 1)) for at in range(count)})
     rates = {step: float(task.learning_rate(step, job.steps, declared)) for step in steps}
     fix = OPTIONAL_FIXES["learning_rate"]
     bad = next((step for step, rate in rates.items() if not (math.isfinite(rate) and rate >= 0)), None)
@@ -92,11 +96,11 @@ def _augment(
     assert model is not None
     assert inputs is not None
     drawn = [_drawn(task, inputs, targets, ours) for ours in (0, 1)]
-    for found in drawn:
-        if not _is_batch(found):
+    for batch in drawn:
+        if not _is_batch(batch):
             return None, "", [("does not give (inputs, targets)", OPTIONAL_FIXES["augment"])]
     wrong = list(_forms(drawn[0], (inputs, targets))) or list(_through(task, model, drawn[0]))
-    if not all(_same(one, other) for one, other in zip(_tensors(drawn[0]), _tensors(drawn[1]), strict=False)):
+    if not all(_same(tensor, other) for tensor, other in zip(_tensors(drawn[0]), _tensors(drawn[1]), strict=False)):
         fix = "hand the generator to every draw: torch.rand(n, generator=generator); never numpy's or Python's own"
         wrong.append(("two calls with equal generators give different batches", fix))
     return drawn[0], "draws from its generator alone", wrong
@@ -113,22 +117,22 @@ def _drawn(task: Any, inputs: dict[str, Tensor], targets: Tensor, ours: int) -> 
         return task.augment(copies, targets.clone(), torch.Generator().manual_seed(0))
 
 
-def _is_batch(found: Any) -> bool:
+def _is_batch(batch: Any) -> bool:
     return (
-        isinstance(found, tuple | list)
-        and len(found) == 2
-        and isinstance(found[0], dict)
-        and all(isinstance(tensor, torch.Tensor) for tensor in (*found[0].values(), found[1]))
+        isinstance(batch, tuple | list)
+        and len(batch) == 2
+        and isinstance(batch[0], dict)
+        and all(isinstance(tensor, torch.Tensor) for tensor in (*batch[0].values(), batch[1]))
     )
 
 
-def _forms(found: Batch, given: Batch) -> Iterator[Wrong]:
+def _forms(batch: Batch, given: Batch) -> Iterator[Wrong]:
     """Names, rows and values that a batch must keep. A row may change its own size, as a crop does."""
     fix = OPTIONAL_FIXES["augment"]
-    if set(found[0]) != set(given[0]):
-        yield f"inputs {', '.join(given[0])} became {', '.join(found[0]) or 'none'}", fix
+    if set(batch[0]) != set(given[0]):
+        yield f"inputs {', '.join(given[0])} became {', '.join(batch[0]) or 'none'}", fix
         return
-    for name, tensor in {**found[0], "targets": found[1]}.items():
+    for name, tensor in {**batch[0], "targets": batch[1]}.items():
         before = given[1] if name == "targets" and name not in given[0] else given[0][name]
         if tensor.ndim != before.ndim or len(tensor) != len(before):
             yield f"{name} {tuple(before.shape)} became {tuple(tensor.shape)}", fix
@@ -153,7 +157,7 @@ def _tensors(batch: Batch) -> list[Tensor]:
     return [*(batch[0][name] for name in sorted(batch[0])), batch[1]]
 
 
-def _same(one: Tensor, other: Tensor) -> bool:
-    if one.shape != other.shape or one.dtype != other.dtype:
+def _same(tensor: Tensor, other: Tensor) -> bool:
+    if tensor.shape != other.shape or tensor.dtype != other.dtype:
         return False
-    return bool(torch.allclose(one.double(), other.double(), rtol=0, atol=0, equal_nan=True))
+    return bool(torch.allclose(tensor.double(), other.double(), rtol=0, atol=0, equal_nan=True))

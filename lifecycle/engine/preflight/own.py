@@ -24,8 +24,8 @@ def own_checks(task: object, *, sensitive: bool = False) -> tuple[Check[Any], ..
 
     With `sensitive` features only that a check failed is told: its text may hold a value.
     """
-    found = {name: value for name, value in vars(task).items() if name.startswith(PREFIX) and callable(value)}
-    return tuple(own_check(name, function, sensitive) for name, function in found.items())
+    functions = {name: value for name, value in vars(task).items() if name.startswith(PREFIX) and callable(value)}
+    return tuple(own_check(name, function, sensitive) for name, function in functions.items())
 
 
 def own_check(name: str, function: Callable[[Any], object], sensitive: bool = False) -> Check[Any]:
@@ -37,17 +37,17 @@ def own_check(name: str, function: Callable[[Any], object], sensitive: bool = Fa
         symptom=f"what {name} of model.py looks for",
         cause="see what it says",
         fix=f"correct what it says, or {name} in model.py",
-        look=lambda subject: _asked(name, function, subject, sensitive),
+        look=lambda subject: _run_check(name, function, subject, sensitive),
     )
 
 
-def _asked(name: str, function: Callable[[Any], object], subject: Any, sensitive: bool) -> Found:
+def _run_check(name: str, function: Callable[[Any], object], subject: Any, sensitive: bool) -> Found:
     place = _place(function)
     try:
         inspect.signature(function).bind(subject)
     except TypeError:
-        told = f"{name}{inspect.signature(function)} is given one argument, the subject ({place})"
-        return Found("error", told, fix=f"write def {name}(subject): and take from it {', '.join(_names())}")
+        evidence = f"{name}{inspect.signature(function)} is given one argument, the subject ({place})"
+        return Found("error", evidence, fix=f"write def {name}(subject): and take from it {', '.join(_names())}")
     try:
         said = function(subject)
     except AssertionError as error:
@@ -55,15 +55,15 @@ def _asked(name: str, function: Callable[[Any], object], subject: Any, sensitive
     except AttributeError as error:
         if error.obj is not subject:
             raise
-        told = f"{name} reads subject.{error.name}, which there is not ({_place(function, error)})"
-        return Found("error", told, fix=did_you_mean(error.name or "", _names()))
+        evidence = f"{name} reads subject.{error.name}, which there is not ({_place(function, error)})"
+        return Found("error", evidence, fix=did_you_mean(error.name or "", _names()))
     if said is None or said == "":
         return Found("pass", "nothing wrong")
     if not isinstance(said, str):
-        told = f"{name} gave {type(said).__name__}, not None or a text ({place})"
-        return Found("error", told, fix=f'let {name} return None or "" if all is well, else say what is wrong')
-    told = "its text is kept back, since it may hold a sensitive value" if sensitive else said[:400]
-    return Found("fail", f"{told} ({place})")
+        evidence = f"{name} gave {type(said).__name__}, not None or a text ({place})"
+        return Found("error", evidence, fix=f'let {name} return None or "" if all is well, else say what is wrong')
+    evidence = "its text is kept back, since it may hold a sensitive value" if sensitive else said[:400]
+    return Found("fail", f"{evidence} ({place})")
 
 
 def _names() -> list[str]:
@@ -81,7 +81,7 @@ def _place(function: Callable[[Any], object], error: BaseException | None = None
     line = code.co_firstlineno
     if error is not None:
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.name == code.co_name]
-        line = next((found for found in reversed(lines) if found), line)
+        line = next((number for number in reversed(lines) if number), line)
     # load_task names the modules of a use case by their place in its folder.
     path = Path(code.co_filename)
     depth = max(1, function.__module__.count(".") + (path.name == "__init__.py"))

@@ -59,28 +59,29 @@ def _run(job: QuickJob, device: str) -> PreflightResult:
     if not has_network(load_task(Path(job.use_case_folder))):
         return PreflightResult(untried=f"only {job.trainer} knows the network", **empty)
     with tempfile.TemporaryDirectory() as folder:
-        asked = _preflight_job(job, Path(folder))
-        rows = read_rows(asked.training_file, asked.rows, (asked.rows.weight,) if asked.rows.weight else ())
-        sample = checked(draw_sample(asked, rows, device, ROWS))
+        preflight_job = _preflight_job(job, Path(folder))
+        rows = read_rows(
+            preflight_job.training_file,
+            preflight_job.rows,
+            (preflight_job.rows.weight,) if preflight_job.rows.weight else (),
+        )
+        sample = checked(draw_sample(preflight_job, rows, device, ROWS))
         if job.made_rows:
-            sample = replace(sample, subject=_as_planned(asked, sample, job.made_rows))
-        trials, why = _tried(asked, sample, device, bool(job.made_rows))
+            sample = replace(sample, subject=_as_planned(preflight_job, sample, job.made_rows))
+        trials, why = _tried(preflight_job, sample, device, bool(job.made_rows))
     return PreflightResult(trials=trials, untried=why, **empty)
 
 
 def _tried(job: PreflightJob, sample: Sample, device: str, made: bool) -> tuple[tuple[Trial, ...], str]:
     """The trials, each family as far as what it needs has passed, and why the rest was not tried."""
 
-    def tried(checks: tuple[Check[Any], ...], seen: Any) -> tuple[Trial, ...]:
+    def tried(checks: tuple[Check[Any], ...], trial_subject: Any) -> tuple[Trial, ...]:
         return run_checks(
-            checks,
-            seen,
-            device=device,
-            not_applicable=job.claims.not_applicable,
-            told=lambda error: error_line(
+            checks, trial_subject, device=device, not_applicable=job.claims.not_applicable,
+            describe=lambda error: told_of(
                 error, Path(job.use_case_folder), sensitive=bool(job.rows.sensitive_features)
             ),
-        )
+        )  # fmt: skip
 
     subject, of_rows = sample.subject, () if made else inputs.CHECKS
     trials = tried((start.FINITE_WEIGHTS,), subject)
@@ -114,13 +115,13 @@ def _preflight_job(job: QuickJob, folder: Path) -> PreflightJob:
     split = HashSplit(
         by="hash", resample_by=rows.group, salt="none", shares=Shares(validation=0.2, calibration=0.2, benchmark=0.2)
     )
-    found = PreflightJob(
+    preflight_job = PreflightJob(
         use_case_folder=job.use_case_folder, out=job.out, device=job.device, rows=rows, loaders=job.loaders,
         training=job.training, stages=job.stages, hyperparameters=job.hyperparameters, claims=job.claims, split=split,
         prediction_time=None, data_folders=(), memory_limit_bytes=0, trainer=job.trainer, processes=job.processes,
         **files,
     )  # fmt: skip
-    return with_script(found) if job.trainer else found
+    return with_script(preflight_job) if job.trainer else preflight_job
 
 
 def _made_files(job: QuickJob, folder: Path) -> dict[str, str]:

@@ -78,7 +78,7 @@ def _run(job: PreflightJob, device: str, began: float) -> PreflightResult:
         return fits_here(forecast_memory(job, sample, rows, step), step, job.memory_limit_bytes, device)
 
     with same_random_numbers():
-        held = step_memory(sample.subject, job.gpu_memory_gb, lambda error: _told(error, job), fits, job.gpu_counts)
+        held = step_memory(sample.subject, job.gpu_memory_gb, lambda error: _describe(error, job), fits, job.gpu_counts)
     fields: dict[str, Any] = {"device": device, "memory": None, "step_memory": held.forecast, "gpus": held.gpus}
     if held.forecast is not None and not fits(held.forecast):
         fields["memory"] = forecast_memory(job, sample, rows, held.forecast)
@@ -98,8 +98,8 @@ def _run(job: PreflightJob, device: str, began: float) -> PreflightResult:
         # The cheap checks know the cause better: dropout in evaluation fails a prediction and an export.
         trials += _tried(job, sample, device, _cheap(trials), sample.subject)
         return _ended(job, sample, trials, "not tried, since one batch failed", fields)
-    trials += _tried(job, sample, device, configuration.JOB_CHECKS, (job, sample), told="configuration")
-    trials += _tried(job, sample, device, SUBJECT_CHECKS, sample.subject, told="configuration")
+    trials += _tried(job, sample, device, configuration.JOB_CHECKS, (job, sample), announced="configuration")
+    trials += _tried(job, sample, device, SUBJECT_CHECKS, sample.subject, announced="configuration")
     trials += _tried(job, sample, device, overfit.CHECKS, sample.subject)
     trials += _tried(job, sample, device, _own(job, sample), sample.subject)
     script, trainer_trials = try_trainer(job, rows) if job.trainer else (None, ())
@@ -142,7 +142,12 @@ def _timed(
         whole = run_time(job, sample, rows, step, start_seconds, trials)
     except Exception as error:
         # What was tried before stays, whatever the code raises now.
-        return {"seconds": None, "step": None, "time": None, "untried": f"time was not measured: {_told(error, job)}"}
+        return {
+            "seconds": None,
+            "step": None,
+            "time": None,
+            "untried": f"time was not measured: {_describe(error, job)}",
+        }
     return {"seconds": forecast_of(whole), "step": step, "time": whole, "untried": ""}
 
 
@@ -190,13 +195,22 @@ def _ended(
 
 
 def _tried(
-    job: PreflightJob, sample: Sample, device: str, checks: tuple[Check[Any], ...], seen: Any, told: str = ""
+    job: PreflightJob,
+    sample: Sample,
+    device: str,
+    checks: tuple[Check[Any], ...],
+    trial_subject: Any,
+    announced: str = "",
 ) -> tuple[Trial, ...]:
     """Say the families, but for one that is told already, and try the checks."""
-    for family in dict.fromkeys(check.family for check in checks if check.family != told):
+    for family in dict.fromkeys(check.family for check in checks if check.family != announced):
         say(f"preflight: {family.replace('_', ' ')}")
     return run_checks(
-        checks, seen, device=device, not_applicable=job.claims.not_applicable, told=lambda error: _told(error, job)
+        checks,
+        trial_subject,
+        device=device,
+        not_applicable=job.claims.not_applicable,
+        describe=lambda error: _describe(error, job),
     )
 
 
@@ -204,5 +218,5 @@ def _own(job: PreflightJob, sample: Sample) -> tuple[Check[Any], ...]:
     return own_checks(sample.task, sensitive=bool(job.rows.sensitive_features))
 
 
-def _told(error: BaseException, job: PreflightJob) -> str:
-    return error_line(error, Path(job.use_case_folder), sensitive=bool(job.rows.sensitive_features))
+def _describe(error: BaseException, job: PreflightJob) -> str:
+    return told_of(error, Path(job.use_case_folder), sensitive=bool(job.rows.sensitive_features))

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from wiring_subjects import GPT, LENGTH, gpt, trial
 
-from trainworthy.lifecycle.engine.preflight.wiring.passes import few, forward, others
+from trainworthy.lifecycle.engine.preflight.wiring.passes import few, forward, other_rows
 
 
 class Attended(GPT):
@@ -32,7 +32,7 @@ def early_change(mask):
     of = gpt(lambda: Attended(mask))
     model, data, half = of.model().eval(), few(of), LENGTH // 2
     words = data.inputs["words"].clone()
-    words[:, half:] = others(of, len(words)).inputs["words"][:, half:]
+    words[:, half:] = other_rows(of, len(words)).inputs["words"][:, half:]
     with torch.no_grad():
         moved = (forward(model, {"words": words}) - forward(model, data.inputs)).abs()
     return float(moved[:, :half].max()), float(moved[:, half:].max())

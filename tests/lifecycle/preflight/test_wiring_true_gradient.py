@@ -119,7 +119,7 @@ def test_gradient_at_a_kink_lies_between_the_slopes_to_both_sides():
     model = nn.ParameterDict({"w": weight})
     found = slopes_of(model, lambda: weight.abs().sum() + weight.sum()).along_gradient()
     assert not found.known
-    assert found.apart == 0
+    assert found.relative_error == 0
 
 
 @pytest.mark.parametrize(("loss", "gradient", "share"), [(2.0, 1.0, 0.5), (1.0, -1.0, -1.0)])

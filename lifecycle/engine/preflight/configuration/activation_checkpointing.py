@@ -25,38 +25,38 @@ def recomputes_the_same(subject: Subject) -> Found:
         return Found("not_applicable", "training.activation_checkpointing names no module")
     model, plain, drawn = subject.state().model, subject.model(), random_state()
     met = _counting(model)
-    found = _backward(subject, model)
+    checkpointed = _backward(subject, model)
     restore_random(drawn)
-    wanted = _backward(subject, plain)
+    reference = _backward(subject, plain)
     names = recomputed(model)
-    idle = [name for name, one in names.items() if not met[id(one.module)]]
+    idle = [name for name, wrapper in names.items() if not met[id(wrapper.module)]]
     if idle:
-        told = f"no effect on {', '.join(idle[:NAMED])}{' …' * (len(idle) > NAMED)}: forward is never called there"
+        evidence = f"no effect on {', '.join(idle[:NAMED])}{' …' * (len(idle) > NAMED)}: forward is never called there"
         fix = "name modules that are called, such as the blocks in a list and not the list: blocks.*"
-        return Found("fail", told, len(idle), 0, cause="a container, or a module used by another method", fix=fix)
-    apart = {name: _apart(found[name], tensor) for name, tensor in wanted.items()}
-    worst = max(apart, key=apart.__getitem__)
-    if apart[worst] > ALIKE:
-        return Found("fail", f"{worst} differs by {apart[worst]:.2g} of its size", apart[worst], ALIKE)
+        return Found("fail", evidence, len(idle), 0, cause="a container, or a module used by another method", fix=fix)
+    differences = {name: _relative_difference(checkpointed[name], tensor) for name, tensor in reference.items()}
+    worst = max(differences, key=differences.__getitem__)
+    if differences[worst] > ALIKE:
+        return Found("fail", f"{worst} differs by {differences[worst]:.2g} of its size", differences[worst], ALIKE)
     return Found("pass", f"{len(names)} modules are recomputed; gradients and buffers stay as they are",
-                 apart[worst], ALIKE)  # fmt: skip
+                 differences[worst], ALIKE)  # fmt: skip
 
 
 def _counting(model: nn.Module) -> dict[int, int]:
     """Calls of each module's own forward from now on, by id."""
     met: dict[int, int] = {}
 
-    def counted(one: Any) -> Any:
-        plain, met[id(one.module)] = one.plain, 0
+    def counted(wrapper: Any) -> Any:
+        plain, met[id(wrapper.module)] = wrapper.plain, 0
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            met[id(one.module)] += 1
+            met[id(wrapper.module)] += 1
             return plain(*args, **kwargs)
 
         return call
 
-    for one in recomputed(model).values():
-        one.plain = counted(one)
+    for wrapper in recomputed(model).values():
+        wrapper.plain = counted(wrapper)
     return met
 
 
@@ -69,9 +69,9 @@ def _backward(subject: Subject, model: nn.Module) -> dict[str, Tensor]:
     return gradients | dict(model.named_parameters()) | dict(model.named_buffers())
 
 
-def _apart(one: Tensor, other: Tensor) -> float:
+def _relative_difference(tensor: Tensor, other: Tensor) -> float:
     """The largest difference, as a share of the tensor's largest value."""
-    one, other = one.detach().double(), other.detach().double()
-    if not one.numel():
+    tensor, other = tensor.detach().double(), other.detach().double()
+    if not tensor.numel():
         return 0.0
-    return float((one - other).abs().max() / other.abs().max().clamp_min(1e-12))
+    return float((tensor - other).abs().max() / other.abs().max().clamp_min(1e-12))

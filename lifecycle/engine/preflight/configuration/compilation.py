@@ -18,7 +18,7 @@ from trainworthy.lifecycle.gates.check import Found
 # Updates after which nothing may be compiled any more, and as many that are watched.
 WARM_UP, WATCHED = 2, 3
 # Of the gradient's norm: fused kernels round elsewhere, in bf16 to two digits.
-APART = 0.05
+TOLERANCE = 0.05
 
 
 def compiles(subject: Subject) -> Found:
@@ -31,7 +31,7 @@ def compiles(subject: Subject) -> Found:
     began, state = time.perf_counter(), subject.state()
     compile_updates(state.model)
     try:
-        found = _gradient(subject, state, 0)
+        compiled_gradient = _gradient(subject, state, 0)
         seconds = time.perf_counter() - began
         for step in range(1, WARM_UP):
             _gradient(subject, state, step)
@@ -43,14 +43,20 @@ def compiles(subject: Subject) -> Found:
     except TorchDynamoException as error:
         # Of the backward pass, which is compiled when it is first needed.
         return Found("fail", f"torch.compile cannot compile the backward pass here: {str(error)[:200]}")
-    wanted = _gradient(subject, subject.state(), 0)
-    again, apart = _graphs() - before, float((found - wanted).norm() / wanted.norm().clamp_min(1e-12))
-    told = f"the first update took {seconds:.1f} s with its compilation; gradients differ by {apart:.1g} of their norm"
+    plain_gradient = _gradient(subject, subject.state(), 0)
+    again, difference = (
+        _graphs() - before,
+        float((compiled_gradient - plain_gradient).norm() / plain_gradient.norm().clamp_min(1e-12)),
+    )
+    evidence = (
+        f"the first update took {seconds:.1f} s with its compilation; gradients differ by {difference:.1g} of their "
+        "norm"
+    )
     if again:
         cause = "batches of other shapes each time, or a Python number of the model that changes with every pass"
         fix = "let to_tensors and augment give one shape, hold counters in buffers, or remove training.compile"
         return Found("fail", f"{again} times compiled anew in {WATCHED} updates", again, 0, cause=cause, fix=fix)
-    return Found("pass" if apart <= APART else "fail", told, apart, APART)
+    return Found("pass" if difference <= TOLERANCE else "fail", evidence, difference, TOLERANCE)
 
 
 def _gradient(subject: Subject, state: TrainState, step: int) -> Tensor:

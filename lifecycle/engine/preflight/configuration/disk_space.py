@@ -38,16 +38,16 @@ class Place:
     variable: str = "TRAINWORTHY_VAR"
 
 
-def checkpoints_have_room(seen: tuple[PreflightJob, Sample]) -> Found:
+def checkpoints_have_room(job_and_sample: tuple[PreflightJob, Sample]) -> Found:
     """The folder of answers, whose disk the checkpoints share, and the one that they are copied to."""
-    job, sample = seen
+    job, sample = job_and_sample
     labels = sample.subject.labels
     assert labels is not None
     folder = next(path for path in (Path(job.out), *Path(job.out).parents) if path.exists())
     count = checkpoints(job, len(labels), int((labels == 1).sum()))
-    weights, beside = state_bytes(sample.subject)
-    copies, own = count * (weights + beside), count * (weights + beside) + ARTIFACTS * weights
-    what = f"{count} checkpoints of {(weights + beside) / 1e6:.1f} MB"
+    weights, other_state = state_bytes(sample.subject)
+    copies, own = count * (weights + other_state), count * (weights + other_state) + ARTIFACTS * weights
+    what = f"{count} checkpoints of {(weights + other_state) / 1e6:.1f} MB"
     if job.training.tensors == "per_batch":
         mapped = mapped_rows_bytes(sample, len(labels))
         own, what = own + job.processes * mapped, f"{what}, rows of {mapped / 1e6:.1f} MB"
@@ -78,13 +78,13 @@ def same_disk(*folders: Path) -> bool:
 
 def room(what: str, places: Sequence[Place]) -> Found:
     """Whether each disk has MARGIN times what is needed there; the one that is shortest of it decides."""
-    told = "; ".join(
+    free_space = "; ".join(
         f"{place.name} {'an unknown size' if place.free is None else f'{place.free / 1e9:.1f} GB'} free, and "
         f"{MARGIN:g} times {place.needed / 1e9:.3g} GB is asked"
         for place in places
     )
     known = [place for place in places if place.free is not None]
-    evidence = f"{what} and the artifact: {told}"
+    evidence = f"{what} and the artifact: {free_space}"
     if not known:
         return Found("insufficient", evidence)
     worst = min(known, key=lambda place: (place.free or 0) - MARGIN * place.needed)
@@ -114,9 +114,9 @@ def state_bytes(subject: Subject) -> tuple[int, int]:
     # Early stopping keeps the weights of its best evaluation.
     after_update(state, last_step=state.step)
     weights = sum(t.numel() * t.element_size() for t in state.model.state_dict().values() if torch.is_tensor(t))
-    beside = [optimizer.state_dict() for optimizer in state.optimizers]
-    beside += [part.state_dict() for part in state.also.values()]
-    return weights, sum(tensor.numel() * tensor.element_size() for tensor in _tensors(beside))
+    other_parts = [optimizer.state_dict() for optimizer in state.optimizers]
+    other_parts += [part.state_dict() for part in state.also.values()]
+    return weights, sum(tensor.numel() * tensor.element_size() for tensor in _tensors(other_parts))
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:

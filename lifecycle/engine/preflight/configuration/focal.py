@@ -11,7 +11,7 @@ from trainworthy.lifecycle.gates.check import Found
 
 ROWS = 64
 # Of a probability; far above what exp, sigmoid and their inverses lose in 32 bits.
-APART = 1e-3
+TOLERANCE = 1e-3
 
 
 def loss_is_a_log_likelihood(subject: Subject) -> Found:
@@ -32,10 +32,12 @@ def loss_is_a_log_likelihood(subject: Subject) -> Found:
         outputs = forward(stirred(subject.model()).eval(), inputs)
         of_loss, positive = torch.exp(-subject.recipe.loss_fn(outputs, targets).double()), subject.predict(outputs)
     given = torch.where(targets == 1, positive, 1 - positive).double()
-    apart = float((of_loss - given).abs().max())
+    difference = float((of_loss - given).abs().max())
     worst = int((of_loss - given).abs().argmax())
-    told = f"exp(-loss) is {float(of_loss[worst]):.4g} where predict gives the row's label {float(given[worst]):.4g}"
-    if not apart <= APART:
-        return Found("fail", told, apart, APART)
-    return Found("pass", f"exp(-loss) is what predict gives the label, to {apart:.1g}, on {len(rows)} rows",
-                 apart, APART)  # fmt: skip
+    evidence = (
+        f"exp(-loss) is {float(of_loss[worst]):.4g} where predict gives the row's label {float(given[worst]):.4g}"
+    )
+    if not difference <= TOLERANCE:
+        return Found("fail", evidence, difference, TOLERANCE)
+    return Found("pass", f"exp(-loss) is what predict gives the label, to {difference:.1g}, on {len(rows)} rows",
+                 difference, TOLERANCE)  # fmt: skip

@@ -62,9 +62,9 @@ def _raised(subject: Subject, model: nn.Module) -> Exception | None:
 def _layer(error: Exception, model: nn.Module) -> tuple[str, str]:
     """Name and class of the innermost module of the model that the error came up through; no name is the model's."""
     names = {id(module): name for name, module in model.named_modules()}
-    found, frame = model, error.__traceback__
+    innermost, frame = model, error.__traceback__
     while frame is not None:
         owner = frame.tb_frame.f_locals.get("self")
-        found = owner if id(owner) in names else found
+        innermost = owner if id(owner) in names else innermost
         frame = frame.tb_next
-    return names[id(found)], type(found).__name__
+    return names[id(innermost)], type(innermost).__name__

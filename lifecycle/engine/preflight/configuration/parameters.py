@@ -38,25 +38,27 @@ def optimizers_hold_the_parameters(subject: Subject) -> Found:
     updated = [name for name in trainable if name not in left_out]
     twice = [name for name, p in trainable.items() if held[id(p)] > 1]
     wrong = [
-        _told("in no optimizer", missed, f"{_BUILD}, or {claim_of(missed, updated, frozen)}"),
-        _told("in more than one place of the optimizers", twice, f"{_TWICE}: {', '.join(twice)}"),
+        _statement("in no optimizer", missed, f"{_BUILD}, or {claim_of(missed, updated, frozen)}"),
+        _statement("in more than one place of the optimizers", twice, f"{_TWICE}: {', '.join(twice)}"),
         *_claims(named, updated, frozen),
     ]
     if unregistered := _unregistered(state.model, subject):
-        told = (
+        problems = (
             f"{unregistered} tensors of modules in a list, a tuple or a dict learn nothing: no parameters of the model"
         )
-        wrong.append((told, "use nn.ModuleList, nn.ModuleDict or nn.ParameterList"))
+        wrong.append((problems, "use nn.ModuleList, nn.ModuleDict or nn.ParameterList"))
     if not trainable:
         wrong.append(("no parameter of the model trains", "let requires_grad be True for what is to learn"))
     if foreign and left_out:
         wrong.append((f"the optimizers hold {len(foreign)} parameters that are not this model's", _OTHER))
-    told = [item for item in wrong if item is not None]
-    if told:
-        return Found("fail", "; ".join(seen for seen, _ in told), len(told), fix="; ".join(fix for _, fix in told))
+    problems = [item for item in wrong if item is not None]
+    if problems:
+        return Found(
+            "fail", "; ".join(text for text, _ in problems), len(problems), fix="; ".join(fix for _, fix in problems)
+        )
     if foreign:
-        seen = f"the optimizers hold {len(foreign)} parameters that are not the model's: no checkpoint holds them"
-        return Found("insufficient", seen, len(foreign), fix="make them parameters of the model")
+        evidence = f"the optimizers hold {len(foreign)} parameters that are not the model's: no checkpoint holds them"
+        return Found("insufficient", evidence, len(foreign), fix="make them parameters of the model")
     one_backward(subject, state.model, subject.recipe)
     if sparse := sparse_gradients(state.model):
         return Found(
@@ -76,8 +78,10 @@ def _unregistered(model: nn.Module, subject: Subject) -> int:
     A copy that the loss does not reach, such as a moving average, gets none.
     """
     known = {id(parameter) for parameter in model.parameters()}
-    kept = (value for module in model.modules() for name, value in vars(module).items() if not name.startswith("_"))
-    items = (item for value in kept for item in _items(value))
+    attributes = (
+        value for module in model.modules() for name, value in vars(module).items() if not name.startswith("_")
+    )
+    items = (item for value in attributes for item in _items(value))
     tensors = [p for item in items for p in (item.parameters() if isinstance(item, nn.Module) else (item,))]
     hidden = {id(p): p for p in tensors if isinstance(p, nn.Parameter) and p.requires_grad and id(p) not in known}
     if hidden:
@@ -100,22 +104,24 @@ def _claims(named: Parameters, updated: Sequence[str], frozen: Sequence[str]) ->
     """What preflight.frozen says and the model does not do."""
     broken = [pattern for pattern in frozen if any(fnmatchcase(name, pattern) for name in updated)]
     fix = f"set requires_grad to False in build_model, or take out of preflight.frozen: {', '.join(broken)}"
-    yield _told("claimed frozen and trained all the same", [name for name in updated if _matches(name, frozen)], fix)
+    yield _statement(
+        "claimed frozen and trained all the same", [name for name in updated if _matches(name, frozen)], fix
+    )
     for pattern in frozen:
         if not any(fnmatchcase(name, pattern) for name in named):
             yield f"preflight.frozen: {pattern!r} matches no parameter", did_you_mean(pattern, list(named)[:20])
 
 
-def claim_of(names: Sequence[str], others: Sequence[str], frozen: Sequence[str]) -> str:
+def claim_of(names: Sequence[str], excluded: Sequence[str], frozen: Sequence[str]) -> str:
     """The line of use_case.yaml that claims all these names beside what is claimed, and none of the others."""
     patterns, left = list(frozen), list(names)
     while left:
         parts = left[0].split(".")
         modules = (".".join([*parts[:count], "*"]) for count in range(1, len(parts)))
         several = (m for m in modules if sum(fnmatchcase(n, m) for n in left) > 1)
-        found = next((m for m in several if not any(fnmatchcase(name, m) for name in others)), left[0])
-        patterns.append(found)
-        left = [name for name in left[1:] if not fnmatchcase(name, found)]
+        pattern = next((m for m in several if not any(fnmatchcase(name, m) for name in excluded)), left[0])
+        patterns.append(pattern)
+        left = [name for name in left[1:] if not fnmatchcase(name, pattern)]
     quoted = (pattern if pattern[:1].isalpha() else f'"{pattern}"' for pattern in patterns)
     return f"claim it: preflight: {{frozen: [{', '.join(quoted)}]}}"
 
@@ -126,15 +132,17 @@ def _unclaimed(named: Parameters, trained: int, subject: Subject) -> Found:
     copies = teachers(subject, quiet)
     quiet = [name for name in quiet if name not in copies]
     if not quiet:
-        told = f"{trained} trainable tensors, each in one optimizer; {len(named) - trained} frozen"
-        return Found("pass", told + (f", {len(copies)} of them kept by the network itself" if copies else ""), trained)
+        summary = f"{trained} trainable tensors, each in one optimizer; {len(named) - trained} frozen"
+        return Found(
+            "pass", summary + (f", {len(copies)} of them kept by the network itself" if copies else ""), trained
+        )
     owners = dict(subject.build().named_modules())
     layers = [name for name in quiet if type(owners[name.rpartition(".")[0]]).__module__.startswith(_STANDARD)]
     trains = [name for name, p in named.items() if p.requires_grad]
     fix = f"if it is meant, {claim_of(quiet, trains, subject.claims.frozen)}; else let them train"
-    seen, _ = _told("frozen, which nobody claims", layers or quiet, fix) or ("", "")
+    evidence, _ = _statement("frozen, which nobody claims", layers or quiet, fix) or ("", "")
     return Found(
-        "fail" if layers and subject.claims.start == "scratch" else "insufficient", seen, len(quiet), 0, fix=fix
+        "fail" if layers and subject.claims.start == "scratch" else "insufficient", evidence, len(quiet), 0, fix=fix
     )
 
 
@@ -142,7 +150,7 @@ def _matches(name: str, patterns: Sequence[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def _told(what: str, names: Sequence[str], fix: str) -> tuple[str, str] | None:
+def _statement(what: str, names: Sequence[str], fix: str) -> tuple[str, str] | None:
     """A sentence about these parameters and its fix, None if there are none."""
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     return (f"{', '.join(names[:3])}{more}: {what}", fix) if names else None
@@ -152,9 +160,11 @@ def precision_fits(subject: Subject) -> Found:
     """Half precision where it is safe, and where the device has it."""
     halves = [n for n, p in subject.build().named_parameters() if p.requires_grad and p.dtype.itemsize < 4]
     if halves:
-        seen, _ = _told("trained in less than 32 bits, so that small updates are rounded away", halves, "") or ("", "")
+        evidence, _ = _statement(
+            "trained in less than 32 bits, so that small updates are rounded away", halves, ""
+        ) or ("", "")
         fix = "keep the parameters in float32 and set training.precision: bf16; forward and loss then run in bfloat16"
-        return Found("fail", seen, len(halves), 0, fix=fix)
+        return Found("fail", evidence, len(halves), 0, fix=fix)
     if subject.recipe.precision == "fp32":
         return Found("pass", f"fp32 on {subject.device}")
     if subject.device.startswith("cuda") and subject.recipe.precision == "fp16":
@@ -172,10 +182,10 @@ def _timed(subject: Subject) -> Found:
     fp32, half = (min(_seconds(subject, precision) for _ in range(3)) for precision in ("fp32", declared))
     rows = timed_rows(subject)
     lost = (half - fp32) * subject.plan.horizon_steps * subject.plan.batch_size / rows
-    seen = f"{rows} rows take {half:.3f} s of processor time in {declared} on this CPU, {fp32:.3f} s in fp32: "
-    seen += f"{max(0, lost):.0f} s over the run"
+    evidence = f"{rows} rows take {half:.3f} s of processor time in {declared} on this CPU, {fp32:.3f} s in fp32: "
+    evidence += f"{max(0, lost):.0f} s over the run"
     slow = half > SLOW * fp32 and lost > WORTH_SECONDS
-    return Found("fail" if slow else "pass", seen, round(half / max(fp32, 1e-9), 2), SLOW)
+    return Found("fail" if slow else "pass", evidence, round(half / max(fp32, 1e-9), 2), SLOW)
 
 
 def _seconds(subject: Subject, precision: Precision) -> float:

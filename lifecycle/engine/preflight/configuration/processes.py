@@ -37,17 +37,19 @@ def processes_train_as_one(subject: Subject) -> Found:
         return Found("not_applicable", "one process trains")
     fewest = min(subject.fewest_rows or subject.plan.batch_size, subject.plan.batch_size)
     if fewest < processes:
-        told = f"the smallest update of any stage has {fewest} rows for {processes} processes"
+        evidence = f"the smallest update of any stage has {fewest} rows for {processes} processes"
         cause = "a stage that takes so few rows, or a small training.batch_size"
         fix = (
             f"raise the stage's fraction (stages.smoke) or training.batch_size, or lower compute.processes to {fewest}"
         )
-        return Found("fail", told, fewest, processes, cause, fix, code=FEW_ROWS)
+        return Found("fail", evidence, fewest, processes, cause, fix, code=FEW_ROWS)
     if subject.claims.rows == "together":
-        told = f"claimed rows: together, and each of {processes} processes has the loss of its own share of rows only"
+        evidence = (
+            f"claimed rows: together, and each of {processes} processes has the loss of its own share of rows only"
+        )
         cause = "the loss compares an update's rows, and no process sees those of the others"
         fix = "train in one process (compute.launcher: local); if a row's loss needs no other row, remove the claim"
-        return Found("fail", told, processes, 1, cause, fix, code=CLAIMED)
+        return Found("fail", evidence, processes, 1, cause, fix, code=CLAIMED)
     # As many as a pass has, since a statistic of fewer rows would be further from that of its share.
     many = max(min(ROWS, subject.batch_rows()), 2 * processes)
     rows = spread_rows(subject.training, many).to(subject.device)
@@ -65,18 +67,20 @@ def _compared(subject: Subject, rows: Tensor) -> Found:
         return _untold("there is no gradient to compare")
     if not apart_by(whole, again) <= limit:
         return _drawn(subject, apart_by(whole, again), limit)
-    apart = apart_by(whole, _gradients(subject, model, rows, processes, 0))
+    difference = apart_by(whole, _gradients(subject, model, rows, processes, 0))
     said = (
-        f"in training mode the gradients of {len(rows)} rows in {processes} shares and as a whole are {apart:.1e} of "
-        "their norm apart"
+        f"in training mode the gradients of {len(rows)} rows in {processes} shares and as a whole are "
+        f"{difference:.1e} of their norm apart"
     )
-    if apart <= limit:
-        return Found("pass", said, apart, limit)
+    if difference <= limit:
+        return Found("pass", said, difference, limit)
     each, together = max(1, subject.batch_rows() // processes), subject.batch_rows()
-    told = (
+    evidence = (
         f"{said}: a row's gradient depends on the rows beside it, which are {each} in a process instead of {together}"
     )
-    return Found("fail", told, apart, limit, _cause(subject, rows, limit), _FIX, severity="warning", code=ACROSS_ROWS)
+    return Found(
+        "fail", evidence, difference, limit, _cause(subject, rows, limit), _FIX, severity="warning", code=ACROSS_ROWS
+    )
 
 
 _FIX = (
@@ -94,20 +98,20 @@ def _cause(subject: Subject, rows: Tensor, limit: float) -> str:
     return "they differ in evaluation mode too: the loss, or a layer, computes across rows (contrastive or centred)"
 
 
-def _drawn(subject: Subject, apart: float, limit: float) -> Found:
-    told = (
-        f"two passes over the same rows in training mode give gradients that are {apart:.1e} of their norm apart, with "
-        "dropout off: what is drawn at random hides whether rows depend on each other"
+def _drawn(subject: Subject, difference: float, limit: float) -> Found:
+    evidence = (
+        f"two passes over the same rows in training mode give gradients that are {difference:.1e} of their norm apart, "
+        "with dropout off: what is drawn at random hides whether rows depend on each other"
     )
     if subject.claims.evaluation == "stochastic":
-        return Found("not_applicable", f"claimed evaluation: stochastic: {told}", apart, limit)
-    return _untold(told, apart, limit)
+        return Found("not_applicable", f"claimed evaluation: stochastic: {evidence}", difference, limit)
+    return _untold(evidence, difference, limit)
 
 
-def _untold(told: str, apart: float | None = None, limit: float | None = None) -> Found:
+def _untold(evidence: str, difference: float | None = None, limit: float | None = None) -> Found:
     """Not measured; nothing says that it is wrong, so this is no more than a warning."""
     fix = "with batch norm or a loss over several rows, compare one training by several processes with one by one"
-    return Found("insufficient", told, apart, limit, "what a sample of rows can show", fix, severity="warning")
+    return Found("insufficient", evidence, difference, limit, "what a sample of rows can show", fix, severity="warning")
 
 
 def _gradients(subject: Subject, model: nn.Module, rows: Tensor, shares: int, seed: int) -> Tensor:

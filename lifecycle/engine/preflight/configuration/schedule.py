@@ -37,8 +37,8 @@ def walk(rate: Callable[[int], float], steps: int) -> Rates:
     if steps <= WALKED:
         return [(step, float(rate(step))) for step in range(steps)]
     ends, between = WALKED // 4, math.ceil(steps / (WALKED // 2))
-    asked = {*range(ends), *range(ends, steps - ends, between), *range(steps - ends, steps)}
-    return [(step, float(rate(step))) for step in sorted(asked)]
+    walked = {*range(ends), *range(ends, steps - ends, between), *range(steps - ends, steps)}
+    return [(step, float(rate(step))) for step in sorted(walked)]
 
 
 def judged(rates: Rates, steps: int, declared: float | None) -> Found:
@@ -50,9 +50,9 @@ def judged(rates: Rates, steps: int, declared: float | None) -> Found:
     if peak == 0:
         return Found("fail", f"the rate is zero at all {steps:,} steps", 0.0)
     for look in (_idle, _never_warm, _cut, _off_declared):
-        found = look(rates, steps, peak, declared)
-        if found is not None:
-            return found
+        fault = look(rates, steps, peak, declared)
+        if fault is not None:
+            return fault
     at = next(step for step, rate in rates if rate >= 0.99 * peak)
     end = rates[-1][1]
     return Found(
@@ -68,9 +68,11 @@ def _idle(rates: Rates, steps: int, peak: float, declared: float | None) -> Foun
         return None
     first, last = max(runs, key=lambda run: run[1] - run[0])
     where = "from there to the end" if last == steps else f"to step {last - 1:,}"
-    told = f"{idle:,} of {steps:,} steps train nothing: the rate is zero from step {first:,}, {where}"
+    evidence = f"{idle:,} of {steps:,} steps train nothing: the rate is zero from step {first:,}, {where}"
     cause = "the schedule is built for another number of steps than the run has"
-    return Found("fail" if idle > IDLE_FAILS * steps else "insufficient", told, idle / steps, IDLE_FAILS, cause=cause)
+    return Found(
+        "fail" if idle > IDLE_FAILS * steps else "insufficient", evidence, idle / steps, IDLE_FAILS, cause=cause
+    )
 
 
 def _zero_runs(rates: Rates, steps: int, zero: float) -> Iterator[tuple[int, int]]:
@@ -91,9 +93,9 @@ def _never_warm(rates: Rates, steps: int, peak: float, declared: float | None) -
     at = next(step for step, rate in rates if rate >= 0.99 * peak)
     if at < LATE_PEAK * steps or not _rises([rate for step, rate in rates if step <= at]):
         return None
-    told = f"the rate rises until step {at:,} of {steps:,}, {at / steps:.0%} of the run"
+    evidence = f"the rate rises until step {at:,} of {steps:,}, {at / steps:.0%} of the run"
     cause = "the warm-up is as long as the run: counted in other steps, or for a longer run"
-    return Found("fail" if at >= NO_PEAK * steps else "insufficient", told, at / steps, NO_PEAK, cause=cause)
+    return Found("fail" if at >= NO_PEAK * steps else "insufficient", evidence, at / steps, NO_PEAK, cause=cause)
 
 
 def _cut(rates: Rates, steps: int, peak: float, declared: float | None) -> Found | None:
@@ -107,21 +109,23 @@ def _cut(rates: Rates, steps: int, peak: float, declared: float | None) -> Found
     if len(values) < 10 or not UNFINISHED * peak < end < 0.9995 * peak or not end < values[-2]:
         return None
     half = (falling[0][0] + steps - 1) / 2
-    middle = min(falling, key=lambda found: abs(found[0] - half))[1]
+    middle = min(falling, key=lambda point: abs(point[0] - half))[1]
     faster = middle > (peak + end) / 2 + 0.02 * (peak - end)
     if not (faster and _rises(values[::-1]) and _rises([rate for _, rate in rates[:top]])):
         return None
-    told = f"the rate is still falling, faster and faster, when the run ends: the last is {end / peak:.0%} of the peak"
+    evidence = (
+        f"the rate is still falling, faster and faster, when the run ends: the last is {end / peak:.0%} of the peak"
+    )
     cause = "the decay is built for more steps than the run has"
-    return Found("fail" if end > UNBEGUN * peak else "insufficient", told, end / peak, UNFINISHED, cause=cause)
+    return Found("fail" if end > UNBEGUN * peak else "insufficient", evidence, end / peak, UNFINISHED, cause=cause)
 
 
 def _off_declared(rates: Rates, steps: int, peak: float, declared: float | None) -> Found | None:
     if declared is None or 1 / OFF_DECLARED <= peak / declared <= OFF_DECLARED:
         return None
-    told = f"the highest rate is {peak:.3g}, and training.optimizer.learning_rate declares {declared:.3g}"
+    evidence = f"the highest rate is {peak:.3g}, and training.optimizer.learning_rate declares {declared:.3g}"
     fix = "let learning_rate give rates, not factors, and meet the declared one; or declare the rate that is meant"
-    return Found("insufficient", told, peak, declared, cause="one of the two is not what is meant", fix=fix)
+    return Found("insufficient", evidence, peak, declared, cause="one of the two is not what is meant", fix=fix)
 
 
 def _rises(values: Sequence[float]) -> bool:

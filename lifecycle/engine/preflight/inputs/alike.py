@@ -143,10 +143,10 @@ def _sizes(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _other_scale(sides: Sides) -> str:
     """Scale or place far outside of the blocks' in nearly all columns, or in one by far."""
     mean, size = _sizes(sides.training)
-    ratio, shift = _apart(*_sizes(sides.held_out), mean, size)
-    null = [_apart(*_sizes(block), mean, size) for block in sides.blocks]
-    usual_ratio = np.max([np.abs(one[0]) for one in null], axis=0)
-    usual_shift = np.max([np.abs(one[1]) for one in null], axis=0)
+    ratio, shift = _scale_and_shift(*_sizes(sides.held_out), mean, size)
+    null = [_scale_and_shift(*_sizes(block), mean, size) for block in sides.blocks]
+    usual_ratio = np.max([np.abs(pair[0]) for pair in null], axis=0)
+    usual_shift = np.max([np.abs(pair[1]) for pair in null], axis=0)
     judged = _spread_out(sides.training) & _spread_out(sides.held_out)
     off = (np.abs(ratio) > np.log(SCALE) + BEYOND * usual_ratio) | (np.abs(shift) > SHIFT + BEYOND * usual_shift)
     alone = (np.abs(ratio) > np.log(ALONE) + BEYOND * usual_ratio) | (np.abs(shift) > ALONE + BEYOND * usual_shift)
@@ -170,7 +170,7 @@ def _spread_out(values: np.ndarray) -> np.ndarray:
     return (values != np.median(values, axis=0)).mean(axis=0) >= SPREAD_OUT
 
 
-def _apart(
+def _scale_and_shift(
     mean: np.ndarray, size: np.ndarray, of_mean: np.ndarray, of_size: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Logarithm of the ratio of deviations, and difference of means in deviations; 0 where a column is constant."""
@@ -266,12 +266,12 @@ def other_codes(sides: Sides) -> str:
             continue
         here, there = _shares(values, codes), _shares(held, codes)
         usual = max(_between(_shares(block[:, column], codes), here) for block in sides.blocks)
-        apart = _between(here, there)
+        difference = _between(here, there)
         best = _between(np.sort(here), np.sort(there))
-        if apart > CODES_APART + 1.5 * usual and best < apart / 3 and best < 0.1 + usual:
+        if difference > CODES_APART + 1.5 * usual and best < difference / 3 and best < 0.1 + usual:
             return (
-                f"column {column} has other codes: the shares of its {len(codes)} values differ by {apart:.2f}, and by "
-                f"{best:.2f} in another order"
+                f"column {column} has other codes: the shares of its {len(codes)} values differ by {difference:.2f}, "
+                f"and by {best:.2f} in another order"
             )
     return ""
 
@@ -300,7 +300,7 @@ def turned_images(training: Tensor, held_out: Tensor) -> str:
         turns["turned by 90°"] = torch.rot90(other, 1, (-2, -1))
         turns["turned by 270°"] = torch.rot90(other, 3, (-2, -1))
     best = max(turns, key=lambda name: _match(turns[name], mean))
-    own, turned, usual = (1 - one for one in (_match(other, mean), _match(turns[best], mean), usual))
+    own, turned, usual = (1 - similarity for similarity in (_match(other, mean), _match(turns[best], mean), usual))
     if own > max(TURNED, 10 * usual) and turned < max(0.01, 3 * usual) and turned < 0.5 * own:
         return f"images are {best}: their mean image is {turned:.3f} from training's that way, and {own:.3f} as it is"
     return ""
@@ -308,5 +308,5 @@ def turned_images(training: Tensor, held_out: Tensor) -> str:
 
 def _match(a: Tensor, b: Tensor) -> float:
     """Correlation of two images, each channel about its own mean."""
-    a, b = (one - one.mean(dim=(-2, -1), keepdim=True) for one in (a, b))
+    a, b = (image - image.mean(dim=(-2, -1), keepdim=True) for image in (a, b))
     return float((a * b).sum() / (a.norm() * b.norm()).clamp_min(1e-12))

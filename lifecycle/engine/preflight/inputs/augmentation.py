@@ -39,15 +39,15 @@ def varies(subject: Subject) -> Found:
         wrong = _other_again(subject, rows, steps)
     else:
         few = _few(subject.loaded, rows)
-        steps, others = _made(few, subject.plan.seed), _another(few.loaders)
-        again = _made(replace(few, loaders=others), subject.plan.seed)
-        wrong = _other_in_other_loaders(few.loaders, others, steps, again)
+        steps, other_loaders = _made(few, subject.plan.seed), _another(few.loaders)
+        again = _made(replace(few, loaders=other_loaders), subject.plan.seed)
+        wrong = _other_in_other_loaders(few.loaders, other_loaders, steps, again)
     if wrong is not None:
         return wrong
-    if all(_equal(seen, plain) for seen in steps):
+    if all(_equal(batch, plain) for batch in steps):
         cause = "a probability of zero, or a result that is not returned"
         return Found("fail", f"augmentation changes nothing in {STEPS} steps", 0, 1, cause=cause)
-    if all(_equal(seen, steps[0]) for seen in steps[1:]):
+    if all(_equal(batch, steps[0]) for batch in steps[1:]):
         cause = "a seed that is fixed inside augment, or a change that draws nothing"
         return Found("fail", f"the same rows are augmented alike in {STEPS} steps", 1, 2, cause=cause)
     random_evaluation = subject.claims.evaluation == "deterministic" and _evaluation_varies(subject, rows)
@@ -55,9 +55,9 @@ def varies(subject: Subject) -> Found:
         cause, fix = "the network augments by itself, in evaluation too", "augment only where self.training is true"
         return Found("fail", "in evaluation two passes over equal rows differ", True, False, cause=cause, fix=fix)
     different = 1 + sum(not any(_equal(a, b) for b in steps[:i]) for i, a in enumerate(steps) if i)
-    told = f"{different} different augmentations of equal rows in {STEPS} steps, each reproducible"
+    evidence = f"{different} different augmentations of equal rows in {STEPS} steps, each reproducible"
     made = subject.loaded
-    return Found("pass", told + (f"; by {made.loaders} and {_another(made.loaders)} loaders" if made else ""))
+    return Found("pass", evidence + (f"; by {made.loaders} and {_another(made.loaders)} loaders" if made else ""))
 
 
 def _another(loaders: int) -> int:
@@ -67,27 +67,27 @@ def _another(loaders: int) -> int:
 
 def _other_again(subject: Subject, rows: Tensor, steps: list[list[Tensor]]) -> Found | None:
     """A step that is not the same again, here or in a forked worker."""
-    for step, seen in enumerate(steps):
-        if not _equal(seen, _augmented(subject, rows, step, globally=0)):
+    for step, batch in enumerate(steps):
+        if not _equal(batch, _augmented(subject, rows, step, globally=0)):
             cause = "a generator of its own that goes on from call to call, or one without a seed"
             return Found("fail", f"step {step} is augmented otherwise when done again", False, True, cause=cause)
-        if not _equal(seen, _augmented(subject, rows, step, globally=1)):
-            told = f"step {step} is augmented differently under other states of the global generators"
+        if not _equal(batch, _augmented(subject, rows, step, globally=1)):
+            evidence = f"step {step} is augmented differently under other states of the global generators"
             cause = "draws of torch, numpy or random that do not name the generator"
-            return Found("fail", f"{told}: forked workers would all draw the same", False, True, cause=cause)
+            return Found("fail", f"{evidence}: forked workers would all draw the same", False, True, cause=cause)
     return None
 
 
 def _other_in_other_loaders(
-    loaders: int, others: int, steps: list[list[Tensor]], again: list[list[Tensor]]
+    loaders: int, other_loaders: int, steps: list[list[Tensor]], again: list[list[Tensor]]
 ) -> Found | None:
     """A step that is not the same where another loader process makes it."""
     other = [step for step, (a, b) in enumerate(zip(steps, again, strict=True)) if not _equal(a, b)]
     if not other:
         return None
-    told = f"{len(other)} of {STEPS} steps are augmented otherwise by {others} loaders than by {loaders}"
+    evidence = f"{len(other)} of {STEPS} steps are augmented otherwise by {other_loaders} loaders than by {loaders}"
     cause = "a generator of its own, which every loader process has a copy of, or one without a seed"
-    return Found("fail", told, len(other), 0, cause=cause)
+    return Found("fail", evidence, len(other), 0, cause=cause)
 
 
 def _few(loaded: LoadedRows, rows: Tensor) -> LoadedRows:

@@ -62,7 +62,7 @@ def uneven(cells: np.ndarray) -> Uneven:
     # A handful of rows can't show an order: three of five in one window happen.
     cells = np.where(totals[cells] >= FEWEST_EACH * len(cells), cells, int(totals.argmax()))
     generator = np.random.default_rng(0)
-    seen, flat = _chi_square(cells), cells.ravel().copy()
+    observed, flat = _chi_square(cells), cells.ravel().copy()
     null = []
     for _ in range(SHUFFLES):
         generator.shuffle(flat)
@@ -70,15 +70,15 @@ def uneven(cells: np.ndarray) -> Uneven:
     mean, variance = float(np.mean(null)), float(np.var(null))
     if mean <= 0 or variance <= 0:
         return Uneven(1.0, 1.0)
-    return Uneven(seen / mean, float(gamma.sf(seen, mean**2 / variance, scale=variance / mean)))
+    return Uneven(observed / mean, float(gamma.sf(observed, mean**2 / variance, scale=variance / mean)))
 
 
 def _chi_square(cells: np.ndarray) -> float:
     count = int(cells.max()) + 1
     offset = cells + np.arange(len(cells))[:, None] * count
-    seen = np.bincount(offset.ravel(), minlength=len(cells) * count).reshape(len(cells), count)
-    expected = np.maximum(seen.mean(axis=0), 1e-12)
-    return float((np.square(seen - expected) / expected).sum())
+    observed = np.bincount(offset.ravel(), minlength=len(cells) * count).reshape(len(cells), count)
+    expected = np.maximum(observed.mean(axis=0), 1e-12)
+    return float((np.square(observed - expected) / expected).sum())
 
 
 # Batches that are drawn, draws that a part of the file needs to be met for sure, and epochs that are looked at.
@@ -99,14 +99,16 @@ def repeated_batch(subject: Subject) -> Found:
         return Found("fail", f"{again} of the first epoch's {per_epoch} batches hold the rows of another", again, 0)
     sets = [np.flatnonzero(np.bincount(np.concatenate(batches), minlength=plan.rows)) for batches in drawn]
     met = np.flatnonzero(np.bincount(np.concatenate(sets), minlength=plan.rows))
-    told = f"{len(met):,} of {plan.rows:,} rows in {'the first epoch' if epochs == 1 else f'{epochs} epochs'}"
+    coverage = f"{len(met):,} of {plan.rows:,} rows in {'the first epoch' if epochs == 1 else f'{epochs} epochs'}"
     if per_epoch < plan.steps_per_epoch:
-        return Found("pass", f"{per_epoch:,} batches, none twice; {told}")
+        return Found("pass", f"{per_epoch:,} batches, none twice; {coverage}")
     fault = _never(plan, sets, met)
     if fault:
         fix = "let the order run over all rows, and leave another remainder out each epoch"
-        return Found("fail", f"{told}; {fault}", len(met), plan.rows, fix=fix, cause="an order over a part of the rows")
-    return Found("pass", f"no batch twice; {told}", 0, 0)
+        return Found(
+            "fail", f"{coverage}; {fault}", len(met), plan.rows, fix=fix, cause="an order over a part of the rows"
+        )
+    return Found("pass", f"no batch twice; {coverage}", 0, 0)
 
 
 def _met_again(plan: Plan, batches: list[np.ndarray]) -> int:
@@ -116,7 +118,7 @@ def _met_again(plan: Plan, batches: list[np.ndarray]) -> int:
     if not joined:
         return 0
     whole = [np.sort(np.concatenate(batches[i : i + joined])) for i in range(0, len(batches) - joined + 1, joined)]
-    return len(whole) - len({one.tobytes() for one in whole})
+    return len(whole) - len({window.tobytes() for window in whole})
 
 
 def _digits(rows: int, chosen: int) -> float:
@@ -131,7 +133,7 @@ def _never(plan: Plan, sets: list[np.ndarray], met: np.ndarray) -> str:
     draws = plan.steps_per_epoch * plan.batch_size
     if missed <= max(NEVER * plan.rows, plan.draws - draws if len(sets) == 1 else 0):
         return ""
-    if len(sets) > 1 and all(np.array_equal(sets[0], one) for one in sets[1:]):
+    if len(sets) > 1 and all(np.array_equal(sets[0], epoch_rows) for epoch_rows in sets[1:]):
         return f"the same {missed:,} are left out each time"
     places = np.bincount(met * CELLS // plan.rows, minlength=CELLS)
     if draws * len(sets) >= CELLS * EXPECTED_DRAWS and not places.all():
@@ -165,15 +167,15 @@ def shuffled(subject: Subject) -> Found:
         fix = "shuffle with a seed made of the run's seed and the epoch"
         cause = "a shuffle that is seeded anew each epoch, or none"
         return Found("fail", "the second epoch has the order of the first", True, False, fix=fix, cause=cause)
-    told = f"{len(windows)} windows of {windows.shape[1]} draws"
+    evidence = f"{len(windows)} windows of {windows.shape[1]} draws"
     if labels is None:
-        return Found("pass", f"{told} are spread over the file; the sample's labels say nothing of single batches")
-    return Found("pass", f"{told}: labels differ {by_label.times:.2f} times as much as in a fair order",
+        return Found("pass", f"{evidence} are spread over the file; the sample's labels say nothing of single batches")
+    return Found("pass", f"{evidence}: labels differ {by_label.times:.2f} times as much as in a fair order",
                  by_label.times, TIMES)  # fmt: skip
 
 
-def _sorted(evidence: str, found: Uneven) -> Found:
-    return Found("fail", evidence, round(found.times, 2), TIMES)
+def _sorted(evidence: str, imbalance: Uneven) -> Found:
+    return Found("fail", evidence, round(imbalance.times, 2), TIMES)
 
 
 def _windows(plan: Plan) -> np.ndarray:
@@ -182,9 +184,9 @@ def _windows(plan: Plan) -> np.ndarray:
     count = plan.steps_per_epoch // joined
     chosen = evenly_spaced(count, MOST_WINDOWS)
     drawn = [[rows_of_step(plan, int(start) * joined + step) for step in range(joined)] for start in chosen]
-    whole = [np.concatenate(one) for one in drawn]
-    least = min(len(one) for one in whole)
-    return np.stack([one[:least] for one in whole])
+    whole = [np.concatenate(batches) for batches in drawn]
+    least = min(len(window) for window in whole)
+    return np.stack([window[:least] for window in whole])
 
 
 def _labels(subject: Subject) -> np.ndarray | None:

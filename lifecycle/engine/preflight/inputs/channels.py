@@ -44,9 +44,11 @@ def channels_first(subject: Subject) -> Found:
     for name in pictures:
         values = data.inputs[name]
         if tuple(values.shape[1:]) in taken and min(_order(values, 1), _order(values, 2)) > ORDERED:
-            told = f"a convolution takes {name} of shape (N, {', '.join(map(str, values.shape[1:]))}) as it is: its "
-            told += f"{values.shape[1]} channels are ordered as the rows of a picture are"
-            return Found("fail", told, round(_order(values, 1), 3), ORDERED)
+            evidence = (
+                f"a convolution takes {name} of shape (N, {', '.join(map(str, values.shape[1:]))}) as it is: its "
+            )
+            evidence += f"{values.shape[1]} channels are ordered as the rows of a picture are"
+            return Found("fail", evidence, round(_order(values, 1), 3), ORDERED)
     return Found("pass", f"no convolution takes {', '.join(pictures)} with channels last")
 
 

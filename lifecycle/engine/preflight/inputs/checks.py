@@ -37,24 +37,24 @@ AUGMENTED_STEPS = 4
 
 def finite(subject: Subject) -> Found:
     """NaN and infinity by tensor; those that the network takes with finite loss and gradients are declared so."""
-    found, bad = [], torch.zeros(0, dtype=torch.long)
+    faults, bad = [], torch.zeros(0, dtype=torch.long)
     for part, data in (("training", subject.training), ("held-out", subject.held_out)):
         for name, tensor in _floating(data):
             # Infinities in a mask of 0 and -inf are what attention adds to its scores.
             wrong = ~tensor.isfinite() if not _additive_mask(tensor) else torch.zeros_like(tensor, dtype=torch.bool)
             if bool(wrong.any()):
                 rows = wrong.reshape(len(wrong), -1).any(dim=1).nonzero().flatten().cpu()
-                found.append(f"{name}: {int(wrong.sum())} values in {len(rows)} {part} rows")
+                faults.append(f"{name}: {int(wrong.sum())} values in {len(rows)} {part} rows")
                 bad = rows if part == "training" and not len(bad) else bad
-    if not found:
+    if not faults:
         return _augmented_finite(subject)
-    told = "not finite in " + "; ".join(found)
+    evidence = "not finite in " + "; ".join(faults)
     harm = _harm(subject, bad) if len(bad) else "only held-out rows hold them, and training has none to learn from"
     if harm:
-        return Found("fail", f"{told}; {harm}", len(found), 0)
+        return Found("fail", f"{evidence}; {harm}", len(faults), 0)
     infinite = any(bool(tensor.isinf().any()) for _, tensor in _floating(subject.training))
-    taken = f"{told}; the network takes these rows with finite loss and gradients"
-    return Found("insufficient" if infinite else "pass", taken, len(found), 0)
+    taken = f"{evidence}; the network takes these rows with finite loss and gradients"
+    return Found("insufficient" if infinite else "pass", taken, len(faults), 0)
 
 
 def _floating(data: TrainData) -> Iterator[tuple[str, Tensor]]:
@@ -94,8 +94,8 @@ def _augmented_finite(subject: Subject) -> Found:
         for name, tensor in _floating(TrainData(inputs, targets)):
             if not bool(tensor.isfinite().all()) and not _additive_mask(tensor):
                 count = int((~tensor.isfinite()).sum())
-                told = f"{name}: {count} values are not finite after augmentation in step {step}"
-                return Found("fail", told, 1, 0, fix="correct augment: it makes these values of finite ones")
+                evidence = f"{name}: {count} values are not finite after augmentation in step {step}"
+                return Found("fail", evidence, 1, 0, fix="correct augment: it makes these values of finite ones")
     names = [name for data in (subject.training, subject.held_out) for name, _ in _floating(data)]
     return Found("pass", f"all values of {len(names)} tensors are finite", 0, 0)
 
@@ -137,9 +137,9 @@ def _may_be_constant(name: str, inputs: dict[str, Tensor], dead: list[str]) -> b
         return True
     if not bool(((tensor == 0) | (tensor == 1)).all()):
         return False
-    others = [other for key, other in inputs.items() if key not in dead and other.is_floating_point()]
-    masked = [other for other in others if other.shape == tensor.shape and not _binary(other)]
-    return bool(masked) or 2 * tensor[0].numel() < sum(other[0].numel() for other in others)
+    float_inputs = [other for key, other in inputs.items() if key not in dead and other.is_floating_point()]
+    masked = [other for other in float_inputs if other.shape == tensor.shape and not _binary(other)]
+    return bool(masked) or 2 * tensor[0].numel() < sum(other[0].numel() for other in float_inputs)
 
 
 def _binary(tensor: Tensor) -> bool:

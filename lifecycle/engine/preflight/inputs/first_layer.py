@@ -25,7 +25,7 @@ from trainworthy.lifecycle.gates.check import Found
 
 # Root mean squares of a column, and the length of what one output is made of. An MLP lost a tenth of what it learns at
 # 30 and half at 100, and learned nothing from twelve columns of 0.01: decision 0021.
-LARGE, SHORT, APART = 30.0, 0.1, 1000.0
+LARGE, SHORT, RATIO = 30.0, 0.1, 1000.0
 # A layer's input that changes by less when the raw one is rescaled was normalised before it.
 SAME = 0.1
 # Of a column's size: what varies by less is constant but for rounding.
@@ -57,7 +57,7 @@ class Entering:
         return float(self.sizes.square().sum() * self.points) ** 0.5
 
     @property
-    def apart(self) -> float:
+    def ratio(self) -> float:
         """How many times the largest column is larger than the median of what varies."""
         used = self.deviations[self.deviations > SMALLEST * self.sizes]
         return self.largest / float(used.median()) if len(used) else 1.0
@@ -76,27 +76,27 @@ def scaled(subject: Subject) -> Found:
     trace = _trace(subject, {})
     if not trace.entering:
         return Found("not_applicable", "no product with the weights of a layer could be followed")
-    largest = max(one.largest for one in trace.entering)
-    shortest = min(one.length for one in trace.entering)
-    apart = max(one.apart for one in trace.entering)
-    told = f"input scale (RMS of a column) at the first layer: up to {largest:.3g}"
+    largest = max(entry.largest for entry in trace.entering)
+    shortest = min(entry.length for entry in trace.entering)
+    ratio = max(entry.ratio for entry in trace.entering)
+    evidence = f"input scale (RMS of a column) at the first layer: up to {largest:.3g}"
     if subject.claims.start == "trained":
-        return Found("pass", f"{told}; trained weights know their inputs' size", largest, LARGE)
-    if apart > APART:
+        return Found("pass", f"{evidence}; trained weights know their inputs' size", largest, LARGE)
+    if ratio > RATIO:
         return Found(
             "fail",
-            f"{told}; the largest is {apart:.3g} times what varies in the median one, and drowns it",
-            apart,
-            APART,
+            f"{evidence}; the largest is {ratio:.3g} times what varies in the median one, and drowns it",
+            ratio,
+            RATIO,
         )
-    odd = [one for one in trace.entering if one.largest > LARGE or one.length < SHORT]
+    odd = [entry for entry in trace.entering if entry.largest > LARGE or entry.length < SHORT]
     if not odd and (drowned := _drowned(subject, trace)) is not None:
         return drowned
     if not odd or _normalised_later(subject, trace, odd):
         normed = "; a norm behind them takes it away" if odd else ""
-        return Found("pass", told + normed, largest, LARGE)
+        return Found("pass", evidence + normed, largest, LARGE)
     if largest > LARGE:
-        return Found("fail", told, largest, LARGE)
+        return Found("fail", evidence, largest, LARGE)
     cause = "inputs that were divided twice, or are in too large a unit"
     return Found("fail", f"what the first outputs are made of has length {shortest:.2g}", shortest, SHORT, cause=cause)
 
@@ -106,30 +106,32 @@ def _drowned(subject: Subject, trace: Trace) -> Found | None:
     for name in (name for name, tensor in subject.training.valued.items() if tensor.is_floating_point()):
         other = _trace(subject, {}, rolled=name)
         lengths = []
-        for one, moved in zip(trace.entering, other.entering, strict=False):
-            if one.values.shape != moved.values.shape:
+        for entry, moved in zip(trace.entering, other.entering, strict=False):
+            if entry.values.shape != moved.values.shape:
                 break
-            own = (one.values != moved.values).any(1)
+            own = (entry.values != moved.values).any(1)
             if bool(own.any()):
-                lengths.append((replace(one, sizes=one.sizes[own]).length, bool(own.all())))
+                lengths.append((replace(entry, sizes=entry.sizes[own]).length, bool(own.all())))
         if lengths and max(lengths)[0] < SHORT and not max(lengths)[1]:
-            told = f"what {name} gives the first layer has length {max(lengths)[0]:.2g} beside other inputs' columns"
+            evidence = (
+                f"what {name} gives the first layer has length {max(lengths)[0]:.2g} beside other inputs' columns"
+            )
             cause = (
                 "an input that was divided twice, or is in too large a unit: the others are all that is learned from"
             )
             fix = f"bring the columns of {name} to a size of about 1"
-            return Found("fail", told, max(lengths)[0], SHORT, cause, fix, severity="warning", code=DROWNED)
+            return Found("fail", evidence, max(lengths)[0], SHORT, cause, fix, severity="warning", code=DROWNED)
     return None
 
 
 def _normalised_later(subject: Subject, trace: Trace, odd: list[Entering]) -> bool:
     """Whether all later layers get the same when the odd inputs are brought to size 1."""
-    again = _trace(subject, {one.call: 1 / max(one.largest, 1e-30) for one in odd})
-    calls = {one.call for one in trace.entering}
+    again = _trace(subject, {entry.call: 1 / max(entry.largest, 1e-30) for entry in odd})
+    calls = {entry.call for entry in trace.entering}
     pairs = [
         (a, b)
         for call, (a, b) in enumerate(zip(trace.later, again.later, strict=False))
-        if call not in calls and call > min(one.call for one in odd)
+        if call not in calls and call > min(entry.call for entry in odd)
     ]
     return len(pairs) > 0 and all(_same(a, b) for a, b in pairs)
 
@@ -204,7 +206,7 @@ def _data(axis: int, args: tuple[Any, ...], weights: set[int], rows: int) -> Ten
 def _passed(result: Any) -> Any:
     """The result with a gradient that its descendants inherit; not a leaf, which could not be changed in place."""
     if isinstance(result, tuple):
-        return tuple(_passed(one) for one in result)
+        return tuple(_passed(part) for part in result)
     if not isinstance(result, torch.Tensor) or not result.is_floating_point():
         return result
     return result + torch.zeros((), device=result.device, dtype=result.dtype, requires_grad=True)
@@ -224,9 +226,9 @@ def _sizes(data: Tensor, axis: int) -> tuple[Tensor, Tensor, Tensor]:
     columns = columns.reshape(len(columns), -1).nan_to_num(0.0, 0.0, 0.0)
     columns = columns[:, :: max(1, columns.shape[1] // MOST_VALUES)]
     size = columns.abs()
-    kept = size.minimum(size.quantile(0.99, dim=1, keepdim=True))
-    used = (kept > 0).sum(dim=1).clamp_min(1)
-    return columns, (kept.square().sum(dim=1) / used).sqrt(), columns.std(dim=1, correction=0)
+    clipped = size.minimum(size.quantile(0.99, dim=1, keepdim=True))
+    used = (clipped > 0).sum(dim=1).clamp_min(1)
+    return columns, (clipped.square().sum(dim=1) / used).sqrt(), columns.std(dim=1, correction=0)
 
 
 def _products() -> dict[Callable[..., Any], int]:

@@ -19,19 +19,19 @@ OUT_OF_REACH, FAR = 10.0, 30.0
 
 def labels_scaled(subject: Subject) -> Found:
     """Labels of a regression against what all planned updates can add to the outputs, each of them pushing one way."""
-    asked = ask(subject)
-    outputs, targets = asked.outputs, asked.targets.float()
+    probe = ask(subject)
+    outputs, targets = probe.outputs, probe.targets.float()
     if not isinstance(outputs, torch.Tensor) or outputs.numel() != targets.numel() or not _is_regression(subject):
         return Found("not_applicable", "the labels are classes or probabilities, or no outputs stand beside them")
     missing = float((targets - outputs.reshape(targets.shape)).square().mean().sqrt())
-    met = asked.loss_at(targets.reshape(outputs.shape), asked.targets)
-    if met is None or float(met.mean()) >= float(asked.losses.mean()):
+    met = probe.loss_at(targets.reshape(outputs.shape), probe.targets)
+    if met is None or float(met.mean()) >= float(probe.losses.mean()):
         return Found("pass", "the loss has its own scale: it is not least where outputs equal labels")
     reach = _reach(subject)
     # The ratio alone: a distance over so few rows tells of the largest label.
     times = missing / max(reach, 1e-30)
-    told = f"labels lie {times:.3g} times as far from the fresh outputs as all planned updates can move them"
-    return Found("fail" if missing > FAR and times > OUT_OF_REACH else "pass", told, times, OUT_OF_REACH)
+    evidence = f"labels lie {times:.3g} times as far from the fresh outputs as all planned updates can move them"
+    return Found("fail" if missing > FAR and times > OUT_OF_REACH else "pass", evidence, times, OUT_OF_REACH)
 
 
 def _is_regression(subject: Subject) -> bool:
@@ -57,7 +57,7 @@ def _reach(subject: Subject) -> float:
     step = float(every.abs().sum()) if signs else float(every.norm()) * subject.recipe.clip_norm * 10
     horizon = subject.plan.horizon_steps
     shown = range(0, horizon, max(1, horizon // 200))
-    rates = [subject.recipe.learning_rate(one) for one in shown]
+    rates = [subject.recipe.learning_rate(update) for update in shown]
     return step * horizon * sum(rates) / len(rates)
 
 

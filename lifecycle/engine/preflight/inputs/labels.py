@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from trainworthy.lifecycle.engine.preflight.inputs.loss_probe import (
-    Asked,
+    LossProbe,
     ask,
     class_count,
     extreme_rows,
@@ -41,18 +41,18 @@ def labels_in_range(subject: Subject) -> Found:
     beyond = _beyond_head(subject)
     if beyond is not None:
         return beyond
-    asked = ask(subject)
-    if not bool(asked.losses.isfinite().all()):
-        rows = int((~asked.losses.isfinite()).sum())
-        told = f"the fresh network's loss is not finite on {rows} of {len(asked.losses)} rows"
-        return Found("fail", f"{shown(subject, values.unique())}: {told}")
-    unbounded = _unbounded(asked)
+    probe = ask(subject)
+    if not bool(probe.losses.isfinite().all()):
+        rows = int((~probe.losses.isfinite()).sum())
+        evidence = f"the fresh network's loss is not finite on {rows} of {len(probe.losses)} rows"
+        return Found("fail", f"{shown(subject, values.unique())}: {evidence}")
+    unbounded = _unbounded(probe)
     if unbounded is not None:
         return unbounded
-    counted = _counted(asked, values)
+    counted = _counted(probe, values)
     if len(counted) > 1:
-        return _one_sided(asked, counted) or _ignored(asked) or Found("pass", f"{shown(subject, counted)} fit the loss")
-    if not _reads_labels(asked):
+        return _one_sided(probe, counted) or _ignored(probe) or Found("pass", f"{shown(subject, counted)} fit the loss")
+    if not _reads_labels(probe):
         return Found("pass", "the loss is the same for other labels")
     if len(subject.training.targets) < FEWEST_ROWS:
         return few
@@ -81,50 +81,50 @@ def _beyond_head(subject: Subject) -> Found | None:
     fix = f"map the labels to 0 … {classes - 1}, or give the head {int(every.max()) + 1} outputs"
     if int(every.min()) == 1 and int(every.max()) == classes:
         fix = "the labels start at 1: subtract 1, so that they run from 0"
-    told = f"the head has {classes} classes, and labels run from {int(every.min())} to {int(every.max())}"
-    return Found("fail", f"{told}; the loss refuses labels {used[:5]} or takes them for others", used[-1],
+    evidence = f"the head has {classes} classes, and labels run from {int(every.min())} to {int(every.max())}"
+    return Found("fail", f"{evidence}; the loss refuses labels {used[:5]} or takes them for others", used[-1],
                  classes - 1, fix=fix)  # fmt: skip
 
 
 def _mistaken(subject: Subject, outputs: Tensor, targets: Tensor, value: float, classes: int) -> bool:
     """Whether the loss refuses this label, or uses it and gives it the same as a class of the head."""
-    asked = Asked(subject, targets, outputs, outputs)
+    probe = LossProbe(subject, targets, outputs, outputs)
 
     def with_label(label: float) -> Tensor | None:
         # In half of a row's points: a mean over those that are not ignored needs some.
         given = targets.clamp(0, classes - 1)
         given[(slice(None), slice(0, (given.shape[1] + 1) // 2)) if given.ndim > 1 else ...] = label
-        return asked.loss_at(outputs, given)
+        return probe.loss_at(outputs, given)
 
     loss = with_label(value)
     if loss is None or not bool(loss.isfinite().all()):
         return True
     if not is_used(subject, outputs, targets, value):
         return False
-    return any((other := with_label(one)) is not None and other.equal(loss) for one in range(classes))
+    return any((other := with_label(number)) is not None and other.equal(loss) for number in range(classes))
 
 
-def _ignored(asked: Asked) -> Found | None:
+def _ignored(probe: LossProbe) -> Found | None:
     """A frequent class of the head that pulls at no output while others do: an ignore_index that is a real class.
 
     Of one class a row that is a fault. Points may be left out on purpose; padding, at rows' ends, always is.
     """
-    every = asked.subject.training.targets
-    classes = class_count(asked.subject, asked.outputs, asked.targets)
+    every = probe.subject.training.targets
+    classes = class_count(probe.subject, probe.outputs, probe.targets)
     if classes < 2:
         return None
-    seen, counts = every.unique(return_counts=True)
-    frequent = [float(v) for v, n in zip(seen, counts, strict=True) if 0 <= v < classes and n >= MANY * every.numel()]
-    unused = [v for v in frequent if not is_used(asked.subject, asked.outputs, asked.targets, v)]
+    labels, counts = every.unique(return_counts=True)
+    frequent = [float(v) for v, n in zip(labels, counts, strict=True) if 0 <= v < classes and n >= MANY * every.numel()]
+    unused = [v for v in frequent if not is_used(probe.subject, probe.outputs, probe.targets, v)]
     unused = [v for v in unused if not _is_padding(every, v)]
     if not unused or len(unused) == len(frequent):
         return None
     share = sum(float((every == value).float().mean()) for value in unused)
-    told = f"labels {[int(v) for v in unused[:5]]}, {share:.0%} of all, get no gradient, and lie within the head"
+    evidence = f"labels {[int(v) for v in unused[:5]]}, {share:.0%} of all, get no gradient, and lie within the head"
     cause = "ignore_index or a class weight of 0 leaves out a real class"
     fix = "take a number beyond the head as ignore_index, or give the class its weight"
     severity = "error" if every.ndim == 1 else "warning"
-    return Found("fail", told, len(unused), 0, cause, fix, severity=severity)
+    return Found("fail", evidence, len(unused), 0, cause, fix, severity=severity)
 
 
 def _is_padding(every: Tensor, value: float) -> bool:
@@ -136,68 +136,68 @@ def _is_padding(every: Tensor, value: float) -> bool:
     return bool((after | ~before).all()) or bool((before | ~after).all())
 
 
-def _unbounded(asked: Asked) -> Found | None:
+def _unbounded(probe: LossProbe) -> Found | None:
     """Labels that a two-class loss rewards without bound, found by asking for the same with labels of 0 and 1.
 
     Outputs that never come so far, as directions and a tanh do not, are not asked for.
     """
-    outputs, targets = asked.outputs, asked.targets
+    outputs, targets = probe.outputs, probe.targets
     if not isinstance(outputs, torch.Tensor) or outputs.numel() != targets.numel():
         return None
     within = (targets > 0.5).to(targets.dtype)
     for near, far in FURTHER:
-        given = [asked.loss_at(outputs * 0 + value, targets) for value in (near, far)]
-        bounded = asked.loss_at(outputs * 0 + far, within)
+        given = [probe.loss_at(outputs * 0 + value, targets) for value in (near, far)]
+        bounded = probe.loss_at(outputs * 0 + far, within)
         if given[0] is None or given[1] is None or bounded is None:
             continue
         # Ever lower, and not only low: a Poisson loss is below zero at its least.
         falls = (given[1] < UNBOUNDED) & (given[1] < given[0] - 1)
-        if bool(falls.any()) and float(bounded.min()) > UNBOUNDED / 10 and not is_confined(asked.subject):
-            told = shown(asked.subject, asked.subject.training.targets.unique())
+        if bool(falls.any()) and float(bounded.min()) > UNBOUNDED / 10 and not is_confined(probe.subject):
+            labels = shown(probe.subject, probe.subject.training.targets.unique())
             fix = "make the labels 0 and 1: a loss for two classes has no lower bound for others"
-            return Found("fail", f"{told}, and the loss falls on and on, at outputs of {far:.3g} too", fix=fix)
+            return Found("fail", f"{labels}, and the loss falls on and on, at outputs of {far:.3g} too", fix=fix)
     return None
 
 
-def _one_sided(asked: Asked, counted: Tensor) -> Found | None:
+def _one_sided(probe: LossProbe, counted: Tensor) -> Found | None:
     """Two labels on one side of 1/2 for a loss between two classes, such as a mask of 0 and 1 divided by 255."""
     same_side = len(counted) == 2 and (float(counted[1]) < 0.5 or 0.5 < float(counted[0]) < 1)
-    outputs = asked.outputs
+    outputs = probe.outputs
     if not same_side or float(counted[0]) < 0 or not isinstance(outputs, torch.Tensor):
         return None
-    if outputs.numel() != asked.targets.numel():
+    if outputs.numel() != probe.targets.numel():
         return None
     # Of a loss between two classes the sum for 0 and 1 is the logit's size; a squared error's grows with its square.
     sums = [
-        asked.loss_at(outputs * 0 + value, asked.targets * 0 + label) for value in (50.0, 100.0) for label in (0.0, 1.0)
+        probe.loss_at(outputs * 0 + value, probe.targets * 0 + label) for value in (50.0, 100.0) for label in (0.0, 1.0)
     ]
-    if any(one is None for one in sums):
+    if any(loss is None for loss in sums):
         return None
     half, whole = (float(sums[i].mean() + sums[i + 1].mean()) for i in (0, 2))  # type: ignore[union-attr]
     if not 1.5 < whole / max(half, 1e-9) < 2.5:
         return None
-    told = f"{shown(asked.subject, counted)}, both on one side of 1/2"
-    return Found("fail", told, fix="make the labels 0 and 1")
+    evidence = f"{shown(probe.subject, counted)}, both on one side of 1/2"
+    return Found("fail", evidence, fix="make the labels 0 and 1")
 
 
-def _counted(asked: Asked, values: Tensor) -> Tensor:
+def _counted(probe: LossProbe, values: Tensor) -> Tensor:
     """The different labels that the loss does not ignore, ascending."""
-    seen = values[values.isfinite()].unique() if values.is_floating_point() else values.unique()
-    if not isinstance(asked.outputs, torch.Tensor) or len(seen) > 50 or seen.dtype == torch.bool:
-        return seen
-    classes = class_count(asked.subject, asked.outputs, asked.targets)
+    labels = values[values.isfinite()].unique() if values.is_floating_point() else values.unique()
+    if not isinstance(probe.outputs, torch.Tensor) or len(labels) > 50 or labels.dtype == torch.bool:
+        return labels
+    classes = class_count(probe.subject, probe.outputs, probe.targets)
     if classes < 2:
-        return seen
-    kept = [0 <= float(v) < classes or is_used(asked.subject, asked.outputs, asked.targets, float(v)) for v in seen]
-    return seen[torch.tensor(kept)]
+        return labels
+    valid = [0 <= float(v) < classes or is_used(probe.subject, probe.outputs, probe.targets, float(v)) for v in labels]
+    return labels[torch.tensor(valid)]
 
 
-def _reads_labels(asked: Asked) -> bool:
+def _reads_labels(probe: LossProbe) -> bool:
     """Whether another label changes the loss; a loss that refuses it has read it."""
-    targets = asked.targets
+    targets = probe.targets
     other = ~targets if targets.dtype == torch.bool else torch.where(targets == 0, targets + 1, targets * 0)
-    losses = asked.loss_at(asked.outputs, other)
-    return losses is None or not torch.equal(losses, asked.losses.detach())
+    losses = probe.loss_at(probe.outputs, other)
+    return losses is None or not torch.equal(losses, probe.losses.detach())
 
 
 CHECKS = (check_of("inputs.labels_in_range", labels_in_range),)

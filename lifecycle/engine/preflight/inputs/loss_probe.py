@@ -22,7 +22,7 @@ SHARED_ROWS = 20
 
 
 @dataclass(frozen=True)
-class Asked:
+class LossProbe:
     """A few rows of extreme labels, and what the fresh network and the loss say of them, on the CPU."""
 
     subject: Subject
@@ -38,7 +38,7 @@ class Asked:
             return None
 
 
-def ask(subject: Subject) -> Asked:
+def ask(subject: Subject) -> LossProbe:
     torch.manual_seed(0)
     model = subject.build().eval()
     inputs, targets = rows_of(subject.training, extreme_rows(subject), "cpu")
@@ -47,7 +47,7 @@ def ask(subject: Subject) -> Asked:
     if isinstance(outputs, torch.Tensor):
         outputs = outputs.detach().float()
     # A network that takes a derivative in forward has a graph under no_grad too.
-    return Asked(subject, targets, outputs, losses.detach())
+    return LossProbe(subject, targets, outputs, losses.detach())
 
 
 def extreme_rows(subject: Subject) -> Tensor:
@@ -90,7 +90,7 @@ def is_used(subject: Subject, outputs: Tensor, targets: Tensor, value: float) ->
 def shown(subject: Subject, ascending: Tensor) -> str:
     """How many labels, and from which to which where enough rows share the ends: a measured one is a row's own."""
     targets = subject.training.targets
-    ends = [float(one) for one in (ascending[0], ascending[-1])]
+    ends = [float(end) for end in (ascending[0], ascending[-1])]
     rows = [(targets == end).reshape(len(targets), -1).any(dim=1).sum() for end in ends]
     named = f" from {ends[0]:.6g} to {ends[1]:.6g}" if min(rows) >= SHARED_ROWS else ""
     if len(ascending) == 1:

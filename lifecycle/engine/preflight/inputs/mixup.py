@@ -50,12 +50,12 @@ def _moved_by_another(subject: Subject, rows: Tensor, name: str, step: int) -> t
     results = []
     for change in (False, True):
         given = {key: tensor.clone() for key, tensor in inputs.items()}
-        wanted = targets.clone()
+        given_targets = targets.clone()
         if change:
             given[name][up] = given[name][up] + size
             # Each raised row gets another's target, so that only real labels are sent.
-            wanted[up] = other_targets(targets)[up]
-        results.append(augmented(subject, given, wanted, step))
+            given_targets[up] = other_targets(targets)[up]
+        results.append(augmented(subject, given, given_targets, step))
     (before, targets_before), (after, targets_after) = results
     if before[name].shape != after[name].shape or len(before[name]) != len(rows):
         return shares, True

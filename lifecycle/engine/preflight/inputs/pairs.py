@@ -81,7 +81,9 @@ def _pair(subject: Subject) -> Pair | None:
             points *= size
         if not shape or points < FEWEST_POINTS or (points == max(shape) and len(shape) > 1):
             continue
-        for name, tensor in sorted(subject.training.inputs.items(), key=lambda one: -one[1].ndim):
+        for name, tensor in sorted(
+            subject.training.inputs.items(), key=lambda name_and_tensor: -name_and_tensor[1].ndim
+        ):
             for axis in range(1, tensor.ndim - len(shape) + 1):
                 if tuple(tensor.shape[axis : axis + len(shape)]) == shape and _covers(tensor, axis, shape):
                     return Pair(name, shape, axis, target_axis)
@@ -90,8 +92,8 @@ def _pair(subject: Subject) -> Pair | None:
 
 def _covers(tensor: Tensor, axis: int, shape: tuple[int, ...]) -> bool:
     """Points first or last: (N, ...), (N, C, ...) or (N, ..., C); a float table has no points but its columns."""
-    others = tensor.ndim - 1 - len(shape)
-    return others <= 1 and axis in (1, 1 + others)
+    extra_axes = tensor.ndim - 1 - len(shape)
+    return extra_axes <= 1 and axis in (1, 1 + extra_axes)
 
 
 def _of_other_rows(subject: Subject) -> str:
@@ -100,17 +102,23 @@ def _of_other_rows(subject: Subject) -> str:
     inputs, targets = rows_of(subject.training, rows, subject.device)
     before, after = _of_each_row(inputs, targets), _of_each_row(*augmented(subject, dict(inputs), targets.clone(), 0))
     sides = [[sorted(pair[side] for pair in pairs) for side in (0, 1)] for pairs in (before, after)]
-    apart = sum(pair not in before for pair in after)
-    if sides[0] != sides[1] or not apart:
+    unmatched = sum(pair not in before for pair in after)
+    if sides[0] != sides[1] or not unmatched:
         return ""
-    return f"{apart} of {len(after)} rows come out of augment with the target of another row, and are as they were else"
+    return (
+        f"{unmatched} of {len(after)} rows come out of augment with the target of another row, and are as they were "
+        "else"
+    )
 
 
 def _of_each_row(inputs: Mapping[str, Tensor], targets: Tensor) -> list[tuple[bytes, bytes]]:
     """The bytes of each row's inputs, and of its target."""
     parts = [tensor.detach().cpu().contiguous().numpy() for tensor in inputs.values()]
-    told = targets.detach().cpu().contiguous().numpy()
-    return [(b"".join(part[row].tobytes() for part in parts), told[row].tobytes()) for row in range(len(told))]
+    target_values = targets.detach().cpu().contiguous().numpy()
+    return [
+        (b"".join(part[row].tobytes() for part in parts), target_values[row].tobytes())
+        for row in range(len(target_values))
+    ]
 
 
 def _keeps_targets(subject: Subject) -> bool:
@@ -129,7 +137,7 @@ def _marked(subject: Subject, pair: Pair) -> Found:
     low, high = _labels(data.targets)
     if low is None or high is None:
         return Found("insufficient", "the targets hold a single label, so that no block can be marked in them")
-    apart = seen = between = 0
+    mismatched = followed = between = 0
     example = ""
     for step in range(STEPS):
         rows = spread_rows(data, ROWS)
@@ -139,33 +147,37 @@ def _marked(subject: Subject, pair: Pair) -> Found:
         where = where.to(targets.device)
         image = _expanded(where, inputs[pair.name], pair.input_axis)
         inputs[pair.name] = image.to(inputs[pair.name].dtype) * (bright - background) + background
-        wanted = _expanded(where, targets, pair.target_axis)
-        targets = torch.where(wanted, torch.full_like(targets, high), torch.full_like(targets, low))
+        target_mask = _expanded(where, targets, pair.target_axis)
+        targets = torch.where(target_mask, torch.full_like(targets, high), torch.full_like(targets, low))
         changed, changed_targets = augmented(subject, inputs, targets, step)
         between += _labels_between(data.targets, changed_targets, float(low), float(high))
         given = _places(changed[pair.name], pair, pair.input_axis, width)
         taken = _places(changed_targets, pair, pair.target_axis, width)
-        for row, (one, other) in enumerate(zip(given, taken, strict=True)):
-            if one is None or other is None:
+        for row, (centre, other) in enumerate(zip(given, taken, strict=True)):
+            if centre is None or other is None:
                 continue
-            seen += 1
-            far = max(abs(a - b) / w for a, b, w in zip(one, other, width, strict=True))
+            followed += 1
+            far = max(abs(a - b) / w for a, b, w in zip(centre, other, width, strict=True))
             if far > WIDTHS:
-                apart += 1
+                mismatched += 1
                 example = example or (
-                    f"in step {step} row {row} the input's block lies at {_shown(one)}, the target's at {_shown(other)}"
+                    f"in step {step} row {row} the input's block lies at {_shown(centre)}, "
+                    f"the target's at {_shown(other)}"
                 )
-    if seen < FEWEST_SEEN:
-        return Found("insufficient", f"the markers could be followed in {seen} of {ROWS * STEPS} rows only")
-    if apart > MOST_APART * seen:
+    if followed < FEWEST_SEEN:
+        return Found("insufficient", f"the markers could be followed in {followed} of {ROWS * STEPS} rows only")
+    if mismatched > MOST_APART * followed:
         return Found(
-            "fail", f"{apart} of {seen} targets are not where their input is: {example}", apart / seen, MOST_APART
+            "fail",
+            f"{mismatched} of {followed} targets are not where their input is: {example}",
+            mismatched / followed,
+            MOST_APART,
         )
     if between and not mixes_rows(subject, pair.name):
         fix = "resize and turn masks with nearest, never with bilinear"
-        told = f"{between} targets have values between two labels"
-        return Found("fail", told, between, 0, fix=fix, cause="targets that are interpolated as images are")
-    return Found("pass", f"{seen} marked rows: input and target are moved alike", apart / seen, MOST_APART)
+        evidence = f"{between} targets have values between two labels"
+        return Found("fail", evidence, between, 0, fix=fix, cause="targets that are interpolated as images are")
+    return Found("pass", f"{followed} marked rows: input and target are moved alike", mismatched / followed, MOST_APART)
 
 
 def _levels(values: Tensor) -> tuple[float, float]:
@@ -224,25 +236,25 @@ def _places(changed: Tensor, pair: Pair, axis: int, width: list[int]) -> list[tu
     away = (flat - flat.median(dim=1, keepdim=True).values).abs()
     away = torch.where(away > 0.5 * away.amax(dim=1, keepdim=True), away, away.new_zeros(()))
     away = away.reshape(values.shape)
-    found: list[tuple[float, ...] | None] = []
+    centres: list[tuple[float, ...] | None] = []
     for row in away:
         weight = float(row.sum())
         centre, wide = [], []
         for dimension, size in enumerate(row.shape):
-            others = tuple(d for d in range(points) if d != dimension)
-            share = (row.sum(dim=others) if others else row) / max(weight, 1e-12)
+            other_axes = tuple(d for d in range(points) if d != dimension)
+            share = (row.sum(dim=other_axes) if other_axes else row) / max(weight, 1e-12)
             place = torch.arange(size, device=row.device, dtype=torch.float32)
             middle = float((share * place).sum())
             centre.append(middle)
             wide.append(float((share * (place - middle).square()).sum().clamp_min(0).sqrt()))
         # A block of width w has a standard deviation of w / sqrt(12); a zoom makes it larger.
-        single = all(one <= SPREAD * max(width) / 12**0.5 + 0.5 for one in wide)
-        found.append(tuple(centre) if weight > 0 and single else None)
-    return found
+        single = all(deviation <= SPREAD * max(width) / 12**0.5 + 0.5 for deviation in wide)
+        centres.append(tuple(centre) if weight > 0 and single else None)
+    return centres
 
 
 def _shown(place: tuple[float, ...]) -> str:
-    return "(" + ", ".join(f"{one:.0f}" for one in place) + ")"
+    return "(" + ", ".join(f"{coordinate:.0f}" for coordinate in place) + ")"
 
 
 def _labels_between(before: Tensor, changed: Tensor, low: float, high: float) -> int:
@@ -270,26 +282,26 @@ def sequences_together(subject: Subject, name: str) -> Found:
     if offset is None:
         return Found("not_applicable", "the targets are no shifted inputs, so that no position can be followed")
     top = max(2, int(tokens.max()))
-    wrong = seen = 0
+    wrong = followed = 0
     for step in range(STEPS):
         rows = spread_rows(data, ROWS)
-        inputs, wanted = rows_of(data, rows, subject.device)
-        position = torch.arange(tokens.shape[1], device=wanted.device).expand(len(rows), -1)
+        inputs, row_targets = rows_of(data, rows, subject.device)
+        position = torch.arange(tokens.shape[1], device=row_targets.device).expand(len(rows), -1)
         inputs[name] = (position % top + 1).to(tokens.dtype)
-        wanted = ((position + offset) % top + 1).to(targets.dtype)
-        changed, changed_targets = augmented(subject, inputs, wanted, step)
+        row_targets = ((position + offset) % top + 1).to(targets.dtype)
+        changed, changed_targets = augmented(subject, inputs, row_targets, step)
         if changed[name].shape != changed_targets.shape:
             return Found("fail", f"in step {step} inputs have {tuple(changed[name].shape)}, targets "
                          f"{tuple(changed_targets.shape)}")  # fmt: skip
         valid = changed_targets > 0
         fits = (changed[name].long() - 1 + offset) % top == (changed_targets.long() - 1) % top
-        seen += len(rows)
+        followed += len(rows)
         share = (fits & valid).sum(dim=1) / valid.sum(dim=1).clamp_min(1)
         wrong += int((share < POSITIONS).sum())
-    if wrong > MOST_SHIFTED * seen:
-        told = f"{wrong} of {seen} rows: targets are no longer the inputs shifted by {offset}"
-        return Found("fail", told, wrong / seen, MOST_SHIFTED)
-    return Found("pass", f"targets stay the inputs shifted by {offset}", wrong / seen, MOST_SHIFTED)
+    if wrong > MOST_SHIFTED * followed:
+        evidence = f"{wrong} of {followed} rows: targets are no longer the inputs shifted by {offset}"
+        return Found("fail", evidence, wrong / followed, MOST_SHIFTED)
+    return Found("pass", f"targets stay the inputs shifted by {offset}", wrong / followed, MOST_SHIFTED)
 
 
 def _offset(tokens: Tensor, targets: Tensor) -> int | None:
@@ -302,7 +314,7 @@ def _offset(tokens: Tensor, targets: Tensor) -> int | None:
         size = x.shape[1] - abs(offset)
         a = x[:, max(0, offset) : max(0, offset) + size]
         b = y[:, max(0, -offset) : max(0, -offset) + size]
-        kept = b >= 0
-        shares[offset] = float(((a == b) & kept).sum() / kept.sum().clamp_min(1))
-    best = max(shares, key=lambda one: shares[one])
+        labelled = b >= 0
+        shares[offset] = float(((a == b) & labelled).sum() / labelled.sum().clamp_min(1))
+    best = max(shares, key=lambda shift: shares[shift])
     return best if shares[best] > 0.8 else None

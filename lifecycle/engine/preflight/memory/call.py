@@ -60,15 +60,15 @@ def call_of(operation: Any, args: Any, kwargs: Any) -> Call | None:
     """The call without its values; None if an argument is neither a plain strided tensor nor a plain value."""
     plain = (int, float, str, torch.dtype, torch.device, torch.layout, torch.memory_format, type(None))
     leaves, nesting = tree_flatten((args, kwargs))
-    found = []
+    forms = []
     for leaf in leaves:
         if isinstance(leaf, torch.Tensor) and leaf.layout == torch.strided:
-            found.append(Form(leaf.dtype, leaf.device, tuple(leaf.shape), leaf.stride()))
+            forms.append(Form(leaf.dtype, leaf.device, tuple(leaf.shape), leaf.stride()))
         elif isinstance(leaf, plain):
-            found.append(leaf)
+            forms.append(leaf)
         else:
             return None
-    return Call(operation, tuple(found), nesting)
+    return Call(operation, tuple(forms), nesting)
 
 
 def call_at(rows: int, fewer: tuple[int, Call | None], more: tuple[int, Call | None]) -> Call | None:

@@ -113,7 +113,7 @@ def trace_step(
                 before, before_at = counter.new_step()
                 train_step(state, data, torch.arange(rows * parts), recipe)
                 move_average(state)
-            kinds, kept = counter.kinds(state)
+            kinds, state_bytes = counter.kinds(state)
     return Timeline(
         rows=rows,
         operations=tuple(counter.operations),
@@ -121,7 +121,7 @@ def trace_step(
         before=before,
         before_at=before_at,
         kinds=kinds,
-        state=kept,
+        state=state_bytes,
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         trained=trained_bytes(model),
         values_read=counter.values_read,
@@ -131,7 +131,9 @@ def trace_step(
 
 def trained_bytes(model: nn.Module) -> int:
     """Bytes of the parameters that train, and of their gradients."""
-    return sum(one.numel() * one.element_size() for one in model.parameters() if one.requires_grad)
+    return sum(
+        parameter.numel() * parameter.element_size() for parameter in model.parameters() if parameter.requires_grad
+    )
 
 
 def fake_counter(round_to: int = 1) -> tuple[Any, Any]:
@@ -159,18 +161,18 @@ def repeated_blocks(model: nn.Module) -> tuple[str, ...]:
 
     Raises TraceError if there are none that are not checkpointed already.
     """
-    found: list[str] = []
-    within: set[nn.Module] = {part for one in recomputed(model).values() for part in one.module.modules()}
+    patterns: list[str] = []
+    within: set[nn.Module] = {part for wrapper in recomputed(model).values() for part in wrapper.module.modules()}
     for name, module in model.named_modules():
         children = list(module.children())
         repeated = isinstance(module, nn.ModuleList | nn.Sequential) and len({type(child) for child in children}) == 1
         if not repeated or len(children) < 2 or module in within or not any(True for _ in children[0].children()):
             continue
-        found.append(f"{name}.*" if name else "*")
+        patterns.append(f"{name}.*" if name else "*")
         within.update(part for child in children for part in child.modules())
-    if not found:
+    if not patterns:
         raise TraceError("the model has no repeated blocks")
-    return tuple(found)
+    return tuple(patterns)
 
 
 def _counter(round_to: int) -> Any:
@@ -251,32 +253,32 @@ def _counter(round_to: int) -> Any:
             peak = max(range(len(self.held)), key=self.held.__getitem__)
             known = _storages(state)
             names = ("parameters", "gradients", "optimizer", "activations")
-            found: dict[str, int] = dict.fromkeys((*names, *(("average",) if average_of(state) else ())), 0)
+            bytes_by_kind: dict[str, int] = dict.fromkeys((*names, *(("average",) if average_of(state) else ())), 0)
             there = [(key, size) for key, (size, born, _) in self.alive.items() if born is None or born <= peak]
             there += [(-1, size) for _, size, born, died in self.dead if (born is None or born <= peak) and died > peak]
             for key, size in there:
-                found[known.get(key, "activations")] += size
-            return found, sum(size for key, (size, _, _) in self.alive.items() if key in known)
+                bytes_by_kind[known.get(key, "activations")] += size
+            return bytes_by_kind, sum(size for key, (size, _, _) in self.alive.items() if key in known)
 
     return Counter()
 
 
 def _storages(state: TrainState) -> dict[int, str]:
     """Kind by id of storage, after an update."""
-    found = {}
+    kinds = {}
     for optimizer in state.optimizers:
         for values in optimizer.state.values():
             tensors = [value for value in values.values() if isinstance(value, torch.Tensor)]
-            found.update({id(tensor.untyped_storage()): "optimizer" for tensor in tensors})
+            kinds.update({id(tensor.untyped_storage()): "optimizer" for tensor in tensors})
     for parameter in state.model.parameters():
         if parameter.grad is not None:
-            found[id(parameter.grad.untyped_storage())] = "gradients"
+            kinds[id(parameter.grad.untyped_storage())] = "gradients"
     average = average_of(state)
     for tensor in () if average is None else average.weights.values():
-        found[id(tensor.untyped_storage())] = "average"
+        kinds[id(tensor.untyped_storage())] = "average"
     for tensor in (*state.model.parameters(), *state.model.buffers()):
-        found[id(tensor.untyped_storage())] = "parameters"
-    return found
+        kinds[id(tensor.untyped_storage())] = "parameters"
+    return kinds
 
 
 def _value(tensor: Tensor) -> float | int | bool:

@@ -56,7 +56,7 @@ class StepMemory:
 def step_memory(
     subject: Subject,
     gpu_memory_gb: dict[str, float],
-    told: Callable[[BaseException], str],
+    describe: Callable[[BaseException], str],
     may_run: Callable[[MemoryForecast], bool],
     gpu_counts: dict[str, int] | None = None,
 ) -> StepMemory:
@@ -68,29 +68,32 @@ def step_memory(
     subject = as_trained(subject)
     if subject.device != "cpu":
         try:
-            found = with_real_steps(subject, Followed(None))
-            return StepMemory(found, measured_fits(subject, gpu_memory_gb, found))
+            measured = with_real_steps(subject, Followed(None))
+            return StepMemory(measured, measured_fits(subject, gpu_memory_gb, measured))
         except Exception as error:
-            return StepMemory(None, problem=told(error))
-    followed, gpus = _traced(subject, gpu_memory_gb, gpu_counts or {}, told)
+            return StepMemory(None, problem=describe(error))
+    followed, gpus = _traced(subject, gpu_memory_gb, gpu_counts or {}, describe)
     problem = f"the model could not be followed on tensors without values: {followed.problem}" * (not followed.trusted)
     gpus = gpus if followed.trusted else ((), problem)
     forecast = from_trace(subject, followed, followed.timeline) if followed.timeline else None
     if forecast is not None and not may_run(forecast):
         return StepMemory(forecast, *gpus)
     try:
-        found = with_real_steps(subject, followed)
-        if found.source == "corrected" and forecast is not None:
-            more = found.value - forecast.value
-            gpus = tuple(with_unfollowed(gpu, subject, found.rows, more) for gpu in gpus[0]), gpus[1]
-        return StepMemory(found, *gpus)
+        measured = with_real_steps(subject, followed)
+        if measured.source == "corrected" and forecast is not None:
+            more = measured.value - forecast.value
+            gpus = tuple(with_unfollowed(gpu, subject, measured.rows, more) for gpu in gpus[0]), gpus[1]
+        return StepMemory(measured, *gpus)
     except Exception as error:
         # Whatever a use case's code raises; a real fault shows again in one_batch, with its part named.
-        return StepMemory(forecast if followed.trusted else None, gpus[0], problem or told(error))
+        return StepMemory(forecast if followed.trusted else None, gpus[0], problem or describe(error))
 
 
 def _traced(
-    subject: Subject, gpu_memory_gb: dict[str, float], gpu_counts: dict[str, int], told: Callable[[BaseException], str]
+    subject: Subject,
+    gpu_memory_gb: dict[str, float],
+    gpu_counts: dict[str, int],
+    describe: Callable[[BaseException], str],
 ) -> tuple[Followed, tuple[tuple[GpuFit, ...], str]]:
     """All that fake tensors tell, apart from this process: what the model keeps of them must not meet real ones."""
     from pydantic import TypeAdapter
@@ -100,8 +103,8 @@ def _traced(
     kind = TypeAdapter(tuple[Followed, tuple[tuple[GpuFit, ...], str]])
 
     def traced() -> str:
-        followed = follow(subject, told)
-        gpus = _gpus(subject, gpu_memory_gb, gpu_counts, followed.scoring, told) if followed.trusted else ((), "")
+        followed = follow(subject, describe)
+        gpus = _gpus(subject, gpu_memory_gb, gpu_counts, followed.scoring, describe) if followed.trusted else ((), "")
         return kind.dump_json((followed, gpus)).decode()
 
     try:
@@ -112,12 +115,12 @@ def _traced(
 
 def _gpus(
     subject: Subject, gpu_memory_gb: dict[str, float], gpu_counts: dict[str, int], scoring: int,
-    told: Callable[[BaseException], str],
+    describe: Callable[[BaseException], str],
 ) -> tuple[tuple[GpuFit, ...], str]:  # fmt: skip
     try:
         return gpu_fits(subject, gpu_memory_gb, scoring, gpu_counts), ""
     except Exception as error:
-        return (), f"not estimated for GPUs: {told(error)}"
+        return (), f"not estimated for GPUs: {describe(error)}"
 
 
 def fits_here(memory: Forecast, step: MemoryForecast, limit_bytes: int, device: str) -> bool:
@@ -145,15 +148,15 @@ def forecast_memory(job: PreflightJob, sample: Sample, rows: pd.DataFrame, step:
     tensors = sum(t.element_size() * t.numel() for t in sample.data.inputs.values()) * scale
     copied = prepared_bytes(job, sample, rows)
     scored = sample.subject.scored
-    kept = scored is not None and scored.kept
-    scale = scored.rows / len(sample.subject.held_out.targets) if scored is not None and kept else 0.0
+    scores_stay = scored is not None and scored.kept
+    scale = scored.rows / len(sample.subject.held_out.targets) if scored is not None and scores_stay else 0.0
     scores = sum(t.element_size() * t.numel() for t in sample.subject.held_out.inputs.values()) * scale
-    beside = here * (held + tensors + copied) + scores + (LAUNCHER_BYTES if processes > 1 else 0)
-    state = state_copy_bytes(step, best_weights=kept)
+    other_bytes = here * (held + tensors + copied) + scores + (LAUNCHER_BYTES if processes > 1 else 0)
+    state = state_copy_bytes(step, best_weights=scores_stay)
     value, low, high = step.together
     return Forecast(
-        name="memory", unit="bytes", value=float(beside + state + value),
-        low=beside * LOW + state + low, high=beside * HIGH + state + high,
+        name="memory", unit="bytes", value=float(other_bytes + state + value),
+        low=other_bytes * LOW + state + low, high=other_bytes * HIGH + state + high,
     )  # fmt: skip
 
 

@@ -89,17 +89,17 @@ def measured_fits(
     """An answer for each GPU by an update that was measured on the one here; how it is with other rows is not told."""
     rows, each = part_rows(subject), _of_processes(subject)
     high = _high(forecast.value + _data_bytes(subject))
-    found = []
+    answers = []
     for sku, gb in gpu_memory_gb.items():
         fits = high <= gb * 1e9
-        told = f"{sku}: at most {high / 1e9:.1f} of {gb:g} GB{each}, as an update measured on the GPU here: "
-        told += "fits" if fits else "does not fit"
-        found.append(
+        message = f"{sku}: at most {high / 1e9:.1f} of {gb:g} GB{each}, as an update measured on the GPU here: "
+        message += "fits" if fits else "does not fit"
+        answers.append(
             GpuFit(
-                sku=sku, gpu_memory_gb=gb, fits=fits, high_bytes=high, largest_rows=rows if fits else None, told=told
+                sku=sku, gpu_memory_gb=gb, fits=fits, high_bytes=high, largest_rows=rows if fits else None, told=message
             )
         )  # fmt: skip
-    return tuple(found)
+    return tuple(answers)
 
 
 def _high(held: int) -> int:
@@ -113,10 +113,10 @@ def with_unfollowed(gpu: GpuFit, subject: Subject, rows: int, more_bytes: int) -
     """
     each, high = _of_processes(subject), gpu.high_bytes + round((1 + FREE_BETWEEN) * more_bytes)
     fits = high <= gpu.gpu_memory_gb * 1e9
-    told = f"{gpu.sku}: at most {high / 1e9:.1f} of {gpu.gpu_memory_gb:g} GB{each}"
-    told += f": {'fits' if fits else 'does not fit'}"
-    told += ", if operations keep there as much as here"
-    changed = {"high_bytes": high, "fits": fits, "largest_rows": rows if fits else None, "ways": (), "told": told}
+    message = f"{gpu.sku}: at most {high / 1e9:.1f} of {gpu.gpu_memory_gb:g} GB{each}"
+    message += f": {'fits' if fits else 'does not fit'}"
+    message += ", if operations keep there as much as here"
+    changed = {"high_bytes": high, "fits": fits, "largest_rows": rows if fits else None, "ways": (), "told": message}
     return gpu.model_copy(update=changed)
 
 
@@ -147,17 +147,17 @@ def _fit(subject: Subject, sku: str, gb: float, count: int, curve: Callable[...,
     ways = () if fits else (*_ways(subject, limit, curve), *_replicas(subject, limit, count, declared))
     start = f"{sku}: at most {high / 1e9:.1f} of {gb:g} GB{_of_processes(subject)}"
     if declared.high(0) > limit and declared.scoring:
-        told = f"{start}: does not fit, since scoring the validation split takes {declared.scoring / 1e9:.1f} GB"
+        message = f"{start}: does not fit, since scoring the validation split takes {declared.scoring / 1e9:.1f} GB"
     elif fits:
-        told = f"{start}: fits; up to {largest} rows a forward pass do"
+        message = f"{start}: fits; up to {largest} rows a forward pass do"
         if count > 1 and subject.processes == 1:
-            told += f"; one GPU is enough, and processes on all {count} (DDP) are for speed alone"
+            message += f"; one GPU is enough, and processes on all {count} (DDP) are for speed alone"
     elif ways:
-        told = f"{start}: does not fit; it does with {', or with '.join(ways)}"
+        message = f"{start}: does not fit; it does with {', or with '.join(ways)}"
     else:
-        told = f"{start}: does not fit; {_sharded(subject, limit, count, curve)}"
+        message = f"{start}: does not fit; {_sharded(subject, limit, count, curve)}"
     return GpuFit(
-        sku=sku, gpu_memory_gb=gb, fits=fits, high_bytes=high, largest_rows=largest, ways=ways, told=told
+        sku=sku, gpu_memory_gb=gb, fits=fits, high_bytes=high, largest_rows=largest, ways=ways, told=message
     )  # fmt: skip
 
 
@@ -173,21 +173,21 @@ def _ways(subject: Subject, limit: float, curve: Callable[..., Curve]) -> tuple[
     """What makes it fit: each change alone, and if none does, the three together."""
     rows, batch = part_rows(subject), share_rows(subject)
     recipe = subject.recipe
-    found = []
+    ways = []
     largest = curve(2, recipe.precision, False).largest(limit, rows)
     if largest:
-        found.append(f"accumulate: {math.ceil(batch / largest)} ({largest} rows a forward pass)")
+        ways.append(f"accumulate: {math.ceil(batch / largest)} ({largest} rows a forward pass)")
     parts = min(2, recipe.accumulate)
     if recipe.precision == "fp32" and curve(parts, "bf16", False).high(rows) <= limit:
-        found.append("precision: bf16")
+        ways.append("precision: bf16")
     blocks = _blocks(curve, parts, recipe.precision)
     if blocks and blocks.high(rows) <= limit:
-        found.append(_declared(blocks))
-    if not found and (together := _blocks(curve, 2, "bf16") or curve(2, "bf16", False)):
+        ways.append(_declared(blocks))
+    if not ways and (together := _blocks(curve, 2, "bf16") or curve(2, "bf16", False)):
         largest = together.largest(limit, rows)
         named = f"precision: bf16, {_declared(blocks)} and " if blocks else "precision: bf16 and "
-        found += [f"{named}accumulate: {math.ceil(batch / largest)} together"] if largest else []
-    return tuple(found)
+        ways += [f"{named}accumulate: {math.ceil(batch / largest)} together"] if largest else []
+    return tuple(ways)
 
 
 def _replicas(subject: Subject, limit: float, count: int, declared: Curve) -> tuple[str, ...]:
@@ -201,8 +201,8 @@ def _replicas(subject: Subject, limit: float, count: int, declared: Curve) -> tu
         share = math.ceil(batch / processes)
         if curve.high(math.ceil(share / subject.recipe.accumulate)) <= limit:
             named = f"compute.processes: {processes} and gpus: {processes}"
-            told = f"DDP, {share} of an update's {batch} rows on each; launcher: torchrun in place of local"
-            return (f"{named} ({told})",)
+            how = f"DDP, {share} of an update's {batch} rows on each; launcher: torchrun in place of local"
+            return (f"{named} ({how})",)
     return ()
 
 

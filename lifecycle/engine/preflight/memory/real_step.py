@@ -58,53 +58,55 @@ class Span(NamedTuple):
 def spans_of(profiled: Any, moments: Sequence[int], levels: Sequence[int]) -> tuple[Span, ...]:
     """All calls of torch in order, each before those that it made itself."""
     events = (event for event in profiled.profiler.kineto_results.events() if event.name().startswith(_OWN))
-    found = []
-    for start, _, end, name in sorted((one.start_ns(), -one.end_ns(), one.end_ns(), one.name()) for one in events):
+    spans = []
+    for start, _, end, name in sorted(
+        (event.start_ns(), -event.end_ns(), event.end_ns(), event.name()) for event in events
+    ):
         first, last = bisect_left(moments, start), bisect_left(moments, end)
         before = levels[first - 1] if first else 0
-        found.append(Span(name, start, end, max(levels[first:last], default=before)))
-    return tuple(found)
+        spans.append(Span(name, start, end, max(levels[first:last], default=before)))
+    return tuple(spans)
 
 
-def more_when_seen(operations: Sequence[Span], seen: Sequence[Span], unseen: Sequence[Span]) -> list[int]:
-    """How much more each of the `operations` of the step that was `seen` held than it does unseen.
+def more_when_seen(operations: Sequence[Span], observed: Sequence[Span], unseen: Sequence[Span]) -> list[int]:
+    """How much more each of the `operations` of the step that was `observed` held than it does unseen.
 
     One that the unseen step did not make is told by the outermost calls around both; 0 where these differ too.
     """
-    ours, theirs = _outermost(seen), _outermost(unseen)
-    same, began = _same(ours, theirs), [one[0].start for one in ours]
+    ours, theirs = _outermost(observed), _outermost(unseen)
+    same, began = _same(ours, theirs), [group[0].start for group in ours]
     reached = dict.fromkeys(same, 0)
-    found = []
+    more = []
     for operation in operations:
         number = bisect_right(began, operation.start) - 1
         if number not in same:
-            found.append(0)
+            more.append(0)
             continue
         calls = theirs[same[number]]
         rest = range(reached[number], len(calls))
         at = next((at for at in rest if calls[at].bare == operation.bare), None)
         if at is None:
-            found.append(ours[number][0].peak - calls[0].peak)
+            more.append(ours[number][0].peak - calls[0].peak)
             continue
-        found.append(operation.peak - calls[at].peak)
+        more.append(operation.peak - calls[at].peak)
         reached[number] = next((later for later in rest if calls[later].start >= calls[at].end), len(calls))
-    return found
+    return more
 
 
 def _outermost(spans: Sequence[Span]) -> list[list[Span]]:
     """Each call that no other one made, with those that it made."""
-    found: list[list[Span]] = []
+    groups: list[list[Span]] = []
     for span in spans:
-        if found and span.start < found[-1][0].end:
-            found[-1].append(span)
+        if groups and span.start < groups[-1][0].end:
+            groups[-1].append(span)
         else:
-            found.append([span])
-    return found
+            groups.append([span])
+    return groups
 
 
 def _same(ours: Sequence[Sequence[Span]], theirs: Sequence[Sequence[Span]]) -> dict[int, int]:
     """Numbers of equal outermost calls: those before the first that differs, and those after the last."""
-    names = [one[0].name for one in ours], [one[0].name for one in theirs]
+    names = [group[0].name for group in ours], [group[0].name for group in theirs]
     most = min(map(len, names))
     first = next((at for at in range(most) if names[0][at] != names[1][at]), most)
     last = next((at for at in range(most - first) if names[0][-1 - at] != names[1][-1 - at]), most - first)
@@ -119,7 +121,7 @@ _MARK = "trainworthy operation "
 class Levels(NamedTuple):
     """Of each operation: its call, what was held after it, and how much more within it.
 
-    `spans` are the same operations, and `seen` all calls of torch that they lie in; CUDA tells neither.
+    `spans` are the same operations, and `observed` all calls of torch that they lie in; CUDA tells neither.
     """
 
     operations: tuple[str, ...]
@@ -127,7 +129,7 @@ class Levels(NamedTuple):
     inside: tuple[int, ...]
     calls: tuple[Call | None, ...]
     spans: tuple[Span, ...] = ()
-    seen: tuple[Span, ...] = ()
+    observed: tuple[Span, ...] = ()
 
 
 def real_step(subject: Subject, rows: int, *, parts: int = 1, updates: int = 1) -> Timeline:
@@ -148,7 +150,7 @@ def real_step(subject: Subject, rows: int, *, parts: int = 1, updates: int = 1) 
                 move_average(state)
 
     levels = on_device(subject.device, run)
-    more = more_when_seen(levels.spans, levels.seen, _unseen(run)) if levels.seen else ()
+    more = more_when_seen(levels.spans, levels.observed, _unseen(run)) if levels.observed else ()
     return Timeline(rows, levels.operations, levels.held, levels.inside, levels.calls, more=tuple(more))
 
 
@@ -191,16 +193,16 @@ def _on_cpu(run: Callable[[Any], None]) -> Levels:
         inside.append(max(levels[first:last], default=after) - after)
     operations = zip(mode.operations, held, inside, strict=True)
     ours = (Span(name, *spans[mode.first + at], peak + more) for at, (name, peak, more) in enumerate(operations))
-    seen = spans_of(profiled, moments, levels)
-    return Levels(tuple(mode.operations), tuple(held), tuple(inside), tuple(mode.calls), tuple(ours), seen)
+    observed = spans_of(profiled, moments, levels)
+    return Levels(tuple(mode.operations), tuple(held), tuple(inside), tuple(mode.calls), tuple(ours), observed)
 
 
 def memory_levels(profiled: Any) -> tuple[list[int], list[int]]:
     """Moments in ns and the bytes held from each on, of what was allocated under a profiler with profile_memory."""
     events = (event for event in profiled.profiler.kineto_results.events() if event.name() == "[memory]")
-    found = sorted((event.start_ns(), number, event.nbytes()) for number, event in enumerate(events))
+    allocations = sorted((event.start_ns(), number, event.nbytes()) for number, event in enumerate(events))
     moments, levels, held = [], [], 0
-    for moment, _, size in found:
+    for moment, _, size in allocations:
         held += size
         moments.append(moment)
         levels.append(held)
@@ -220,20 +222,20 @@ def _spans(profiled: Any) -> dict[int, tuple[int, int]]:
 def _on_cuda(run: Callable[[Any], None]) -> Levels:
     """CUDA's allocator keeps its own peak; it is read after each operation."""
     start = torch.cuda.memory_allocated()
-    seen: dict[int, tuple[int, int]] = {}
+    observed: dict[int, tuple[int, int]] = {}
 
     def marked(number: int, func: Any, args: Any, kwargs: Any) -> Any:
         torch.cuda.reset_peak_memory_stats()
         out = func(*args, **kwargs)
         held = torch.cuda.memory_allocated()
-        seen[number] = held - start, torch.cuda.max_memory_allocated() - held
+        observed[number] = held - start, torch.cuda.max_memory_allocated() - held
         return out
 
     mode = _mode(marked)
     run(mode)
     # One that failed has not been seen.
-    found = [seen.get(mode.first + number, (0, 0)) for number in range(len(mode.operations))]
-    held, inside = zip(*found, strict=True) if found else ((), ())
+    measured = [observed.get(mode.first + number, (0, 0)) for number in range(len(mode.operations))]
+    held, inside = zip(*measured, strict=True) if measured else ((), ())
     return Levels(tuple(mode.operations), held, inside, tuple(mode.calls))
 
 

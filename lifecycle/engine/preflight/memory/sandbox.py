@@ -54,12 +54,12 @@ def in_sandbox(work: Callable[[], str], cpu_seconds: int = CPU_SECONDS, wall_sec
 
 def _read(pipe: int, deadline: float) -> bytes | None:
     """All that is written until the other end closes; None at the deadline."""
-    found = bytearray()
+    content = bytearray()
     while select.select([pipe], [], [], max(0.0, deadline - time.monotonic()))[0]:
         part = os.read(pipe, 1 << 20)
         if not part:
-            return bytes(found)
-        found += part
+            return bytes(content)
+        content += part
     return None
 
 

@@ -51,7 +51,7 @@ REPLAY_CPU_SECONDS = 2.0
 GROWTH, LONG_CPU_SECONDS = 4, 1.0
 
 
-class Found(NamedTuple):
+class KernelMemory(NamedTuple):
     """An operation in a real step: what its kernel held, its call, and what was held since it was looked at."""
 
     rows: int
@@ -93,7 +93,7 @@ def bucket_bytes(subject: Subject, timeline: Timeline) -> int:
     return timeline.trained if subject.processes > 1 else 0
 
 
-def follow(subject: Subject, told: Callable[[BaseException], str]) -> Followed:
+def follow(subject: Subject, describe: Callable[[BaseException], str]) -> Followed:
     """The declared update on fake tensors: nothing is allocated."""
     rows, accumulate, precision = part_rows(subject), subject.recipe.accumulate, subject.recipe.precision
     timeline, scoring = None, 0
@@ -106,7 +106,7 @@ def follow(subject: Subject, told: Callable[[BaseException], str]) -> Followed:
         return Followed(timeline, few=tuple(few), scoring=scoring)
     except Exception as error:
         # Whatever a use case's code raises where a tensor has no values, or on so few rows.
-        return Followed(timeline, told(error), scoring=scoring)
+        return Followed(timeline, describe(error), scoring=scoring)
 
 
 def from_trace(subject: Subject, followed: Followed, timeline: Timeline) -> MemoryForecast:
@@ -144,9 +144,9 @@ def _corrected(
     raised = max(size + unseen for size, unseen in zip(held, more, strict=True))
     if raised <= (1 + UNFOLLOWED) * max(timeline.before, *held):
         return timeline, "calibrated", held
-    kept = tuple(size + unseen for size, unseen in zip(timeline.held, more, strict=True))
+    corrected = tuple(size + unseen for size, unseen in zip(timeline.held, more, strict=True))
     # At a whole update's end the same is held as before it, so that `before` stays as followed.
-    timeline = replace(timeline, held=kept)
+    timeline = replace(timeline, held=corrected)
     return timeline, "corrected", _with_kernels(timeline, few, subject.device)
 
 
@@ -163,15 +163,15 @@ def _few(rows: int) -> tuple[int, ...]:
 def _growing(subject: Subject, rows: int) -> tuple[Timeline, ...]:
     """Two updates each with two numbers of rows, the most that take little time; one where it is the whole."""
     parts = _parts(subject)
-    sizes, found = _few(rows), []
+    sizes, steps = _few(rows), []
     for size in sizes[:-1]:
-        found.append(real_step(subject, size, parts=parts, updates=2))
+        steps.append(real_step(subject, size, parts=parts, updates=2))
     size = sizes[-1]
     while True:
         started = time.process_time()
-        found.append(real_step(subject, size, parts=parts, updates=2))
+        steps.append(real_step(subject, size, parts=parts, updates=2))
         if size == rows or time.process_time() - started > LONG_CPU_SECONDS:
-            return tuple(found[-2:])
+            return tuple(steps[-2:])
         size = min(size * GROWTH, rows)
 
 
@@ -182,31 +182,33 @@ def _with_kernels(fake: Timeline, real: tuple[Timeline, ...], device: str) -> li
     held since the step is looked at is taken off.
     """
     inside: list[int] = []
-    kept: list[int] = []
+    unwatched: list[int] = []
     calls: list[Call | None] = []
-    for held, found in zip(fake.held, _found_again(fake, real), strict=True):
-        inside.append(max(0, round(line([(rows, size) for rows, size, _, _ in found], fake.rows))) if found else 0)
-        kept.append(held - _more(found, fake.rows))
-        fewer, more = ((found[at][0], found[at][2]) for at in (0, -1)) if found else ((0, None), (0, None))
+    for held, observed in zip(fake.held, _found_again(fake, real), strict=True):
+        inside.append(
+            max(0, round(line([(rows, size) for rows, size, _, _ in observed], fake.rows))) if observed else 0
+        )
+        unwatched.append(held - _more(observed, fake.rows))
+        fewer, more = ((observed[at][0], observed[at][2]) for at in (0, -1)) if observed else ((0, None), (0, None))
         calls.append(call_at(fake.rows, fewer, more) if more[0] < fake.rows else None)
     most = {
         number: held + max(size, call.bytes)
-        for number, (held, size, call) in enumerate(zip(kept, inside, calls, strict=True))
+        for number, (held, size, call) in enumerate(zip(unwatched, inside, calls, strict=True))
         if call is not None
     }
-    peak = max(kept)
+    peak = max(unwatched)
     near = sorted((number for number in most if most[number] >= peak), key=most.__getitem__, reverse=True)
     distinct = {call.key: call for number in near if (call := calls[number]) is not None}
     measured = replay(tuple(distinct.values()), device, REPLAY_CPU_SECONDS)
     return [
         held + (size if call is None else measured.get(call.key, size))
-        for held, size, call in zip(kept, inside, calls, strict=True)
+        for held, size, call in zip(unwatched, inside, calls, strict=True)
     ]
 
 
-def _more(found: list[Found], rows: int) -> int:
+def _more(observed: list[KernelMemory], rows: int) -> int:
     """What is held at `rows` since the step is looked at."""
-    points = [(few, more) for few, _, _, more in found]
+    points = [(few, more) for few, _, _, more in observed]
     return round(line(points, rows)) if points and min(more for _, more in points) > 0 else 0
 
 
@@ -215,29 +217,29 @@ def _before_unseen(fake: Timeline, real: tuple[Timeline, ...]) -> Timeline:
     if fake.before_at is None:
         return fake
     name, count = fake.before_at
-    found = [named[name][count % len(named[name])] for named in map(_by_name, real) if named[name]]
-    return replace(fake, before=fake.before - _more(found, fake.rows))
+    observed = [named[name][count % len(named[name])] for named in map(_by_name, real) if named[name]]
+    return replace(fake, before=fake.before - _more(observed, fake.rows))
 
 
-def _found_again(fake: Timeline, real: tuple[Timeline, ...]) -> Iterator[list[Found]]:
+def _found_again(fake: Timeline, real: tuple[Timeline, ...]) -> Iterator[list[KernelMemory]]:
     """What was found of each followed operation in each real step.
 
     An operation is known by its name and how many of that name ran before it; one that ran more often than in the real
     step counts from the beginning again.
     """
     steps = [_by_name(step) for step in real]
-    seen: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for operation in fake.operations:
-        yield [named[operation][seen[operation] % len(named[operation])] for named in steps if named[operation]]
-        seen[operation] += 1
+        yield [named[operation][counts[operation] % len(named[operation])] for named in steps if named[operation]]
+        counts[operation] += 1
 
 
-def _by_name(step: Timeline) -> dict[str, list[Found]]:
+def _by_name(step: Timeline) -> dict[str, list[KernelMemory]]:
     """What was found of the operations of each name, in their order."""
-    named: dict[str, list[Found]] = defaultdict(list)
+    named: dict[str, list[KernelMemory]] = defaultdict(list)
     more = step.more or (0,) * len(step.operations)
     for operation, size, call, over in zip(step.operations, step.inside, step.calls, more, strict=True):
-        named[operation].append(Found(step.rows, size, call, over))
+        named[operation].append(KernelMemory(step.rows, size, call, over))
     return named
 
 
@@ -271,18 +273,18 @@ def unfollowed(whole: Timeline, fake: tuple[Timeline, ...], real: tuple[Timeline
     `fake` and `real` are first updates of as many parts, on the same rows each. Only names are compared that all ran
     equally often; after other operations the bytes are those of the one before. Less than was followed counts as none.
     """
-    steps = [(one.rows, _more_than_followed(one, other)) for one, other in zip(fake, real, strict=True)]
+    steps = [(followed.rows, _more_than_followed(followed, other)) for followed, other in zip(fake, real, strict=True)]
     numbers = _held_by_name(whole)
-    found: list[int | None] = [None] * len(whole.operations)
+    extra_bytes: list[int | None] = [None] * len(whole.operations)
     for name, at in numbers.items():
         more = [(rows, names.get(name, ())) for rows, names in steps]
         if any(len(sizes) != len(at) for _, sizes in more):
             continue
         for count, (number, _) in enumerate(at):
             points = [(rows, sizes[count]) for rows, sizes in more]
-            found[number] = max(0, round(line(points, whole.rows)))
+            extra_bytes[number] = max(0, round(line(points, whole.rows)))
     now, filled = 0, []
-    for size in found:
+    for size in extra_bytes:
         now = now if size is None else size
         filled.append(now)
     return filled
@@ -290,10 +292,10 @@ def unfollowed(whole: Timeline, fake: tuple[Timeline, ...], real: tuple[Timeline
 
 def _held_by_name(step: Timeline) -> dict[str, list[tuple[int, int]]]:
     """Number and bytes held of each operation, by name."""
-    found: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    by_name: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for number, (operation, held) in enumerate(zip(step.operations, step.held, strict=True)):
-        found[operation].append((number, held))
-    return found
+        by_name[operation].append((number, held))
+    return by_name
 
 
 def _more_than_followed(fake: Timeline, real: Timeline) -> dict[str, list[int]]:

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from trainworthy.lifecycle.engine.preflight.one_batch.update import Seen, evaluated, update_rows
+from trainworthy.lifecycle.engine.preflight.one_batch.update import JobAndSample, evaluated, update_rows
 from trainworthy.lifecycle.engine.training.checkpoints.checkpoint import (
     load_checkpoint,
     load_newest,
@@ -41,22 +41,24 @@ IDENTITY = "preflight"
 NOT_DURABLE = "the storage for copies of checkpoints is full, not writable, or gives back other bytes"
 
 
-def checkpoints(seen: Seen) -> Found:
+def checkpoints(job_and_sample: JobAndSample) -> Found:
     """Save and load; weights, buffers, the optimizers' state and what else is declared are equal and finite."""
-    state, again = evaluated(seen), seen[1].subject.state()
+    state, again = evaluated(job_and_sample), job_and_sample[1].subject.state()
     with tempfile.TemporaryDirectory() as folder:
         saved = save_checkpoint(Path(folder), IDENTITY, state)
         try:
-            path = _copied(Path(saved.path), seen[1].subject.durable, Path(folder) / "copy")
+            path = _copied(Path(saved.path), job_and_sample[1].subject.durable, Path(folder) / "copy")
         except OSError as error:
             fix = "free space there, make it writable, or name another place in TRAINWORTHY_DURABLE"
-            return Found("fail", f"the copy to {seen[1].subject.durable}: {error}", fix=fix, cause=NOT_DURABLE)
+            return Found(
+                "fail", f"the copy to {job_and_sample[1].subject.durable}: {error}", fix=fix, cause=NOT_DURABLE
+            )
         load_checkpoint(path, IDENTITY, again, saved.sha256)
     if parameters_sha256(again.model) != parameters_sha256(state.model):
         return Found("fail", "the weights differ after saving and loading")
-    if not all(_equal(one, other) for one, other in zip(_optimizers(state), _optimizers(again), strict=True)):
+    if not all(_equal(before, other) for before, other in zip(_optimizers(state), _optimizers(again), strict=True)):
         return Found("fail", "the optimizers' state differs after saving and loading")
-    if not all(_finite(one) for one in _optimizers(state)):
+    if not all(_finite(optimizer_state) for optimizer_state in _optimizers(state)):
         return Found("fail", "the optimizers' state is not finite after one update")
     differing = [name for name in state.also if not _equal(_part(state, name), _part(again, name))]
     if differing:
@@ -74,9 +76,9 @@ def _copied(path: Path, durable: str | None, back: Path) -> Path:
         return Path(shutil.copytree(store.fetch(path.name), back))
 
 
-def survives_a_kill(seen: Seen) -> Found:
+def survives_a_kill(job_and_sample: JobAndSample) -> Found:
     """SIGKILL a process that writes a second checkpoint: the first is loaded, and the second can be written anew."""
-    subject = seen[1].subject
+    subject = job_and_sample[1].subject
     # On the CPU: an accelerator's memory does not outlive a fork.
     model = subject.build()
     state = TrainState(model, subject.optimizers(model), step=1, also=subject.also(model))
@@ -85,8 +87,8 @@ def survives_a_kill(seen: Seen) -> Found:
         save_checkpoint(folder, IDENTITY, state)
         state.step = 2
         if not kill_while_writing(folder, IDENTITY, state):
-            told = "the writing process ended or hung before it could be killed"
-            return Found("insufficient", told, fix="run preflight again; if it stays so, look at the disk")
+            evidence = "the writing process ended or hung before it could be killed"
+            return Found("insufficient", evidence, fix="run preflight again; if it stays so, look at the disk")
         left = sum(file.stat().st_size for file in folder.rglob(".writing-*/*"))
         again = TrainState(model, state.optimizers, also=subject.also(model))
         load_newest([FolderStore(folder)], IDENTITY, again)
@@ -99,15 +101,17 @@ def survives_a_kill(seen: Seen) -> Found:
     return Found("pass", f"killed with {left:,} bytes written: the checkpoint before is loaded, the next one written")
 
 
-def resumes(seen: Seen) -> Found:
+def resumes(job_and_sample: JobAndSample) -> Found:
     """Go on from a checkpoint for an update."""
-    state, job = evaluated(seen), seen[0]
-    again = seen[1].subject.state()
+    state, job = evaluated(job_and_sample), job_and_sample[0]
+    again = job_and_sample[1].subject.state()
     with tempfile.TemporaryDirectory() as folder:
         save_checkpoint(Path(folder), IDENTITY, state)
         load_newest([FolderStore(Path(folder))], IDENTITY, again)
     again.model.train()
-    loss, _, norm, *_ = train_step(again, seen[1].data, update_rows(seen), seen[1].subject.recipe)
+    loss, _, norm, *_ = train_step(
+        again, job_and_sample[1].data, update_rows(job_and_sample), job_and_sample[1].subject.recipe
+    )
     if not (abs(loss) < float("inf") and norm < float("inf")):
         return Found("fail", f"the first update after the checkpoint has a loss of {loss}, gradient norm {norm}")
     return Found("pass", f"seed {job.training.seed}: loss {loss:.4f} in the first update after the checkpoint")
@@ -123,9 +127,9 @@ def _optimizers(state: TrainState) -> list[list[Any]]:
     return [tree_leaves(optimizer.state_dict()["state"]) for optimizer in state.optimizers]
 
 
-def _equal(one: list[Any], other: list[Any]) -> bool:
-    return len(one) == len(other) and all(
-        torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b for a, b in zip(one, other, strict=True)
+def _equal(first: list[Any], other: list[Any]) -> bool:
+    return len(first) == len(other) and all(
+        torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b for a, b in zip(first, other, strict=True)
     )
 
 
@@ -158,7 +162,7 @@ def kill_while_writing(folder: Path, identity: str, state: TrainState) -> bool:
     return half_way and os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
 
 
-def _write_half(folder: Path, identity: str, saved: dict[str, Any], half: bytes, told: int) -> None:
+def _write_half(folder: Path, identity: str, saved: dict[str, Any], half: bytes, ready_pipe: int) -> None:
     """In the fork: save, and stop for good once half of the bytes are written."""
     try:
         # Without the process that would kill it, it would be there for ever.
@@ -168,7 +172,7 @@ def _write_half(folder: Path, identity: str, saved: dict[str, Any], half: bytes,
         def write(value: Any, file: Any) -> None:
             file.write(half)
             file.flush()
-            os.write(told, b"1")
+            os.write(ready_pipe, b"1")
             while True:
                 signal.pause()
 

@@ -11,7 +11,7 @@ import torch
 from trainworthy.lifecycle.engine.preflight.one_batch.ahead import blind_ahead
 from trainworthy.lifecycle.engine.preflight.one_batch.checkpoint_roundtrip import checkpoints, resumes, survives_a_kill
 from trainworthy.lifecycle.engine.preflight.one_batch.export import exports, predicts
-from trainworthy.lifecycle.engine.preflight.one_batch.update import Seen, forward_rows, update_rows, updated
+from trainworthy.lifecycle.engine.preflight.one_batch.update import JobAndSample, forward_rows, update_rows, updated
 from trainworthy.lifecycle.engine.preflight.overfit.fit import outputs_of
 from trainworthy.lifecycle.engine.training.checkpoints.checkpoint import parameters_finite
 from trainworthy.lifecycle.engine.training.loop import NO_GRADIENT, ONE_LOSS_A_ROW, SPARSE
@@ -23,10 +23,10 @@ from trainworthy.lifecycle.gates.check import Found
 NO_UPDATE = "no_update"
 
 
-def trains(seen: Seen) -> Found:
+def trains(job_and_sample: JobAndSample) -> Found:
     """One update."""
     try:
-        state, loss, norm = updated(seen)
+        state, loss, norm = updated(job_and_sample)
     except TrainingError as error:
         if error.code == ONE_LOSS_A_ROW:
             return Found("fail", error.problem, cause="a loss that is a mean or a sum over the rows", fix=error.fix)
@@ -42,17 +42,17 @@ def trains(seen: Seen) -> Found:
         return Found("fail", f"the gradient norm is {norm}")
     if not parameters_finite(state.model):
         return Found("fail", "after the update some weights are not finite")
-    return Found("pass", f"{len(update_rows(seen))} rows: loss {loss:.4f}, gradient norm {norm:.4f}")
+    return Found("pass", f"{len(update_rows(job_and_sample))} rows: loss {loss:.4f}, gradient norm {norm:.4f}")
 
 
 def _cause(error: TrainingError) -> str:
     return "layers with sparse=True" if error.code == SPARSE else "use_case.yaml and model.py do not fit together"
 
 
-def validates(seen: Seen) -> Found:
+def validates(job_and_sample: JobAndSample) -> Found:
     """The loss of held-out rows in evaluation mode."""
-    subject = seen[1].subject
-    rows = torch.arange(min(forward_rows(seen), len(subject.held_out.targets)), device=subject.device)
+    subject = job_and_sample[1].subject
+    rows = torch.arange(min(forward_rows(job_and_sample), len(subject.held_out.targets)), device=subject.device)
     losses = outputs_of(subject, subject.model().eval(), subject.held_out, [rows]).losses()
     if losses.shape != rows.shape:
         return Found("fail", f"losses of shape {tuple(losses.shape)} for {len(rows)} rows")

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from trainworthy.lifecycle.artifact import load_artifact, write_artifact
-from trainworthy.lifecycle.engine.preflight.one_batch.update import Seen, evaluated, forward_rows
+from trainworthy.lifecycle.engine.preflight.one_batch.update import JobAndSample, evaluated, forward_rows
 from trainworthy.lifecycle.engine.training.techniques.parts import put_final_weights
 from trainworthy.lifecycle.errors import EvaluationError
 from trainworthy.lifecycle.gates.check import Found
@@ -23,38 +23,38 @@ EXPORT_TOLERANCE = 1e-4
 ORDER_TOLERANCE = 1e-3
 
 
-def predicts(seen: Seen) -> Found:
+def predicts(job_and_sample: JobAndSample) -> Found:
     """Probabilities of the batch's rows, of one row, and of the rows in another order."""
-    subject, features, size = seen[1].subject, _features(seen), forward_rows(seen)
-    kind = kind_of_rows(seen[0].rows)
-    wanted = kind.answer_shape
+    subject, features, size = job_and_sample[1].subject, _features(job_and_sample), forward_rows(job_and_sample)
+    kind = kind_of_rows(job_and_sample[0].rows)
+    shape = kind.answer_shape
     try:
-        found = _predicted(seen, features)
-        if found.shape != (size, *wanted):
-            return Found("fail", f"predict gave shape {found.shape} for {size} rows", fix=kind.predict_fix)
-        kind.checked(kind.sample_labels(size), found)
+        predictions = _predicted(job_and_sample, features)
+        if predictions.shape != (size, *shape):
+            return Found("fail", f"predict gave shape {predictions.shape} for {size} rows", fix=kind.predict_fix)
+        kind.checked(kind.sample_labels(size), predictions)
     except EvaluationError as error:
         return Found("fail", f"{error.problem}, for example {error.value}", fix=error.fix)
-    if _predicted(seen, features.head(1)).shape != (1, *wanted):
+    if _predicted(job_and_sample, features.head(1)).shape != (1, *shape):
         return Found("fail", "predict gave no single answer for a single row", fix=kind.predict_fix)
     order = np.random.default_rng(0).permutation(size)
     if subject.claims.evaluation == "deterministic":
-        again = np.abs(_predicted(seen, features.iloc[order]) - found[order])
-        apart = float((again / kind.answer_scale(found)[order]).max())
-        if apart > ORDER_TOLERANCE:
+        again = np.abs(_predicted(job_and_sample, features.iloc[order]) - predictions[order])
+        difference = float((again / kind.answer_scale(predictions)[order]).max())
+        if difference > ORDER_TOLERANCE:
             fix = "let to_tensors and forward keep the rows in their order, and make no use of their place or index"
-            evidence = f"asked in another order, the same rows get {kind.answers} that differ by {apart:.4f}"
-            return Found("fail", evidence, apart, ORDER_TOLERANCE, fix=fix)
-    return Found("pass", f"{size} rows: {kind.answers} from {found.min():.4f} to {found.max():.4f}")
+            evidence = f"asked in another order, the same rows get {kind.answers} that differ by {difference:.4f}"
+            return Found("fail", evidence, difference, ORDER_TOLERANCE, fix=fix)
+    return Found("pass", f"{size} rows: {kind.answers} from {predictions.min():.4f} to {predictions.max():.4f}")
 
 
-def exports(seen: Seen) -> Found:
+def exports(job_and_sample: JobAndSample) -> Found:
     """Export, reload in load_artifact, and predict one row and all as the model itself does."""
-    job, sample = seen
-    state, features = evaluated(seen), _features(seen)
+    job, sample = job_and_sample
+    state, features = evaluated(job_and_sample), _features(job_and_sample)
     put_final_weights(state)
     # With an example of one row, torch.export would fix the batch size to one.
-    several = sample.rows[list(job.rows.features)].head(max(2, forward_rows(seen)))
+    several = sample.rows[list(job.rows.features)].head(max(2, forward_rows(job_and_sample)))
     with tempfile.TemporaryDirectory() as folder:
         artifact, sha256 = write_artifact(
             Path(folder) / "artifact",
@@ -76,20 +76,22 @@ def exports(seen: Seen) -> Found:
                 sample.subject.device,
                 kind_of_rows(job.rows),
             )
-            apart = float(
+            difference = float(
                 (abs(score(features.head(rows)) - direct) / kind_of_rows(job.rows).answer_scale(direct)).max()
             )
-            if not apart <= EXPORT_TOLERANCE:
-                evidence = f"exported and direct predictions of {rows} rows differ by {apart}"
-                return Found("fail", evidence, apart, EXPORT_TOLERANCE)
+            if not difference <= EXPORT_TOLERANCE:
+                evidence = f"exported and direct predictions of {rows} rows differ by {difference}"
+                return Found("fail", evidence, difference, EXPORT_TOLERANCE)
     return Found("pass", f"exported and reloaded: 1 and {len(features)} rows are predicted as before")
 
 
-def _features(seen: Seen) -> pd.DataFrame:
-    return seen[1].rows[list(seen[0].rows.features)].head(forward_rows(seen))
+def _features(job_and_sample: JobAndSample) -> pd.DataFrame:
+    return job_and_sample[1].rows[list(job_and_sample[0].rows.features)].head(forward_rows(job_and_sample))
 
 
-def _predicted(seen: Seen, features: pd.DataFrame) -> np.ndarray:
-    sample = seen[1]
+def _predicted(job_and_sample: JobAndSample, features: pd.DataFrame) -> np.ndarray:
+    sample = job_and_sample[1]
     model, device = sample.subject.model(), sample.subject.device
-    return predict_rows(sample.task, model, sample.preprocessing, features, device, kind_of_rows(seen[0].rows))
+    return predict_rows(
+        sample.task, model, sample.preprocessing, features, device, kind_of_rows(job_and_sample[0].rows)
+    )

@@ -11,30 +11,35 @@ from trainworthy.lifecycle.engine.training.state import TrainState
 from trainworthy.lifecycle.engine.training.techniques.parts import after_update
 from trainworthy.lifecycle.protocol.jobs import PreflightJob
 
-Seen = tuple[PreflightJob, Sample]
+JobAndSample = tuple[PreflightJob, Sample]
 
 
-def updated(seen: Seen) -> tuple[TrainState, float, float]:
+def updated(job_and_sample: JobAndSample) -> tuple[TrainState, float, float]:
     """A state after one update, with its loss and gradient norm."""
-    state = seen[1].subject.state()
+    state = job_and_sample[1].subject.state()
     state.model.train()
-    loss, _, norm, *_ = train_step(state, seen[1].data, update_rows(seen), seen[1].subject.recipe)
+    loss, _, norm, *_ = train_step(
+        state, job_and_sample[1].data, update_rows(job_and_sample), job_and_sample[1].subject.recipe
+    )
     state.step = 1
     return state, loss, norm
 
 
-def evaluated(seen: Seen) -> TrainState:
+def evaluated(job_and_sample: JobAndSample) -> TrainState:
     """A state after one update and what follows one: the average moves, early stopping evaluates."""
-    state = updated(seen)[0]
+    state = updated(job_and_sample)[0]
     after_update(state, last_step=state.step)
     return state
 
 
-def forward_rows(seen: Seen) -> int:
+def forward_rows(job_and_sample: JobAndSample) -> int:
     """Rows of a forward pass."""
-    return min(seen[0].training.batch_size, len(seen[1].rows))
+    return min(job_and_sample[0].training.batch_size, len(job_and_sample[1].rows))
 
 
-def update_rows(seen: Seen) -> Tensor:
+def update_rows(job_and_sample: JobAndSample) -> Tensor:
     """Row numbers of an update, over all accumulated parts: those of fewer rows would be smaller than declared."""
-    return torch.arange(min(seen[1].subject.plan.batch_size, len(seen[1].rows)), device=seen[1].subject.device)
+    return torch.arange(
+        min(job_and_sample[1].subject.plan.batch_size, len(job_and_sample[1].rows)),
+        device=job_and_sample[1].subject.device,
+    )

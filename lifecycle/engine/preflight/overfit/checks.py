@@ -76,46 +76,47 @@ def overfits(subject: Subject) -> Found:
         return Found(
             "insufficient", f"one output for all of the {start.rows} rows is as good as any: {marks.floor:.4f}"
         )
-    found = fit(subject, data, batches, _until(target, marks.constant), measured=measured)
-    if _wrong_way(subject, found, data, batches):
-        evidence = f"after {found.updates} updates, rows of the higher label have the lower answers"
+    fitted = fit(subject, data, batches, _until(target, marks.constant), measured=measured)
+    if _wrong_way(subject, fitted, data, batches):
+        evidence = f"after {fitted.updates} updates, rows of the higher label have the lower answers"
         return Found("fail", evidence, cause=_SIGN[0], fix=_SIGN[1])
-    result = _told(found, marks, target, start.rows)
-    moved = abs(found.loss - float(start.losses().mean())) > LEAST * (marks.constant - marks.floor)
+    result = _outcome(fitted, marks, target, start.rows)
+    moved = abs(fitted.loss - float(start.losses().mean())) > LEAST * (marks.constant - marks.floor)
     if result.status == "fail" and moved:
-        return against_itself(subject, found, result.evidence) or result
+        return against_itself(subject, fitted, result.evidence) or result
     return result
 
 
-def _told(found: Fit, marks: Yardsticks, target: float, rows: int) -> Found:
+def _outcome(fitted: Fit, marks: Yardsticks, target: float, rows: int) -> Found:
     evidence = (
-        f"{rows} rows: loss {found.loss:.4f} after {found.updates} updates, wanted {target:.4f}; the best output that "
-        f"is the same for all rows has {marks.constant:.4f}, a line {marks.line:.4f}, any outputs {marks.floor:.4f}"
+        f"{rows} rows: loss {fitted.loss:.4f} after {fitted.updates} updates, wanted {target:.4f}; the best output "
+        f"that is the same for all rows has {marks.constant:.4f}, a line {marks.line:.4f}, "
+        f"any outputs {marks.floor:.4f}"
     )
-    if found.loss <= target:
-        return Found("pass", evidence, found.loss, target)
-    if marks.constant - found.loss >= BETWEEN * (marks.constant - target):
+    if fitted.loss <= target:
+        return Found("pass", evidence, fitted.loss, target)
+    if marks.constant - fitted.loss >= BETWEEN * (marks.constant - target):
         slowly = f"{evidence}: it learns, but slowly"
-        return Found("insufficient", slowly, found.loss, target, required=_judges(found))
-    if found.ended:
-        return _too_few(evidence, found, target)
-    return Found("fail", evidence, found.loss, target)
+        return Found("insufficient", slowly, fitted.loss, target, required=_judges(fitted))
+    if fitted.ended:
+        return _too_few(evidence, fitted, target)
+    return Found("fail", evidence, fitted.loss, target)
 
 
-def _too_few(evidence: str, found: Fit, target: float) -> Found:
+def _too_few(evidence: str, fitted: Fit, target: float) -> Found:
     """A network of which few updates were tried is not stopped for it, nor is one on a slower machine."""
-    counted = found.ended == "work"
+    counted = fitted.ended == "work"
     limit = f"{MOST_WORK:.0e} operations" if counted else f"{CPU_SECONDS:.0f} s of processor time on this machine"
     evidence += f": an update is so much work that no more fit into {limit}"
     fix = (
         "try a smaller size of the network once, whose updates are less work: what is wrong with its parts shows there"
     )
-    return Found("insufficient", evidence, found.loss, target, fix=fix, required=_judges(found))
+    return Found("insufficient", evidence, fitted.loss, target, fix=fix, required=_judges(fitted))
 
 
-def _judges(found: Fit) -> bool:
+def _judges(fitted: Fit) -> bool:
     """Whether a fit that was not enough says something of the network: it ended by itself, or after enough updates."""
-    return not found.ended or (found.ended == "work" and found.updates >= FEWEST_UPDATES)
+    return not fitted.ended or (fitted.ended == "work" and fitted.updates >= FEWEST_UPDATES)
 
 
 def _target(marks: Yardsticks) -> float:
@@ -127,13 +128,13 @@ def _target(marks: Yardsticks) -> float:
 
 def _until(target: float, constant: float) -> Callable[[float, int], bool]:
     """Enough: the target is met, or STEPS are done and what they brought is nothing, or comes no more."""
-    seen: dict[int, float] = {}
+    losses: dict[int, float] = {}
 
     def enough(loss: float, done: int) -> bool:
-        seen[done] = loss
+        losses[done] = loss
         if loss <= target or done >= MOST_STEPS:
             return True
-        brought = seen.get(done - STEPS // 4, loss) - loss
+        brought = losses.get(done - STEPS // 4, loss) - loss
         return done >= STEPS and not (loss < constant and brought > 0.02 * (constant - target))
 
     return enough
@@ -145,19 +146,19 @@ def _falls(subject: Subject, data: TrainData, batches: list[Tensor], before: flo
     # Of a loss that the network gives itself, nothing tells how low it can go.
     way = before - min(floor, before) if floor > ENDLESS * max(1.0, abs(before)) else abs(before)
     target = before - 0.1 * way
-    found = fit(subject, data, batches, _until(target, before), measured=subject)
+    fitted = fit(subject, data, batches, _until(target, before), measured=subject)
     evidence = (
-        f"{sum(map(len, batches))} rows, a loss without labels: from {before:.4f} to {found.loss:.4f} after "
-        f"{found.updates} updates, wanted {target:.4f}"
+        f"{sum(map(len, batches))} rows, a loss without labels: from {before:.4f} to {fitted.loss:.4f} after "
+        f"{fitted.updates} updates, wanted {target:.4f}"
     )
-    if found.loss <= target and found.loss < before:
-        return Found("pass", evidence, found.loss, target)
-    if subject.claims.start == "trained" and found.loss <= before:
-        return Found("pass", f"{evidence}; it starts trained, and is no worse", found.loss, target)
-    game = by_a_game(subject, found, data.take(batches[0]), before, LEAST * way, evidence)
-    if game is None and found.ended:
-        return _too_few(evidence, found, target)
-    return game or Found("fail", evidence, found.loss, target)
+    if fitted.loss <= target and fitted.loss < before:
+        return Found("pass", evidence, fitted.loss, target)
+    if subject.claims.start == "trained" and fitted.loss <= before:
+        return Found("pass", f"{evidence}; it starts trained, and is no worse", fitted.loss, target)
+    game = by_a_game(subject, fitted, data.take(batches[0]), before, LEAST * way, evidence)
+    if game is None and fitted.ended:
+        return _too_few(evidence, fitted, target)
+    return game or Found("fail", evidence, fitted.loss, target)
 
 
 def _ten_batches(subject: Subject) -> tuple[TrainData, list[Tensor]]:
@@ -172,20 +173,20 @@ def _start(subject: Subject, data: TrainData, batches: list[Tensor]) -> Outputs:
 
 def _backwards(subject: Subject, data: TrainData, batches: list[Tensor]) -> bool:
     """After few updates: later all probabilities are 0 or 1, and ranks are ties."""
-    found = fit(subject, data, batches, lambda loss, done: done >= WARM_UP, every=WARM_UP)
-    return _wrong_way(subject, found, data, batches)
+    fitted = fit(subject, data, batches, lambda loss, done: done >= WARM_UP, every=WARM_UP)
+    return _wrong_way(subject, fitted, data, batches)
 
 
-def _wrong_way(subject: Subject, found: Fit, data: TrainData, batches: list[Tensor]) -> bool:
+def _wrong_way(subject: Subject, fitted: Fit, data: TrainData, batches: list[Tensor]) -> bool:
     """Do answers rank the learned rows the wrong way round, in either mode?"""
     targets = torch.cat([data.targets[rows] for rows in batches])
     two_values = targets.dim() == 1 and set(targets.unique().tolist()) == {0.0, 1.0}
     if subject.predict is None or not (subject.kind is not None or two_values):
         return False
     axis = 1 if subject.kind is None else subject.kind.class_axis
-    ranked = [right_pairs(subject.predict, judged(subject, found.state.model, data, batches), axis)]
-    with batch_statistics(found.state.model):
-        ranked.append(right_pairs(subject.predict, outputs_of(subject, found.state.model, data, batches), axis))
+    ranked = [right_pairs(subject.predict, judged(subject, fitted.state.model, data, batches), axis)]
+    with batch_statistics(fitted.state.model):
+        ranked.append(right_pairs(subject.predict, outputs_of(subject, fitted.state.model, data, batches), axis))
     return max(ranked) < WRONG_WAY
 
 
@@ -196,9 +197,9 @@ def right_pairs(predict: Callable[[Tensor], Tensor], outputs: Outputs, axis: int
     or byte taken for a row (`axis` has the classes of the answers); of several labels a row, the mean over labels.
     """
     targets = torch.cat(outputs.targets)
-    answers = torch.cat([predict(one).float() for one in outputs.trees()])
+    answers = torch.cat([predict(tree).float() for tree in outputs.trees()])
     if answers.ndim == 2 and answers.shape == targets.shape:
-        return sum(_right(*one) for one in zip(answers.T, targets.T, strict=True)) / targets.shape[1]
+        return sum(_right(*columns) for columns in zip(answers.T, targets.T, strict=True)) / targets.shape[1]
     if answers.ndim == targets.ndim + 1 and not targets.is_floating_point():
         answers, targets = of_places(answers, targets, MOST_RANKED, axis)
         places = targets.unique().tolist()
@@ -209,8 +210,8 @@ def right_pairs(predict: Callable[[Tensor], Tensor], outputs: Outputs, axis: int
 def _right(answers: Tensor, targets: Tensor) -> float:
     """Of answers (N,) and targets (N,); 1 where all targets are equal."""
     higher = targets[:, None] > targets[None, :]
-    apart = (answers[:, None] - answers[None, :])[higher]
-    return float((apart.sign().nan_to_num() + 1).mean() / 2) if len(apart) else 1.0
+    differences = (answers[:, None] - answers[None, :])[higher]
+    return float((differences.sign().nan_to_num() + 1).mean() / 2) if len(differences) else 1.0
 
 
 _SIGN = (

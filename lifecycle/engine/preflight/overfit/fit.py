@@ -124,11 +124,11 @@ def peak_rate(subject: Subject) -> float:
 
 def mean_loss(subject: Subject, model: nn.Module, data: TrainData, batches: Sequence[Tensor]) -> float:
     """The lower one of the losses in evaluation mode and with the batches' own statistics."""
-    found = [float(judged(subject, model, data, batches).losses().mean())]
+    losses = [float(judged(subject, model, data, batches).losses().mean())]
     if any(True for _ in model.buffers()):
         with batch_statistics(model):
-            found.append(float(outputs_of(subject, model, data, batches).losses().mean()))
-    return min((loss for loss in found if loss == loss), default=float("nan"))
+            losses.append(float(outputs_of(subject, model, data, batches).losses().mean()))
+    return min((loss for loss in losses if loss == loss), default=float("nan"))
 
 
 def judged(subject: Subject, model: nn.Module, data: TrainData, batches: Sequence[Tensor]) -> Outputs:
@@ -139,10 +139,10 @@ def judged(subject: Subject, model: nn.Module, data: TrainData, batches: Sequenc
         return drawn[0]
     drawn += [outputs_of(subject, model, data, batches) for _ in range(DRAWS - 1)]
     leaves = []
-    for several in zip(*(one.leaves for one in drawn), strict=True):
+    for several in zip(*(outputs.leaves for outputs in drawn), strict=True):
         mean = list(several[0])
         for place in drawn[0].free:
-            mean[place] = sum(one[place] for one in several) / DRAWS
+            mean[place] = sum(batch_leaves[place] for batch_leaves in several) / DRAWS
         leaves.append(mean)
     return replace(drawn[0], leaves=tuple(leaves))
 
@@ -180,8 +180,8 @@ def full_batches(subject: Subject, data: TrainData, most: int, batch_rows: int, 
         drawn = torch.from_numpy(stage_rows(targets.cpu().numpy(), len(chosen) / rows, subject.recipe.seed + seed))
         chosen = drawn[torch.randperm(len(drawn), generator=generator)][: most * batch_rows]
     size = min(batch_rows, len(chosen))
-    kept = chosen[: len(chosen) // size * size].to(targets.device)
-    return list(kept.split(size))
+    rows_used = chosen[: len(chosen) // size * size].to(targets.device)
+    return list(rows_used.split(size))
 
 
 # By which share the slope may differ from the gradient. Measured: autoencoders, flows and masked models 1e-4, energies
@@ -190,31 +190,33 @@ SLOPE_APART = 0.01
 
 
 def by_a_game(
-    subject: Subject, found: Fit, data: TrainData, before: float, least: float, evidence: str
+    subject: Subject, fitted: Fit, data: TrainData, before: float, least: float, evidence: str
 ) -> Found | None:
     """Where a loss that has moved by `least` from `before` need not fall further, else None. Ends the fit's model.
 
     One that rose need not either, if the network works against itself: some of its gradients are turned round.
     """
-    if found.loss > before + least:
-        return against_itself(subject, found, evidence)
-    share = slope_of(subject, found.state.model, data) if found.loss < before - least else 1.0
+    if fitted.loss > before + least:
+        return against_itself(subject, fitted, evidence)
+    share = slope_of(subject, fitted.state.model, data) if fitted.loss < before - least else 1.0
     if not abs(share - 1) > SLOPE_APART:
         return None
-    told = f"{evidence}; its slope along the gradient is {share:.2f} of the gradient's size: a part of it is detached"
+    statement = (
+        f"{evidence}; its slope along the gradient is {share:.2f} of the gradient's size: a part of it is detached"
+    )
     cause = "a loss of samples that the network makes itself, or of an adversary, whose value tells no progress"
     fix = "judge it by what it is for; if it is meant: preflight.not_applicable: {overfit.ten_batches: a reason}"
-    return Found("insufficient", told, share, SLOPE_APART, cause, fix)
+    return Found("insufficient", statement, share, SLOPE_APART, cause, fix)
 
 
-def against_itself(subject: Subject, found: Fit, evidence: str) -> Found | None:
+def against_itself(subject: Subject, fitted: Fit, evidence: str) -> Found | None:
     """Insufficient where some parameters learn to raise what others learn to lower; None where not."""
     if not is_game(subject.model(), subject.training, subject.recipe):
         return None
-    told = f"{evidence}; some gradients are turned round, as an adversary's are: the loss tells no progress"
+    statement = f"{evidence}; some gradients are turned round, as an adversary's are: the loss tells no progress"
     cause = "an adversary, or a backward pass of your own with the wrong sign"
     fix = "if it is meant: preflight.not_applicable: {overfit.ten_batches: a reason}"
-    return Found("insufficient", told, found.loss, None, cause, fix)
+    return Found("insufficient", statement, fitted.loss, None, cause, fix)
 
 
 def slope_of(subject: Subject, model: nn.Module, data: TrainData) -> float:

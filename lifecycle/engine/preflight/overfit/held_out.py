@@ -46,8 +46,8 @@ class Rise:
 
     def above(self, other: Rise) -> float:
         """By how many standard errors this one lies above another."""
-        apart = [one.value / one.errors if one.errors else 0.0 for one in (self, other)]
-        return (self.value - other.value) / max((apart[0] ** 2 + apart[1] ** 2) ** 0.5, 1e-12)
+        standard_errors = [rise.value / rise.errors if rise.errors else 0.0 for rise in (self, other)]
+        return (self.value - other.value) / max((standard_errors[0] ** 2 + standard_errors[1] ** 2) ** 0.5, 1e-12)
 
     def __str__(self) -> str:
         return f"{self.value:.4f} ({self.errors:.1f} standard errors)"
@@ -113,11 +113,11 @@ def learns_for_unseen_rows(subject: Subject) -> Found:
         return Found("not_applicable" if unused else "insufficient", "the loss is the same for any labels")
     data = TrainData(subject.training.inputs, subject.training.targets)
     batches = full_batches(subject, data, UPDATES, fewer_texts(subject, BATCH_ROWS), seed=2)
-    asked = FEW_UPDATES
-    real, updates = _after(subject, data, batches, rows, groups, asked)
+    planned = FEW_UPDATES
+    real, updates = _after(subject, data, batches, rows, groups, planned)
     if real.errors < 2 * SHOWN:
-        asked = UPDATES
-        real, updates = _after(subject, data, batches, rows, groups, asked)
+        planned = UPDATES
+        real, updates = _after(subject, data, batches, rows, groups, planned)
     shuffled = [_after(subject, _shuffled(data, 1), batches, rows, groups, updates)[0]]
     if TIMES_SHUFFLED <= real.value / max(abs(shuffled[0].value), 1e-12) < CLEARLY:
         # A rise of this size may be chance; with a second draw it seldom is.
@@ -129,7 +129,7 @@ def learns_for_unseen_rows(subject: Subject) -> Found:
         shuffled += [_after(subject, _shuffled(data, seed), batches, rows, groups, updates)[0] for seed in seeds]
     begun = _outputs(subject, subject.model(), rows)
     start, measured = rise_of(begun, groups), measuring(subject, begun)
-    chance = max(abs(one.value) for one in shuffled)
+    chance = max(abs(rise.value) for rise in shuffled)
     evidence = (
         f"{len(groups)} held-out rows, permuted within their groups: the loss rises by {real} after {updates} updates, "
         f"by {shuffled[0]} after as many with shuffled labels"
@@ -139,8 +139,8 @@ def learns_for_unseen_rows(subject: Subject) -> Found:
         return Found("pass", evidence, real.value, TIMES_SHUFFLED * chance)
     line = line_rise(measured, subject.held_out, rows, groups)
     neighbours = labels_of_neighbours(measured, evidence, real, line)
-    if neighbours is None and updates < asked:
-        why = f"an update takes so long that no more than {updates} of {asked} were tried"
+    if neighbours is None and updates < planned:
+        why = f"an update takes so long that no more than {updates} of {planned} were tried"
         return Found("insufficient", f"{evidence}: {why}", real.value, TIMES_SHUFFLED * chance)
     return neighbours or _not_shown(evidence, real, chance, line, len(groups))
 
@@ -160,8 +160,8 @@ def _after(
     subject: Subject, data: TrainData, batches: list[Tensor], rows: list[Tensor], groups: np.ndarray, updates: int
 ) -> tuple[Rise, int]:
     """The rise after so many updates, or those that there was time for."""
-    found = fit(subject, data, batches, lambda loss, done: done >= updates, every=updates)
-    return rise_of(_outputs(subject, found.state.model, rows), groups), found.updates
+    fitted = fit(subject, data, batches, lambda loss, done: done >= updates, every=updates)
+    return rise_of(_outputs(subject, fitted.state.model, rows), groups), fitted.updates
 
 
 def _shuffled(data: TrainData, seed: int) -> TrainData:
@@ -180,12 +180,12 @@ def _held_out(subject: Subject) -> tuple[list[Tensor], np.ndarray]:
 
 def _outputs(subject: Subject, model: nn.Module, rows: list[Tensor]) -> Outputs:
     """Outputs for the held-out rows in evaluation mode, or with the batches' own statistics if the loss is lower."""
-    found = judged(subject, model, subject.held_out, rows)
+    outputs = judged(subject, model, subject.held_out, rows)
     if not any(True for _ in model.buffers()):
-        return found
+        return outputs
     with batch_statistics(model):
         other = outputs_of(subject, model, subject.held_out, rows)
-    return other if float(other.losses().mean()) < float(found.losses().mean()) else found
+    return other if float(other.losses().mean()) < float(outputs.losses().mean()) else outputs
 
 
 SHIFTED_ROWS, SHIFTED_BATCH_ROWS, SHIFTS = 4096, 64, (1, -1, 2, -2)
@@ -206,18 +206,21 @@ def labels_of_neighbours(subject: Subject, evidence: str, real: Rise, held_out: 
     count = min(len(subject.training.targets), SHIFTED_ROWS) // size * size
     rows, groups = list(torch.arange(count, device=subject.device).split(size)), np.arange(count) // (size // 2 or 1)
 
-    def found(shift: int) -> Rise:
+    def rise_at(shift: int) -> Rise:
         moved = TrainData(subject.training.inputs, subject.training.targets.roll(shift, 0))
         return line_rise(subject, moved, rows, groups)
 
-    own, (best, shift) = found(0), max(((found(shift), shift) for shift in SHIFTS), key=lambda one: one[0].errors)
-    told = f"{evidence}; a line over {count} training rows finds {own} with their own labels"
+    own, (best, shift) = (
+        rise_at(0),
+        max(((rise_at(shift), shift) for shift in SHIFTS), key=lambda rise_and_shift: rise_and_shift[0].errors),
+    )
+    statement = f"{evidence}; a line over {count} training rows finds {own} with their own labels"
     if best.errors >= PLAIN and best.value >= TIMES * abs(own.value):
         where = f"{abs(shift)} row{'s' * (abs(shift) > 1)} {'before' if shift > 0 else 'after'}"
         cause = "the labels were moved against the rows: a join or a shift that is off by so many rows"
         fix = "join labels to rows by a key, and compare a few rows with their labels at the source"
         status = "fail" if held_out.errors >= SHIFT_SHOWN else "insufficient"
-        return Found(status, f"{told}, and {best} with those of {where}", real.value, None, cause, fix)
+        return Found(status, f"{statement}, and {best} with those of {where}", real.value, None, cause, fix)
     if held_out.errors >= SHIFT_SHOWN and own.errors < SHIFT_NOT_SEEN and held_out.above(own) >= SHIFT_ABOVE:
-        return Found("fail", f"{told}, and over the held-out rows {held_out}", real.value, None)
+        return Found("fail", f"{statement}, and over the held-out rows {held_out}", real.value, None)
     return None

@@ -25,8 +25,8 @@ def line_basis(data: TrainData, outputs: Outputs, batches: Sequence[Tensor]) -> 
     labels = sum(targets.numel() for targets in outputs.targets)
     fits = min(labels // (LABELS_A_PARAMETER * wide), LARGEST_LINE // (outputs.rows * wide))
     count = max(1, min(fits, MOST_DIRECTIONS))
-    found = directions(data, torch.cat(list(batches)), count)
-    return torch.cat([torch.ones(outputs.rows, 1, device=found.device), found], 1)
+    columns = directions(data, torch.cat(list(batches)), count)
+    return torch.cat([torch.ones(outputs.rows, 1, device=columns.device), columns], 1)
 
 
 def directions(data: TrainData, rows: Tensor, count: int) -> Tensor:
@@ -36,8 +36,8 @@ def directions(data: TrainData, rows: Tensor, count: int) -> Tensor:
     columns = (columns - columns.mean(0))[:, spread > 1e-9] / spread[spread > 1e-9]
     if columns.shape[1] <= count:
         return columns
-    found = torch.pca_lowrank(columns, q=count, center=False)[0]
-    return found * len(rows) ** 0.5
+    components = torch.pca_lowrank(columns, q=count, center=False)[0]
+    return components * len(rows) ** 0.5
 
 
 def _columns(tensor: Tensor) -> Tensor:
@@ -47,7 +47,7 @@ def _columns(tensor: Tensor) -> Tensor:
         # Of very wide inputs every so manieth.
         return flat[:, :: max(1, flat.shape[1] // WIDEST)].float().nan_to_num(0, 0, 0)
     flat = flat[:, : WIDEST // LEVELS].long()
-    kept = flat.unique(return_counts=True)
-    common = kept[0][kept[1].argsort(descending=True)[:LEVELS]]
+    counted = flat.unique(return_counts=True)
+    common = counted[0][counted[1].argsort(descending=True)[:LEVELS]]
     # No values are no columns: torch cannot join a list of none.
     return torch.cat([flat[:, :0].float(), *((flat == value).float() for value in common)], 1)

@@ -47,8 +47,8 @@ def loss_uses_labels(subject: Subject, data: TrainData, batches: Sequence[Tensor
     if bool((targets == targets[:1]).all()):
         return True
     moved = targets[_moved(targets)].split(len(batches[0]))
-    seen = start_and_changed(subject, data, batches)
-    return any(not torch.equal(outputs.losses(), outputs.losses(targets=moved)) for outputs in seen)
+    passes = start_and_changed(subject, data, batches)
+    return any(not torch.equal(outputs.losses(), outputs.losses(targets=moved)) for outputs in passes)
 
 
 def _moved(targets: Tensor) -> Tensor:
@@ -85,7 +85,7 @@ def _measured(
         outputs = replace(outputs, free=held_links(outputs.free, whole, ends))
     constant, further, at = _lowest(outputs, basis[:, :1], whole, own)
     best = outputs.spread(basis[:, :1], at)
-    only_held = bool(ends) and all_at_ends([(best[place], one) for place, one in ends.items() if place in best])
+    only_held = bool(ends) and all_at_ends([(best[place], bounds) for place, bounds in ends.items() if place in best])
     # Each search begins at the end of the one before too, so that more freedom never ends higher.
     line, _, at = _lowest(outputs, basis, whole, {n: _padded(value, basis.shape[1]) for n, value in at.items()})
     floor, beyond, _ = _lowest(outputs, None, whole, {n: torch.tensordot(basis, value, 1) for n, value in at.items()})
@@ -109,9 +109,9 @@ def _lowest(
         return outputs.losses(outputs.spread(basis, parameters)).mean()
 
     starts = (near, near | begin)
-    found, at, start = min(((*lowest_loss(one, mean), one) for one in starts), key=lambda one: one[0])
+    lowest, at, start = min(((*lowest_loss(point, mean), point) for point in starts), key=lambda search: search[0])
     with torch.no_grad():
-        return found, float(mean({n: start[n] + 10 * (at[n] - start[n]) for n in start})), at
+        return lowest, float(mean({n: start[n] + 10 * (at[n] - start[n]) for n in start})), at
 
 
 def _padded(value: Tensor, rows: int) -> Tensor:

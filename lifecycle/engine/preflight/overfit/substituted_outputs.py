@@ -39,15 +39,15 @@ class Outputs:
 
     def losses(self, values: dict[int, Tensor] | None = None, targets: Sequence[Tensor] | None = None) -> Tensor:
         """Each row's loss, `(N,)`, with some leaves replaced by tensors `(N, ...)`, or with other targets."""
-        found, first = [], 0
-        for leaves, wanted in zip(self.leaves, targets or self.targets, strict=True):
+        row_losses, first = [], 0
+        for leaves, batch_targets in zip(self.leaves, targets or self.targets, strict=True):
             chosen = list(leaves)
             for place, value in (values or {}).items():
-                chosen[place] = value[first : first + len(wanted)].reshape(leaves[place].shape)
-            first += len(wanted)
+                chosen[place] = value[first : first + len(batch_targets)].reshape(leaves[place].shape)
+            first += len(batch_targets)
             with autocast(self.subject):
-                found.append(self.subject.recipe.loss_fn(tree_unflatten(chosen, self.tree), wanted).float())
-        return torch.cat(found)
+                row_losses.append(self.subject.recipe.loss_fn(tree_unflatten(chosen, self.tree), batch_targets).float())
+        return torch.cat(row_losses)
 
     def trees(self) -> list[Any]:
         """The outputs of each batch, as the network gave them."""
@@ -60,20 +60,20 @@ class Outputs:
 
     def whole(self, place: int) -> Tensor:
         """A leaf of all batches, `(N, ...)`, float32; of flat sequences, `(N · T, ...)`, as `(N, T, ...)`."""
-        found = torch.cat([leaves[place] for leaves in self.leaves]).detach().float()
-        return found if len(found) == self.rows else found.unflatten(0, (self.rows, -1))
+        joined = torch.cat([leaves[place] for leaves in self.leaves]).detach().float()
+        return joined if len(joined) == self.rows else joined.unflatten(0, (self.rows, -1))
 
 
 def network_outputs(subject: Subject, model: nn.Module, data: TrainData, batches: Sequence[Tensor]) -> Outputs:
     """The model's outputs in the mode that it is in."""
-    found = []
+    outputs = []
     for rows in batches:
         with autocast(subject):
-            found.append(tree_flatten(model({name: tensor[rows] for name, tensor in data.inputs.items()})))
-    own = row_places(found[0][0], len(batches[0]))
-    leaves = tuple([leaf.detach() if is_float(leaf) else leaf for leaf in one] for one, _ in found)
+            outputs.append(tree_flatten(model({name: tensor[rows] for name, tensor in data.inputs.items()})))
+    own = row_places(outputs[0][0], len(batches[0]))
+    leaves = tuple([leaf.detach() if is_float(leaf) else leaf for leaf in batch_leaves] for batch_leaves, _ in outputs)
     targets = tuple(data.targets[rows] for rows in batches)
-    return Outputs(subject, targets, leaves, found[0][1], {place: same for place in own})
+    return Outputs(subject, targets, leaves, outputs[0][1], {place: same for place in own})
 
 
 def linked_outputs(subject: Subject, data: TrainData, batches: Sequence[Tensor]) -> Outputs:

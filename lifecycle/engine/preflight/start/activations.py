@@ -37,11 +37,11 @@ class Layer:
     name: str
     scale: float
     differs: float
-    apart: float
+    unit_spread: float
 
 
 @dataclass
-class Seen:
+class ForwardTrace:
     """Of one forward pass: weighted layers' first output and later inputs, and the calls of activation functions."""
 
     first: Layer | None = None
@@ -54,28 +54,32 @@ class Seen:
 def activations(subject: Subject) -> Found:
     """One forward pass in training mode without dropout, watched."""
     data = subject.training.take(spread_rows(subject.training, ROWS))
-    seen = watched(subject, data.inputs, many=len(data.targets) > 1)
+    trace = watched(subject, data.inputs, many=len(data.targets) > 1)
     for judge in (_dead, _saturated, _alike, _scale):
-        if (found := judge(seen)) is not None:
-            return found
-    told = f"scale {seen.entered[-1].scale:.3g} into the last layer {seen.entered[-1].name}" if seen.entered else "-"
-    worst = max((share for _, share, _ in seen.dead), default=0.0)
-    return Found("pass", f"{told}; at most {worst:.0%} dead units in {len(seen.dead)} rectified layers", worst, DEAD)
+        if (fault := judge(trace)) is not None:
+            return fault
+    evidence = (
+        f"scale {trace.entered[-1].scale:.3g} into the last layer {trace.entered[-1].name}" if trace.entered else "-"
+    )
+    worst = max((share for _, share, _ in trace.dead), default=0.0)
+    return Found(
+        "pass", f"{evidence}; at most {worst:.0%} dead units in {len(trace.dead)} rectified layers", worst, DEAD
+    )
 
 
-def watched(subject: Subject, inputs: dict[str, Tensor], *, many: bool) -> Seen:
+def watched(subject: Subject, inputs: dict[str, Tensor], *, many: bool) -> ForwardTrace:
     """What a fresh network's layers give on these rows."""
-    model, seen = subject.model(), Seen()
+    model, trace = subject.model(), ForwardTrace()
     if many:
         steady(model)
     else:
         model.eval()
     for name, module in model.named_modules():
-        module.register_forward_pre_hook(lambda module, args, name=name: _enter(seen, module, name, args))
-        module.register_forward_hook(lambda module, args, output: _leave(seen, module, output))
-    with torch.no_grad(), autocast(subject), _functions(seen):
+        module.register_forward_pre_hook(lambda module, args, name=name: _enter(trace, module, name, args))
+        module.register_forward_hook(lambda module, args, output: _leave(trace, module, output))
+    with torch.no_grad(), autocast(subject), _functions(trace):
         model(inputs)
-    return seen
+    return trace
 
 
 def _weighted(module: nn.Module) -> bool:
@@ -84,18 +88,18 @@ def _weighted(module: nn.Module) -> bool:
     return leaf and any(parameter.ndim >= 2 for parameter in module.parameters(recurse=False))
 
 
-def _enter(seen: Seen, module: nn.Module, name: str, args: Any) -> None:
-    seen.where.append(name or "the network")
+def _enter(trace: ForwardTrace, module: nn.Module, name: str, args: Any) -> None:
+    trace.where.append(name or "the network")
     entering = _plain(args[0]) if args and is_float(args[0]) else None
-    if seen.first is not None and _weighted(module) and entering is not None and entering.numel():
-        seen.entered.append(_layer(name, entering))
+    if trace.first is not None and _weighted(module) and entering is not None and entering.numel():
+        trace.entered.append(_layer(name, entering))
 
 
-def _leave(seen: Seen, module: nn.Module, output: Any) -> None:
-    name = seen.where.pop()
+def _leave(trace: ForwardTrace, module: nn.Module, output: Any) -> None:
+    name = trace.where.pop()
     leaving = _plain(output) if is_float(output) else None
-    if seen.first is None and _weighted(module) and leaving is not None and leaving.numel():
-        seen.first = _layer(name, leaving)
+    if trace.first is None and _weighted(module) and leaving is not None and leaving.numel():
+        trace.first = _layer(name, leaving)
 
 
 def _plain(tensor: Tensor) -> Tensor:
@@ -111,14 +115,14 @@ def _layer(name: str, tensor: Tensor) -> Layer:
     rows = tensor.detach().float()
     scale = rows.square().mean().sqrt()
     units = 1 if rows.ndim in (2, 4, 5) else -1
-    differs, apart = (
+    differs, unit_spread = (
         (rows - rows.mean(axis, keepdim=True)).square().mean().sqrt() / scale.clamp_min(1e-38) for axis in (0, units)
     )
     enough = rows.ndim > 1 and rows.shape[units] >= FEWEST_UNITS
-    return Layer(name, float(scale), float(differs), float(apart) if enough else 1.0)
+    return Layer(name, float(scale), float(differs), float(unit_spread) if enough else 1.0)
 
 
-def _functions(seen: Seen) -> Any:
+def _functions(trace: ForwardTrace) -> Any:
     """Sees each rectifier, sigmoid and tanh, be it a module or a function."""
     aten = torch.ops.aten
 
@@ -127,12 +131,12 @@ def _functions(seen: Seen) -> Any:
             output = func(*args, **(kwargs or {}))
             kind = func.overloadpacket
             if kind in (aten.relu, aten.relu_, aten.threshold) and output.numel() and output.ndim > 1:
-                seen.dead.append((seen.where[-1], _dead_share(output == 0), len(output)))
+                trace.dead.append((trace.where[-1], _dead_share(output == 0), len(output)))
             elif kind in (aten.sigmoid, aten.sigmoid_) and output.numel():
                 flat = (output - 0.5).abs() > 0.5 - FLAT_SIGMOID
-                seen.saturated.append((seen.where[-1], float(flat.float().mean())))
+                trace.saturated.append((trace.where[-1], float(flat.float().mean())))
             elif kind in (aten.tanh, aten.tanh_) and output.numel():
-                seen.saturated.append((seen.where[-1], float((output.abs() > FLAT_TANH).float().mean())))
+                trace.saturated.append((trace.where[-1], float((output.abs() > FLAT_TANH).float().mean())))
             return output
 
     return Watch()
@@ -144,8 +148,8 @@ def _dead_share(zero: Tensor) -> float:
     return min(float(zero.movedim(axis, 0).flatten(1).all(1).float().mean()) for axis in axes)
 
 
-def _dead(seen: Seen) -> Found | None:
-    first = next((one for one in seen.dead if one[1] >= DEAD), None)
+def _dead(trace: ForwardTrace) -> Found | None:
+    first = next((layer for layer in trace.dead if layer[1] >= DEAD), None)
     if first is None:
         return None
     name, share, rows = first
@@ -156,8 +160,8 @@ def _dead(seen: Seen) -> Found | None:
     return Found("fail", said, share, DEAD, cause, f"look at the weights and the bias in front of {name}")
 
 
-def _saturated(seen: Seen) -> Found | None:
-    first = next((one for one in seen.saturated if one[1] >= SATURATED), None)
+def _saturated(trace: ForwardTrace) -> Found | None:
+    first = next((layer for layer in trace.saturated if layer[1] >= SATURATED), None)
     if first is None:
         return None
     name, share = first
@@ -169,19 +173,19 @@ def _saturated(seen: Seen) -> Found | None:
                  cause, fix)  # fmt: skip
 
 
-def _alike(seen: Seen) -> Found | None:
-    same = [layer for layer in seen.entered if layer.apart < ALIKE and layer.scale > 0]
+def _alike(trace: ForwardTrace) -> Found | None:
+    same = [layer for layer in trace.entered if layer.unit_spread < ALIKE and layer.scale > 0]
     if not same:
         return None
     cause = "equal initial weights: units that start alike have equal gradients and stay alike"
     fix = "draw the weights at random"
-    return Found("fail", f"all units that enter {same[0].name} are equal", same[0].apart, ALIKE, cause, fix)
+    return Found("fail", f"all units that enter {same[0].name} are equal", same[0].unit_spread, ALIKE, cause, fix)
 
 
-def _scale(seen: Seen) -> Found | None:
-    if seen.first is None or not seen.entered:
+def _scale(trace: ForwardTrace) -> Found | None:
+    if trace.first is None or not trace.entered:
         return Found("not_applicable", "a network of one layer has no depth to lose its scale in")
-    first, last = seen.first, seen.entered[-1]
+    first, last = trace.first, trace.entered[-1]
     said = f"scale {first.scale:.3g} out of {first.name}, {last.scale:.3g} into {last.name}"
     if not last.scale < float("inf") or last.scale > TOO_LARGE * max(1.0, first.scale):
         return Found("fail", said, last.scale, TOO_LARGE, "activations grow from layer to layer")

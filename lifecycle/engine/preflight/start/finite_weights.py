@@ -25,8 +25,8 @@ def weights_are_finite(subject: Subject) -> Found:
         return Found("pass", "all weights are finite, and no buffer makes outputs that are not", 0, 0)
     named = ", ".join(f"{name} ({count} of {size})" for name, (count, size) in list(broken.items())[:4])
     more = f" and {len(broken) - 4} more" if len(broken) > 4 else ""
-    told = f"values of the fresh network's {what} are NaN or infinite: {named}{more}"
-    return Found("fail", told, len(broken), 0)
+    evidence = f"values of the fresh network's {what} are NaN or infinite: {named}{more}"
+    return Found("fail", evidence, len(broken), 0)
 
 
 def _not_finite(tensors: dict[str, Tensor]) -> dict[str, tuple[int, int]]:
@@ -51,7 +51,7 @@ def _outputs_are_finite(subject: Subject, model: nn.Module) -> bool | None:
     """None if the network raises: other checks tell that, with its line."""
     try:
         with torch.no_grad():
-            found = floats(forward(model.eval(), few(subject).inputs))
+            outputs = floats(forward(model.eval(), few(subject).inputs))
     except Exception:
         return None
-    return all(bool(one.isfinite().all()) for one in found)
+    return all(bool(output.isfinite().all()) for output in outputs)

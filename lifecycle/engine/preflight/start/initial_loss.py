@@ -42,9 +42,12 @@ def initial_loss(subject: Subject) -> Found:
     data = subject.training.take(spread_rows(subject.training, ROWS))
     losses, outputs = _losses(subject, data)
     if not all(math.isfinite(loss) for loss in losses.values()):
-        return Found("fail", f"the first loss is not finite: {_told(losses)}", str(losses), cause=NOT_FINITE)
+        return Found("fail", f"the first loss is not finite: {_mean_losses(losses)}", str(losses), cause=NOT_FINITE)
     constant = _constants(subject, outputs, data.targets)
-    said = f"{_told(losses)}; the best constant output gets {constant.best:.4g}, a neutral one {constant.neutral:.4g}"
+    said = (
+        f"{_mean_losses(losses)}; the best constant output gets {constant.best:.4g}, "
+        f"a neutral one {constant.neutral:.4g}"
+    )
     if _endless(constant):
         cause = "a loss without a lower bound: its sign is wrong, or what holds the outputs is missing"
         fix = "minimise the negative log likelihood, not the likelihood"
@@ -152,5 +155,5 @@ def _is_real(targets: Tensor) -> bool:
     return targets.is_floating_point() and len(targets.unique()) > MOST_CLASSES
 
 
-def _told(losses: dict[str, float]) -> str:
+def _mean_losses(losses: dict[str, float]) -> str:
     return "mean loss " + " and ".join(f"{loss:.4g} in {mode} mode" for mode, loss in losses.items())

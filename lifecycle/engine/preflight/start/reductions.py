@@ -76,9 +76,9 @@ def _parts(recipe: Recipe, outputs: Any, targets: Tensor) -> dict[int, Tensor] |
 
 def _coarsest(outputs: Any, recipe: Recipe) -> str:
     """The name of the type with the fewest digits among outputs and recipe."""
-    found = [str(leaf.dtype).removeprefix("torch.") for leaf in tree_leaves(outputs) if is_float(leaf)]
-    found += [{"bf16": "bfloat16", "fp16": "float16"}.get(recipe.precision, "float32")]
-    return max(found, key=lambda name: TOLERANCE[name])
+    types = [str(leaf.dtype).removeprefix("torch.") for leaf in tree_leaves(outputs) if is_float(leaf)]
+    types += [{"bf16": "bfloat16", "fp16": "float16"}.get(recipe.precision, "float32")]
+    return max(types, key=lambda name: TOLERANCE[name])
 
 
 def _depends(rows: int, whole: Tensor, parts: dict[int, Tensor], scale: float) -> Found:
@@ -132,8 +132,8 @@ def micro_batches(subject: Subject) -> Found:
     claims, small = subject.claims, small_parts(subject)
     if small is not None and small.severity is None:
         return small
-    found = _by_parts(subject, claims)
-    return small if small is not None and found.status in ("pass", "not_applicable") else found
+    outcome = _by_parts(subject, claims)
+    return small if small is not None and outcome.status in ("pass", "not_applicable") else outcome
 
 
 def _by_parts(subject: Subject, claims: PreflightSpec) -> Found:
@@ -157,17 +157,17 @@ def _by_parts(subject: Subject, claims: PreflightSpec) -> Found:
 def _compared(subject: Subject, model: nn.Module, rows: Tensor, recipe: Recipe, whole: Tensor, parts: int) -> Found:
     if not float(whole.norm()) > 0:
         return Found("insufficient", "there is no gradient to compare")
-    apart, limit = (
+    difference, limit = (
         apart_by(whole, gradients_of(model, subject.training, rows, recipe, parts)),
         gradient_limit(subject, model),
     )
-    said = f"gradients of {len(rows)} rows in {parts} parts and as a whole are {apart:.1e} of their norm apart"
-    if apart <= limit:
-        return Found("pass", said, apart, limit)
+    said = f"gradients of {len(rows)} rows in {parts} parts and as a whole are {difference:.1e} of their norm apart"
+    if difference <= limit:
+        return Found("pass", said, difference, limit)
     if evaluates_by_batch(model):
         why = "batch norm without running statistics sees the rows of its part only, which no loop can fix"
-        return Found("not_applicable", f"{said}: {why}", apart, limit)
-    return Found("fail", said, apart, limit)
+        return Found("not_applicable", f"{said}: {why}", difference, limit)
+    return Found("fail", said, difference, limit)
 
 
 def evaluates_by_batch(model: nn.Module) -> bool:
@@ -186,15 +186,15 @@ def gradients_of(model: nn.Module, data: TrainData, rows: Tensor, recipe: Recipe
 
 def flat_gradient(model: nn.Module) -> Tensor:
     """The gradients of all parameters that have one, one behind the other."""
-    found = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
-    return torch.cat([flat(gradient) for gradient in found]) if found else torch.zeros(1)
+    gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+    return torch.cat([flat(gradient) for gradient in gradients]) if gradients else torch.zeros(1)
 
 
-def apart_by(one: Tensor, other: Tensor) -> float:
+def apart_by(reference: Tensor, other: Tensor) -> float:
     """How far they lie from each other, as a share of the first one's norm."""
-    if one.shape != other.shape:
+    if reference.shape != other.shape:
         return math.inf
-    return float((one - other).norm() / one.norm().clamp_min(1e-300))
+    return float((reference - other).norm() / reference.norm().clamp_min(1e-300))
 
 
 def gradient_limit(subject: Subject, model: nn.Module) -> float:

@@ -28,14 +28,16 @@ def small_parts(subject: Subject) -> Found | None:
     if error is not None:
         if _passed(subject, FEW_ROWS)[1] is not None:
             return None
-        told = f"a training pass of {_rows(rows)} raises {type(error).__name__}, one of {FEW_ROWS} rows goes through"
+        evidence = (
+            f"a training pass of {_rows(rows)} raises {type(error).__name__}, one of {FEW_ROWS} rows goes through"
+        )
         cause = f"an update's rows divided by {_divided(subject)}, or smoke's few rows, under a batch norm"
-        return Found("fail", told, rows, FEWEST, cause, _FIX, code=ROWS_REFUSED)
+        return Found("fail", evidence, rows, FEWEST, cause, _FIX, code=ROWS_REFUSED)
     if not norms:
         return None
-    told = f"{norms} batch norms take mean and variance of passes of {_rows(rows)}"
+    evidence = f"{norms} batch norms take mean and variance of passes of {_rows(rows)}"
     cause = "training.batch_size is a pass's rows: accumulation adds gradients, and no rows to a batch norm"
-    return Found("fail", told, rows, FEWEST, cause, _FIX, severity="warning", code=FEW_ROWS_A_NORM)
+    return Found("fail", evidence, rows, FEWEST, cause, _FIX, severity="warning", code=FEW_ROWS_A_NORM)
 
 
 def _divided(subject: Subject) -> str:

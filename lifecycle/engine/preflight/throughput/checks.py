@@ -51,9 +51,9 @@ def _parts(step: StepTime) -> str:
     """The update in words: what it takes, and the share of each part."""
     rows = f"waiting for {step.loaders} loader{'s' * (step.loaders > 1)}" if step.loaders else "batch selection"
     shares = {rows: step.rows_seconds, "augmentation": step.augment_seconds, "logging": step.logging_seconds}
-    told = ", ".join(f"{name} {seconds / step.seconds:.0%}" for name, seconds in shares.items() if seconds)
-    told += f" ({_making(step)})" if step.loaders else ""
-    return f"{step.seconds * 1e3:.2f} ms per update: {told}; a checkpoint blocks {_milliseconds(step)}"
+    parts = ", ".join(f"{name} {seconds / step.seconds:.0%}" for name, seconds in shares.items() if seconds)
+    parts += f" ({_making(step)})" if step.loaders else ""
+    return f"{step.seconds * 1e3:.2f} ms per update: {parts}; a checkpoint blocks {_milliseconds(step)}"
 
 
 def _milliseconds(step: StepTime) -> str:

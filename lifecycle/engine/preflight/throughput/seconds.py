@@ -77,13 +77,13 @@ def run_time(
 
 def _evaluations(job: PreflightJob, updates: Mapping[str, int]) -> int:
     """How often early stopping looks at the validation split if it ends no training."""
-    stopping, found = job.training.early_stopping, 0
+    stopping, evaluations = job.training.early_stopping, 0
     if stopping is None:
         return 0
     for stage, total in updates.items():
         trainings = len(seeds_of(job.training, stage))
-        found += trainings * math.ceil(total / trainings / stopping.every)
-    return found
+        evaluations += trainings * math.ceil(total / trainings / stopping.every)
+    return evaluations
 
 
 def _evaluate_seconds(job: PreflightJob, sample: Sample) -> float:
@@ -112,7 +112,7 @@ def _judge_seconds(job: PreflightJob, sample: Sample) -> tuple[float, float, flo
     of fitting the other references, whose time hangs little on the rows."""
     rows = sample.rows.iloc[:: math.ceil(len(sample.rows) / JUDGED_ROWS)]
     features, model, seed = rows[list(job.rows.features)], sample.subject.model(), job.training.seed
-    seen, fits = ReferenceRows(rows, rows, job.rows), references_of(kind_of_rows(job.rows))
+    reference_rows, fits = ReferenceRows(rows, rows, job.rows), references_of(kind_of_rows(job.rows))
 
     def score() -> object:
         return predict_rows(
@@ -120,12 +120,12 @@ def _judge_seconds(job: PreflightJob, sample: Sample) -> tuple[float, float, flo
         )
 
     def fit() -> object:
-        return seen.cross_fitted(fits[LINEAR], seed, len(rows))
+        return reference_rows.cross_fitted(fits[LINEAR], seed, len(rows))
 
     of_rows = _second_call(score) / len(rows), _second_call(fit) / len(rows)
     began = time.perf_counter()
     for name in fits.keys() - {LINEAR}:
-        seen.fitted(fits[name], seed)
+        reference_rows.fitted(fits[name], seed)
     return (*of_rows, time.perf_counter() - began)
 
 

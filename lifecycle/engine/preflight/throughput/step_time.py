@@ -176,12 +176,12 @@ def _logging_seconds(subject: Subject) -> float:
         started = time.perf_counter()
         for _ in range(LOGGED):
             progress.advance(f"loss {point.loss:.4f}")
-        told = (time.perf_counter() - started) / LOGGED
+        progress_seconds = (time.perf_counter() - started) / LOGGED
         started = time.perf_counter()
         for _ in range(lines):
             metrics.write([point])
         written = (time.perf_counter() - started) / lines
-    return told + written / window
+    return progress_seconds + written / window
 
 
 def _checkpoint_seconds(state: TrainState, durable: str | None) -> tuple[float, float]:
@@ -189,8 +189,8 @@ def _checkpoint_seconds(state: TrainState, durable: str | None) -> tuple[float, 
 
     Written where stages write: to this machine's disk, and its copy to the storage that outlives the machine.
     """
-    beside = contextlib.nullcontext(None) if durable is None else trial_store(durable)
-    with tempfile.TemporaryDirectory() as folder, beside as copies:
+    durable_store = contextlib.nullcontext(None) if durable is None else trial_store(durable)
+    with tempfile.TemporaryDirectory() as folder, durable_store as copies:
         writer = Writer(Path(folder), "preflight", copies)
         try:
             writer.begin(state)

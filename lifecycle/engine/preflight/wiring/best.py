@@ -11,7 +11,7 @@ from trainworthy.lifecycle.engine.training.state import LossFn
 ROWS, STEPS = 64, 24
 # Probability of a class in its own rows less that in the others, at the outputs that the loss likes best. Label
 # smoothing of 0.4 leaves 0.6; a second sigmoid 0.23, a second softmax at most that, a softmax over one output 0.
-APART = 0.5
+LEAST_GAP = 0.5
 # As many different outputs as this must give more than two probabilities.
 DIFFERENT = 10
 
@@ -34,13 +34,13 @@ def of_size(answers: Tensor, targets: Tensor, axis: int = 1) -> Tensor:
     """Answers with the classes along `axis` of as many places as the targets have, by the nearest one."""
     if answers.ndim != targets.ndim + 1:
         return answers
-    found = answers.movedim(axis, -1)
+    resampled = answers.movedim(axis, -1)
     for dimension in range(1, targets.ndim):
-        have, wanted = found.shape[dimension], targets.shape[dimension]
-        if have != wanted:
-            nearest = ((torch.arange(wanted, device=found.device) + 0.5) * have / wanted).long()
-            found = found.index_select(dimension, nearest)
-    return found.movedim(-1, axis)
+        have, size = resampled.shape[dimension], targets.shape[dimension]
+        if have != size:
+            nearest = ((torch.arange(size, device=resampled.device) + 0.5) * have / size).long()
+            resampled = resampled.index_select(dimension, nearest)
+    return resampled.movedim(-1, axis)
 
 
 def liked_best(loss_fn: LossFn, outputs: Tensor, targets: Tensor) -> Tensor:

@@ -16,14 +16,22 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from trainworthy.lifecycle.engine.preflight.battery import same_random_numbers
 from trainworthy.lifecycle.engine.preflight.subject import Subject
-from trainworthy.lifecycle.engine.preflight.wiring.passes import at_rest, few, floats, forward, largest, others, stirred
+from trainworthy.lifecycle.engine.preflight.wiring.passes import (
+    at_rest,
+    few,
+    floats,
+    forward,
+    largest,
+    other_rows,
+    stirred,
+)
 from trainworthy.lifecycle.engine.training.state import TrainData
 from trainworthy.lifecycle.gates.check import Found
 
 # Shifts that are looked for between inputs and targets, and the share of telling positions that must agree.
 SHIFTS, AGREE = 4, 0.95
 # Share of what the changed positions' own outputs change: 0 in a causal network, since masked weights are exactly 0.
-SEEN = 1e-4
+TOLERANCE = 1e-4
 
 
 def causal(subject: Subject) -> Found:
@@ -35,20 +43,20 @@ def causal(subject: Subject) -> Found:
         fix = f"name an input of to_tensors in preflight.causal: {', '.join(near or data.inputs)}"
         return Found("fail", f"{', '.join(unknown)} is no input", len(unknown), 0, cause="a misspelt claim", fix=fix)
     model = stirred(subject.model())
-    ahead = {name: found for name in data.inputs if (found := _ahead(subject, model, name)) is not None}
+    ahead = {name: shift for name in data.inputs if (shift := _ahead(subject, model, name)) is not None}
     names = [name for name in data.inputs if name in subject.claims.causal or ahead.get(name, 0) > 0]
     if not names:
         return Found("not_applicable", "no input is claimed to be causal, and the targets are no later inputs")
-    told, worst = [], Found("pass", "")
+    reports, worst = [], Found("pass", "")
     for name in names:
         if ahead.get(name, 1) <= 0:
             evidence = f"the target of a position is the value of {name} that this position is given"
             cause = "inputs and targets are not shifted against each other: the network only has to copy"
             return Found("fail", evidence, ahead[name], 1, cause=cause, fix="hold position t to the value of t + 1")
-        found = _blind(subject, model, data, name, ahead.get(name, 1))
-        worst = found if _RANK[found.status] > _RANK[worst.status] else worst
-        told.append(found.evidence)
-    return worst if worst.status != "pass" else Found("pass", "; ".join(told), 0.0, SEEN)
+        outcome = _blind(subject, model, data, name, ahead.get(name, 1))
+        worst = outcome if _RANK[outcome.status] > _RANK[worst.status] else worst
+        reports.append(outcome.evidence)
+    return worst if worst.status != "pass" else Found("pass", "; ".join(reports), 0.0, TOLERANCE)
 
 
 _RANK = {"pass": 0, "insufficient": 1, "fail": 2}
@@ -66,8 +74,8 @@ def _ahead(subject: Subject, model: nn.Module, name: str) -> int | None:
     if shift is None:
         return None
     held = _held(subject, model, few(subject))
-    found = None if held is None else shift + held
-    return found if name in subject.claims.causal or (found or 0) > 0 else None
+    offset = None if held is None else shift + held
+    return offset if name in subject.claims.causal or (offset or 0) > 0 else None
 
 
 def _shift(values: Tensor, targets: Tensor) -> int | None:
@@ -94,13 +102,13 @@ def _agrees(values: Tensor, targets: Tensor, shift: int) -> bool:
     """
     length = values.shape[1] - max(shift, 1)
     here, neighbour = values[:, shift : shift + length], values[:, (shift - 1 if shift else 1) :][:, :length]
-    wanted = targets[:, :length]
+    expected = targets[:, :length]
     telling = here != neighbour
-    if not wanted.is_floating_point():
-        telling = telling & (wanted >= 0)
+    if not expected.is_floating_point():
+        telling = telling & (expected >= 0)
     count = int(telling.sum())
     return (
-        count >= 0.5 * int((here != neighbour).sum()) > 0 and float((here == wanted)[telling].float().mean()) >= AGREE
+        count >= 0.5 * int((here != neighbour).sum()) > 0 and float((here == expected)[telling].float().mean()) >= AGREE
     )
 
 
@@ -114,14 +122,14 @@ def _held(subject: Subject, model: nn.Module, data: TrainData) -> int | None:
         return None
     leaf = main.detach().requires_grad_()
     changed = data.targets.clone()
-    changed[:, place] = others(subject, len(changed)).targets[:, (place + 1) % length]
+    changed[:, place] = other_rows(subject, len(changed)).targets[:, (place + 1) % length]
     if changed.equal(data.targets):
         return None
     gradients = []
     for targets in (data.targets, changed):
         with same_random_numbers():
-            found = subject.recipe.loss_fn(_as_given(outputs, leaf), targets).mean()
-        gradients.append(torch.autograd.grad(found, leaf)[0])
+            loss = subject.recipe.loss_fn(_as_given(outputs, leaf), targets).mean()
+        gradients.append(torch.autograd.grad(loss, leaf)[0])
     moved = (gradients[1] - gradients[0]).abs().flatten(2).sum((0, 2)) if leaf.ndim > 2 else (
         gradients[1] - gradients[0]
     ).abs().sum(0)  # fmt: skip
@@ -131,7 +139,7 @@ def _held(subject: Subject, model: nn.Module, data: TrainData) -> int | None:
 def _as_given(outputs: Any, leaf: Tensor) -> Any:
     """The outputs as the network gave them, with the leaf by position in the first one's place."""
     leaves, structure = tree_flatten(outputs)
-    at = next(at for at, one in enumerate(leaves) if isinstance(one, torch.Tensor) and one.is_floating_point())
+    at = next(at for at, output in enumerate(leaves) if isinstance(output, torch.Tensor) and output.is_floating_point())
     given = leaves[at]
     length = leaf.shape[1]
     dim = _position_dim(given, length)
@@ -142,11 +150,11 @@ def _as_given(outputs: Any, leaf: Tensor) -> Any:
 
 def _by_position(outputs: Any, length: int) -> Tensor | None:
     """The first output as (N, T, ...), T being `length` or one less; None if it has no such dimension."""
-    found = next(iter(floats(outputs)), None)
-    if found is None:
+    output = next(iter(floats(outputs)), None)
+    if output is None:
         return None
-    dim = _position_dim(found, length)
-    return None if dim is None else found.movedim(dim, 1)
+    dim = _position_dim(output, length)
+    return None if dim is None else output.movedim(dim, 1)
 
 
 def _position_dim(output: Tensor, length: int) -> int | None:
@@ -160,7 +168,7 @@ def _blind(subject: Subject, model: nn.Module, data: TrainData, name: str, ahead
     if values.ndim < 2 or values.shape[1] <= ahead:
         return Found("insufficient", f"{name} has no positions to tell apart: {tuple(values.shape)}", required=True)
     length, worst = values.shape[1], (0.0, "", 0)
-    strangers = others(subject, len(values)).inputs[name].flip(1)
+    strangers = other_rows(subject, len(values)).inputs[name].flip(1)
     for mode in ("evaluation", "training") if subject.batch_rows() > 1 else ("evaluation",):
         model.train(mode == "training")
         with torch.no_grad(), at_rest(model, data, subject.recipe.loss_fn):
@@ -179,7 +187,7 @@ def _blind(subject: Subject, model: nn.Module, data: TrainData, name: str, ahead
                 scale = max(after, 1e-5 * largest(plain), 1e-12)
                 worst = max(worst, (before / scale, mode, cut))
     share, mode, cut = worst
-    if share > SEEN:
-        told = f"in {mode} mode outputs up to position {cut} change with {name} from position {cut + ahead} on"
-        return Found("fail", f"{told}: by {share:.2g} times what later outputs change", share, SEEN)
+    if share > TOLERANCE:
+        evidence = f"in {mode} mode outputs up to position {cut} change with {name} from position {cut + ahead} on"
+        return Found("fail", f"{evidence}: by {share:.2g} times what later outputs change", share, TOLERANCE)
     return Found("pass", f"outputs do not change with later positions of {name}")

@@ -46,17 +46,17 @@ def unread_columns(subject: Subject, names: list[str]) -> Found | None:
         values = few(subject, SEARCHED).inputs[name]
         if values.ndim < 2 or values.dtype == torch.bool:
             continue
-        axis = min(range(1, values.ndim), key=lambda one: values.shape[one])
+        axis = min(range(1, values.ndim), key=lambda dim: values.shape[dim])
         try:
             unread = _unread(subject, name, axis, values)
         except REFUSES:
             # A network may take no value but those that rows have together, as a graph's edges.
             continue
         if unread:
-            told = f"no output depends on {_shown(unread, values.shape[axis])} of {name}"
+            evidence = f"no output depends on {_shown(unread, values.shape[axis])} of {name}"
             cause = "forward takes a part of the input: a slice, a width that is too small, or a layer on part of it"
             fix = f"let forward read all of {name}, or leave these columns out in to_tensors"
-            return Found("fail", told, len(unread), 0, cause, fix, severity="warning", code=UNREAD)
+            return Found("fail", evidence, len(unread), 0, cause, fix, severity="warning", code=UNREAD)
     return None
 
 
@@ -64,12 +64,12 @@ def _unread(subject: Subject, name: str, axis: int, values: Tensor) -> list[int]
     count = values.shape[axis]
     flat = values.movedim(axis, 0).reshape(count, -1)
     low, high = (end.to(subject.device) for end in (flat.amin(1), flat.amax(1)))
-    suspects = [int(one) for one in (low != high).nonzero()]
+    suspects = [int(column) for column in (low != high).nonzero()]
     if len(suspects) < 2 or (not values.is_floating_point() and count > MOST_WHOLE):
         return []
     if values.is_floating_point():
         pulled = _pulled(subject, name, axis)
-        suspects = [one for one in suspects if not bool(pulled[one])]
+        suspects = [column for column in suspects if not bool(pulled[column])]
     if not suspects:
         return []
     data = subject.training.take(_rows(subject, flat, suspects))
@@ -93,7 +93,7 @@ def _unread(subject: Subject, name: str, axis: int, values: Tensor) -> list[int]
     own_column[rows, torch.tensor(suspects, device=subject.device)[rows % len(suspects)]] = True
     own_column = own_column.reshape(len(rows), *[1] * (axis - 1), count, *behind)
     moved = _moved_rows(stirred(subject.model()).eval(), *with_other(own_column))
-    suspects = [one for n, one in enumerate(suspects) if not bool(moved[n :: len(suspects)].any())]
+    suspects = [column for n, column in enumerate(suspects) if not bool(moved[n :: len(suspects)].any())]
     for look in range(len(LOOKS)):
         if suspects:
             suspects = _unmoved(suspects, lambda columns, look=look: moves(columns, look))
@@ -105,22 +105,22 @@ def _moved_rows(model: nn.Module, data: TrainData, changed: dict[str, Tensor]) -
     moved = torch.zeros(len(data.targets), dtype=torch.bool, device=data.targets.device)
     with torch.no_grad():
         before, after = floats(forward(model, data.inputs)), floats(forward(model, changed))
-    for one, other in zip(before, after, strict=True):
-        if one.ndim and one.shape == other.shape and len(one) == len(moved):
-            moved |= (one != other).flatten(1).any(1) if one.ndim > 1 else one != other
+    for output, other in zip(before, after, strict=True):
+        if output.ndim and output.shape == other.shape and len(output) == len(moved):
+            moved |= (output != other).flatten(1).any(1) if output.ndim > 1 else output != other
     return moved
 
 
 def _unmoved(columns: list[int], moves: Callable[[list[int]], bool]) -> list[int]:
     """Those that move nothing, by halves; of more groups than MOST_TRIED, those that were come to."""
-    waiting, found, tried = [columns], [], 0
+    waiting, unmoved, tried = [columns], [], 0
     while waiting and tried < MOST_TRIED:
         group, tried = waiting.pop(), tried + 1
         if not moves(group):
-            found += group
+            unmoved += group
         elif len(group) > 1:
             waiting += [group[len(group) // 2 :], group[: len(group) // 2]]
-    return sorted(found)
+    return sorted(unmoved)
 
 
 def _pulled(subject: Subject, name: str, axis: int) -> Tensor:
@@ -128,16 +128,18 @@ def _pulled(subject: Subject, name: str, axis: int) -> Tensor:
     data = subject.training.take(spread_rows(subject.training, ROWS).to(subject.device))
     leaf = data.inputs[name].clone().requires_grad_()
     given = augmented(subject, TrainData({**data.inputs, name: leaf}, data.targets, data.weights))
-    found = torch.zeros(leaf.shape[axis], dtype=torch.bool, device=leaf.device)
-    outputs = [one for one in floats(forward(stirred(subject.model()).eval(), given.inputs)) if one.requires_grad]
+    pulled = torch.zeros(leaf.shape[axis], dtype=torch.bool, device=leaf.device)
+    outputs = [
+        output for output in floats(forward(stirred(subject.model()).eval(), given.inputs)) if output.requires_grad
+    ]
     generator = torch.Generator().manual_seed(0)
-    weighted = [(one * (0.5 + torch.rand(one.shape, generator=generator)).to(one)).sum() for one in outputs]
+    weighted = [(output * (0.5 + torch.rand(output.shape, generator=generator)).to(output)).sum() for output in outputs]
     try:
         (gradient,) = torch.autograd.grad(sum(weighted, leaf.new_zeros(())), leaf, allow_unused=True)
     except RuntimeError:
         # Reentrant checkpoints give no gradient of inputs, and an augmentation may work without one.
-        return found
-    return found if gradient is None else (gradient != 0).movedim(axis, 0).flatten(1).any(1)
+        return pulled
+    return pulled if gradient is None else (gradient != 0).movedim(axis, 0).flatten(1).any(1)
 
 
 def _rows(subject: Subject, flat: Tensor, suspects: list[int]) -> Tensor:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from trainworthy.lifecycle.engine.preflight.subject import Subject
-from trainworthy.lifecycle.engine.preflight.wiring.passes import at_rest, few, largest, losses, others, stirred
+from trainworthy.lifecycle.engine.preflight.wiring.passes import at_rest, few, largest, losses, other_rows, stirred
 from trainworthy.lifecycle.engine.training.state import TrainData
 from trainworthy.lifecycle.gates.check import Found
 
@@ -32,12 +32,12 @@ def rows_apart(subject: Subject) -> Found:
         if not _repeats(subject, model, data):
             evidence = f"in {mode} mode equal passes give other losses, or none that are finite"
             return Found("insufficient", evidence, required=True, cause="a state that forward keeps between calls")
-        plain, told = _mixed(subject, model, data, nullcontext())
+        plain, description = _mixed(subject, model, data, nullcontext())
         if not plain:
             continue
         still, told_still = _mixed(subject, model, data, at_rest(model, data, subject.recipe.loss_fn))
         if still:
-            evidence = f"in {mode} mode {told_still or told}"
+            evidence = f"in {mode} mode {told_still or description}"
             return Found("fail", evidence, round(still, 6), BY_VALUE)
         noted.append(mode)
     evidence = f"each of {len(data.targets)} rows' losses depends on its own row"
@@ -47,8 +47,8 @@ def rows_apart(subject: Subject) -> Found:
 def _repeats(subject: Subject, model: nn.Module, data: TrainData) -> bool:
     """Whether two passes with equal random numbers and buffers give the same; else nothing can be compared."""
     with torch.no_grad():
-        one, other = (losses(model, data, subject.recipe.loss_fn).losses for _ in range(2))
-    return bool(one.isfinite().all()) and largest(other - one) <= 1e-5 * largest(one)
+        first, other = (losses(model, data, subject.recipe.loss_fn).losses for _ in range(2))
+    return bool(first.isfinite().all()) and largest(other - first) <= 1e-5 * largest(first)
 
 
 def _mixed(
@@ -56,24 +56,24 @@ def _mixed(
 ) -> tuple[float, str]:
     """How much a row's loss depends on other rows, as a share of its own row's part, and the words; 0 if not."""
     with around:
-        share, told = _by_value(subject, model, data)
+        share, description = _by_value(subject, model, data)
         if share > BY_VALUE:
-            return share, told
-        share, told = _by_gradient(subject, model, data)
-        return (share, told) if share > BY_GRADIENT else (0.0, "")
+            return share, description
+        share, description = _by_gradient(subject, model, data)
+        return (share, description) if share > BY_GRADIENT else (0.0, "")
 
 
 def _by_value(subject: Subject, model: nn.Module, data: TrainData) -> tuple[float, str]:
     """Other rows are put beside the kept ones, whose losses must stay."""
-    loss_fn, strangers, worst = subject.recipe.loss_fn, others(subject, len(data.targets)), 0.0
+    loss_fn, strangers, worst = subject.recipe.loss_fn, other_rows(subject, len(data.targets)), 0.0
     with torch.no_grad():
         plain = losses(model, data, loss_fn)
         for kept in _parts(plain.losses):
-            beside = losses(model, _merged(data, strangers, kept), loss_fn)
-            if not beside.random_state.equal(plain.random_state):
+            mixed = losses(model, _merged(data, strangers, kept), loss_fn)
+            if not mixed.random_state.equal(plain.random_state):
                 # Random numbers drawn by what the rows hold differ for every row; nothing can be compared.
                 continue
-            changed = beside.losses - plain.losses
+            changed = mixed.losses - plain.losses
             foreign, own = largest(changed[kept]), largest(changed[~kept])
             if foreign > 1e-6 * largest(plain.losses):
                 worst = max(worst, foreign / max(own, 1e-12))
@@ -83,13 +83,13 @@ def _by_value(subject: Subject, model: nn.Module, data: TrainData) -> tuple[floa
 def _by_gradient(subject: Subject, model: nn.Module, data: TrainData) -> tuple[float, str]:
     """The kept rows' losses must have no gradient at the other rows' floating inputs."""
     leaves = {n: t.clone().requires_grad_() for n, t in data.inputs.items() if t.is_floating_point()}
-    found = losses(model, TrainData({**data.inputs, **leaves}, data.targets), subject.recipe.loss_fn).losses
-    weights = torch.rand(len(found), generator=torch.Generator().manual_seed(0)).to(found.device) + 0.5
+    row_losses = losses(model, TrainData({**data.inputs, **leaves}, data.targets), subject.recipe.loss_fn).losses
+    weights = torch.rand(len(row_losses), generator=torch.Generator().manual_seed(0)).to(row_losses.device) + 0.5
     worst, where = 0.0, ""
-    for kept in _parts(found) if leaves and found.requires_grad else ():
+    for kept in _parts(row_losses) if leaves and row_losses.requires_grad else ():
         try:
             gradients = torch.autograd.grad(
-                (found * weights)[kept].sum(), list(leaves.values()), retain_graph=True, allow_unused=True
+                (row_losses * weights)[kept].sum(), list(leaves.values()), retain_graph=True, allow_unused=True
             )
         except RuntimeError:
             # Reentrant checkpoints give no gradient of inputs; values have been compared.
@@ -100,10 +100,10 @@ def _by_gradient(subject: Subject, model: nn.Module, data: TrainData) -> tuple[f
     return worst, f"a row's loss has a gradient at other rows of {where}, {worst:.2g} times that at its own"
 
 
-def _parts(found: Tensor) -> Iterator[Tensor]:
+def _parts(row_losses: Tensor) -> Iterator[Tensor]:
     """Which rows are kept, (N,) bool: every second row, then half of them, and their complements."""
-    number = torch.arange(len(found), device=found.device)
-    for kept in (number % 2 == 0, number < (len(found) + 1) // 2):
+    number = torch.arange(len(row_losses), device=row_losses.device)
+    for kept in (number % 2 == 0, number < (len(row_losses) + 1) // 2):
         yield kept
         yield ~kept
 

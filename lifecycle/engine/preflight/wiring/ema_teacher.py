@@ -69,14 +69,16 @@ def _copies(subject: Subject, parts: Collection[str]) -> set[str]:
     """Parts that begin equal to a trained one of the same form, and would get no gradient if they could."""
     model = subject.model()
     modules = dict(model.named_modules())
-    alike = {part for part in parts if part in modules and any(_equal(modules[part], one) for one in modules.values())}
+    alike = {
+        part for part in parts if part in modules and any(_equal(modules[part], module) for module in modules.values())
+    }
     if not alike:
         return set()
     for part in alike:
         modules[part].requires_grad_(True)
-    found = losses(model.train(subject.batch_rows() > 1), few(subject), subject.recipe.loss_fn).losses
-    if found.requires_grad:
-        found.mean().backward()
+    row_losses = losses(model.train(subject.batch_rows() > 1), few(subject), subject.recipe.loss_fn).losses
+    if row_losses.requires_grad:
+        row_losses.mean().backward()
     return {part for part in alike if all(p.grad is None for p in modules[part].parameters())}
 
 

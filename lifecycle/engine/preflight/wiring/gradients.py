@@ -39,37 +39,39 @@ def gradients(subject: Subject) -> Found:
     copies = teachers(subject, quiet)
     undeclared = [name for name in quiet if name not in copies]
     if undeclared:
-        told = f"{_named(undeclared)} {_have(undeclared)} requires_grad = False, and no claim says so"
+        evidence = f"{_named(undeclared)} {_have(undeclared)} requires_grad = False, and no claim says so"
         fix = "declare them in preflight.frozen, or let them train: requires_grad_(True)"
         cause = "parameters were frozen by accident, or the freezing is not declared"
-        return Found("fail", told, len(undeclared), 0, cause=cause, fix=fix)
+        return Found("fail", evidence, len(undeclared), 0, cause=cause, fix=fix)
     trainable = [name for name, p in model.named_parameters() if p.requires_grad and name not in frozen]
     if not trainable:
         return Found("fail", "no parameter is trainable", 0, 1, cause="all parameters are frozen")
     missing, strangers = _without_gradient(subject, trainable)
     if strangers:
-        told = f"{len(strangers)} tensors of shapes {_shapes(strangers)} get a gradient and are in no optimizer"
+        evidence = f"{len(strangers)} tensors of shapes {_shapes(strangers)} get a gradient and are in no optimizer"
         cause = "layers in a plain list, dict or attribute: model.parameters() does not give them"
         return Found(
-            "fail", told, len(strangers), 0, cause=cause, fix="use nn.ModuleList, nn.ModuleDict or nn.Parameter"
+            "fail", evidence, len(strangers), 0, cause=cause, fix="use nn.ModuleList, nn.ModuleDict or nn.Parameter"
         )
     if missing:
-        told = f"{_named(missing)} {_get(missing)} no gradient, of {len(trainable)} trainable parameters"
+        evidence = f"{_named(missing)} {_get(missing)} no gradient, of {len(trainable)} trainable parameters"
         why = one_answer(subject)
-        return replace(why, evidence=f"{why.evidence}: {told}") if why else Found("fail", told, len(missing), 0)
-    seen = _unmoved(subject, trainable)
-    if seen is None:
+        return replace(why, evidence=f"{why.evidence}: {evidence}") if why else Found("fail", evidence, len(missing), 0)
+    unmoved = _unmoved(subject, trainable)
+    if unmoved is None:
         return Found("insufficient", "loss or gradient is not finite, so that no update was made", required=True)
-    still, zeros = seen
+    still, zeros = unmoved
     if zeros:
-        told = f"{_named(zeros)} are zero and got gradients of exactly zero in {UPDATES + 1} updates"
+        evidence = f"{_named(zeros)} are zero and got gradients of exactly zero in {UPDATES + 1} updates"
         cause = "both factors of a product begin at zero: each one's gradient is the other, for ever"
-        return Found("fail", told, len(zeros), 0, cause=cause, fix="begin with one of the factors at zero, not both")
+        return Found(
+            "fail", evidence, len(zeros), 0, cause=cause, fix="begin with one of the factors at zero, not both"
+        )
     if still:
-        told = f"{_named(still)} {_get(still)} a gradient and stay{'s' * (len(still) == 1)} as before"
+        evidence = f"{_named(still)} {_get(still)} a gradient and stay{'s' * (len(still) == 1)} as before"
         cause = "in no optimizer, or in a group whose learning rate is 0 or too small for the precision of its weights"
         fix = "give every trainable parameter to an optimizer, at a rate that moves it"
-        return Found("fail", f"{told} after {UPDATES} updates", len(still), 0, cause=cause, fix=fix)
+        return Found("fail", f"{evidence} after {UPDATES} updates", len(still), 0, cause=cause, fix=fix)
     noted = f"; {len(copies)} more are kept by the network itself, as a teacher's are" if copies else ""
     return Found("pass", f"all {len(trainable)} trainable parameters get a gradient and move{noted}", len(trainable))
 
@@ -107,12 +109,12 @@ def _without_gradient(subject: Subject, trainable: list[str]) -> tuple[list[str]
             continue
         model = stirred(subject.model(), share, seed).train(training)
         data = few(subject, max(FEW_ROWS, min(ROWS, subject.batch_rows())))
-        found = losses(model, data, subject.recipe.loss_fn, seed).losses
-        if not found.requires_grad:
+        row_losses = losses(model, data, subject.recipe.loss_fn, seed).losses
+        if not row_losses.requires_grad:
             continue
         if first:
-            strangers, first = _strangers(subject, model, found), False
-        found.mean().backward()
+            strangers, first = _strangers(subject, model, row_losses), False
+        row_losses.mean().backward()
         missing -= _reached(model)
         if not missing:
             break
@@ -138,20 +140,20 @@ def _any(gradient: Tensor) -> bool:
     return bool(((gradient.coalesce().values() if gradient.is_sparse else gradient) != 0).any())
 
 
-def _strangers(subject: Subject, model: nn.Module, found: Tensor) -> list[Tensor]:
+def _strangers(subject: Subject, model: nn.Module, row_losses: Tensor) -> list[Tensor]:
     """Leaves that the loss has a gradient at, and that neither the model nor an optimizer holds.
 
     Of plain tensors only those that a module keeps: an input whose derivative is a part of the loss is made anew.
     """
     # In lists and dicts too, which is where they are forgotten.
-    kept = {id(value) for module in model.modules() for value in tree_leaves(vars(module))}
+    kept_ids = {id(value) for module in model.modules() for value in tree_leaves(vars(module))}
     known = {id(parameter) for parameter in model.parameters()}
     held = {
         id(parameter)
         for optimizer in subject.optimizers(model) for group in optimizer.param_groups for parameter in group["params"]
     }  # fmt: skip
-    leaves = (leaf for leaf in leaves_of(found) if id(leaf) not in known | held)
-    return [leaf for leaf in leaves if isinstance(leaf, nn.Parameter) or id(leaf) in kept]
+    leaves = (leaf for leaf in leaves_of(row_losses) if id(leaf) not in known | held)
+    return [leaf for leaf in leaves if isinstance(leaf, nn.Parameter) or id(leaf) in kept_ids]
 
 
 def _unmoved(subject: Subject, trainable: Iterable[str]) -> tuple[list[str], list[str]] | None:
@@ -186,11 +188,11 @@ def frozen(subject: Subject) -> Found:
         return Found("not_applicable", "no parameter is claimed to be frozen")
     state = subject.state()
     names = [name for name, _ in state.model.named_parameters()]
-    unmatched = [one for one in subject.claims.frozen if not any(fnmatchcase(name, one) for name in names)]
+    unmatched = [pattern for pattern in subject.claims.frozen if not any(fnmatchcase(name, pattern) for name in names)]
     if unmatched:
-        told = f"no parameter is named {', '.join(unmatched)}; there are {', '.join(names[:5])}"
+        evidence = f"no parameter is named {', '.join(unmatched)}; there are {', '.join(names[:5])}"
         fix = "write preflight.frozen as patterns of names in model.named_parameters(): backbone.*"
-        return Found("fail", told, len(unmatched), 0, cause="a misspelt pattern in preflight.frozen", fix=fix)
+        return Found("fail", evidence, len(unmatched), 0, cause="a misspelt pattern in preflight.frozen", fix=fix)
     claimed = claimed_frozen(subject, state.model)
     before = {name: p.detach().clone() for name, p in state.model.named_parameters() if name in claimed}
     layers = [module for module in state.model.modules() if _all_frozen(module, state.model, claimed)]
@@ -242,7 +244,11 @@ def silent(parameters: dict[str, nn.Parameter]) -> set[str]:
 def without_pull(parameters: dict[str, nn.Parameter], names: set[str]) -> set[str]:
     """Those whose last gradient is there and all zero."""
     gradients = {name: parameters[name].grad for name in names}
-    return {name for name, one in gradients.items() if one is not None and not bool((one.to_dense() != 0).any())}
+    return {
+        name
+        for name, gradient in gradients.items()
+        if gradient is not None and not bool((gradient.to_dense() != 0).any())
+    }
 
 
 def keep_each_other(subject: Subject, state: TrainState, names: set[str]) -> list[str]:
@@ -254,19 +260,23 @@ def keep_each_other(subject: Subject, state: TrainState, names: set[str]) -> lis
     if len(names) < 2 or not all(updates(subject, state, 1)):
         return []
     names = without_pull(known, names) & silent({name: known[name] for name in names})
-    found = set[str]()
+    linked = set[str]()
     for name in sorted(names)[:MOST_TRIED] if len(names) > 1 else ():
-        reached = _reached_from(subject, state.model, known[name], {one: known[one] for one in names - {name}})
-        found |= {name, *reached} if reached else set()
-    return [name for name in known if name in found]
+        reached = _reached_from(subject, state.model, known[name], {other: known[other] for other in names - {name}})
+        linked |= {name, *reached} if reached else set()
+    return [name for name in known if name in linked]
 
 
-def _reached_from(subject: Subject, model: nn.Module, stirred: Tensor, others: dict[str, nn.Parameter]) -> set[str]:
+def _reached_from(subject: Subject, model: nn.Module, stirred: Tensor, parameters: dict[str, nn.Parameter]) -> set[str]:
     noise = torch.randn(stirred.shape, generator=torch.Generator().manual_seed(0)) * 0.1
     model.zero_grad(set_to_none=True)
     stirred.data.copy_(noise)
-    found = losses(model, few(subject, min(ROWS, subject.batch_rows())), subject.recipe.loss_fn).losses
-    if found.requires_grad:
-        found.mean().backward()
+    row_losses = losses(model, few(subject, min(ROWS, subject.batch_rows())), subject.recipe.loss_fn).losses
+    if row_losses.requires_grad:
+        row_losses.mean().backward()
     stirred.data.zero_()
-    return others.keys() - without_pull(others, set(others)) - {n for n, p in others.items() if p.grad is None}
+    return (
+        parameters.keys()
+        - without_pull(parameters, set(parameters))
+        - {n for n, p in parameters.items() if p.grad is None}
+    )

@@ -64,17 +64,17 @@ def logits(subject: Subject) -> Found:
         return wrong
     layers = last_layers(ended, own)
     pushed = pushed_outputs(model, data, layers)
-    box = reach_of([[_chosen(one, places) for one in some] for some in pushed])
+    box = reach_of([[_chosen(outputs, places) for outputs in some] for some in pushed])
     if all(not bool(low.isfinite().any() | high.isfinite().any()) for low, high in box):
         return Found("pass", "outputs are not confined: they follow the last layers' size without bound", "none")
     met = [base, *pushed_outputs(model, data, layers, SHRUNK)[0]]
-    box = widened(box, [_chosen(one, places) for one in met])
-    reach = f"outputs stay within {_told(box)}"
+    box = widened(box, [_chosen(outputs, places) for outputs in met])
+    reach = f"outputs stay within {_bounds(box)}"
     blocked = _predictions(subject, [*pushed, met])
     if blocked is not None:
-        told = f"{reach}, so that predictions stay within {blocked[0]:.3g} and {blocked[1]:.3g}"
-        return Found("fail", told, blocked[1], 1.0)
-    given = [[_chosen(one, places) for one in some] for some in pushed]
+        evidence = f"{reach}, so that predictions stay within {blocked[0]:.3g} and {blocked[1]:.3g}"
+        return Found("fail", evidence, blocked[1], 1.0)
+    given = [[_chosen(outputs, places) for outputs in some] for some in pushed]
     cut = cut_logits(loss_of, own, box, given)
     return cut or _judged(loss_of, own, box, reach)
 
@@ -84,18 +84,18 @@ def _judged(loss_of: LossOf, outputs: list[Tensor], box: Box, reach: str) -> Fou
     start = [output.detach().float().cpu() for output in outputs]
     try:
         now = float(loss_of(start).detach().mean())
-        lowest = [lowest_loss_within(loss_of, start, one) for one in (box, endless(start))]
+        lowest = [lowest_loss_within(loss_of, start, bounds) for bounds in (box, endless(start))]
     except (RuntimeError, ValueError):
         return Found("pass", f"{reach}, and the loss takes no others")
-    within, free = (None if one is None else float(one.mean()) for one in lowest)
+    within, free = (None if losses is None else float(losses.mean()) for losses in lowest)
     if within is None or free is None or free < min(0.0, within) - 0.01:
         return Found("pass", f"{reach}, and the loss needs it: without, it has no lower bound")
     share = (within - free) / max(now - free, 1e-6)
-    told = f"{reach}: the loss of {len(start[0])} rows can't fall below {within:.4g}; its own minimum is {free:.4g}"
+    evidence = f"{reach}: the loss of {len(start[0])} rows can't fall below {within:.4g}; its own minimum is {free:.4g}"
     if share > TOO_FAR:
-        return Found("fail", told, share, TOO_FAR)
+        return Found("fail", evidence, share, TOO_FAR)
     if share > WITHIN:
-        return Found("insufficient", f"{told}, which may be meant", share, WITHIN)
+        return Found("insufficient", f"{evidence}, which may be meant", share, WITHIN)
     return Found("pass", f"{reach}, which lets the loss fall to {within:.4g} of at least {free:.4g}", share, TOO_FAR)
 
 
@@ -113,14 +113,14 @@ def _held_by_the_loss(loss_of: LossOf, outputs: list[Tensor]) -> Found | None:
     share = float((ends[0] / ends[1]).min())
     if not share > MAYBE_MEANT:
         return None
-    lowest, neutral, highest = (float(one.mean()) for one in ends)
-    told = (
+    lowest, neutral, highest = (float(end.mean()) for end in ends)
+    evidence = (
         f"for any outputs the loss of {len(ends[0])} rows stays between {lowest:.4g} and {highest:.4g}; "
         f"for outputs of 0 it is {neutral:.4g}"
     )
     cause = "loss_fn squashes the outputs (sigmoid, softmax, tanh) and gives them to a loss that squashes them again"
     status = "fail" if share > ALL_IN_VAIN else "insufficient"
-    return Found(status, told, share, ALL_IN_VAIN, cause, "give the raw outputs to a loss with logits in loss_fn")
+    return Found(status, evidence, share, ALL_IN_VAIN, cause, "give the raw outputs to a loss with logits in loss_fn")
 
 
 def _different_rows(subject: Subject) -> TrainData:
@@ -148,11 +148,11 @@ def _predictions(subject: Subject, pushed: list[list[Any]]) -> tuple[float, floa
     if subject.predict is None or (subject.kind is not None and not subject.kind.classes):
         return None
     with torch.no_grad():
-        found = torch.cat([subject.predict(one).reshape(-1).float() for some in pushed for one in some])
-    low, high = float(found.min()), float(found.max())
+        probabilities = torch.cat([subject.predict(outputs).reshape(-1).float() for some in pushed for outputs in some])
+    low, high = float(probabilities.min()), float(probabilities.max())
     return (low, high) if low > TOO_FAR or high < 1 - TOO_FAR else None
 
 
-def _told(box: Box) -> str:
+def _bounds(box: Box) -> str:
     low, high = min(float(low.min()) for low, _ in box), max(float(high.max()) for _, high in box)
     return f"{low:.4g} and {high:.4g}"

@@ -65,8 +65,8 @@ def lowest_loss_within(loss_of: LossOf, start: list[Tensor], box: Box) -> Tensor
         best = best.minimum(losses.detach())
         if not loss.requires_grad:
             return best
-        found = torch.autograd.grad(loss, leaves, allow_unused=True)
-        for at, gradient in enumerate(found):
+        gradients = torch.autograd.grad(loss, leaves, allow_unused=True)
+        for at, gradient in enumerate(gradients):
             if gradient is None:
                 continue
             sign = gradient.nan_to_num(0.0).sign()
@@ -95,8 +95,8 @@ def held_losses(loss_of: LossOf, start: list[Tensor]) -> tuple[Tensor, Tensor, T
         if not bool((highest <= UPPER_END * neutral).all()):
             return None
     small = [0.1 * torch.randn(value.shape, generator=torch.Generator().manual_seed(0)) for value in start]
-    found = [lowest_loss_within(loss_of, some, endless(some)) for some in (start, small)]
-    lowest = [one for one in found if one is not None]
+    candidates = [lowest_loss_within(loss_of, some, endless(some)) for some in (start, small)]
+    lowest = [candidate for candidate in candidates if candidate is not None]
     if not lowest or bool((highest - neutral > RISES * (neutral - torch.stack(lowest).amin(0))).any()):
         return None
     return torch.stack(lowest).amin(0), neutral, highest
@@ -119,21 +119,23 @@ def without_logarithm(loss_of: LossOf, outputs: list[Tensor], targets: Tensor) -
     """
     if len(outputs) != 1 or (targets.is_floating_point() and not bool(((targets == 0) | (targets == 1)).all())):
         return None
-    for one, other, outputs_of in _as_probabilities(loss_of, outputs[0].detach().float().cpu(), targets):
+    for probability, other, outputs_of in _as_probabilities(loss_of, outputs[0].detach().float().cpu(), targets):
         try:
-            first, second, between = (loss_of([outputs_of(p)]).detach() for p in (one, other, (one + other) / 2))
+            first, second, between = (
+                loss_of([outputs_of(p)]).detach() for p in (probability, other, (probability + other) / 2)
+            )
         except REFUSES:
             continue
         far = ((first + second) / 2 - between).abs().max()
         straight = bool(far <= EQUAL * first.abs().max()) and not bool((first - second).abs().max() <= far)
         if straight and bool((first.maximum(second) <= 0).all()):
-            told = (
+            evidence = (
                 f"the loss is a straight line in the probabilities and never above zero, as {float(first[0]):.3g}: it "
             )
-            told += "is lowest where one class has all, whatever the others' shares are"
+            evidence += "is lowest where one class has all, whatever the others' shares are"
             cause = "minus a probability in the place of minus its logarithm: nll_loss takes log-probabilities"
             fix = "give raw outputs to cross_entropy, or log_softmax(outputs) to nll_loss"
-            return Found("fail", told, float(first.mean()), 0.0, cause, fix)
+            return Found("fail", evidence, float(first.mean()), 0.0, cause, fix)
     return None
 
 
@@ -147,10 +149,10 @@ def other_axis(loss_of: LossOf, outputs: list[Tensor], targets: Tensor) -> Found
     wrong = [axis for axis in range(1, start.ndim) if axis not in axes and is_softmax(loss_of, [start], 0, axis)]
     if not wrong:
         return None
-    told = f"outputs of shape {tuple(shape)} have {shape[axes[0]]} classes along dimension {axes[0]}, and the loss "
-    told += f"goes by their differences along dimension {wrong[0]}"
+    evidence = f"outputs of shape {tuple(shape)} have {shape[axes[0]]} classes along dimension {axes[0]}, and the loss "
+    evidence += f"goes by their differences along dimension {wrong[0]}"
     cause = "softmax or log_softmax over the positions, and not over the classes"
-    return Found("fail", told, wrong[0], axes[0], cause, f"softmax over dim={axes[0]}")
+    return Found("fail", evidence, wrong[0], axes[0], cause, f"softmax over dim={axes[0]}")
 
 
 Probabilities = tuple["Tensor", "Tensor", Callable[["Tensor"], "Tensor"]]
@@ -159,14 +161,14 @@ Probabilities = tuple["Tensor", "Tensor", Callable[["Tensor"], "Tensor"]]
 def _as_probabilities(loss_of: LossOf, start: Tensor, targets: Tensor) -> Iterator[Probabilities]:
     """Two different probabilities and what makes outputs of them, where outputs are such or are turned into such."""
     generator = torch.Generator().manual_seed(0)
-    one, other = (torch.randn(start.shape, generator=generator) for _ in range(2))
+    raw, other = (torch.randn(start.shape, generator=generator) for _ in range(2))
     if bool(((start >= 0) & (start <= 1)).all()):
         yield start, start.roll(1, 0), lambda p: p
     for axis in range(1, start.ndim):
         if is_softmax(loss_of, [start], 0, axis):
-            yield one.softmax(axis), other.softmax(axis), torch.log
+            yield raw.softmax(axis), other.softmax(axis), torch.log
     if start.shape == targets.shape:
-        yield one.sigmoid(), other.sigmoid(), torch.logit
+        yield raw.sigmoid(), other.sigmoid(), torch.logit
 
 
 def cut_logits(loss_of: LossOf, outputs: list[Tensor], box: Box, pushed: list[list[list[Tensor]]]) -> Found | None:
@@ -178,22 +180,22 @@ def cut_logits(loss_of: LossOf, outputs: list[Tensor], box: Box, pushed: list[li
         ):
             continue
         for end in (low, high):
-            cut = (start[at] == end) & _moves(start[at], [one[at] for some in pushed for one in some])
+            cut = (start[at] == end) & _moves(start[at], [leaves[at] for some in pushed for leaves in some])
             share = float(cut.float().mean())
             if share >= CUT:
-                told = (
+                evidence = (
                     f"{share:.0%} of the fresh network's logits are cut off at {float(start[at][cut][0]):.3g}, where "
                 )
-                told += "no gradient passes; a softmax goes by differences alone, so that nothing is won by an end"
+                evidence += "no gradient passes; a softmax goes by differences alone, so that nothing is won by an end"
                 cause, fix = "a ReLU or clamp as last layer, before a softmax", "give the last linear layer's outputs"
-                return Found("fail", told, share, CUT, cause, f"{fix} to the loss", severity="warning")
+                return Found("fail", evidence, share, CUT, cause, f"{fix} to the loss", severity="warning")
     return None
 
 
 def _moves(start: Tensor, pushed: list[Tensor]) -> Tensor:
     """Which elements lie elsewhere with other weights: those of a mask do not."""
-    others = torch.stack([one.detach().float().cpu() for one in pushed])
-    return (others != start).any(0)
+    pushed_values = torch.stack([value.detach().float().cpu() for value in pushed])
+    return (pushed_values != start).any(0)
 
 
 def _is_rectified(output: Tensor) -> bool:

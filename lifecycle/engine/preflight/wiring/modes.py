@@ -40,37 +40,37 @@ def evaluation_repeats(subject: Subject) -> Found:
         second = floats(model(dict(data.inputs)))
     differs = _difference(first, second)
     if differs > EQUAL:
-        told = f"equal rows differ by {differs:.2g} of the outputs' size when they are evaluated again"
-        return Found("fail", told, differs, EQUAL, cause=_why_not_equal(subject))
+        evidence = f"equal rows differ by {differs:.2g} of the outputs' size when they are evaluated again"
+        return Found("fail", evidence, differs, EQUAL, cause=_why_not_equal(subject))
     if subject.claims.rows == "together" or len(data.targets) < 2:
         return Found("pass", f"{len(data.targets)} rows give equal outputs again", differs, EQUAL)
     if of_batch:
-        told = (
+        evidence = (
             "rows give equal outputs again; a row alone is not compared, since batch norm uses the batch's statistics"
         )
-        return Found("pass", told, differs, EQUAL)
+        return Found("pass", evidence, differs, EQUAL)
     return _alone(model, data, first)
 
 
 def _alone(model: nn.Module, data: Any, first: list[Tensor]) -> Found:
-    one = data.take(torch.arange(1, device=data.targets.device))
+    single = data.take(torch.arange(1, device=data.targets.device))
     fix = "name the dimensions that are squeezed or flattened: squeeze(1), flatten(1)"
     try:
         with torch.no_grad():
-            alone = floats(forward(model, one.inputs))
+            alone = floats(forward(model, single.inputs))
     except Exception as error:
         # Whatever the network raises: a service asks for one row.
-        told = f"a row alone raises {type(error).__name__}"
-        return Found("fail", told, cause="a dimension of size 1 is squeezed away, or a size is fixed", fix=fix)
+        evidence = f"a row alone raises {type(error).__name__}"
+        return Found("fail", evidence, cause="a dimension of size 1 is squeezed away, or a size is fixed", fix=fix)
     rows = len(data.targets)
     pairs = [(a, b) for a, b in zip(alone, first, strict=True) if b.ndim and len(b) == rows]
     if any(a.shape != b[:1].shape for a, b in pairs):
-        told = f"a row alone gives the shape {tuple(alone[0].shape)}, in a batch {tuple(first[0][:1].shape)}"
-        return Found("fail", told, cause="a dimension of size 1 is squeezed away", fix=fix)
+        evidence = f"a row alone gives the shape {tuple(alone[0].shape)}, in a batch {tuple(first[0][:1].shape)}"
+        return Found("fail", evidence, cause="a dimension of size 1 is squeezed away", fix=fix)
     differs = max((largest(a - b[:1]) / max(largest(b), 1e-12) for a, b in pairs), default=0.0)
     if differs > ALONE:
-        told = f"a row alone differs from the same row in a batch by {differs:.2g} of the outputs' size"
-        return Found("fail", told, differs, ALONE, cause="outputs depend on the rows beside: see wiring.rows_apart")
+        evidence = f"a row alone differs from the same row in a batch by {differs:.2g} of the outputs' size"
+        return Found("fail", evidence, differs, ALONE, cause="outputs depend on the rows beside: see wiring.rows_apart")
     return Found("pass", f"{rows} rows give equal outputs again, and one alone", differs, ALONE)
 
 
@@ -78,16 +78,16 @@ def _why_not_equal(subject: Subject) -> str:
     """Random numbers, if others give other answers; else a state."""
     model, data = stirred(subject.model()).eval(), few(subject)
     with torch.no_grad():
-        one, other = (floats(forward(model, data.inputs, seed)) for seed in (0, 1))
-    drawn = _difference(one, other) > EQUAL
+        first, other = (floats(forward(model, data.inputs, seed)) for seed in (0, 1))
+    drawn = _difference(first, other) > EQUAL
     return "random numbers are drawn in evaluation mode: dropout or noise that is not switched off" if drawn else ""
 
 
-def _difference(one: list[Tensor], other: list[Tensor]) -> float:
+def _difference(first: list[Tensor], other: list[Tensor]) -> float:
     """Largest difference as a share of the largest value."""
-    if any(a.shape != b.shape for a, b in zip(one, other, strict=True)):
+    if any(a.shape != b.shape for a, b in zip(first, other, strict=True)):
         return float("inf")
-    return max((largest(a - b) / max(largest(a), 1e-12) for a, b in zip(one, other, strict=True)), default=0.0)
+    return max((largest(a - b) / max(largest(a), 1e-12) for a, b in zip(first, other, strict=True)), default=0.0)
 
 
 def evaluation_changes_nothing(subject: Subject) -> Found:
@@ -113,13 +113,13 @@ def evaluation_changes_nothing(subject: Subject) -> Found:
     changed = [name for module, name, _, value in stored if not getattr(module, name).equal(value)]
     with torch.no_grad():
         for training in (True, False) if rows else (False,):
-            now, before = (losses(one.train(training), data, loss_fn).losses for one in (model, untouched))
+            now, before = (losses(network.train(training), data, loss_fn).losses for network in (model, untouched))
             differs = _difference([before], [now])
             if differs > EQUAL:
                 mode = "training" if training else "evaluation"
-                told = f"after an evaluation the loss in {mode} mode differs by {differs:.2g} of its size"
+                evidence = f"after an evaluation the loss in {mode} mode differs by {differs:.2g} of its size"
                 names = f"; changed: {', '.join(dict.fromkeys(changed))}" if changed else ""
-                return Found("fail", told + names, differs, EQUAL)
+                return Found("fail", evidence + names, differs, EQUAL)
     noted = f"; {', '.join(dict.fromkeys(changed))} changed, without an effect" if changed else ""
     return Found("pass", f"weights, gradients, modes and the next losses stay{noted}", 0.0, EQUAL)
 
@@ -133,20 +133,22 @@ def modes(subject: Subject) -> Found:
         return Found("fail", drawn)
     stuck = _stuck(subject, model, data, frozen)
     if stuck:
-        told = f"{', '.join(stuck[:4])} {'is' if len(stuck) == 1 else 'are'} in evaluation mode while training"
+        evidence = f"{', '.join(stuck[:4])} {'is' if len(stuck) == 1 else 'are'} in evaluation mode while training"
         cause = "train() does not reach them, or forward calls eval()"
-        return Found("fail", told, len(stuck), 0, cause=cause, fix="call super().train(mode), and no eval() in forward")
+        return Found(
+            "fail", evidence, len(stuck), 0, cause=cause, fix="call super().train(mode), and no eval() in forward"
+        )
     stale = _stale(subject, model, data)
     if stale:
-        told = f"evaluation uses {', '.join(stale[:4])}, which training neither uses nor updates"
+        evidence = f"evaluation uses {', '.join(stale[:4])}, which training neither uses nor updates"
         cause = "running statistics that are not updated, so that evaluation normalises by their start values"
         fix = "update the buffer in training mode, in place: self.running_mean.lerp_(mean, momentum)"
-        return Found("fail", told, len(stale), 0, cause=cause, fix=fix)
+        return Found("fail", evidence, len(stale), 0, cause=cause, fix=fix)
     if _sets_the_seed(subject, model, data):
-        told = "after a training pass the random numbers are the same, whichever they were before it"
+        evidence = "after a training pass the random numbers are the same, whichever they were before it"
         cause = "forward sets the seed (torch.manual_seed), so that each dropout mask and each noise is the first one"
         fix = "set no seed in forward; for a noise of its own take a torch.Generator, or torch.random.fork_rng"
-        return Found("fail", told, cause=cause, fix=fix)
+        return Found("fail", evidence, cause=cause, fix=fix)
     if (shared := shared_norm(subject)) is not None:
         return shared
     return Found("pass", "no random numbers in evaluation, training mode reaches what trains, statistics are updated")
@@ -156,8 +158,8 @@ def _drawn_in_evaluation(subject: Subject, model: nn.Module, data: Any) -> str:
     """Words if outputs in evaluation mode depend on the random numbers."""
     model.eval()
     with torch.no_grad():
-        one, other, again = (floats(forward(model, data.inputs, seed)) for seed in (0, 1, 0))
-    by_seed, by_chance = _difference(one, other), _difference(one, again)
+        first, other, again = (floats(forward(model, data.inputs, seed)) for seed in (0, 1, 0))
+    by_seed, by_chance = _difference(first, other), _difference(first, again)
     if by_seed <= max(EQUAL, 2 * by_chance):
         return ""
     active = [name for name, module in model.named_modules() if module.training and getattr(module, "p", 0)]
@@ -168,8 +170,8 @@ def _drawn_in_evaluation(subject: Subject, model: nn.Module, data: Any) -> str:
 def _sets_the_seed(subject: Subject, model: nn.Module, data: Any) -> bool:
     model.train()
     with torch.no_grad():
-        one, other = (losses(model, data, subject.recipe.loss_fn, seed).random_state for seed in (1, 2))
-    return one.equal(other)
+        first, other = (losses(model, data, subject.recipe.loss_fn, seed).random_state for seed in (1, 2))
+    return first.equal(other)
 
 
 def _stuck(subject: Subject, model: nn.Module, data: Any, frozen: set[str]) -> list[str]:
@@ -185,7 +187,7 @@ def _stuck(subject: Subject, model: nn.Module, data: Any, frozen: set[str]) -> l
     training = {name for name, p in model.named_parameters() if p.requires_grad and name not in frozen}
     return [
         name or "the network" for name, module in model.named_modules()
-        if not module.training and any(one.startswith(f"{name}." if name else "") for one in training)
+        if not module.training and any(path.startswith(f"{name}." if name else "") for path in training)
         and any(_acts_otherwise(part) for part in module.modules())
     ]  # fmt: skip
 
@@ -204,11 +206,11 @@ def _stale(subject: Subject, model: nn.Module, data: Any) -> list[str]:
     """
     if subject.batch_rows() == 1:
         return []
-    kept = buffers(model.train())
+    statistics = buffers(model.train())
     with torch.no_grad(), same_random_numbers():
         model(dict(data.inputs))
     unchanged = [
-        (module, name) for module, name, _, value in kept
+        (module, name) for module, name, _, value in statistics
         if value.is_floating_point() and getattr(module, name).equal(value) and _at_start(value)
         and getattr(module, "momentum", None) != 0
     ]  # fmt: skip
@@ -237,4 +239,4 @@ def _only_evaluation_reads(model: nn.Module, data: Any, module: nn.Module, name:
 
 
 def _path(model: nn.Module, module: nn.Module, name: str) -> str:
-    return next(f"{path}.{name}".lstrip(".") for path, one in model.named_modules() if one is module)
+    return next(f"{path}.{name}".lstrip(".") for path, submodule in model.named_modules() if submodule is module)

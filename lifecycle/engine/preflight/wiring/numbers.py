@@ -83,33 +83,33 @@ def predicted_numbers(subject: Subject, kind: Kind) -> Found:
     of_all = _answers(subject, outputs, targets, constant=True)
     if of_rows is None or of_all is None:
         return Found("insufficient", "the loss has no lowest value that could be searched for")
-    wrong, told = _off_label(of_rows[0], targets[:ROWS].double().cpu().numpy())
+    wrong, description = _off_label(of_rows[0], targets[:ROWS].double().cpu().numpy())
     if wrong is not None and falls_without_end(
         lambda some: subject.recipe.loss_fn(some, targets[:ROWS]), outputs[:ROWS], of_rows[1]
     ):
-        return Found("insufficient", f"{told}; but the loss falls without end, so that none is the best one")
+        return Found("insufficient", f"{description}; but the loss falls without end, so that none is the best one")
     labels = targets.double().cpu().numpy()
-    middle = _off_middle(of_all[0], labels, kind, told)
+    middle = _off_middle(of_all[0], labels, kind, description)
     if len(kind.answer_names) > 1 and middle is None and _in_one_unit(of_rows[0], labels[:ROWS]):
         wrong = None
-    return wrong or middle or _crossing(subject, data.inputs, kind, told)
+    return wrong or middle or _crossing(subject, data.inputs, kind, description)
 
 
 def _off_label(answers: np.ndarray, labels: np.ndarray) -> tuple[Found | None, str]:
     """What is wrong if most rows' answers are not near their labels, and how near they are."""
     usual = float(np.median(np.abs(labels - np.median(labels)))) or float(np.abs(labels - labels.mean()).mean())
-    apart = np.abs(answers.reshape(len(labels), -1) - labels[:, None])
-    off = float(np.median(apart, axis=0).max()) / max(usual, 1e-30)
-    (low, high), (lowest, highest) = (np.quantile(one, (0.1, 0.9)) for one in (labels, answers))
-    told = (
+    distances = np.abs(answers.reshape(len(labels), -1) - labels[:, None])
+    off = float(np.median(distances, axis=0).max()) / max(usual, 1e-30)
+    (low, high), (lowest, highest) = (np.quantile(values, (0.1, 0.9)) for values in (labels, answers))
+    description = (
         f"at the outputs that the loss likes best for each row, 80 % of the answers lie from {lowest:.4g} to "
         f"{highest:.4g}, of the labels from {low:.4g} to {high:.4g}"
     )
     if off <= OFF_LABEL:
-        return None, told
+        return None, description
     middle = answers.reshape(len(labels), -1).mean(axis=1)
     falls = float(middle.std()) > 0 and float(np.corrcoef(middle, labels)[0, 1]) < -OFF_LABEL
-    return Found("fail", told, off, OFF_LABEL, *(_SIGN if falls else _UNIT)), told
+    return Found("fail", description, off, OFF_LABEL, *(_SIGN if falls else _UNIT)), description
 
 
 def _in_one_unit(answers: np.ndarray, labels: np.ndarray) -> bool:
@@ -128,7 +128,7 @@ def falls_without_end(loss_of: Callable[[Tensor], Tensor], start: Tensor, best: 
     return far < near - max(1.0, abs(near))
 
 
-def _crossing(subject: Subject, inputs: Mapping[str, Tensor], kind: Kind, told: str) -> Found:
+def _crossing(subject: Subject, inputs: Mapping[str, Tensor], kind: Kind, description: str) -> Found:
     """A warning if quantiles cross once the network's weights are others."""
     if len(kind.answer_names) > 1:
         for seed in range(STIRRED):
@@ -138,10 +138,10 @@ def _crossing(subject: Subject, inputs: Mapping[str, Tensor], kind: Kind, told: 
             if crossed > 0:
                 evidence = f"with other weights of the same size, the quantiles of {crossed:.0%} of the rows cross"
                 return Found("fail", evidence, crossed, 0.0, *_CROSSING, severity="warning")
-    return Found("pass", told)
+    return Found("pass", description)
 
 
-def _off_middle(answer: np.ndarray, labels: np.ndarray, kind: Kind, told: str) -> Found | None:
+def _off_middle(answer: np.ndarray, labels: np.ndarray, kind: Kind, description: str) -> Found | None:
     """Of one output for all rows, `answer` of shape (1, ...)."""
     every = np.broadcast_to(answer, (len(labels), *answer.shape[1:]))
     try:
@@ -156,11 +156,14 @@ def _off_middle(answer: np.ndarray, labels: np.ndarray, kind: Kind, told: str) -
             return Found("fail", said, off, OFF_MIDDLE, *_MIDDLE, severity="warning")
         return None
     levels = [float(name) for name in kind.answer_names]
-    apart, wanted = (float(np.ptp(found)) for found in (answer[0], np.quantile(labels, levels)))
-    if apart < ALIKE * wanted:
+    spread, label_spread = (float(np.ptp(values)) for values in (answer[0], np.quantile(labels, levels)))
+    if spread < ALIKE * label_spread:
         said = f"one output for all rows gives {float(answer[0][0]):.4g} for each of the levels {levels}"
-        return Found("fail", said, apart, ALIKE * wanted, *_LEVELS)
-    misses = [_missed(labels, float(one), float(name)) for one, name in zip(answer[0], kind.answer_names, strict=True)]
+        return Found("fail", said, spread, ALIKE * label_spread, *_LEVELS)
+    misses = [
+        _missed(labels, float(quantile), float(name))
+        for quantile, name in zip(answer[0], kind.answer_names, strict=True)
+    ]
     off, share, name = max((*missed, name) for missed, name in zip(misses, kind.answer_names, strict=True))
     said = f"one output for all rows gives quantiles of which {name} has {share:.1%} of the labels below"
     if off > OFF_QUANTILE:
@@ -186,16 +189,16 @@ def _answers(subject: Subject, outputs: Tensor, targets: Tensor, *, constant: bo
     start = outputs.mean(0, keepdim=True) if constant else outputs
     size = max(float(outputs.std()), 1e-3 * float(outputs.abs().max()), 1e-3)
     for link in (same, link_of([outputs])):
-        found = _liked_best(
+        best = _liked_best(
             lambda free, link=link: subject.recipe.loss_fn(link(free).expand(outputs.shape), targets),
             start if link is same else start * 0,
             size if link is same else 1.0,
         )
-        if found is None:
+        if best is None:
             continue
-        answers = subject.predict(link(found)).detach().double().cpu().numpy()
+        answers = subject.predict(link(best)).detach().double().cpu().numpy()
         if np.isfinite(answers).all():
-            return answers, link(found)
+            return answers, link(best)
     return None
 
 

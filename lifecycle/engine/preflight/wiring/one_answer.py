@@ -19,26 +19,32 @@ def one_answer(subject: Subject) -> Found | None:
     """One constant whatever weights and inputs are, or a rectified layer of zeros for every row; None if neither."""
     inputs = spread(subject, ROWS).inputs
     fresh = _outputs(subject.model(), inputs)
-    if not fresh or not all(_equal(one) for one in fresh):
+    if not fresh or not all(_equal(output) for output in fresh):
         return None
-    others = [_outputs(stirred(subject.model(), *look), inputs) for look in LOOKS]
-    if all(_equal(one) and _same(one, first) for other in others for one, first in zip(other, fresh, strict=True)):
-        told = f"the outputs are one constant, {float(fresh[0].flatten()[0]):.4g}, whatever weights and inputs are"
+    stirred_outputs = [_outputs(stirred(subject.model(), *look), inputs) for look in LOOKS]
+    if all(
+        _equal(output) and _same(output, first)
+        for other in stirred_outputs
+        for output, first in zip(other, fresh, strict=True)
+    ):
+        evidence = f"the outputs are one constant, {float(fresh[0].flatten()[0]):.4g}, whatever weights and inputs are"
         cause = "a softmax or log-softmax over a dimension of one, a sign, or an output that is overwritten"
         fix = "give one output through a sigmoid, or two through a softmax; look at the last lines of forward"
-        return Found("fail", told, 0, cause=cause, fix=fix, code=CONSTANT_OUTPUTS)
-    name, share, rows = max(watched(subject, inputs, many=subject.batch_rows() > 1).dead, key=lambda one: one[1],
+        return Found("fail", evidence, 0, cause=cause, fix=fix, code=CONSTANT_OUTPUTS)
+    name, share, rows = max(watched(subject, inputs, many=subject.batch_rows() > 1).dead, key=lambda layer: layer[1],
                             default=("", 0.0, 0))  # fmt: skip
     if share < 1 or rows < 2:
         return None
-    told = f"all units of {name} are zero for every one of {rows} rows, so that nothing behind it depends on the inputs"
+    evidence = (
+        f"all units of {name} are zero for every one of {rows} rows, so that nothing behind it depends on the inputs"
+    )
     cause = "dead rectified units: inputs far from zero that are not scaled, or a large negative bias"
-    return Found("fail", told, share, 1.0, cause, f"scale what enters {name} to about 1 around 0", code=DEAD_UNITS)
+    return Found("fail", evidence, share, 1.0, cause, f"scale what enters {name} to about 1 around 0", code=DEAD_UNITS)
 
 
 def _outputs(model: nn.Module, inputs: dict[str, Tensor]) -> list[Tensor]:
     with torch.no_grad():
-        return [one.detach() for one in floats(forward(model.eval(), inputs)) if one.numel()]
+        return [output.detach() for output in floats(forward(model.eval(), inputs)) if output.numel()]
 
 
 def _equal(output: Tensor) -> bool:
@@ -47,5 +53,5 @@ def _equal(output: Tensor) -> bool:
     return bool(output.isfinite().all()) and largest(output - first) <= 1e-6 * max(1.0, abs(float(first)))
 
 
-def _same(one: Tensor, other: Tensor) -> bool:
-    return one.shape == other.shape and largest(one - other) <= 1e-6 * max(1.0, largest(other))
+def _same(output: Tensor, other: Tensor) -> bool:
+    return output.shape == other.shape and largest(output - other) <= 1e-6 * max(1.0, largest(other))

@@ -36,7 +36,11 @@ def reach(subject: Subject) -> dict[int, Ends]:
     base, ended = traced(model, data)
     places, leaves = row_places(tree_leaves(base), len(data.targets)), tree_leaves(base)
     pushed = pushed_outputs(model, data, last_layers(ended, [leaves[at] for at in places]))
-    box = reach_of([[[tree_leaves(one)[at] for at in places] for one in some] for some in pushed]) if places else []
+    box = (
+        reach_of([[[tree_leaves(outputs)[at] for at in places] for outputs in some] for some in pushed])
+        if places
+        else []
+    )
     box = widened(box, [[leaves[at] for at in places]])
     return {at: (low.to(subject.device), high.to(subject.device)) for at, (low, high) in zip(places, box, strict=True)}
 
@@ -83,25 +87,25 @@ def traced(model: nn.Module, data: TrainData) -> tuple[Any, list[nn.Module]]:
 
 def last_layers(ended: list[nn.Module], outputs: list[Tensor]) -> dict[nn.Module, bool]:
     """The layers that end last on the way to each output, in the order of the pass; whether one is an output's last."""
-    found: dict[nn.Module, bool] = {}
+    layers: dict[nn.Module, bool] = {}
     for output in outputs:
         reached = set(leaves_of(output))
         ways = [layer for layer in ended if any(p in reached for p in layer.parameters(recurse=False))]
         # Where nothing is seen, the way is hidden, as by a reentrant checkpoint.
         for place, layer in enumerate((ways or ended)[:LAST_LAYERS]):
-            found[layer] = found.get(layer, False) or place == 0
+            layers[layer] = layers.get(layer, False) or place == 0
         # Several heads may be joined in one output, each with a last layer of its own.
         heads = nearest_leaves(output)
-        found |= {layer: True for layer in ways if any(p in heads for p in layer.parameters(recurse=False))}
-    return {layer: found[layer] for layer in reversed(ended) if layer in found}
+        layers |= {layer: True for layer in ways if any(p in heads for p in layer.parameters(recurse=False))}
+    return {layer: layers[layer] for layer in reversed(ended) if layer in layers}
 
 
 def reach_of(pushed: list[list[list[Tensor]]]) -> Box:
     """Lowest and highest value of each channel, dimension 1; infinite where the value is not held by a bound."""
     box = []
     for place in range(len(pushed[0][0])):
-        highest = _end([[one[place] for one in some] for some in pushed])
-        lowest = -_end([[-one[place] for one in some] for some in pushed])
+        highest = _end([[leaves[place] for leaves in some] for some in pushed])
+        lowest = -_end([[-leaves[place] for leaves in some] for some in pushed])
         box.append((lowest, highest))
     return box
 
@@ -109,7 +113,10 @@ def reach_of(pushed: list[list[list[Tensor]]]) -> Box:
 def widened(box: Box, met: list[list[Tensor]]) -> Box:
     """The box with what else the outputs were: how they are fresh, and where their layers are small."""
     return [
-        (low.minimum(-_highest([-one[at] for one in met])), high.maximum(_highest([one[at] for one in met])))
+        (
+            low.minimum(-_highest([-leaves[at] for leaves in met])),
+            high.maximum(_highest([leaves[at] for leaves in met])),
+        )
         for at, (low, high) in enumerate(box)
     ]
 
@@ -118,13 +125,13 @@ def _end(pushed: list[list[Tensor]]) -> Tensor:
     small, large = map(_highest, pushed)
     # Held against the largest that the channel was, whichever end that is: a probability's least value may go from 0.98
     # to 0 by the draw, while a distance's least value grows with the weights, and can still be small.
-    size = small.abs().maximum(_highest([-one for one in pushed[0]]).abs())
+    size = small.abs().maximum(_highest([-tensor for tensor in pushed[0]]).abs())
     follows = large.abs() > FOLLOWS * size.clamp(min=1e-3)
     return large.maximum(small).masked_fill(follows, float("inf"))
 
 
 def _highest(some: list[Tensor]) -> Tensor:
     """Of each channel; what is no number counts as without end."""
-    rows = torch.cat([one.detach().float().cpu() for one in some]).nan_to_num(float("inf"))
+    rows = torch.cat([tensor.detach().float().cpu() for tensor in some]).nan_to_num(float("inf"))
     dims = [dim for dim in range(rows.ndim) if dim != 1 or rows.ndim == 1]
     return rows.amax(dims, keepdim=True)

@@ -32,11 +32,13 @@ def padding(subject: Subject) -> Found:
     # One output is raised, so that a softmax does not take it for the same.
     other = outputs.clone()
     other.narrow(axis, cut, length - cut).select(3 - axis, 0).add_(10.0)
-    plain, changed = (_losses(subject, one, short) for one in (outputs, other))
-    apart = float((plain - changed).abs().max() / plain.abs().max().clamp_min(1e-12))
-    if not apart <= TOLERANCE:
-        told = f"with targets that end at place {cut} of {length}, outputs behind it change the loss by {apart:.2g}"
-        return Found("fail", told, apart, TOLERANCE)
+    plain, changed = (_losses(subject, tensor, short) for tensor in (outputs, other))
+    difference = float((plain - changed).abs().max() / plain.abs().max().clamp_min(1e-12))
+    if not difference <= TOLERANCE:
+        evidence = (
+            f"with targets that end at place {cut} of {length}, outputs behind it change the loss by {difference:.2g}"
+        )
+        return Found("fail", evidence, difference, TOLERANCE)
     return _as_mean(subject, outputs, short, plain, cut)
 
 
@@ -51,15 +53,20 @@ def _as_mean(subject: Subject, outputs: Tensor, short: Tensor, plain: Tensor, cu
     first, second = short.clone(), short.clone()
     first[:, half:] = -100
     second[:, :half] = -100
-    parts = [(one >= 0).sum(dim=1) * _losses(subject, outputs, one).nan_to_num() for one in (first, second)]
+    parts = [
+        (part_targets >= 0).sum(dim=1) * _losses(subject, outputs, part_targets).nan_to_num()
+        for part_targets in (first, second)
+    ]
     mean = sum(parts) / (short >= 0).sum(dim=1).clamp_min(1)
-    apart = float((mean - plain).abs().max() / plain.abs().max().clamp_min(1e-12))
-    if apart > 100 * TOLERANCE:
-        told = f"a row's loss is not the mean over its bytes: halves by themselves have {apart:.0%} less or more"
+    difference = float((mean - plain).abs().max() / plain.abs().max().clamp_min(1e-12))
+    if difference > 100 * TOLERANCE:
+        evidence = (
+            f"a row's loss is not the mean over its bytes: halves by themselves have {difference:.0%} less or more"
+        )
         cause = "a sum over the bytes, or a mean over all places, those beyond the end among them"
         fix = "divide the sum over a row by (targets >= 0).sum(dim=1)"
-        return Found("fail", told, apart, 100 * TOLERANCE, cause=cause, fix=fix, severity="warning")
-    return Found("pass", "a row's loss is the mean over its own bytes", apart, TOLERANCE)
+        return Found("fail", evidence, difference, 100 * TOLERANCE, cause=cause, fix=fix, severity="warning")
+    return Found("pass", "a row's loss is the mean over its own bytes", difference, TOLERANCE)
 
 
 def _losses(subject: Subject, outputs: Tensor, targets: Tensor) -> Tensor:

@@ -38,7 +38,7 @@ def spread(subject: Subject, rows: int) -> TrainData:
     return augmented(subject, subject.training.take(spread_rows(subject.training, rows).to(subject.device)))
 
 
-def others(subject: Subject, rows: int) -> TrainData:
+def other_rows(subject: Subject, rows: int) -> TrainData:
     """As many other rows of training, from its middle on, and so that none is in its own place."""
     total = len(subject.training.targets)
     places = torch.arange(rows, device=subject.device) + max(1, min(total // 2, total - 1))
@@ -118,12 +118,12 @@ def losses(model: nn.Module, data: TrainData, loss_fn: LossFn, seed: int = 0) ->
     """Each row's loss in float32, from a seed's random numbers on; buffers stay."""
     with put_back(model), same_random_numbers():
         torch.manual_seed(seed)
-        found = loss_fn(model(dict(data.inputs)), data.targets)
+        row_losses = loss_fn(model(dict(data.inputs)), data.targets)
         state = torch.get_rng_state()
-    assert found.shape == data.targets.shape[:1], (
-        f"loss_fn must give one loss a row, shape ({len(data.targets)},), got {tuple(found.shape)}"
+    assert row_losses.shape == data.targets.shape[:1], (
+        f"loss_fn must give one loss a row, shape ({len(data.targets)},), got {tuple(row_losses.shape)}"
     )
-    return Pass(found, state)
+    return Pass(row_losses, state)
 
 
 def floats(outputs: Any) -> list[Tensor]:
@@ -146,10 +146,10 @@ def has_effect(subject: Subject, model: nn.Module, data: TrainData, changed: Map
             plain, again, other = (
                 floats(forward(model, inputs)) for inputs in (data.inputs, data.inputs, {**data.inputs, **changed})
             )
-        for one, two, three in zip(plain, again, other, strict=True):
-            if one.shape != three.shape or largest(three - one) > 2 * largest(two - one):
+        for first, second, third in zip(plain, again, other, strict=True):
+            if first.shape != third.shape or largest(third - first) > 2 * largest(second - first):
                 return True
-            if not one.isfinite().equal(three.isfinite()):
+            if not first.isfinite().equal(third.isfinite()):
                 return True
     return False
 
@@ -163,7 +163,7 @@ def batch_norm(fixed: Statistics | None = None) -> Iterator[Statistics]:
 
     With those of another pass a row meets no other row through batch norm. All layers of torch go through this call.
     """
-    plain, seen, calls = functional.batch_norm, Statistics(), itertools.count()
+    plain, statistics, calls = functional.batch_norm, Statistics(), itertools.count()
 
     def call(
         input: torch.Tensor,
@@ -183,12 +183,12 @@ def batch_norm(fixed: Statistics | None = None) -> Iterator[Statistics]:
             return plain(input, mean, variance, weight, bias, False, momentum, eps)
         dims = [dim for dim in range(input.ndim) if dim != 1]
         values = input.detach().float()
-        seen.append((values.mean(dims), values.var(dims, unbiased=False)))
+        statistics.append((values.mean(dims), values.var(dims, unbiased=False)))
         return plain(input, running_mean, running_var, weight, bias, training, momentum, eps)
 
     functional.batch_norm = call
     try:
-        yield seen
+        yield statistics
     finally:
         functional.batch_norm = plain
 

@@ -12,7 +12,14 @@ from torch import Tensor
 
 from trainworthy.lifecycle.engine.outputs.free_outputs import NEAR_ONE, link_along, lowest_loss, same
 from trainworthy.lifecycle.engine.preflight.subject import Subject
-from trainworthy.lifecycle.engine.preflight.wiring.best import APART, DIFFERENT, ROWS, liked_best, of_places, of_size
+from trainworthy.lifecycle.engine.preflight.wiring.best import (
+    DIFFERENT,
+    LEAST_GAP,
+    ROWS,
+    liked_best,
+    of_places,
+    of_size,
+)
 from trainworthy.lifecycle.engine.preflight.wiring.loss_floor import is_softmax
 from trainworthy.lifecycle.engine.preflight.wiring.numbers import falls_without_end, predicted_numbers
 from trainworthy.lifecycle.engine.preflight.wiring.passes import forward, spread
@@ -56,27 +63,27 @@ def _predicted_classes(subject: Subject) -> Found:
     with torch.no_grad():
         ats, now = [subject.predict(best).float() for best in bests], subject.predict(outputs).float()
     if several and subject.kind is not None:
-        along, wanted = subject.kind.class_axis, [*targets.shape]
-        wanted.insert(along % (len(wanted) + 1), len(subject.kind.classes))
+        along, shape = subject.kind.class_axis, [*targets.shape]
+        shape.insert(along % (len(shape) + 1), len(subject.kind.classes))
         ats = [of_size(at, targets, along) for at in ats]
-        if any(list(at.shape) != wanted for at in ats):
+        if any(list(at.shape) != shape for at in ats):
             return Found("not_applicable", "predict gives no probability of each class")
         # A pixel of a mask is judged as a row.
         flat = [of_places(at, targets, axis=along) for at in ats]
         ats, targets = [at for at, _ in flat], flat[0][1]
-    found = [_worst_class(subject, at, targets) if several else _of_two(at, targets) for at in ats]
-    apart, told = min(found, key=lambda one: one[0])
-    if not apart > APART:
+    gaps = [_worst_class(subject, at, targets) if several else _of_two(at, targets) for at in ats]
+    gap, evidence = min(gaps, key=lambda class_gap: class_gap[0])
+    if not gap > LEAST_GAP:
         if falls_without_end(lambda some: loss_fn(some, data.targets), outputs, bests[0]):
-            return Found("insufficient", f"{told}; but the loss falls without end, so that none is the best one")
+            return Found("insufficient", f"{evidence}; but the loss falls without end, so that none is the best one")
         other = _other_order(subject, ats[0], targets) if several else None
-        cause, fix = other or (("", "") if apart == found[0][0] else _NOT_THE_CLASS)
-        return Found("fail", told, apart, APART, cause=cause, fix=fix)
+        cause, fix = other or (("", "") if gap == gaps[0][0] else _NOT_THE_CLASS)
+        return Found("fail", evidence, gap, LEAST_GAP, cause=cause, fix=fix)
     values, levels = (outputs.unique().numel() if outputs.ndim > 2 else len(outputs.unique(dim=0))), len(now.unique())
     if values >= DIFFERENT and levels <= 2:
         cause, fix = "predict rounds", "give the probability itself; whoever decides by it has the threshold"
         return Found("fail", f"{values} different outputs give {levels} probabilities", levels, 3, cause=cause, fix=fix)
-    return Found("pass", told, apart, APART)
+    return Found("pass", evidence, gap, LEAST_GAP)
 
 
 _NOT_THE_CLASS = (
@@ -90,8 +97,12 @@ def _class_axis(subject: Subject, outputs: Tensor, targets: Tensor) -> int | Non
     is another."""
     own = subject.kind.class_axis if subject.kind else 1
     for axis in (own, 1):
-        others = [*outputs.shape]
-        if outputs.ndim == targets.ndim + 1 and others.pop(axis) > int(targets.max()) and others == [*targets.shape]:
+        other_dims = [*outputs.shape]
+        if (
+            outputs.ndim == targets.ndim + 1
+            and other_dims.pop(axis) > int(targets.max())
+            and other_dims == [*targets.shape]
+        ):
             return axis
     return None
 
@@ -102,21 +113,21 @@ def _from_the_others(loss_fn: LossFn, outputs: Tensor, targets: Tensor, axis: in
     # A place without a target has no class of its own.
     start.scatter_(axis, targets.long().clamp_min(0).unsqueeze(axis), -UNLIKELY)
     link = link_along([outputs], axis) or same
-    _, found = lowest_loss({0: start}, lambda free: loss_fn(link(free[0]), targets).mean())
-    return link(found[0])
+    _, parameters = lowest_loss({0: start}, lambda free: loss_fn(link(free[0]), targets).mean())
+    return link(parameters[0])
 
 
 def _other_order(subject: Subject, at_best: Tensor, targets: Tensor) -> tuple[str, str] | None:
     """Cause and fix if each class's rows are surely given to one class, and some to another than their own."""
     assert subject.kind is not None
     given = {place: at_best[targets == place].mean(dim=0).max(dim=0) for place in targets.unique().tolist()}
-    to = {place: int(most.indices) for place, most in given.items() if float(most.values) > APART}
+    to = {place: int(most.indices) for place, most in given.items() if float(most.values) > LEAST_GAP}
     wrong = [place for place in to if to[place] != place]
     if len(to) < len(given) or len(set(to.values())) < len(to) or not wrong:
         return None
     names = subject.kind.classes
-    told = ", ".join(f"{names[place]} is answered as {names[to[place]]}" for place in wrong[:3])
-    return f"predict and loss_fn have the classes in different orders: {told}", (
+    swaps = ", ".join(f"{names[place]} is answered as {names[to[place]]}" for place in wrong[:3])
+    return f"predict and loss_fn have the classes in different orders: {swaps}", (
         "keep the order of the contract's classes in both: output k is the k-th class, as target k is"
     )
 
@@ -124,23 +135,25 @@ def _other_order(subject: Subject, at_best: Tensor, targets: Tensor) -> tuple[st
 def _of_two(at_best: Tensor, targets: Tensor) -> tuple[float, str]:
     """Mean probability of positive rows less that of negative ones, and both in words."""
     positive, negative = float(at_best[targets == 1].mean()), float(at_best[targets == 0].mean())
-    told = f"at the outputs that the loss likes best, positive rows get {positive:.3f} and negative ones {negative:.3f}"
-    return positive - negative, told
+    evidence = (
+        f"at the outputs that the loss likes best, positive rows get {positive:.3f} and negative ones {negative:.3f}"
+    )
+    return positive - negative, evidence
 
 
 def _worst_class(subject: Subject, at_best: Tensor, targets: Tensor) -> tuple[float, str]:
     """As _of_two, of the class whose rows are least apart from the others."""
     assert subject.kind is not None
-    found = []
+    gaps = []
     for place in targets.unique().tolist():
         own, other = (float(at_best[rows, place].mean()) for rows in (targets == place, targets != place))
-        found.append((own - other, own, other, subject.kind.classes[place]))
-    apart, own, other, name = min(found, key=lambda one: one[0])
-    told = (
+        gaps.append((own - other, own, other, subject.kind.classes[place]))
+    gap, own, other, name = min(gaps, key=lambda class_gap: class_gap[0])
+    evidence = (
         f"at the outputs that the loss likes best, rows of class {name} get a probability of {own:.3f} for it, and "
         f"other rows {other:.3f}"
     )
-    return apart, told
+    return gap, evidence
 
 
 _FIX = "a row may have any number of labels: torch.sigmoid(outputs) in predict, and in loss_fn "
@@ -169,29 +182,29 @@ def predicted_labels(subject: Subject, kind: Kind) -> Found:
     wrong = _added_up(at, targets) or _compared(subject, outputs, targets)
     if wrong is not None:
         return wrong
-    apart, told = _worst_label(kind, at, targets, varied)
-    if not apart > APART:
+    gap, evidence = _worst_label(kind, at, targets, varied)
+    if not gap > LEAST_GAP:
         if falls_without_end(lambda some: loss_fn(some, targets), outputs, best):
-            return Found("insufficient", f"{told}; but the loss falls without end, so that none is the best one")
+            return Found("insufficient", f"{evidence}; but the loss falls without end, so that none is the best one")
         cause, fix = _other_order_of_labels(kind, at, targets, varied)
-        return Found("fail", told, apart, APART, cause=cause, fix=fix)
+        return Found("fail", evidence, gap, LEAST_GAP, cause=cause, fix=fix)
     values, levels = len(outputs.unique(dim=0)), len(now.unique())
     if values >= DIFFERENT and levels <= 2:
         cause, fix = "predict rounds", "give the probability itself; whoever decides by it has the threshold"
         return Found("fail", f"{values} different outputs give {levels} probabilities", levels, 3, cause=cause, fix=fix)
-    return Found("pass", told, apart, APART)
+    return Found("pass", evidence, gap, LEAST_GAP)
 
 
 def _added_up(at: Tensor, targets: Tensor) -> Found | None:
     """What is wrong if the probabilities of each row add up to 1, though rows have no label or several."""
-    others = targets.sum(dim=1) != 1
-    if not bool(others.any()) or not bool(((at.sum(dim=1) - 1).abs() < NEAR_ONE).all()):
+    not_single = targets.sum(dim=1) != 1
+    if not bool(not_single.any()) or not bool(((at.sum(dim=1) - 1).abs() < NEAR_ONE).all()):
         return None
-    told = (
-        f"at the outputs that the loss likes best the probabilities of each row add up to 1, and {int(others.sum())} "
-        f"of {len(targets)} rows have no label or several"
+    evidence = (
+        f"at the outputs that the loss likes best the probabilities of each row add up to 1, and "
+        f"{int(not_single.sum())} of {len(targets)} rows have no label or several"
     )
-    return Found("fail", told, 1.0, cause="a softmax over the labels, in predict or in the network", fix=_FIX)
+    return Found("fail", evidence, 1.0, cause="a softmax over the labels, in predict or in the network", fix=_FIX)
 
 
 def _compared(subject: Subject, outputs: Tensor, targets: Tensor) -> Found | None:
@@ -200,22 +213,22 @@ def _compared(subject: Subject, outputs: Tensor, targets: Tensor) -> Found | Non
         return None
     if not is_softmax(lambda leaves: subject.recipe.loss_fn(leaves[0], targets), [outputs.detach()], 0, 1):
         return None
-    told = "the loss stays the same when all outputs of a row are raised alike: it compares labels with each other"
-    return Found("fail", told, cause="a softmax over the labels in loss_fn, such as cross_entropy", fix=_FIX)
+    evidence = "the loss stays the same when all outputs of a row are raised alike: it compares labels with each other"
+    return Found("fail", evidence, cause="a softmax over the labels in loss_fn, such as cross_entropy", fix=_FIX)
 
 
 def _worst_label(kind: Kind, at: Tensor, targets: Tensor, varied: list[int]) -> tuple[float, str]:
     """Mean probability in rows with the label less that in rows without, where it is least; and both in words."""
-    found = []
+    gaps = []
     for place in varied:
         own, other = (float(at[targets[:, place] == value, place].mean()) for value in (1, 0))
-        found.append((own - other, own, other, kind.classes[place]))
-    apart, own, other, name = min(found, key=lambda one: one[0])
-    told = (
+        gaps.append((own - other, own, other, kind.classes[place]))
+    gap, own, other, name = min(gaps, key=lambda label_gap: label_gap[0])
+    evidence = (
         f"at the outputs that the loss likes best, rows with label {name} get a probability of {own:.3f} for it, and "
         f"rows without it {other:.3f}"
     )
-    return apart, told
+    return gap, evidence
 
 
 def _other_order_of_labels(kind: Kind, at: Tensor, targets: Tensor, varied: list[int]) -> tuple[str, str]:
@@ -224,12 +237,12 @@ def _other_order_of_labels(kind: Kind, at: Tensor, targets: Tensor, varied: list
     for place in varied:
         rows = targets[:, place] == 1
         most = (at[rows].mean(dim=0) - at[~rows].mean(dim=0)).max(dim=0)
-        if float(most.values) > APART:
+        if float(most.values) > LEAST_GAP:
             to[place] = int(most.indices)
     wrong = [place for place in to if to[place] != place]
     if len(to) < len(varied) or len(set(to.values())) < len(to) or not wrong:
         return "", ""
-    told = ", ".join(f"{kind.classes[place]} is answered as {kind.classes[to[place]]}" for place in wrong[:3])
-    return f"predict and loss_fn have the labels in different orders: {told}", (
+    swaps = ", ".join(f"{kind.classes[place]} is answered as {kind.classes[to[place]]}" for place in wrong[:3])
+    return f"predict and loss_fn have the labels in different orders: {swaps}", (
         "keep the order of the contract's classes in both: output k is the k-th label, as target k is"
     )

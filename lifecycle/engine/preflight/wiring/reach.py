@@ -25,7 +25,7 @@ from trainworthy.lifecycle.engine.preflight.wiring.passes import (
     has_effect,
     largest,
     losses,
-    others,
+    other_rows,
     stirred,
 )
 from trainworthy.lifecycle.engine.training.state import TrainData
@@ -48,21 +48,21 @@ def uses_labels(subject: Subject) -> Found:
     model = stirred(subject.model()).train(subject.batch_rows() > 1)
     loss, gradient = _loss_and_gradient(subject, model, data)
     other_loss, other_gradient = _loss_and_gradient(subject, model, TrainData(data.inputs, changed))
-    if not all(bool(found.isfinite().all()) for found in (loss, gradient, other_loss, other_gradient)):
+    if not all(bool(tensor.isfinite().all()) for tensor in (loss, gradient, other_loss, other_gradient)):
         return Found("insufficient", "loss or gradient is not finite, so that nothing can be compared", required=True)
     by_loss, by_gradient = largest(other_loss - loss), largest(other_gradient - gradient)
-    told = f"other labels change {len(loss)} rows' losses by up to {by_loss:.2g}, the gradient by {by_gradient:.2g}"
+    evidence = f"other labels change {len(loss)} rows' losses by up to {by_loss:.2g}, the gradient by {by_gradient:.2g}"
     if by_loss > 0 and by_gradient == 0 and gradient.any() and _pull_between(subject, model, data, changed):
-        return Found("pass", f"{told}, and that of outputs between them: the labels lie on one side of the outputs",
+        return Found("pass", f"{evidence}, and that of outputs between them: the labels lie on one side of the outputs",
                      by_gradient)  # fmt: skip
     if by_loss > 0 and by_gradient > 0:
         idle = _without_effect(subject, model) or later_labels(subject, model)
-        return idle or Found("pass", told, by_gradient)
+        return idle or Found("pass", evidence, by_gradient)
     cause = (
         "the labels change the loss's value only: what they meet is detached from the network" if by_loss > 0 else ""
     )
     why = None if gradient.any() else one_answer(subject)
-    return why or Found("fail", told, by_gradient, 0.0, cause=cause)
+    return why or Found("fail", evidence, by_gradient, 0.0, cause=cause)
 
 
 def _pull_between(subject: Subject, model: nn.Module, data: TrainData, changed: Tensor) -> bool:
@@ -97,17 +97,17 @@ def _without_effect(subject: Subject, model: nn.Module) -> Found | None:
         changed = data.targets.clone()
         changed[:, column] = other
         with torch.no_grad():
-            found = losses(model, TrainData(data.inputs, changed), subject.recipe.loss_fn).losses
-        if found.equal(plain):
+            row_losses = losses(model, TrainData(data.inputs, changed), subject.recipe.loss_fn).losses
+        if row_losses.equal(plain):
             idle.append(column)
     if not idle:
         return None
-    told = f"columns {idle} of {columns} of the targets change no row's loss"
+    evidence = f"columns {idle} of {columns} of the targets change no row's loss"
     cause, fix = (
         "the loss leaves these columns out",
         "compare each column with its output, or leave it out of the labels",
     )
-    return Found("fail", told, len(idle), 0, cause=cause, fix=fix, severity="warning")
+    return Found("fail", evidence, len(idle), 0, cause=cause, fix=fix, severity="warning")
 
 
 def _other_targets(known: Tensor, targets: Tensor) -> Tensor | None:
@@ -123,11 +123,11 @@ def _other_targets(known: Tensor, targets: Tensor) -> Tensor | None:
 def _loss_and_gradient(subject: Subject, model: nn.Module, data: TrainData) -> tuple[Tensor, Tensor]:
     """Each row's loss and the gradient of their mean over all parameters; no gradient: zeros."""
     model.zero_grad(set_to_none=True)
-    found = losses(model, data, subject.recipe.loss_fn).losses
-    if found.requires_grad:
-        found.mean().backward()
+    row_losses = losses(model, data, subject.recipe.loss_fn).losses
+    if row_losses.requires_grad:
+        row_losses.mean().backward()
     parts = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
-    return found.detach(), torch.cat([flat(part) for part in parts]).float() if parts else torch.zeros(1)
+    return row_losses.detach(), torch.cat([flat(part) for part in parts]).float() if parts else torch.zeros(1)
 
 
 def uses_inputs(subject: Subject) -> Found:
@@ -136,9 +136,9 @@ def uses_inputs(subject: Subject) -> Found:
     model, data = stirred(subject.model()), few(subject)
     with torch.no_grad():
         if not floats(forward(model.eval(), data.inputs)):
-            told = "no number is seen in the outputs: they are of a class that torch does not look into"
+            evidence = "no number is seen in the outputs: they are of a class that torch does not look into"
             fix = "give a tensor, tuple, dict or NamedTuple, or register the class: torch.export.register_dataclass"
-            return Found("insufficient", told, required=True, cause="outputs in a class of their own", fix=fix)
+            return Found("insufficient", evidence, required=True, cause="outputs in a class of their own", fix=fix)
     without, constant = [], []
     for name in data.valued:
         changed = _other_values(subject, data, name)
@@ -155,16 +155,16 @@ def uses_inputs(subject: Subject) -> Found:
     if not without:
         passed = Found("pass", f"outputs change with {', '.join(tried)}{noted}")
         return later_values(subject, model, tried) or unread_columns(subject, tried) or passed
-    told = f"outputs stay the same, whatever the values of {', '.join(without)}{noted}"
+    evidence = f"outputs stay the same, whatever the values of {', '.join(without)}{noted}"
     if len(without) == len(tried):
-        return one_answer(subject) or Found("fail", told, len(without), 0)
-    return Found("fail", told, len(without), 0, severity="warning", cause="this input is not used in forward")
+        return one_answer(subject) or Found("fail", evidence, len(without), 0)
+    return Found("fail", evidence, len(without), 0, severity="warning", cause="this input is not used in forward")
 
 
 def _other_values(subject: Subject, data: TrainData, name: str) -> Tensor | None:
     """Values of other rows; for a floating input that is constant, noise; None for any other constant one."""
     own, known = data.inputs[name], few(subject, SEARCHED).inputs[name]
-    changed = others(subject, len(own)).inputs[name]
+    changed = other_rows(subject, len(own)).inputs[name]
     if not changed.equal(own):
         return changed
     differing = (known != own[:1]).flatten(1).any(1)
@@ -190,14 +190,14 @@ def later_labels(subject: Subject, model: nn.Module) -> Found | None:
         return None
     length = few(subject).targets.shape[1]
     first = _first(length, LABELS_FROM)
-    told = f"targets in the positions from {first} on, of {length}, change no row's loss"
+    evidence = f"targets in the positions from {first} on, of {length}, change no row's loss"
     cause, fix = "the loss looks at the first positions alone", "take the mean of the loss over all positions"
-    return Found("fail", told, first, length, cause, fix, severity="warning")
+    return Found("fail", evidence, first, length, cause, fix, severity="warning")
 
 
 def _idle_labels(subject: Subject, model: nn.Module, rows: int) -> bool:
-    data, found = few(subject, rows), []
-    changed = _changed(data.targets, others(subject, len(data.targets)).targets, 1, LABELS_FROM)
+    data, row_losses = few(subject, rows), []
+    changed = _changed(data.targets, other_rows(subject, len(data.targets)).targets, 1, LABELS_FROM)
     if changed is None:
         return False
     try:
@@ -205,10 +205,10 @@ def _idle_labels(subject: Subject, model: nn.Module, rows: int) -> bool:
             outputs = forward(model, data.inputs)
             for targets in (data.targets, data.targets, changed):
                 with same_random_numbers():
-                    found.append(subject.recipe.loss_fn(outputs, targets))
+                    row_losses.append(subject.recipe.loss_fn(outputs, targets))
     except REFUSES:
         return False
-    return all(one.equal(found[0]) for one in found)
+    return all(loss.equal(row_losses[0]) for loss in row_losses)
 
 
 def later_values(subject: Subject, model: nn.Module, names: list[str]) -> Found | None:
@@ -222,11 +222,11 @@ def later_values(subject: Subject, model: nn.Module, names: list[str]) -> Found 
             if all(_idle_values(subject, model, name, axis, rows) for rows in (FEW_ROWS, ROWS)):
                 length = data.inputs[name].shape[axis]
                 first = _first(length, INPUTS_FROM)
-                told = f"outputs stay the same, whatever {name} holds from place {first} on, of {length}"
-                told += f" (dimension {axis})"
+                evidence = f"outputs stay the same, whatever {name} holds from place {first} on, of {length}"
+                evidence += f" (dimension {axis})"
                 cause = "the answer is taken where only the first places have been seen, as at a sequence's first step"
                 fix = "read the last state, or the mean over all; cut the input in to_tensors if so much is meant"
-                return Found("fail", told, first, length, cause, fix, severity="warning")
+                return Found("fail", evidence, first, length, cause, fix, severity="warning")
     return None
 
 
@@ -237,7 +237,7 @@ def _axes(values: Tensor) -> range:
 
 def _idle_values(subject: Subject, model: nn.Module, name: str, axis: int, rows: int) -> bool:
     data = few(subject, rows)
-    changed = _changed(data.inputs[name], others(subject, len(data.targets)).inputs[name], axis, INPUTS_FROM)
+    changed = _changed(data.inputs[name], other_rows(subject, len(data.targets)).inputs[name], axis, INPUTS_FROM)
     try:
         return changed is not None and not has_effect(subject, model, data, {name: changed})
     except REFUSES:

@@ -43,16 +43,16 @@ def shared_norm(subject: Subject) -> Found | None:
         return None
     for name, calls in _calls(steady(model), data.inputs).items():
         for other in calls[1:]:
-            means, deviations = _apart(calls[0], other)
+            means, deviations = _gap_and_ratio(calls[0], other)
             most = ONE_LAYER if other.layer == calls[0].layer else OTHER_LAYERS
             if means > most[0] or deviations > most[1]:
-                told = (
+                evidence = (
                     f"{name} normalises {len(calls)} times in a pass; means of its channels lie {means:.2g} deviations"
                 )
-                told += f" apart, and the deviations differ {deviations:.2g}-fold (medians)"
+                evidence += f" apart, and the deviations differ {deviations:.2g}-fold (medians)"
                 cause = "one batch norm at several places: in evaluation all use one mix of their means and variances"
                 fix = f"give each place a batch norm of its own beside {name}, or take a LayerNorm or GroupNorm"
-                return Found("fail", told, means, most[0], cause, fix, severity="warning", code=SHARED_NORM)
+                return Found("fail", evidence, means, most[0], cause, fix, severity="warning", code=SHARED_NORM)
     return None
 
 
@@ -85,9 +85,9 @@ def _of(values: Tensor) -> tuple[Tensor, Tensor]:
     return columns.mean(1), columns.std(1, correction=0)
 
 
-def _apart(one: Call, other: Call) -> tuple[float, float]:
+def _gap_and_ratio(call: Call, other: Call) -> tuple[float, float]:
     """How far the means of two calls are apart, in deviations, and the ratio of these; medians of the channels."""
-    tiny = 1e-6 * float(one.deviation.max()) + 1e-12
-    size = (one.deviation + other.deviation) / 2 + tiny
-    ratio = ((other.deviation + tiny) / (one.deviation + tiny)).log().abs().median().exp()
-    return float(((other.mean - one.mean).abs() / size).median()), float(ratio)
+    tiny = 1e-6 * float(call.deviation.max()) + 1e-12
+    size = (call.deviation + other.deviation) / 2 + tiny
+    ratio = ((other.deviation + tiny) / (call.deviation + tiny)).log().abs().median().exp()
+    return float(((other.mean - call.mean).abs() / size).median()), float(ratio)
