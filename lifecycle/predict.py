@@ -191,7 +191,7 @@ def _own_metrics(
     shown = rows[[name for name in job.metric_columns if name not in job.rows.sensitive]]
 
     def figures(name: str, truth: np.ndarray, answers: np.ndarray, some: slice) -> np.ndarray:
-        answers = kind.beside(truth, answers)
+        answers = kind.aligned(truth, answers)
         return own_figures(module, name, truth, answers, shown.iloc[some].copy(), sensitive=bool(job.rows.sensitive))
 
     columns: dict[str, np.ndarray] = {}

@@ -119,8 +119,8 @@ def boosted_numbers(
 
     def answers(rows: pd.DataFrame) -> np.ndarray:
         table = tree_table(encoding, rows)
-        found = np.stack([model.predict(table) for model in models], axis=1)
-        return np.sort(found, axis=1) if quantiles else found[:, 0]
+        predictions = np.stack([model.predict(table) for model in models], axis=1)
+        return np.sort(predictions, axis=1) if quantiles else predictions[:, 0]
 
     return answers
 

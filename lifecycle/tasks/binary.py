@@ -63,7 +63,7 @@ class Binary(FewNumbers):
     @cached_property
     def _metrics(self) -> Mapping[str, TaskMetric]:
         """Losses, ranking, calibration, and what a decision at a probability of 0.5 gets right."""
-        found = (
+        metrics = (
             TaskMetric("log_loss", False, rows=log_loss, low=0.0),
             TaskMetric("brier", False, rows=brier, low=0.0),
             TaskMetric("auc", True, left_out=auc_left_out, low=0.0, high=1.0),
@@ -71,7 +71,7 @@ class Binary(FewNumbers):
             TaskMetric("calibration_error", False, left_out=_calibration, low=0.0, high=1.0),
             *(_of_decisions(name, formula) for name, formula in _DECISIONS.items()),
         )
-        return {metric.name: metric for metric in found}
+        return {metric.name: metric for metric in metrics}
 
     def class_rows(self, labels: np.ndarray) -> np.ndarray:
         import numpy as np
@@ -121,7 +121,7 @@ class Binary(FewNumbers):
 
     def events(self, labels: np.ndarray) -> tuple[Event, ...]:
         """The label is 1."""
-        return (Event("label 1", lambda found: found == 1, lambda answers: answers),)
+        return (Event("label 1", lambda values: values == 1, lambda answers: answers),)
 
     def fit_calibration(self, labels: Any, answers: Any) -> dict[str, Any]:
         """Platt scaling."""
@@ -143,7 +143,7 @@ class Binary(FewNumbers):
         if len(set(labels)) < 2:
             return None
         state = self.fit_calibration(labels, answers)
-        return (lambda others: self.calibrated(others, state)) if state["slope"] > 0 else None
+        return (lambda other_answers: self.calibrated(other_answers, state)) if state["slope"] > 0 else None
 
     def without_weights(self, answers: np.ndarray, shift: np.ndarray) -> np.ndarray:
         """The log-odds less what the weights raised them by."""
@@ -223,7 +223,7 @@ def _right(labels: np.ndarray, answers: np.ndarray) -> np.ndarray:
     return (so == decided).astype(float)
 
 
-def _found(labels: np.ndarray, answers: np.ndarray) -> np.ndarray:
+def _recalled(labels: np.ndarray, answers: np.ndarray) -> np.ndarray:
     return among(*_decided_events(labels, answers))
 
 
@@ -232,7 +232,7 @@ def _confirmed(labels: np.ndarray, answers: np.ndarray) -> np.ndarray:
 
 
 # Decisions that are shares of rows.
-_EVENTS = {"accuracy": _right, "recall": _found, "precision": _confirmed}
+_EVENTS = {"accuracy": _right, "recall": _recalled, "precision": _confirmed}
 
 
 def _decided(labels: np.ndarray, answers: np.ndarray, codes: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
@@ -267,10 +267,10 @@ def _average_precision_left_out(
     def without(rows: np.ndarray) -> float:
         """`rows` are the places of the group's rows."""
         at = np.searchsorted(reach, rows)
-        less, fewer = (np.cumsum(np.bincount(at, weights=found, minlength=len(reach) + 1))[:-1]
-                       for found in (weigh[rows], weigh[rows] * positive[rows]))  # fmt: skip
-        kept = mine != codes[rows[0]]
-        return mean_precision((above - less)[kept], (hits - fewer)[kept], own[kept])
+        less, fewer = (np.cumsum(np.bincount(at, weights=row_weights, minlength=len(reach) + 1))[:-1]
+                       for row_weights in (weigh[rows], weigh[rows] * positive[rows]))  # fmt: skip
+        remaining = mine != codes[rows[0]]
+        return mean_precision((above - less)[remaining], (hits - fewer)[remaining], own[remaining])
 
     groups = np.split(np.argsort(codes, kind="stable"), np.cumsum(np.bincount(codes))[:-1])
     return mean_precision(above, hits, own), np.array([without(rows) for rows in groups])

@@ -55,28 +55,32 @@ def _turned_bounds(values: Mapping[str, Any], kind: Kind) -> Iterator[Problem]:
         # Where both are given, the spec says that one is too many.
         if section.get(wrong) is not None and section.get(right) is None:
             better = "higher" if higher[metric] else "lower"
-            told = f"{metric} is better when it is {better}, so {wrong} keeps no bad model out"
-            yield Problem(f"use_case.yaml: benchmark.{place}", told, f"say {right}", section[wrong])
+            problem = f"{metric} is better when it is {better}, so {wrong} keeps no bad model out"
+            yield Problem(f"use_case.yaml: benchmark.{place}", problem, f"say {right}", section[wrong])
 
 
 def range_problems(benchmark: BenchmarkSpec, metrics: Mapping[str, TaskMetric]) -> Iterator[Problem]:
     """Bounds that no model breaks or none keeps, since they lie at an end of the metric's range or beyond it."""
     for section, listed in (("guardrails", benchmark.guardrails), ("slices", benchmark.slices)):
-        for number, one in enumerate(listed):
-            metric = metrics.get(one.metric or benchmark.primary.metric)
-            key, bound = ("at_least", one.at_least) if one.at_least is not None else ("at_most", one.at_most)
+        for number, constraint in enumerate(listed):
+            metric = metrics.get(constraint.metric or benchmark.primary.metric)
+            key, bound = (
+                ("at_least", constraint.at_least)
+                if constraint.at_least is not None
+                else ("at_most", constraint.at_most)
+            )
             if metric is None or bound is None:
                 continue
             near, far = (metric.low, metric.high) if key == "at_least" else (metric.high, metric.low)
             sign = 1 if key == "at_least" else -1
             if sign * bound <= sign * near:
-                told = "no model breaks it"
+                problem = "no model breaks it"
             elif sign * bound > sign * far:
-                told = "no model keeps it"
+                problem = "no model keeps it"
             else:
                 continue
             place = f"use_case.yaml: benchmark.{section}.{number}.{key}"
-            yield Problem(place, f"{told}: {metric.name} {_range_in_words(metric)}", _bound_fix(metric), bound)
+            yield Problem(place, f"{problem}: {metric.name} {_range_in_words(metric)}", _bound_fix(metric), bound)
 
 
 def _range_in_words(metric: TaskMetric) -> str:
@@ -98,9 +102,9 @@ def _higher_is_better(values: Mapping[str, Any], kind: Kind) -> dict[str, bool]:
     benchmark = values.get("benchmark")
     own = benchmark.get("metrics") if isinstance(benchmark, Mapping) else None
     declared = {
-        str(name): one["better"] == "more"
-        for name, one in (own.items() if isinstance(own, Mapping) else ())
-        if isinstance(one, Mapping) and one.get("better") in ("more", "less")
+        str(name): declaration["better"] == "more"
+        for name, declaration in (own.items() if isinstance(own, Mapping) else ())
+        if isinstance(declaration, Mapping) and declaration.get("better") in ("more", "less")
     }
     of_kind = {name: metric.higher_is_better for name, metric in kind.metrics.items() if metric.ranks}
     return of_kind | {DECISION_COST: False} | declared
@@ -109,7 +113,7 @@ def _higher_is_better(values: Mapping[str, Any], kind: Kind) -> dict[str, bool]:
 def kind_problems(spec: UseCaseSpec) -> list[Problem]:
     """What the kind does not have: settings, decisions, limits of rates, tests of behaviour, baselines."""
     kind = kind_of(target_of(spec.task))
-    unfit = [Problem("use_case.yaml", told, "remove the setting") for told in kind.unfit_settings(spec.training)]
+    unfit = [Problem("use_case.yaml", message, "remove the setting") for message in kind.unfit_settings(spec.training)]
     decision = spec.benchmark.decision
     if decision is not None and not (_has_thresholds(kind) if decision.by_threshold else kind.takes_cost_matrix):
         fix = "give costs" if _has_thresholds(kind) else "give cost_matrix" if kind.takes_cost_matrix else "remove it"
@@ -145,9 +149,9 @@ def _own(values: Mapping[str, Any]) -> list[str]:
 def _named(benchmark: Any, ranking: list[str], known: list[str]) -> Iterator[tuple[str, str, Iterable[str], str]]:
     """Place, name, and what is known there, of each metric that is text."""
     primary = benchmark.get("primary") if isinstance(benchmark, Mapping) else None
-    asked = [("primary.metric", primary, ranking, "metric that ranks models")]
-    asked += [(f"{place}.metric", section, known, "metric") for place, section in _bounded(benchmark)]
-    for place, section, names, what in asked:
+    metric_entries = [("primary.metric", primary, ranking, "metric that ranks models")]
+    metric_entries += [(f"{place}.metric", section, known, "metric") for place, section in _bounded(benchmark)]
+    for place, section, names, what in metric_entries:
         metric = section.get("metric") if isinstance(section, Mapping) else None
         if isinstance(metric, str):
             yield place, metric, names, what
@@ -158,7 +162,7 @@ def _bounded(benchmark: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
     for name in ("guardrails", "slices"):
         listed = benchmark.get(name) if isinstance(benchmark, Mapping) else None
         parts = listed if isinstance(listed, list) else []
-        yield from ((f"{name}.{at}", one) for at, one in enumerate(parts) if isinstance(one, Mapping))
+        yield from ((f"{name}.{at}", section) for at, section in enumerate(parts) if isinstance(section, Mapping))
 
 
 def _is_known(metric: str, names: Iterable[str], kind: Kind) -> bool:

@@ -52,8 +52,8 @@ class Encoding:
         numbers = np.clip(_numbers(rows, self.numeric, self.files), self.low, self.high)
         codes = np.empty((len(rows), len(self.categories)), dtype=np.int64)
         for position, (column, known) in enumerate(self.categories.items()):
-            found = known.get_indexer(pd.Index(_texts(rows, column), dtype=object))
-            codes[:, position] = np.where(found < 0, len(known), found)
+            positions = known.get_indexer(pd.Index(_texts(rows, column), dtype=object))
+            codes[:, position] = np.where(positions < 0, len(known), positions)
         return numbers, codes
 
     @property

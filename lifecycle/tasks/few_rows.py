@@ -31,15 +31,15 @@ _TAIL = 0.025
 _LEAST = 1e-12
 
 
-def share_interval(found: Estimate, hits: np.ndarray, sizes: np.ndarray, rows: int) -> Estimate:
+def share_interval(estimate: Estimate, hits: np.ndarray, sizes: np.ndarray, rows: int) -> Estimate:
     """An estimate of a share with the interval that its rows allow, within [0, 1]; arguments as for share_of_few."""
-    if not found.has_width:
-        found = without_spread(found, 1.0, int((sizes > 0).sum()))
-    found = share_of_few(found, hits, sizes, rows)
-    return found.model_copy(update={"low": max(0.0, found.low), "high": min(1.0, found.high)})
+    if not estimate.has_width:
+        estimate = without_spread(estimate, 1.0, int((sizes > 0).sum()))
+    estimate = share_of_few(estimate, hits, sizes, rows)
+    return estimate.model_copy(update={"low": max(0.0, estimate.low), "high": min(1.0, estimate.high)})
 
 
-def share_of_few(found: Estimate, hits: np.ndarray, sizes: np.ndarray, rows: int) -> Estimate:
+def share_of_few(estimate: Estimate, hits: np.ndarray, sizes: np.ndarray, rows: int) -> Estimate:
     """A share with its exact interval if few effective rows tell of it; else, and where groups are alike, as it is.
 
     `hits` and `sizes` are the sums over each group, `(G,)`, of rows with the outcome and of all that count, by weight;
@@ -50,20 +50,20 @@ def share_of_few(found: Estimate, hits: np.ndarray, sizes: np.ndarray, rows: int
     known = sizes > 0
     hits, sizes = hits[known], sizes[known]
     share, groups = float(hits.sum() / sizes.sum()), len(sizes)
-    if groups < 2 or not found.has_width or found.method != BY_GROUP:
-        return found
+    if groups < 2 or not estimate.has_width or estimate.method != BY_GROUP:
+        return estimate
     effective = _effective_rows(_variance(hits, sizes, share), share * (1 - share), groups, rows)
     if effective >= FEW_ROWS and effective * min(share, 1 - share) >= FEW_EVENTS:
-        return found
+        return estimate
     low = float(betaincinv(share * effective, (1 - share) * effective + 1, _TAIL))
     high = float(betaincinv(share * effective + 1, (1 - share) * effective, 1 - _TAIL))
-    return found.model_copy(
-        update={"low": low, "high": high, "method": "exact", "made": _told("Clopper–Pearson", effective, rows)}
+    return estimate.model_copy(
+        update={"low": low, "high": high, "method": "exact", "made": _method_note("Clopper–Pearson", effective, rows)}
     )
 
 
 def difference_of_few(
-    found: Estimate, better: np.ndarray, worse: np.ndarray, sizes: np.ndarray, rows: int
+    estimate: Estimate, better: np.ndarray, worse: np.ndarray, sizes: np.ndarray, rows: int
 ) -> Estimate:  # fmt: skip
     """The difference of two shares on the same rows, with Tango's interval if few effective rows differ.
 
@@ -77,18 +77,18 @@ def difference_of_few(
     more, less = float(better.sum()) / total, float(worse.sum()) / total
     gain, of_one_row = more - less, more + less - (more - less) ** 2
     effective = float(groups)
-    if found.has_width and of_one_row > 0 and groups > 1:
+    if estimate.has_width and of_one_row > 0 and groups > 1:
         effective = _effective_rows(_variance(better - worse, sizes, gain), of_one_row, groups, rows)
     if effective * (more + less) >= FEW_EVENTS:
-        return found
+        return estimate
     low, high = tango(more * effective, less * effective, effective)
-    return found.model_copy(
+    return estimate.model_copy(
         update={
             "value": gain,
             "low": low,
             "high": high,
             "method": "score",
-            "made": _told("Tango's score interval", effective, rows),
+            "made": _method_note("Tango's score interval", effective, rows),
         }
     )
 
@@ -111,8 +111,8 @@ def tango(better: float, worse: float, rows: float) -> tuple[float, float]:
         edge = end * (1 - _LEAST)
         # Where the pairs do not speak against the very edge, it is the end.
         crossed = (away(edge) - beyond) * beyond > 0
-        found = brentq(lambda at, beyond=beyond: away(at) - beyond, edge, value) if crossed else end
-        ends.append(float(found))  # pyright: ignore[reportArgumentType]
+        crossing = brentq(lambda at, beyond=beyond: away(at) - beyond, edge, value) if crossed else end
+        ends.append(float(crossing))  # pyright: ignore[reportArgumentType]
     return ends[0], ends[1]
 
 
@@ -137,5 +137,5 @@ def _normal() -> float:
     return float(ndtri(1 - _TAIL))
 
 
-def _told(method: str, effective: float, rows: int) -> str:
+def _method_note(method: str, effective: float, rows: int) -> str:
     return f"{method}, {effective:.0f} effective of {rows} rows"

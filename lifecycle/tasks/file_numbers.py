@@ -64,8 +64,10 @@ def file_numbers(values: Sequence[object], form: Form) -> np.ndarray:
 
     made = np.full((len(values), form.width), np.nan)
     places = [place for place, value in enumerate(values) if isinstance(value, Path)]
-    found = in_threads(functools.partial(_kept, form=form), [str(values[place]) for place in places], "reading files")
-    for place, numbers in zip(places, found, strict=True):
+    all_numbers = in_threads(
+        functools.partial(_cached_numbers, form=form), [str(values[place]) for place in places], "reading files"
+    )
+    for place, numbers in zip(places, all_numbers, strict=True):
         made[place] = numbers
     return made
 
@@ -76,7 +78,7 @@ def _is_array(path: Path) -> bool:
 
 
 @functools.lru_cache(MOST_KEPT)
-def _kept(path: str, form: Form) -> np.ndarray:
+def _cached_numbers(path: str, form: Form) -> np.ndarray:
     try:
         return _decoded(Path(path), form).astype("float32")
     except (OSError, ValueError, SyntaxError) as error:
@@ -127,6 +129,6 @@ def _of_text(text: str) -> np.ndarray:
     """Counts of the words by bucket, their logarithms scaled to length 1."""
     import numpy as np
 
-    found = [zlib.crc32(word.encode()) % BUCKETS for word in re.findall(r"\w+", text.lower())]
-    counts = np.log1p(np.bincount(found, minlength=BUCKETS))
+    buckets = [zlib.crc32(word.encode()) % BUCKETS for word in re.findall(r"\w+", text.lower())]
+    counts = np.log1p(np.bincount(buckets, minlength=BUCKETS))
     return counts / (math.sqrt(float((counts**2).sum())) or 1.0)

@@ -177,7 +177,7 @@ class Kind(Protocol):
         """Answers `(N, *answer_shape)` of what predict gave; `whole` ones with all that it gave, for `statistics`."""
         ...
 
-    def beside(self, truth: np.ndarray, answers: np.ndarray) -> np.ndarray:
+    def aligned(self, truth: np.ndarray, answers: np.ndarray) -> np.ndarray:
         """Answers, whole or not, in the size of the truth that they are compared with."""
         ...
 
@@ -439,7 +439,7 @@ class FewNumbers(Usual):
 
         return np.asarray(raw, dtype=np.float64)
 
-    def beside(self, truth: np.ndarray, answers: np.ndarray) -> np.ndarray:
+    def aligned(self, truth: np.ndarray, answers: np.ndarray) -> np.ndarray:
         return answers
 
     def statistics(self, truth: np.ndarray, answers: np.ndarray) -> np.ndarray:
@@ -476,8 +476,8 @@ def as_columns(kind: Kind, model: str, statistics: np.ndarray) -> dict[str, np.n
 
 def from_columns(kind: Kind, model: str, table: pd.DataFrame) -> np.ndarray:
     """A model's statistics, `(N,)` or `(N, K)`, from the columns of a table."""
-    found = table[statistic_columns(kind, model)].to_numpy(dtype="float64")
-    return found[:, 0] if kind.statistic_names == ("",) else found
+    columns = table[statistic_columns(kind, model)].to_numpy(dtype="float64")
+    return columns[:, 0] if kind.statistic_names == ("",) else columns
 
 
 def vector(name: str, values: Any, *, dimensions: int = 1) -> np.ndarray:
@@ -485,21 +485,21 @@ def vector(name: str, values: Any, *, dimensions: int = 1) -> np.ndarray:
     import numpy as np
 
     try:
-        found = np.asarray(values, dtype=np.float64)
+        array = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
         fix = "drop the rows with missing values, or fill these in"
         raise EvaluationError(f"{name} are not all numbers: {error}", fix=fix) from error
-    if found.ndim != dimensions or not len(found):
-        wanted = "(N,)" if dimensions == 1 else "(N, K)"
-        raise EvaluationError(f"{name} must have shape {wanted} with N >= 1", value=found.shape, fix="give one a row")
-    wrong = ~np.isfinite(found)
+    if array.ndim != dimensions or not len(array):
+        shape = "(N,)" if dimensions == 1 else "(N, K)"
+        raise EvaluationError(f"{name} must have shape {shape} with N >= 1", value=array.shape, fix="give one a row")
+    wrong = ~np.isfinite(array)
     if wrong.any():
         raise EvaluationError(
-            f"{int(wrong.sum())} of {found.size} {name} are not finite",
-            value=str(found[wrong][0]),
+            f"{int(wrong.sum())} of {array.size} {name} are not finite",
+            value=str(array[wrong][0]),
             fix="find the rows from which they come; a missing value is never scored",
         )
-    return found
+    return array
 
 
 def same_length(labels: np.ndarray, answers: np.ndarray) -> None:

@@ -132,26 +132,26 @@ class LanguageModel(Places):
         """Bytes at the judged places, int16 `(N, P)`, of texts, of all their bytes `(N, length)`, or of labels."""
         import numpy as np
 
-        found = np.asarray(labels)
-        if not len(found):
-            raise EvaluationError("labels must have shape (N,) with N >= 1", value=found.shape, fix="give one a row")
-        if found.ndim == 1:
-            found = bytes_of(found, self.length) if self.length else bytes_of(found, PLACES, spread=True)
+        codes = np.asarray(labels)
+        if not len(codes):
+            raise EvaluationError("labels must have shape (N,) with N >= 1", value=codes.shape, fix="give one a row")
+        if codes.ndim == 1:
+            codes = bytes_of(codes, self.length) if self.length else bytes_of(codes, PLACES, spread=True)
         widths = (self.length, len(self._places)) if self.length else (PLACES,)
-        if found.ndim != 2 or found.shape[1] not in widths:
+        if codes.ndim != 2 or codes.shape[1] not in widths:
             fix = f"give the bytes of each document at {widths[0]} places, {NOTHING} beyond its end"
-            raise EvaluationError("the bytes of documents have another shape", value=found.shape, fix=fix)
-        if self.length and found.shape[1] == self.length:
-            found = found[:, self._places]
-        wrong = (found != NOTHING) & ((found < 0) | (found >= BYTES))
+            raise EvaluationError("the bytes of documents have another shape", value=codes.shape, fix=fix)
+        if self.length and codes.shape[1] == self.length:
+            codes = codes[:, self._places]
+        wrong = (codes != NOTHING) & ((codes < 0) | (codes >= BYTES))
         if wrong.any():
             fix = f"give whole numbers from 0 to 255, and {NOTHING} beyond a document's end"
-            problem = f"{int(wrong.sum())} of {found.size} labels are no bytes"
-            raise EvaluationError(problem, value=float(found[wrong][0]), fix=fix)
-        if (found[:, 0] == NOTHING).any():
-            problem = f"{int((found[:, 0] == NOTHING).sum())} of {len(found)} documents are empty"
+            problem = f"{int(wrong.sum())} of {codes.size} labels are no bytes"
+            raise EvaluationError(problem, value=float(codes[wrong][0]), fix=fix)
+        if (codes[:, 0] == NOTHING).any():
+            problem = f"{int((codes[:, 0] == NOTHING).sum())} of {len(codes)} documents are empty"
             raise EvaluationError(problem, fix="leave such rows out where the dataset is made")
-        return found.astype(np.int16)
+        return codes.astype(np.int16)
 
     def of_predict(self, raw: Any, *, whole: bool = False) -> np.ndarray:
         """Probabilities `(N, P, 256)` in float64 of what predict gives, or at all places. Raises EvaluationError."""
@@ -189,12 +189,12 @@ class LanguageModel(Places):
             raise EvaluationError("answers are no probabilities of bytes at places", value=answers.shape, fix=_FIX)
         return np.stack([_of_row(known, answer) for known, answer in zip(truth, answers, strict=True)])
 
-    def beside(self, truth: np.ndarray, answers: np.ndarray) -> np.ndarray:
+    def aligned(self, truth: np.ndarray, answers: np.ndarray) -> np.ndarray:
         """Probabilities at as many places as the truth has; between judged places those of the one before."""
         import numpy as np
 
-        count, wanted = answers.shape[1], truth.shape[1]
-        return answers if count == wanted else answers[:, np.arange(wanted) * count // wanted]
+        count, size = answers.shape[1], truth.shape[1]
+        return answers if count == size else answers[:, np.arange(size) * count // size]
 
     def served(self, answers: np.ndarray) -> dict[str, Any]:
         """`next`: the most probable byte at each place, that behind the last one among them; and its `probability`."""
@@ -227,8 +227,8 @@ class LanguageModel(Places):
     def one_valued(self, labels: Any) -> str:
         import numpy as np
 
-        found = np.unique(self.checked_labels(labels))
-        held = found[found >= 0]
+        codes = np.unique(self.checked_labels(labels))
+        held = codes[codes >= 0]
         return f"one byte only ({bytes([int(held[0])])!r})" if len(held) < 2 else ""
 
     def _shares(self, labels: np.ndarray) -> np.ndarray:
@@ -328,9 +328,9 @@ class LanguageModel(Places):
         import numpy as np
 
         length = self.length or PLACES
-        found = ord("a") + (np.arange(rows)[:, None] + np.arange(length)) % 26
-        found[rows // 2 :, max(1, length // 2) :] = NOTHING
-        return found.astype(np.int16)
+        truth = ord("a") + (np.arange(rows)[:, None] + np.arange(length)) % 26
+        truth[rows // 2 :, max(1, length // 2) :] = NOTHING
+        return truth.astype(np.int16)
 
     def in_words(self, labels: Any) -> str:
         """Of texts: `median 231 bytes, 98 different ones`, and what lies beyond `length`: no model learns it."""
@@ -339,13 +339,13 @@ class LanguageModel(Places):
         values = np.asarray(labels)
         if values.ndim == 1:
             held, lengths = set().union(*(text.encode() for text in values)), _lengths(values)
-            told = f"median {np.median(lengths):,.0f} bytes, {len(held)} different ones"
+            summary = f"median {np.median(lengths):,.0f} bytes, {len(held)} different ones"
             beyond = np.maximum(lengths - self.length, 0) if self.length else np.zeros(1)
             if not beyond.any():
-                return told
+                return summary
             return (
-                f"{told}; {int((beyond > 0).sum()):,} of {len(lengths):,} are longer than length: {self.length}, and "
-                f"{beyond.sum() / lengths.sum():.0%} of all bytes are left out"
+                f"{summary}; {int((beyond > 0).sum()):,} of {len(lengths):,} are longer than length: {self.length}, "
+                f"and {beyond.sum() / lengths.sum():.0%} of all bytes are left out"
             )
         known = values >= 0
         return (
@@ -369,10 +369,10 @@ def _check_probabilities(answers: np.ndarray) -> None:
 
     wrong = ~((answers.min(axis=-1) >= 0) & (np.abs(answers.sum(axis=-1) - 1) <= SUM_TOLERANCE))
     if wrong.any():
-        found = answers[wrong][0]
+        first_wrong = answers[wrong][0]
         raise EvaluationError(
             f"the answers at {int(wrong.sum())} of {wrong.size} places are no probabilities that add up to 1",
-            value=f"sum {found.sum():.4g}, lowest {found.min():.4g}",
+            value=f"sum {first_wrong.sum():.4g}, lowest {first_wrong.min():.4g}",
             fix=_FIX,
         )
 
@@ -417,9 +417,9 @@ def _fit_slope(logarithms: np.ndarray, labels: np.ndarray) -> float:
     slope, (value, gradient, curvature) = 1.0, loss(1.0)
     for _ in range(50):
         step = gradient / curvature
-        while (found := loss(slope - step))[0] > value + 1e-9 and abs(step) > 1e-9:
+        while (candidate := loss(slope - step))[0] > value + 1e-9 and abs(step) > 1e-9:
             step /= 2
-        slope, (value, gradient, curvature) = slope - step, found
+        slope, (value, gradient, curvature) = slope - step, candidate
         if abs(step) < 1e-7:
             break
     return float(slope)

@@ -36,20 +36,20 @@ def read_mask(path: Path, classes: int) -> np.ndarray:
     try:
         with open_picture(path) as picture:
             # A palette's numbers are the classes, not its colours; black and white are 0 and 1.
-            found = np.asarray(picture)
+            pixels = np.asarray(picture)
     except (OSError, ValueError) as error:
         fix = "write masks as PNG of one channel"
         raise EvaluationError(f"the mask {path.name} can't be read: {error}", value=str(path), fix=fix) from None
-    if found.ndim != 2 or found.dtype.kind not in "iub":
+    if pixels.ndim != 2 or pixels.dtype.kind not in "iub":
         fix = "write one whole number a pixel, the place of its class: PNG of mode L or P, not RGB"
         raise EvaluationError(
-            f"the mask {path.name} holds no class a pixel", value=f"{found.shape} {found.dtype}", fix=fix
+            f"the mask {path.name} holds no class a pixel", value=f"{pixels.shape} {pixels.dtype}", fix=fix
         )
-    if found.size and (int(found.max()) >= classes or int(found.min()) < 0):
-        wrong = found[(found >= classes) | (found < 0)]
+    if pixels.size and (int(pixels.max()) >= classes or int(pixels.min()) < 0):
+        wrong = pixels[(pixels >= classes) | (pixels < 0)]
         raise EvaluationError(
             f"the mask {path.name} holds {len(wrong)} pixels of no declared class",
             value=int(wrong[0]),
             fix="name every class in contract.yaml (label: classes), in the order of the pixels' values, from 0 on",
         )
-    return found.astype(np.uint8)
+    return pixels.astype(np.uint8)

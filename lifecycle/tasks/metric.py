@@ -69,16 +69,16 @@ def estimate(metric: TaskMetric, labels: Any, answers: Any, groups: Any, weights
     """
     codes = group_codes(groups, len(answers))
     if metric.rows is not None:
-        found = mean_estimate(metric.rows(labels, answers), codes, weights)
+        interval = mean_estimate(metric.rows(labels, answers), codes, weights)
     else:
-        found = jackknife_estimate(*without_each(metric, labels, answers, codes, weights))
+        interval = jackknife_estimate(*without_each(metric, labels, answers, codes, weights))
     if metric.events is not None:
-        return share_estimate(found, metric.events(labels, answers), codes, weights)
-    if not found.has_width:
-        found = without_spread(
-            found, metric.high - metric.low, _telling_groups(metric, labels, answers, codes, weights)
+        return share_estimate(interval, metric.events(labels, answers), codes, weights)
+    if not interval.has_width:
+        interval = without_spread(
+            interval, metric.high - metric.low, _telling_groups(metric, labels, answers, codes, weights)
         )
-    return found.model_copy(update={"low": max(found.low, metric.low), "high": min(found.high, metric.high)})
+    return interval.model_copy(update={"low": max(interval.low, metric.low), "high": min(interval.high, metric.high)})
 
 
 def _telling_groups(
@@ -101,50 +101,50 @@ def gain(metric: TaskMetric, labels: Any, candidate: Any, reference: Any, groups
     codes, sign = group_codes(groups, len(candidate)), 1.0 if metric.higher_is_better else -1.0
     if metric.rows is not None:
         better, worse = (metric.rows(labels, answers) for answers in (candidate, reference))
-        found = mean_estimate(sign * (better - worse), codes, weights)
+        interval = mean_estimate(sign * (better - worse), codes, weights)
         scale = float(np.average(np.abs(better) + np.abs(worse), weights=weights)) / 2
     else:
         (better, better_left), (worse, worse_left) = (
             without_each(metric, labels, answers, codes, weights) for answers in (candidate, reference)
         )
-        found = jackknife_estimate(sign * (better - worse), sign * (better_left - worse_left))
+        interval = jackknife_estimate(sign * (better - worse), sign * (better_left - worse_left))
         scale = (abs(better) + abs(worse)) / 2
-    found = _without_rounding(found, scale)
+    interval = _without_rounding(interval, scale)
     if metric.events is not None:
         mine, theirs = (metric.events(labels, answers) for answers in (candidate, reference))
         if np.array_equal(np.isnan(mine), np.isnan(theirs)):
-            return _paired_shares(found, sign * (mine - theirs), codes, weights)
-    if not (found.has_width or np.array_equal(candidate, reference)):
+            return _paired_shares(interval, sign * (mine - theirs), codes, weights)
+    if not (interval.has_width or np.array_equal(candidate, reference)):
         # Two models that catch the same few events differ in what the next ones would tell.
         told_by = min(_telling_groups(metric, labels, answers, codes, weights) for answers in (candidate, reference))
-        found = without_spread(found, metric.high - metric.low, told_by)
-    return found
+        interval = without_spread(interval, metric.high - metric.low, told_by)
+    return interval
 
 
-def _without_rounding(found: Estimate, scale: float) -> Estimate:
+def _without_rounding(interval: Estimate, scale: float) -> Estimate:
     """The gain with width 0 where its width is what rounding leaves of none; `scale` is the size of both figures.
 
     A gain is near 0, so its own size is no measure: equal losses that were rounded otherwise gave one of -5e-20 with an
     interval that had a width, and in 14 of 200 draws one that lay beside 0.
     """
-    if found.high - found.low > ROUNDING * scale:
-        return found
-    value = found.value if abs(found.value) > ROUNDING * scale else 0.0
-    return found.model_copy(update={"value": value, "low": value, "high": value, "standard_error": 0.0})
+    if interval.high - interval.low > ROUNDING * scale:
+        return interval
+    value = interval.value if abs(interval.value) > ROUNDING * scale else 0.0
+    return interval.model_copy(update={"value": value, "low": value, "high": value, "standard_error": 0.0})
 
 
-def share_estimate(found: Estimate, events: np.ndarray, codes: np.ndarray, weights: np.ndarray | None) -> Estimate:
+def share_estimate(interval: Estimate, events: np.ndarray, codes: np.ndarray, weights: np.ndarray | None) -> Estimate:
     """The estimate of a share with the interval that its rows allow; `events` `(N,)` as TaskMetric has them."""
     import numpy as np
 
     counted = ~np.isnan(events)
     own = None if weights is None else weights[counted]
     hits, sizes = group_sums([events[counted], None], codes[counted], own).T
-    return share_interval(found, hits, sizes, int(counted.sum()))
+    return share_interval(interval, hits, sizes, int(counted.sum()))
 
 
 def _paired_shares(
-    found: Estimate, differences: np.ndarray, codes: np.ndarray, weights: np.ndarray | None
+    interval: Estimate, differences: np.ndarray, codes: np.ndarray, weights: np.ndarray | None
 ) -> Estimate:  # fmt: skip
     """As share_estimate, of two models: `differences` `(N,)` are 1, 0 or -1, NaN where a row does not count."""
     import numpy as np
@@ -152,7 +152,7 @@ def _paired_shares(
     counted = ~np.isnan(differences)
     own, moved = None if weights is None else weights[counted], differences[counted]
     better, worse, sizes = group_sums([moved > 0, moved < 0, None], codes[counted], own).T
-    return difference_of_few(found, better, worse, sizes, int(counted.sum()))
+    return difference_of_few(interval, better, worse, sizes, int(counted.sum()))
 
 
 def value(metric: TaskMetric, labels: Any, answers: Any, weights: Any = None) -> float:
@@ -180,7 +180,7 @@ def group_sums(columns: Sequence[np.ndarray | None], codes: np.ndarray, weights:
     """Sums of K columns `(N,)` over each group, shape (G, K); None stands for ones."""
     import numpy as np
 
-    weighed = (weights if one is None else one if weights is None else one * weights for one in columns)
+    weighed = (weights if column is None else column if weights is None else column * weights for column in columns)
     return np.stack([np.bincount(codes, weights=column) for column in weighed], axis=1)
 
 

@@ -73,7 +73,7 @@ class Multiclass(FewNumbers):
 
     @property
     def answer_names(self) -> tuple[str, ...]:
-        return tuple(str(one) for one in self.classes)
+        return tuple(str(name) for name in self.classes)
 
     @property
     def predict_fix(self) -> str:
@@ -88,7 +88,7 @@ class Multiclass(FewNumbers):
     def _metrics(self) -> Mapping[str, TaskMetric]:
         """Losses, shares of right predictions over all rows and over classes, calibration, and figures of one class."""
         count = len(self.classes)
-        found = [
+        metrics = [
             TaskMetric("log_loss", False, rows=log_loss, low=0.0),
             TaskMetric("brier", False, rows=brier, low=0.0),
             TaskMetric("accuracy", True, rows=_right, low=0.0, high=1.0, decides=True, events=_right),
@@ -97,7 +97,7 @@ class Multiclass(FewNumbers):
             TaskMetric("calibration_error", False, left_out=_calibration, low=0.0, high=1.0),
         ]
         for place, name in enumerate(self.classes):
-            found += [
+            metrics += [
                 _of_counts(
                     f"{metric}[{name}]",
                     count,
@@ -105,12 +105,12 @@ class Multiclass(FewNumbers):
                     events=None if events is None else partial(events, place=place),
                 )
                 for metric, of, events in (
-                    ("recall", _recalls, _found),
+                    ("recall", _recalls, _recalled),
                     ("precision", _precisions, _confirmed),
                     ("f1", _f1s, None),
                 )
             ]
-        return {metric.name: metric for metric in found}
+        return {metric.name: metric for metric in metrics}
 
     def class_rows(self, labels: np.ndarray) -> np.ndarray:
         import numpy as np
@@ -124,15 +124,15 @@ class Multiclass(FewNumbers):
         """Places among the classes, int64."""
         import numpy as np
 
-        found = vector("labels", labels)
-        wrong = (found != np.floor(found)) | (found < 0) | (found >= len(self.classes))
+        places = vector("labels", labels)
+        wrong = (places != np.floor(places)) | (places < 0) | (places >= len(self.classes))
         if wrong.any():
             raise EvaluationError(
-                f"{int(wrong.sum())} of {len(found)} labels are no place among the {len(self.classes)} classes",
-                value=float(found[wrong][0]),
+                f"{int(wrong.sum())} of {len(places)} labels are no place among the {len(self.classes)} classes",
+                value=float(places[wrong][0]),
                 fix="name every class of the label in contract.yaml (label: classes)",
             )
-        return found.astype(np.int64)
+        return places.astype(np.int64)
 
     def checked(self, labels: Any, answers: Any) -> tuple[np.ndarray, np.ndarray]:
         import numpy as np
@@ -224,7 +224,7 @@ class Multiclass(FewNumbers):
         if len(set(labels)) < 2:
             return None
         state = self.fit_calibration(labels, answers)
-        return (lambda others: self.calibrated(others, state)) if state["slope"] > 0 else None
+        return (lambda other_answers: self.calibrated(other_answers, state)) if state["slope"] > 0 else None
 
     def without_weights(self, answers: np.ndarray, shift: np.ndarray) -> np.ndarray:
         """Probabilities divided by the weight of their class."""
@@ -251,9 +251,9 @@ class Multiclass(FewNumbers):
 
         def answers(rows: pd.DataFrame) -> np.ndarray:
             # A class that the training rows lack has no column in what scikit-learn gives.
-            found = np.zeros((len(rows), len(self.classes)))
-            found[:, present] = predict(rows)
-            return found
+            probabilities = np.zeros((len(rows), len(self.classes)))
+            probabilities[:, present] = predict(rows)
+            return probabilities
 
         return answers
 
@@ -288,14 +288,14 @@ class Multiclass(FewNumbers):
     def unfit_settings(self, training: TrainingSpec) -> tuple[str, ...]:
         """What names a positive class."""
         why = "belongs to a label of two values (kind: binary)"
-        found = []
+        reasons = []
         if training.oversampling is not None:
-            found.append(f"training.oversampling {why}; training.class_weights: balanced weighs all classes")
+            reasons.append(f"training.oversampling {why}; training.class_weights: balanced weighs all classes")
         if training.focal_gamma is not None:
-            found.append(f"training.focal_gamma {why}: what its probabilities stand for is known for two classes")
+            reasons.append(f"training.focal_gamma {why}: what its probabilities stand for is known for two classes")
         if training.class_weights not in (None, "none", "balanced"):
-            found.append(f"training.class_weights: {{positive: …}} {why}; write balanced, or none")
-        return tuple(found)
+            reasons.append(f"training.class_weights: {{positive: …}} {why}; write balanced, or none")
+        return tuple(reasons)
 
     def in_words(self, labels: Any) -> str:
         import numpy as np
@@ -338,7 +338,7 @@ def _right(labels: np.ndarray, answers: np.ndarray) -> np.ndarray:
     return (_predicted(answers) == labels).astype(float)
 
 
-def _found(labels: np.ndarray, answers: np.ndarray, place: int) -> np.ndarray:
+def _recalled(labels: np.ndarray, answers: np.ndarray, place: int) -> np.ndarray:
     return among(labels == place, _predicted(answers) == place)
 
 
@@ -418,9 +418,11 @@ def fit_slope_and_intercepts(logarithms: np.ndarray, labels: np.ndarray) -> dict
         gradient = np.concatenate([[float((error * logarithms).sum())], error.sum(axis=0)]) + change
         return float(-predicted[places, labels].sum() + change @ change / 2), gradient
 
-    found = minimize(loss, np.zeros(count + 1), jac=True, method="L-BFGS-B", options={"maxiter": 500, "gtol": 1e-6})
-    if not np.isfinite(found.x).all():
+    solution = minimize(loss, np.zeros(count + 1), jac=True, method="L-BFGS-B", options={"maxiter": 500, "gtol": 1e-6})
+    if not np.isfinite(solution.x).all():
         raise EvaluationError(
-            "the calibration found no minimum", value=found.x.tolist(), fix="look at the spread of the model's outputs"
+            "the calibration found no minimum",
+            value=solution.x.tolist(),
+            fix="look at the spread of the model's outputs",
         )
-    return {"slope": 1 + float(found.x[0]), "intercepts": found.x[1:].tolist()}
+    return {"slope": 1 + float(solution.x[0]), "intercepts": solution.x[1:].tolist()}

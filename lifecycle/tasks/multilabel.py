@@ -68,7 +68,7 @@ class Multilabel(FewNumbers):
 
     @property
     def answer_names(self) -> tuple[str, ...]:
-        return tuple(str(one) for one in self.classes)
+        return tuple(str(name) for name in self.classes)
 
     @property
     def predict_fix(self) -> str:
@@ -82,7 +82,7 @@ class Multilabel(FewNumbers):
     @cached_property
     def _metrics(self) -> Mapping[str, TaskMetric]:
         """Losses, decisions and ranking over all labels, calibration, and figures of one label."""
-        found = [
+        metrics = [
             TaskMetric("log_loss", False, rows=log_loss, low=0.0),
             TaskMetric("brier", False, rows=brier, low=0.0),
             TaskMetric("macro_auc", True, left_out=_macro_auc, low=0.0, high=1.0),
@@ -93,9 +93,9 @@ class Multilabel(FewNumbers):
             TaskMetric("calibration_error", False, left_out=_calibration, low=0.0, high=1.0),
         ]
         for place, name in enumerate(self.classes):
-            found += [_of_label(metric, place, str(name), formula) for metric, formula in _DECISIONS.items()]
-            found.append(_auc_of_label(place, str(name)))
-        return {metric.name: metric for metric in found}
+            metrics += [_of_label(metric, place, str(name), formula) for metric, formula in _DECISIONS.items()]
+            metrics.append(_auc_of_label(place, str(name)))
+        return {metric.name: metric for metric in metrics}
 
     def class_rows(self, labels: np.ndarray) -> np.ndarray:
         return labels.sum(axis=0).astype("int64")
@@ -108,24 +108,24 @@ class Multilabel(FewNumbers):
         """0 and 1 as float64 `(N, labels)`, of such an array or of stored texts `(N,)`."""
         import numpy as np
 
-        found = np.asarray(labels)
-        if found.ndim == 1 and len(found):
-            return _of_texts(found, len(self.classes))
-        found = vector("labels", found, dimensions=2)
-        if found.shape[1] != len(self.classes):
+        values = np.asarray(labels)
+        if values.ndim == 1 and len(values):
+            return _of_texts(values, len(self.classes))
+        values = vector("labels", values, dimensions=2)
+        if values.shape[1] != len(self.classes):
             raise EvaluationError(
                 f"each row needs {len(self.classes)} values of 0 and 1, one of each label",
-                value=found.shape,
+                value=values.shape,
                 fix="give shape (N, labels), in the order of the contract",
             )
-        wrong = (found != 0) & (found != 1)
+        wrong = (values != 0) & (values != 1)
         if wrong.any():
             raise EvaluationError(
-                f"{int(wrong.sum())} of {found.size} labels are neither 0 nor 1",
-                value=float(found[wrong][0]),
+                f"{int(wrong.sum())} of {values.size} labels are neither 0 nor 1",
+                value=float(values[wrong][0]),
                 fix="write 1 where the row has the label, else 0",
             )
-        return found
+        return values
 
     def checked(self, labels: Any, answers: Any) -> tuple[np.ndarray, np.ndarray]:
         labels, answers = self.checked_labels(labels), vector("probabilities", answers, dimensions=2)
@@ -157,13 +157,13 @@ class Multilabel(FewNumbers):
         reason, codes = few_groups(labels, groups, minimum_rows)
         if reason:
             return reason
-        found = self.checked_labels(labels)
-        spread = any(_in_two_groups(column, codes) for column in found.T)
+        values = self.checked_labels(labels)
+        spread = any(_in_two_groups(column, codes) for column in values.T)
         return "" if spread else "no label is there in two groups and absent in two, so that none can be told apart"
 
     def one_valued(self, labels: Any) -> str:
-        found = self.checked_labels(labels)
-        return "all rows have the same labels" if (found == found[0]).all() else ""
+        values = self.checked_labels(labels)
+        return "all rows have the same labels" if (values == values[0]).all() else ""
 
     def strata(self, labels: Any) -> np.ndarray:
         """The most frequent combinations of labels, and one of all others."""
@@ -220,7 +220,7 @@ class Multilabel(FewNumbers):
         turned, prior = np.asarray(state["slopes"]) <= 0, self.prior(labels)
         if not (varied & ~turned).any():
             return None
-        return lambda others: np.where(turned, prior, self.calibrated(others, state))
+        return lambda other_answers: np.where(turned, prior, self.calibrated(other_answers, state))
 
     def fit_baseline(
         self, name: str, training: pd.DataFrame, columns: list[str], labels: np.ndarray, seed: int
@@ -247,10 +247,10 @@ class Multilabel(FewNumbers):
         ]
 
         def answers(rows: pd.DataFrame) -> np.ndarray:
-            found = np.tile(shares, (len(rows), 1))
+            probabilities = np.tile(shares, (len(rows), 1))
             for places, predict in parts:
-                found[:, places] = predict(rows)
-            return found
+                probabilities[:, places] = predict(rows)
+            return probabilities
 
         return answers
 
@@ -284,19 +284,19 @@ class Multilabel(FewNumbers):
     def unfit_settings(self, training: TrainingSpec) -> tuple[str, ...]:
         """What weighs or draws rows by the one class that a row would have."""
         why = "goes by the one class of a row, and a row of kind multilabel has several labels"
-        found = []
+        reasons = []
         if training.class_weights not in (None, "none"):
             fix = "give loss_fn in model.py a pos_weight of each label instead"
-            found.append(f"training.class_weights {why}; {fix}")
+            reasons.append(f"training.class_weights {why}; {fix}")
         if training.oversampling is not None:
-            found.append(f"training.oversampling {why}; a column of role weight weighs rows")
+            reasons.append(f"training.oversampling {why}; a column of role weight weighs rows")
         if training.focal_gamma is not None:
-            found.append(f"training.focal_gamma {why}: what its probabilities stand for is known for two classes")
-        return tuple(found)
+            reasons.append(f"training.focal_gamma {why}: what its probabilities stand for is known for two classes")
+        return tuple(reasons)
 
     def in_words(self, labels: Any) -> str:
-        found = self.checked_labels(labels)
-        shares = self.prior(found)
+        values = self.checked_labels(labels)
+        shares = self.prior(values)
         rarest = int(shares.argmin())
         return (
             f"{len(self.classes)} labels, {shares.sum():.2f} a row on average, rarest {self.classes[rarest]} "
@@ -332,13 +332,13 @@ def _of_texts(texts: np.ndarray, count: int) -> np.ndarray:
 
     try:
         # One more, or a text that is too long would be cut to what fits.
-        found = np.asarray(texts, dtype=f"S{count + 1}")
+        encoded = np.asarray(texts, dtype=f"S{count + 1}")
     except UnicodeEncodeError:
-        found = np.full(len(texts), b"")
-    digits = np.ascontiguousarray(found).view(np.uint8).reshape(len(texts), -1)
+        encoded = np.full(len(texts), b"")
+    digits = np.ascontiguousarray(encoded).view(np.uint8).reshape(len(texts), -1)
     known = digits[:, :count]
     wrong = ~((known == ord("0")) | (known == ord("1"))).all(axis=1) | (digits[:, count:] != 0).any(axis=1)
-    if found.dtype.itemsize <= count or wrong.any():
+    if encoded.dtype.itemsize <= count or wrong.any():
         rows = int(wrong.sum())
         raise EvaluationError(
             f"{rows} of {len(texts)} labels are no text of {count} digits 0 and 1, one of each label",
@@ -407,8 +407,8 @@ def _macro_auc(
             value=labels[0].tolist(),
             fix="take rows whose labels differ",
         )
-    found = [auc_left_out(labels[:, place], answers[:, place], codes, weights) for place in varied]
-    return float(np.mean([value for value, _ in found])), mean_of_known(np.stack([each for _, each in found], axis=1))
+    aucs = [auc_left_out(labels[:, place], answers[:, place], codes, weights) for place in varied]
+    return float(np.mean([value for value, _ in aucs])), mean_of_known(np.stack([each for _, each in aucs], axis=1))
 
 
 # Of a decision at THRESHOLD, by the rows in each cell: true and false negatives, false and true positives.
@@ -433,7 +433,7 @@ def _of_label(metric: str, place: int, name: str, formula: Callable[..., np.ndar
     )  # fmt: skip
 
 
-def _found(labels: np.ndarray, answers: np.ndarray, place: int) -> np.ndarray:
+def _recalled(labels: np.ndarray, answers: np.ndarray, place: int) -> np.ndarray:
     return among(labels[:, place] == 1, answers[:, place] >= THRESHOLD)
 
 
@@ -442,7 +442,7 @@ def _confirmed(labels: np.ndarray, answers: np.ndarray, place: int) -> np.ndarra
 
 
 # Decisions that are shares of rows.
-_EVENTS = {"recall": _found, "precision": _confirmed}
+_EVENTS = {"recall": _recalled, "precision": _confirmed}
 
 
 def _auc_of_label(place: int, name: str) -> TaskMetric:

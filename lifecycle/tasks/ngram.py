@@ -77,10 +77,10 @@ class ByteNgram:
         import numpy as np
 
         padded, _ = _padded(rows[self.column], self.length)
-        found = np.full((len(rows) * len(places), BYTES), 1 / BYTES)
+        probabilities = np.full((len(rows) * len(places), BYTES), 1 / BYTES)
         for order, counts in enumerate(self.counts):
-            _mix(found, counts, _contexts(padded, order, places).reshape(-1))
-        return found.reshape(len(rows), len(places), BYTES)
+            _mix(probabilities, counts, _contexts(padded, order, places).reshape(-1))
+        return probabilities.reshape(len(rows), len(places), BYTES)
 
 
 def fit_ngram(texts: pd.Series, column: str, length: int, places: np.ndarray) -> ByteNgram:
@@ -100,31 +100,31 @@ def _padded(texts: pd.Series, length: int) -> tuple[np.ndarray, np.ndarray]:
     """Bytes with ORDER places before the first, `(N, ORDER + length)` int64, and which of the others are bytes."""
     import numpy as np
 
-    found = bytes_of(texts, length)
-    known = found != NOTHING
-    before = np.full((len(found), ORDER), _OUTSIDE, dtype=np.int64)
-    return np.concatenate([before, np.where(known, found, _OUTSIDE).astype(np.int64)], axis=1), known
+    codes = bytes_of(texts, length)
+    known = codes != NOTHING
+    before = np.full((len(codes), ORDER), _OUTSIDE, dtype=np.int64)
+    return np.concatenate([before, np.where(known, codes, _OUTSIDE).astype(np.int64)], axis=1), known
 
 
 def _contexts(padded: np.ndarray, order: int, places: np.ndarray) -> np.ndarray:
     """A number of the last `order` bytes before each place, `(N, places)`."""
     import numpy as np
 
-    found = np.zeros((len(padded), len(places)), dtype=np.int64)
+    numbers = np.zeros((len(padded), len(places)), dtype=np.int64)
     for back in range(order, 0, -1):
-        found = found * (BYTES + 1) + padded[:, ORDER + places - back]
-    return found
+        numbers = numbers * (BYTES + 1) + padded[:, ORDER + places - back]
+    return numbers
 
 
 def _counted(contexts: np.ndarray, following: np.ndarray) -> Counts:
     import numpy as np
 
     pairs, times = np.unique(contexts * BYTES + following, return_counts=True)
-    found, first, different = np.unique(pairs // BYTES, return_index=True, return_counts=True)
-    return Counts(found, first, different, np.add.reduceat(times, first), pairs % BYTES, times)
+    distinct, first, different = np.unique(pairs // BYTES, return_index=True, return_counts=True)
+    return Counts(distinct, first, different, np.add.reduceat(times, first), pairs % BYTES, times)
 
 
-def _mix(found: np.ndarray, counts: Counts, contexts: np.ndarray) -> None:
+def _mix(probabilities: np.ndarray, counts: Counts, contexts: np.ndarray) -> None:
     """Mix the counts after these contexts `(M,)` into probabilities `(M, 256)` of shorter contexts, in place."""
     import numpy as np
 
@@ -132,11 +132,11 @@ def _mix(found: np.ndarray, counts: Counts, contexts: np.ndarray) -> None:
     met = np.flatnonzero(counts.contexts[at] == contexts)
     at = at[met]
     different, whole = counts.different[at], counts.different[at] + counts.cases[at]
-    factor = np.ones(len(found))
+    factor = np.ones(len(probabilities))
     factor[met] = different / whole
-    found *= factor[:, None]
+    probabilities *= factor[:, None]
     rows = np.repeat(met, different)
     # The numbers of each context's pairs, one after another.
     pairs = np.arange(len(rows)) - np.repeat(np.cumsum(different) - different, different)
     pairs += np.repeat(counts.first[at], different)
-    found[rows, counts.following[pairs]] += counts.times[pairs] / np.repeat(whole, different)
+    probabilities[rows, counts.following[pairs]] += counts.times[pairs] / np.repeat(whole, different)

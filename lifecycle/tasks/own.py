@@ -54,13 +54,13 @@ def own_figures(
 
     folder = Path(str(module.__file__)).parent
     try:
-        found = np.asarray(getattr(module, name)(labels, answers, rows), dtype=np.float64)
+        figures = np.asarray(getattr(module, name)(labels, answers, rows), dtype=np.float64)
     except Exception as error:
         problem = Problem(f"{FILE}: {name}", error_line(error, folder, sensitive=sensitive), "look at that line")
         raise UseCaseError(folder.name, [problem]) from error
-    columns = found.reshape(-1, 1) if found.ndim == 1 else found
+    columns = figures.reshape(-1, 1) if figures.ndim == 1 else figures
     if columns.ndim != 2 or len(columns) != len(labels) or columns.shape[1] not in (1, 2):
-        problem = Problem(f"{FILE}: {name}", f"{len(labels)} rows became {found.shape}", _FIX)
+        problem = Problem(f"{FILE}: {name}", f"{len(labels)} rows became {figures.shape}", _FIX)
         raise UseCaseError(folder.name, [problem])
     if not np.isfinite(columns).all():
         wrong = int((~np.isfinite(columns)).any(axis=1).sum())
@@ -107,19 +107,19 @@ def own_baseline(
         try:
             return work()
         except EvaluationError as error:
-            found = Problem(f"model.py: {BASELINE}{name}", error.problem, error.fix, error.value)
+            problem = Problem(f"model.py: {BASELINE}{name}", error.problem, error.fix, error.value)
         except Exception as error:
-            found = Problem(
-                f"model.py: {BASELINE}{name}", error_line(error, folder, sensitive=sensitive), "look at that line"
+            problem = Problem(
+                f"model.py: {BASELINE}{name}", told_of(error, folder, sensitive=sensitive), "look at that line"
             )
-        raise UseCaseError(folder.name, [found])
+        raise UseCaseError(folder.name, [problem])
 
     predict = tried(lambda: getattr(module, f"{BASELINE}{name}")(training[columns].copy(), labels))
 
     def answers(rows: pd.DataFrame) -> np.ndarray:
         def checked() -> np.ndarray:
-            found = kind.of_predict(predict(rows[columns].copy()))
-            return kind.checked(kind.sample_labels(len(rows)), found)[1]
+            predictions = kind.of_predict(predict(rows[columns].copy()))
+            return kind.checked(kind.sample_labels(len(rows)), predictions)[1]
 
         return tried(checked)
 
@@ -132,11 +132,11 @@ def try_own(
     baselines: Iterable[str],
     rows: pd.DataFrame,
     columns: Rows,
-    seen: Iterable[str],
+    visible: Iterable[str],
 ) -> None:
     """Call each once on some rows, before anything is trained. Raises UseCaseError for the first that gives nothing.
 
-    `seen` are the columns of `rows` that metrics see. Where answers have places, metrics are given TRIED_ROWS rows.
+    `visible` are the columns of `rows` that metrics see. Where answers have places, metrics are given TRIED_ROWS rows.
     """
     from trainworthy.lifecycle.task import load_module, load_task
     from trainworthy.lifecycle.tasks.baselines import BASELINES
@@ -151,8 +151,8 @@ def try_own(
     if len(kind.answer_shape) >= 2:
         rows = rows.iloc[:TRIED_ROWS]
     truth = truth_of(columns, rows)
-    answers = kind.beside(truth, prior(rows))
-    shown = rows[[name for name in seen if name in rows and name not in columns.sensitive]]
+    answers = kind.aligned(truth, prior(rows))
+    shown = rows[[name for name in visible if name in rows and name not in columns.sensitive]]
     for name in metrics:
         own_figures(load_module(folder, "metrics"), name, truth, answers, shown.copy(), sensitive=sensitive)
 
@@ -202,5 +202,10 @@ def _defined(path: Path) -> set[str]:
         body = ast.parse(path.read_text(encoding="utf-8")).body
     except (OSError, SyntaxError, UnicodeDecodeError):
         return set()
-    imported = {alias.asname or alias.name for one in body if isinstance(one, ast.ImportFrom) for alias in one.names}
-    return {one.name for one in body if isinstance(one, ast.FunctionDef)} | imported
+    imported = {
+        alias.asname or alias.name
+        for statement in body
+        if isinstance(statement, ast.ImportFrom)
+        for alias in statement.names
+    }
+    return {statement.name for statement in body if isinstance(statement, ast.FunctionDef)} | imported

@@ -48,12 +48,12 @@ def pixel_model(
     model.fit(numbers, known)
 
     def answers(some: pd.DataFrame) -> np.ndarray:
-        found = np.zeros((len(some), side, side, classes))
+        probabilities = np.zeros((len(some), side, side, classes))
         for at in range(0, len(some), 256):
             of_rows = _numbers(some.iloc[at : at + 256], pictures, side)
             given = model.predict_proba(of_rows.reshape(-1, of_rows.shape[-1]))
-            found[at : at + 256, ..., present] = given.reshape(*of_rows.shape[:3], len(present))
-        return found
+            probabilities[at : at + 256, ..., present] = given.reshape(*of_rows.shape[:3], len(present))
+        return probabilities
 
     return answers
 
@@ -75,12 +75,12 @@ def _picture_columns(rows: pd.DataFrame, columns: list[str]) -> list[str]:
     from trainworthy.lifecycle.tasks.file_numbers import form_of
 
     files = [name for name in columns if is_file_column(rows[name])]
-    found = [name for name in files if form_of(rows[name].dropna().to_list()).kind in ("grey", "colour")]
-    if not found:
+    pictures = [name for name in files if form_of(rows[name].dropna().to_list()).kind in ("grey", "colour")]
+    if not pictures:
         raise EvaluationError(
             "no feature is a picture", value=columns, fix="give the picture's column customProperty file: picture"
         )
-    return found
+    return pictures
 
 
 def _numbers(rows: pd.DataFrame, columns: list[str], side: int) -> np.ndarray:
@@ -93,7 +93,7 @@ def _numbers(rows: pd.DataFrame, columns: list[str], side: int) -> np.ndarray:
     around = [uniform_filter(pictures, size=size, mode="nearest") for size in sizes]
     place = np.linspace(-1, 1, side)
     squares = [place[:, None] + 0 * place, place + 0 * place[:, None]]
-    squares += [one**2 for one in squares]
+    squares += [square**2 for square in squares]
     where = np.broadcast_to(np.stack(squares, axis=-1), (len(pictures), side, side, len(squares)))
     return np.concatenate([pictures, *around, where], axis=-1)
 
@@ -103,12 +103,12 @@ def _grids(paths: pd.Series, side: int) -> np.ndarray:
     import numpy as np
     from PIL import Image
 
-    found = []
+    grids = []
     for path in paths:
         if path is None:
-            found.append(np.full((side, side, 3), 0.5, dtype=np.float32))
+            grids.append(np.full((side, side, 3), 0.5, dtype=np.float32))
             continue
         with open_picture(path) as picture:
             small = in_eight_bits(picture, "RGB").resize((side, side), Image.Resampling.BOX)
-        found.append(np.asarray(small, dtype=np.float32) / 255)
-    return np.stack(found)
+        grids.append(np.asarray(small, dtype=np.float32) / 255)
+    return np.stack(grids)

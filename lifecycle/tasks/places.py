@@ -54,21 +54,21 @@ class Places(Usual):
         answers = np.asarray(answers)
         if not len(answers):
             return answers
-        found = logarithms(answers)
-        found *= answers.dtype.type(state["slope"])
+        scaled = logarithms(answers)
+        scaled *= answers.dtype.type(state["slope"])
         if "intercepts" in state:
-            found += np.asarray(state["intercepts"], dtype=answers.dtype)
-        found -= found.max(axis=-1, keepdims=True)
-        np.exp(found, out=found)
-        found /= found.sum(axis=-1, keepdims=True)
-        return found
+            scaled += np.asarray(state["intercepts"], dtype=answers.dtype)
+        scaled -= scaled.max(axis=-1, keepdims=True)
+        np.exp(scaled, out=scaled)
+        scaled /= scaled.sum(axis=-1, keepdims=True)
+        return scaled
 
     def stretched(self: Kind, labels: np.ndarray, answers: np.ndarray) -> Callable[[np.ndarray], np.ndarray] | None:
         """The calibration, if its slope is above 0."""
         if self.one_valued(labels):
             return None
         state = self.fit_calibration(labels, answers)
-        return (lambda others: self.calibrated(others, state)) if state["slope"] > 0 else None
+        return (lambda other_answers: self.calibrated(other_answers, state)) if state["slope"] > 0 else None
 
     def answer_scale(self, answers: np.ndarray) -> np.ndarray:
         """1 for probabilities; of statistics their size, since one pixel of thousands is no other answer."""

@@ -50,8 +50,8 @@ def apply_platt(probabilities: Any, state: Mapping[str, float]) -> np.ndarray:
     import numpy as np
     from scipy.special import expit
 
-    wanted = {"slope", "intercept"}
-    if set(state) != wanted or not all(math.isfinite(state[key]) for key in wanted):
+    keys = {"slope", "intercept"}
+    if set(state) != keys or not all(math.isfinite(state[key]) for key in keys):
         raise EvaluationError(
             "the calibration must hold a finite slope and intercept", value=dict(state), fix="fit it with fit_platt"
         )

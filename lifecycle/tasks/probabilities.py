@@ -50,11 +50,11 @@ def ranking(labels: np.ndarray, scores: np.ndarray) -> float:
     return float(pair_wins(positive, negative).sum() / (len(positive) * len(negative)))
 
 
-def pair_wins(scores: np.ndarray, others: np.ndarray) -> np.ndarray:
+def pair_wins(scores: np.ndarray, other_scores: np.ndarray) -> np.ndarray:
     """For each score how many of the others lie below it, ties count half; shape of `scores`."""
     import numpy as np
 
-    ordered = np.sort(others)
+    ordered = np.sort(other_scores)
     return (np.searchsorted(ordered, scores, side="left") + np.searchsorted(ordered, scores, side="right")) / 2
 
 

@@ -54,9 +54,9 @@ def _starts(*values: np.ndarray) -> np.ndarray:
     return np.flatnonzero(np.append(True, np.logical_or.reduce([some[1:] != some[:-1] for some in values])))
 
 
-def _before(starts: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Weight of `others` before each place, (N,); those of the same run count half. `starts` are the runs'."""
+def _before(starts: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Weight of `weights` before each place, (N,); those of the same run count half. `starts` are the runs'."""
     import numpy as np
 
-    until, sizes = np.append(0.0, np.cumsum(others)), np.diff(np.append(starts, len(others)))
+    until, sizes = np.append(0.0, np.cumsum(weights)), np.diff(np.append(starts, len(weights)))
     return np.repeat((until[starts] + until[starts + sizes]) / 2, sizes)

@@ -50,7 +50,7 @@ class Regression(FewNumbers):
 
     @property
     def answer_names(self) -> tuple[str, ...]:
-        return tuple(f"{one:g}" for one in self.quantiles) or ("",)
+        return tuple(f"{level:g}" for level in self.quantiles) or ("",)
 
     @property
     def answers(self) -> str:
@@ -100,7 +100,7 @@ class Regression(FewNumbers):
 
     @property
     def _coverages(self) -> tuple[str, ...]:
-        return tuple(f"coverage[{one:g}]" for one in self.quantiles)
+        return tuple(f"coverage[{level:g}]" for level in self.quantiles)
 
     @property
     def metrics(self) -> Mapping[str, TaskMetric]:
@@ -109,27 +109,27 @@ class Regression(FewNumbers):
     @cached_property
     def _metrics(self) -> Mapping[str, TaskMetric]:
         """Errors of a number; or of quantiles their loss, how many labels lie below each, and between the outer two."""
-        found = self._of_quantiles() if self.quantiles else _of_numbers()
-        return {metric.name: metric for metric in found}
+        metrics = self._of_quantiles() if self.quantiles else _of_numbers()
+        return {metric.name: metric for metric in metrics}
 
     def _of_quantiles(self) -> list[TaskMetric]:
         levels = self.quantiles
-        found = [TaskMetric("pinball", False, rows=partial(_mean_pinball, levels=levels), low=0.0)]
+        metrics = [TaskMetric("pinball", False, rows=partial(_mean_pinball, levels=levels), low=0.0)]
         for place, level in enumerate(levels):
-            found += [
+            metrics += [
                 TaskMetric(f"pinball[{level:g}]", False, rows=partial(_pinball_at, place=place, level=level), low=0.0),
                 _share(f"coverage[{level:g}]", partial(_below, place=place)),
             ]
         if 0.5 in levels:
-            found.append(TaskMetric("mae", False, rows=partial(_absolute_at, place=levels.index(0.5)), low=0.0))
+            metrics.append(TaskMetric("mae", False, rows=partial(_absolute_at, place=levels.index(0.5)), low=0.0))
         if len(levels) > 1:
-            found += [
+            metrics += [
                 _share("interval_coverage", _between),
                 TaskMetric(
                     "interval_width", False, rows=lambda _, answers: answers[:, -1] - answers[:, 0], ranks=False
                 ),
             ]
-        return found
+        return metrics
 
     def class_rows(self, labels: np.ndarray) -> np.ndarray:
         import numpy as np
@@ -180,16 +180,16 @@ class Regression(FewNumbers):
         return reason or self.one_valued(labels)
 
     def one_valued(self, labels: Any) -> str:
-        found = self.checked_labels(labels)
-        return f"all labels equal ({found[0]:g})" if found.min() == found.max() else ""
+        numbers = self.checked_labels(labels)
+        return f"all labels equal ({numbers[0]:g})" if numbers.min() == numbers.max() else ""
 
     def strata(self, labels: Any) -> np.ndarray:
         """Parts of equal mass by the label's rank; equal labels share one."""
         import numpy as np
 
-        found = np.asarray(labels, dtype=np.float64)
-        cuts = np.unique(np.quantile(found, np.arange(1, STRATA) / STRATA, method="inverted_cdf"))
-        return np.searchsorted(cuts, found, side="left")
+        numbers = np.asarray(labels, dtype=np.float64)
+        cuts = np.unique(np.quantile(numbers, np.arange(1, STRATA) / STRATA, method="inverted_cdf"))
+        return np.searchsorted(cuts, numbers, side="left")
 
     def events(self, labels: np.ndarray) -> tuple[Event, ...]:
         """The label lies above the middle, the lowest tenth, the highest tenth of these labels."""
@@ -244,9 +244,9 @@ class Regression(FewNumbers):
             return None
         if self.quantiles:
             state = self.fit_calibration(labels, answers)
-            return lambda others: self.calibrated(others, state)
+            return lambda other_answers: self.calibrated(other_answers, state)
         level = float(labels.mean())
-        return lambda others: level + slope * (others - center)
+        return lambda other_answers: level + slope * (other_answers - center)
 
     def answer_scale(self, answers: np.ndarray) -> np.ndarray:
         """How far answers lie apart, and a twentieth of each answer's size: float32 knows so many digits of it."""
@@ -386,8 +386,8 @@ def _median_left_out(
     error, codes = error[order], codes[order]
     weigh = np.ones(len(error)) if weights is None else weights[order]
 
-    def median(kept: np.ndarray) -> float:
-        below = np.cumsum(kept)
+    def median(row_weights: np.ndarray) -> float:
+        below = np.cumsum(row_weights)
         half = below[-1] / 2
         low, high = np.searchsorted(below, half, side="left"), np.searchsorted(below, half, side="right")
         return float(error[low] + error[min(high, len(error) - 1)]) / 2

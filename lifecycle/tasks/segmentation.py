@@ -76,7 +76,7 @@ class Segmentation(Places):
 
     @property
     def answer_names(self) -> tuple[str, ...]:
-        return tuple(str(one) for one in self.classes)
+        return tuple(str(name) for name in self.classes)
 
     @property
     def predict_fix(self) -> str:
@@ -109,7 +109,7 @@ class Segmentation(Places):
     @cached_property
     def _metrics(self) -> Mapping[str, TaskMetric]:
         """Of statistics `(N, K)`: losses, shares of pixels, overlaps over all classes and of one."""
-        found = [
+        metrics = [
             TaskMetric("log_loss", False, rows=lambda _, statistics: statistics[:, 0], low=0.0),
             TaskMetric("brier", False, rows=lambda _, statistics: statistics[:, 1], low=0.0),
             self._of_counts("pixel_accuracy", _accuracy),
@@ -120,11 +120,11 @@ class Segmentation(Places):
             CALIBRATION_ERROR,
         ]
         for place, name in enumerate(self.answer_names):
-            found += [
+            metrics += [
                 self._of_counts(f"{metric}[{name}]", lambda counts, of=of, place=place: of(counts)[..., place])
                 for metric, of in (("iou", _ious), ("dice", _dices), ("recall", _recalls), ("precision", _precisions))
             ]
-        return {metric.name: metric for metric in found}
+        return {metric.name: metric for metric in metrics}
 
     def _of_counts(self, name: str, formula: Callable[[np.ndarray], np.ndarray]) -> TaskMetric:
         """A metric of the three counts of each class, (..., 3, classes), over the pixels of all rows."""
@@ -164,29 +164,29 @@ class Segmentation(Places):
         import numpy as np
 
         grid = _resized(masks, GRID, GRID).astype(np.uint8)
-        return np.array([base64.b64encode(one.tobytes()).decode() for one in grid], dtype=object)
+        return np.array([base64.b64encode(mask.tobytes()).decode() for mask in grid], dtype=object)
 
     def checked_labels(self, labels: Any) -> np.ndarray:
         """Places among the classes on the grid, uint8 `(N, GRID, GRID)`, of texts of `column` or of masks."""
         import numpy as np
 
-        found = np.asarray(labels)
-        if not len(found):
-            raise EvaluationError("labels must have shape (N,) with N >= 1", value=found.shape, fix="give one a row")
-        if found.ndim == 1:
-            found = _from_texts(found)
-        if found.ndim != 3:
+        masks = np.asarray(labels)
+        if not len(masks):
+            raise EvaluationError("labels must have shape (N,) with N >= 1", value=masks.shape, fix="give one a row")
+        if masks.ndim == 1:
+            masks = _from_texts(masks)
+        if masks.ndim != 3:
             fix = "give a mask of one class a pixel for each row"
-            raise EvaluationError("masks must have shape (N, height, width)", value=found.shape, fix=fix)
-        found = _resized(found, GRID, GRID)
-        wrong = ~np.isin(found, np.arange(len(self.classes)))
+            raise EvaluationError("masks must have shape (N, height, width)", value=masks.shape, fix=fix)
+        masks = _resized(masks, GRID, GRID)
+        wrong = ~np.isin(masks, np.arange(len(self.classes)))
         if wrong.any():
             raise EvaluationError(
-                f"{int(wrong.sum())} of {found.size} pixels are no place among the {len(self.classes)} classes",
-                value=float(found[wrong][0]),
+                f"{int(wrong.sum())} of {masks.size} pixels are no place among the {len(self.classes)} classes",
+                value=float(masks[wrong][0]),
                 fix="name every class in contract.yaml (label: classes), in the order of the pixels' values",
             )
-        return found.astype(np.uint8)
+        return masks.astype(np.uint8)
 
     def of_predict(self, raw: Any, *, whole: bool = False) -> np.ndarray:
         """Probabilities `(N, height, width, classes)` of what predict gives: on the grid in float64, or at all pixels.
@@ -229,7 +229,7 @@ class Segmentation(Places):
                 fix="let predict() give the softmax of the outputs over the classes: softmax(dim=1)",
             )
 
-    def beside(self, truth: np.ndarray, answers: np.ndarray) -> np.ndarray:
+    def aligned(self, truth: np.ndarray, answers: np.ndarray) -> np.ndarray:
         """Probabilities `(N, height, width, classes)` of the masks' size."""
         return _resized(answers, truth.shape[1], truth.shape[2])
 
@@ -405,7 +405,7 @@ def _from_texts(texts: np.ndarray) -> np.ndarray:
     import numpy as np
 
     try:
-        parts = [np.frombuffer(base64.b64decode(one, validate=True), dtype=np.uint8) for one in texts]
+        parts = [np.frombuffer(base64.b64decode(text, validate=True), dtype=np.uint8) for text in texts]
         return np.stack(parts).reshape(-1, GRID, GRID)
     except (TypeError, ValueError) as error:
         fix = "materialize the snapshot again"

@@ -28,13 +28,13 @@ def bytes_of(texts: Iterable[Any], length: int, *, spread: bool = False) -> np.n
         fix = "leave such rows out where the dataset is made"
         problem = f"{len(wrong)} of {len(texts)} documents are empty, or no texts"
         raise EvaluationError(problem, value=repr(wrong[0])[:40], fix=fix)
-    found = np.full((len(texts), length), NOTHING, dtype=np.int16)
+    codes = np.full((len(texts), length), NOTHING, dtype=np.int16)
     for row, text in enumerate(texts):
         data = np.frombuffer(text.encode(), dtype=np.uint8)
         if spread and len(data) > length:
             data = data[np.arange(length) * len(data) // length]
-        found[row, : len(data)] = data[:length]
-    return found
+        codes[row, : len(data)] = data[:length]
+    return codes
 
 
 def later_changed(texts: np.ndarray, length: int, share: float) -> tuple[np.ndarray, np.ndarray]:

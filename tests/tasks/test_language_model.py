@@ -243,8 +243,8 @@ def test_answers_at_judged_places_are_judged_there_and_stand_for_those_behind_th
     truth, raw = drawn()
     few = KIND.of_predict(raw)
     assert np.array_equal(KIND.statistics(truth, few), KIND.statistics(KIND.checked_labels(truth), few))
-    assert KIND.beside(truth, few).shape == raw.shape
-    assert KIND.beside(truth, raw) is raw
+    assert KIND.aligned(truth, few).shape == raw.shape
+    assert KIND.aligned(truth, raw) is raw
     assert KIND.served(raw)["next"][0][0] == raw[0, 0].argmax()
 
 
