@@ -131,10 +131,10 @@ class Births(TorchDispatchMode):
         """Where the first of these that is not finite comes from; None if all are finite."""
         for tensor in tensors:
             if not is_finite(tensor):
-                found = self._origin.get(place_of(tensor), _MEANT)
-                while found != _MEANT and (parent := self.births[found].parent) is not None:
-                    found = parent
-                return None if found == _MEANT else self.births[found]
+                origin = self._origin.get(place_of(tensor), _MEANT)
+                while origin != _MEANT and (parent := self.births[origin].parent) is not None:
+                    origin = parent
+                return None if origin == _MEANT else self.births[origin]
         return None
 
     def _of(
@@ -180,16 +180,16 @@ class Births(TorchDispatchMode):
     def _line_here(self) -> str:
         frame = sys._getframe(1)
         while frame is not None:
-            if told := self._own(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name):
-                return told
+            if line := self._own(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name):
+                return line
             frame = frame.f_back
         return ""
 
     def _line_of(self, node: Any) -> str:
         """The line of the forward pass that made a node."""
         text = "".join(node.metadata.get("traceback_", []))
-        found = [self._own(hit["file"], int(hit["line"]), hit["name"]) for hit in _FRAME.finditer(text)]
-        return next((told for told in reversed(found) if told), "")
+        lines = [self._own(hit["file"], int(hit["line"]), hit["name"]) for hit in _FRAME.finditer(text)]
+        return next((line for line in reversed(lines) if line), "")
 
     def _own(self, file: str, line: int, name: str) -> str:
         path = Path(file)
@@ -204,9 +204,9 @@ def watched(model: torch.nn.Module, folder: Path, sources: Mapping[str, Tensor])
     births = Births(folder, sources)
     handles = []
     for name, module in model.named_modules():
-        told = f"{name or 'the model'} ({type(module).__name__})"
-        handles.append(module.register_forward_pre_hook(_enter(births, told), prepend=True))
-        handles.append(module.register_forward_hook(_leave(births, told), always_call=True))
+        label = f"{name or 'the model'} ({type(module).__name__})"
+        handles.append(module.register_forward_pre_hook(_enter(births, label), prepend=True))
+        handles.append(module.register_forward_hook(_leave(births, label), always_call=True))
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Anomaly Detection has been enabled")
@@ -217,17 +217,17 @@ def watched(model: torch.nn.Module, folder: Path, sources: Mapping[str, Tensor])
             handle.remove()
 
 
-def _enter(births: Births, told: str) -> Callable[..., None]:
+def _enter(births: Births, label: str) -> Callable[..., None]:
     def enter(module: torch.nn.Module, given: Any) -> None:
-        births.modules.append(told)
+        births.modules.append(label)
 
     return enter
 
 
-def _leave(births: Births, told: str) -> Callable[..., None]:
+def _leave(births: Births, label: str) -> Callable[..., None]:
     def leave(module: torch.nn.Module, given: Any, made: Any) -> None:
         births.modules.pop()
-        _name_nodes([tensor.grad_fn for tensor in number_tensors(made) if tensor.grad_fn is not None], told)
+        _name_nodes([tensor.grad_fn for tensor in number_tensors(made) if tensor.grad_fn is not None], label)
 
     return leave
 
@@ -256,8 +256,12 @@ def _phase(node: Any) -> Phase:
 
 def _written(func: Any, args: Any, kwargs: Any) -> list[Any]:
     """The arguments that an operation writes to: some give nothing back."""
-    given = dict(zip((one.name for one in func._schema.arguments), args, strict=False)) | (kwargs or {})
-    written = [one.name for one in func._schema.arguments if one.alias_info is not None and one.alias_info.is_write]
+    given = dict(zip((argument.name for argument in func._schema.arguments), args, strict=False)) | (kwargs or {})
+    written = [
+        argument.name
+        for argument in func._schema.arguments
+        if argument.alias_info is not None and argument.alias_info.is_write
+    ]
     return [given[name] for name in written if name in given]
 
 

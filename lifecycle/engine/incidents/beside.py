@@ -32,18 +32,20 @@ def elsewhere(incident: Incident, device: str, code_sha256: str) -> tuple[str, .
 
 def outstanding(incident: Incident, step: int, names: Sequence[str], norms: Sequence[float | None]) -> tuple[str, ...]:
     """The parameters whose gradient stands out most from what was recorded before the step."""
-    before = [seen for seen in incident.signals if seen.step < step and len(seen.grad_norms) == len(names)]
-    found: list[tuple[float, str]] = []
+    before = [signals for signals in incident.signals if signals.step < step and len(signals.grad_norms) == len(names)]
+    deviations: list[tuple[float, str]] = []
     for place, (name, norm) in enumerate(zip(names, norms, strict=True)):
         if norm is None:
             continue
         if not math.isfinite(norm):
-            found.append((math.inf, f"{name}: its gradient is not finite"))
+            deviations.append((math.inf, f"{name}: its gradient is not finite"))
             continue
-        usual_norms = [seen.grad_norms[place] for seen in before]
-        usual = statistics.median([one for one in usual_norms if one is not None and math.isfinite(one)] or [0.0])
+        usual_norms = [signals.grad_norms[place] for signals in before]
+        usual = statistics.median(
+            [value for value in usual_norms if value is not None and math.isfinite(value)] or [0.0]
+        )
         if usual > 0:
             times = norm / usual
-            told = f"{name}: gradient norm {norm:.3g}, {times:.3g} times its median before"
-            found.append((abs(math.log(times)) if times else math.inf, told))
-    return tuple(told for _, told in sorted(found, reverse=True)[:_LAYERS])
+            text = f"{name}: gradient norm {norm:.3g}, {times:.3g} times its median before"
+            deviations.append((abs(math.log(times)) if times else math.inf, text))
+    return tuple(text for _, text in sorted(deviations, reverse=True)[:_LAYERS])

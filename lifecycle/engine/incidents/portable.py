@@ -74,10 +74,10 @@ def _refuse(incident: Incident, folder: Path, target: Path) -> None:
             value=list(sensitive),
             fix="replay it here; or, if they are not sensitive, say so in contract.yaml and train again",
         )
-    found = [*_secrets_of_code(Path(incident.job.use_case_folder)), *_secrets_of(incident.job.hyperparameters)]
-    if found:
+    secrets = [*_secrets_of_code(Path(incident.job.use_case_folder)), *_secrets_of(incident.job.hyperparameters)]
+    if secrets:
         fix = "read it from the environment in place of the code, and take it out of the history"
-        raise IncidentError("this looks like a secret, and would travel with the incident", value=found, fix=fix)
+        raise IncidentError("this looks like a secret, and would travel with the incident", value=secrets, fix=fix)
 
 
 def _secrets_of_code(folder: Path) -> Iterator[str]:
@@ -108,15 +108,15 @@ def _secrets_of(values: Mapping[str, Any], prefix: str = "hyperparameters") -> I
 
 def _copy_checkpoint(incident: Incident, scene: Scene, folder: Path) -> CheckpointRef | None:
     """The checkpoint that the scene was opened from, None if it begins with the stage."""
-    found = incident.checkpoint
-    if found is None or scene.checkpoint is None:
+    checkpoint = incident.checkpoint
+    if checkpoint is None or scene.checkpoint is None:
         return None
     place = Path("checkpoint", scene.checkpoint.name)
     (folder / place).mkdir(parents=True)
     for name in ("state.pt", "manifest.json"):
         shutil.copyfile(scene.checkpoint / name, folder / place / name)
     _require_size(folder)
-    return CheckpointRef(path=place.as_posix(), sha256=found.sha256)
+    return CheckpointRef(path=place.as_posix(), sha256=checkpoint.sha256)
 
 
 def _write_batches(incident: Incident, scene: Scene, folder: Path) -> int:
@@ -141,8 +141,8 @@ def _copy_code(source: Path, target: Path) -> tuple[str, ...]:
     for name, path in python_sources(source).items():
         (target / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, target / name)
-    others = (path for path in sorted(source.rglob("*")) if path.is_file() and path.suffix not in (".py", ".pyc"))
-    return tuple(path.relative_to(source).as_posix() for path in others)
+    other_files = (path for path in sorted(source.rglob("*")) if path.is_file() and path.suffix not in (".py", ".pyc"))
+    return tuple(path.relative_to(source).as_posix() for path in other_files)
 
 
 def _without_places(incident: Incident, checkpoint: CheckpointRef | None) -> Incident:

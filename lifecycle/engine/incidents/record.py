@@ -83,7 +83,7 @@ class BlackBox:
             return alarm
         return alarm.model_copy(update={"incident": incident_id(target)})
 
-    def _incident(self, alarm: Alarm, seen: LastUpdates) -> Incident:
+    def _incident(self, alarm: Alarm, updates: LastUpdates) -> Incident:
         # Weights that the last update has spoiled are seen after it.
         step = min(alarm.step, self.plan.last_step - 1)
         return Incident(
@@ -95,22 +95,22 @@ class BlackBox:
             alarm=alarm,
             step=step,
             plan=self.plan,
-            signals=seen.signals,
-            samples=seen.samples,
-            parameters=seen.parameters,
-            batch_rows=seen.batch,
-            row_keys=keys_of(self.prepared, self.job, seen.batch),
-            random={name: base64.b64encode(kept.numpy().tobytes()).decode() for name, kept in seen.random.items()},
+            signals=updates.signals,
+            samples=updates.samples,
+            parameters=updates.parameters,
+            batch_rows=updates.batch,
+            row_keys=keys_of(self.prepared, self.job, updates.batch),
+            random={name: base64.b64encode(state.numpy().tobytes()).decode() for name, state in updates.random.items()},
             environment=environment(self.job, self.prepared.code_sha256, self.device),
-            done=_done(seen.taken, self.job),
+            done=_done(updates.taken, self.job),
             checkpoint=_newest_before(self.job, step),
             rows_file=_rows_file(self.job),
         )
 
 
 def _done(taken: Mapping[str, list[int]], job: TrainJob) -> Interventions:
-    kept = {name: tuple(taken.get(name, ())) for name in ("passed_over", "skipped", "lowered")}
-    return Interventions(**kept, rate_factor=job.training.monitors.rate_factor)
+    interventions = {name: tuple(taken.get(name, ())) for name in ("passed_over", "skipped", "lowered")}
+    return Interventions(**interventions, rate_factor=job.training.monitors.rate_factor)
 
 
 def environment(job: TrainJob, code_sha256: str, device: str) -> Environment:
@@ -128,13 +128,13 @@ def environment(job: TrainJob, code_sha256: str, device: str) -> Environment:
 
 def _newest_before(job: TrainJob, step: int) -> CheckpointRef | None:
     """The newest checkpoint of at most `step` updates: this stage's own or a copy, else what it started from."""
-    found = [
+    candidates = [
         path
         for folder in checkpoint_folders(job)
         for path in checkpoints_in(folder)
         if path <= checkpoint_path(path.parent, step)
     ]
-    for path in sorted(found, key=lambda path: path.name, reverse=True):
+    for path in sorted(candidates, key=lambda path: path.name, reverse=True):
         if (path / MANIFEST).is_file():
             return CheckpointRef(path=str(path), sha256=sha256_file(path / MANIFEST))
     return job.start
@@ -142,21 +142,21 @@ def _newest_before(job: TrainJob, step: int) -> CheckpointRef | None:
 
 def _rows_file(job: TrainJob) -> StoredFile:
     path = Path(job.training_file)
-    kept = job.kept_features
-    sha256 = kept.split_sha256 if kept is not None else sha256_file(path)
+    cache = job.kept_features
+    sha256 = cache.split_sha256 if cache is not None else sha256_file(path)
     return StoredFile(path=str(path), sha256=sha256, bytes=path.stat().st_size)
 
 
 def _make_room(target: Path) -> bool:
     """True if one more may be written; a later one of a monitor gives way to the first of another."""
-    kept = [path for path in target.parent.glob("*-*") if is_incident(path)]
-    if len(kept) < MOST_INCIDENTS:
+    incidents = [path for path in target.parent.glob("*-*") if is_incident(path)]
+    if len(incidents) < MOST_INCIDENTS:
         return True
-    kept.sort(key=lambda path: path.stat().st_mtime_ns)
-    monitors = [path.name.partition("-")[2] for path in kept]
+    incidents.sort(key=lambda path: path.stat().st_mtime_ns)
+    monitors = [path.name.partition("-")[2] for path in incidents]
     if target.name.partition("-")[2] in monitors:
         return False
-    later = [path for place, path in enumerate(kept) if monitors[place] in monitors[:place]]
+    later = [path for place, path in enumerate(incidents) if monitors[place] in monitors[:place]]
     for path in later[-1:]:
         shutil.rmtree(path)
     return bool(later)
@@ -184,32 +184,32 @@ NUMBERS = "numbers of the batch's rows"
 _Smaller = Callable[[Incident], Mapping[str, Any]]
 # What is left out first; each says what it takes away.
 _SMALLER: tuple[tuple[str, _Smaller], ...] = (
-    ("closer looks before the last one", lambda found: {"samples": found.samples[-1:]}),
+    ("closer looks before the last one", lambda incident: {"samples": incident.samples[-1:]}),
     (
         f"gradient norms by parameter before the last {_FEW} updates",
-        lambda found: {"signals": (*_without_norms(found.signals[:-_FEW]), *found.signals[-_FEW:])},
+        lambda incident: {"signals": (*_without_norms(incident.signals[:-_FEW]), *incident.signals[-_FEW:])},
     ),
-    ("keys of the batch's rows, but for those of the alarm", lambda found: {"row_keys": ()}),
-    (NUMBERS, lambda found: {"batch_rows": ()}),
+    ("keys of the batch's rows, but for those of the alarm", lambda incident: {"row_keys": ()}),
+    (NUMBERS, lambda incident: {"batch_rows": ()}),
     (
         "the closer look and all gradient norms by parameter",
-        lambda found: {"samples": (), "signals": _without_norms(found.signals)},
+        lambda incident: {"samples": (), "signals": _without_norms(incident.signals)},
     ),
-    ("names of the parameters", lambda found: {"parameters": ()}),
+    ("names of the parameters", lambda incident: {"parameters": ()}),
 )
 
 
 def _without_norms(signals: Sequence[Signals]) -> tuple[Signals, ...]:
-    return tuple(seen._replace(grad_norms=[]) for seen in signals)
+    return tuple(signal._replace(grad_norms=[]) for signal in signals)
 
 
 def _within(incident: Incident, most_bytes: int) -> bytes:
     """The incident's JSON, without what does not fit into so many bytes; what that is, it says itself."""
     content = incident.model_dump_json().encode()
-    for told, smaller in _SMALLER:
+    for omitted, smaller in _SMALLER:
         if len(content) <= most_bytes:
             break
-        left_out = (*incident.left_out, told)
+        left_out = (*incident.left_out, omitted)
         incident = incident.model_copy(update={**smaller(incident), "left_out": left_out})
         content = incident.model_dump_json().encode()
     return content

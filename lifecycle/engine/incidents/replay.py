@@ -49,12 +49,12 @@ def run_replay(job: ReplayJob) -> ReplayResult:
     step = make_step(scene, *_batch(scene), AsRecorded(incident.done))
     reproduced, tolerance, compared = _reproduced(incident, step, way)
     bad = first_bad(step)
-    found, told = guilty_rows(step, sensitive=bool(incident.job.rows.sensitive_features))
+    rows, rows_evidence = guilty_rows(step, sensitive=bool(incident.job.rows.sensitive_features))
     names = [name for name, _ in scene.state.model.named_parameters()]
     return ReplayResult(
         step=step.number,
         from_step=from_step,
-        from_told=scene.told,
+        from_told=scene.origin,
         reproduced=reproduced,
         tolerance=tolerance,
         compared=compared,
@@ -62,8 +62,8 @@ def run_replay(job: ReplayJob) -> ReplayResult:
         on_the_way=len(way),
         elsewhere=elsewhere(incident, scene.device, scene.code_sha256),
         first_bad=bad,
-        rows=found,
-        rows_told=told,
+        rows=rows,
+        rows_told=rows_evidence,
         layers=outstanding(incident, step.number, names, step.update.grad_norms),
         notes=tuple(notes),
     )
@@ -74,7 +74,7 @@ def _go(scene: Scene, incident: Incident, to_step: int) -> list[float]:
 
     By how much each update that was recorded differs, relative to it.
     """
-    recorded = {seen.step: seen for seen in incident.signals}
+    recorded = {signals.step: signals for signals in incident.signals}
     differences, spoiled = list[float](), list[int]()
     progress = Progress("replay: step", to_step, scene.state.step)
 
@@ -107,9 +107,9 @@ def _random_notes(scene: Scene, incident: Incident) -> tuple[str, ...]:
     return ("torch's random numbers are not where they were: something draws from them that is no part of an update",)
 
 
-def _difference(seen: Signals, update: Update) -> float:
+def _difference(recorded: Signals, update: Update) -> float:
     """The largest relative difference of loss and gradient norm; 0 if their bits are equal."""
-    return max(_relative(seen.loss, update.loss), _relative(seen.grad_norm, update.grad_norm))
+    return max(_relative(recorded.loss, update.loss), _relative(recorded.grad_norm, update.grad_norm))
 
 
 def _relative(recorded: float, replayed: float) -> float:
@@ -125,10 +125,10 @@ def _reproduced(
     incident: Incident, step: Step, way: Sequence[float]
 ) -> tuple[Literal["bit_for_bit", "within_tolerance", "not"], str, tuple[Compared, ...]]:
     """Whether the step came out again, within what, and its figures side by side."""
-    seen, update = next((seen for seen in incident.signals if seen.step == step.number), None), step.update
-    if seen is None:
+    signals, update = next((signals for signals in incident.signals if signals.step == step.number), None), step.update
+    if signals is None:
         return "not", "no signals of this step were recorded", ()
-    pairs = {"loss": (seen.loss, update.loss), "gradient norm": (seen.grad_norm, update.grad_norm)}
+    pairs = {"loss": (signals.loss, update.loss), "gradient norm": (signals.grad_norm, update.grad_norm)}
     compared = tuple(
         Compared(
             name=name,
@@ -139,16 +139,16 @@ def _reproduced(
         )
         for name, (recorded, replayed) in pairs.items()
     )
-    if all(one.equal for one in compared) and not any(way):
+    if all(figure.equal for figure in compared) and not any(way):
         return "bit_for_bit", "", compared
-    largest = max([*way, *(math.inf if one.difference is None else one.difference for one in compared)])
+    largest = max([*way, *(math.inf if figure.difference is None else figure.difference for figure in compared)])
     usual = _usual_change(incident.signals)
-    told = f"{largest:.1e} relative; from one update to the next the recorded loss changes by {usual:.1e}"
-    return ("within_tolerance" if largest < usual else "not"), told, compared
+    tolerance = f"{largest:.1e} relative; from one update to the next the recorded loss changes by {usual:.1e}"
+    return ("within_tolerance" if largest < usual else "not"), tolerance, compared
 
 
 def _usual_change(signals: Sequence[Signals]) -> float:
     """The median relative change of the loss between neighbouring updates: a smaller difference means nothing."""
-    losses = [seen.loss for seen in signals if math.isfinite(seen.loss)]
+    losses = [signal.loss for signal in signals if math.isfinite(signal.loss)]
     changes = [_relative(before, after) for before, after in itertools.pairwise(losses)]
     return statistics.median(changes) if changes else 0.0

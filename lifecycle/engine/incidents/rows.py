@@ -63,7 +63,7 @@ class Search:
 def guilty_rows(step: Step, *, sensitive: bool) -> tuple[tuple[GuiltyRow, ...], str]:
     """The rows that stand out, and how they were found."""
     keys, numbers = step.scene.keys(step.number), step.scene.rows(step.number)
-    places, told = _guilty(step) if step.not_finite else _heaviest(step)
+    places, evidence = _guilty(step) if step.not_finite else _heaviest(step)
     rows = tuple(
         GuiltyRow(
             row=numbers[place],
@@ -72,7 +72,7 @@ def guilty_rows(step: Step, *, sensitive: bool) -> tuple[tuple[GuiltyRow, ...], 
         )
         for place, why in list(places.items())[:_ROWS]
     )
-    return rows, told
+    return rows, evidence
 
 
 def _guilty(step: Step) -> tuple[dict[int, str], str]:
@@ -80,12 +80,12 @@ def _guilty(step: Step) -> tuple[dict[int, str], str]:
     bad = torch.nonzero(~torch.isfinite(step.losses)).flatten().tolist()
     batch = step.data.take(step.rows)
     if 0 < len(bad) < len(step.losses):
-        told = f"{len(bad)} of {len(step.losses)} rows have a loss that is not finite"
-        return {place: bad_inputs(batch, place) or "its loss is not finite" for place in bad}, told
+        evidence = f"{len(bad)} of {len(step.losses)} rows have a loss that is not finite"
+        return {place: bad_inputs(batch, place) or "its loss is not finite" for place in bad}, evidence
     search = Search(alone(step).is_bad)
-    told = search.run(len(step.losses))
-    found = search.alone or [place for part in search.together[:1] for place in part]
-    return {place: bad_inputs(batch, place) or "it does it with inputs that are finite" for place in found}, told
+    evidence = search.run(len(step.losses))
+    places = search.alone or [place for part in search.together[:1] for place in part]
+    return {place: bad_inputs(batch, place) or "it does it with inputs that are finite" for place in places}, evidence
 
 
 def bad_inputs(batch: TrainData, place: int) -> str:
@@ -107,13 +107,13 @@ def _heaviest(step: Step) -> tuple[dict[int, str], str]:
     step.put_back()
     total, all_norms = float(losses.sum()), sum(norms.values())
     heavy = sorted(norms, key=lambda place: norms[place], reverse=True)[:_ROWS]
-    told = {
+    shares = {
         place: f"{_share(float(losses[place]), total)} of the batch's loss, "
         f"{_share(norms[place], all_norms)} of the rows' gradient norms"
         for place in heavy
     }
     times = norms[heavy[0]] * len(order) / all_norms if all_norms else 1.0
-    return told, f"{len(order)} were taken alone; the largest gradient has {times:.1f} times an equal share"
+    return shares, f"{len(order)} were taken alone; the largest gradient has {times:.1f} times an equal share"
 
 
 def _share(part: float, whole: float) -> str:

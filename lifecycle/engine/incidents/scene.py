@@ -42,7 +42,7 @@ from trainworthy.lifecycle.task import Task, load_task
 
 @dataclass(frozen=True)
 class Scene:
-    """All that an update is made of. `folder` is the code's; `told` says where the state comes from.
+    """All that an update is made of. `folder` is the code's; `origin` says where the state comes from.
 
     `rows` gives the numbers of the rows of a step's batch, `keys` their keys, none where they are not known.
     """
@@ -56,14 +56,14 @@ class Scene:
     recipe: Recipe
     plan: Plan
     device: str
-    told: str
+    origin: str
     checkpoint: Path | None
     rows: Callable[[int], tuple[int, ...]]
     keys: Callable[[int], tuple[dict[str, str], ...]]
 
 
 @dataclass
-class Kept:
+class CarriedState:
     """A part of the state that changes no update: carried along as it was read."""
 
     saved: dict[str, Any]
@@ -119,13 +119,13 @@ def _local(incident: Incident, device: str, out: Path, changed_code: bool) -> Sc
     recipe, data = make_recipe(prepared.task, job.training, plan.horizon_steps), prepared.data
     if isinstance(data, LoadedRows):
         data, recipe = data.in_loaders(recipe)
-    found = _checkpoints(incident)
-    state, told, used = _state(prepared.task, job, incident.identity, prepared.preprocessing, device, found)
+    checkpoints = _checkpoints(incident)
+    state, origin, used = _state(prepared.task, job, incident.identity, prepared.preprocessing, device, checkpoints)
     rows = lambda step: tuple(plan.batch(step).tolist())
     keys = lambda step: keys_of(prepared, job, rows(step))
     return Scene(
         prepared.task, Path(job.use_case_folder), prepared.code_sha256, prepared.preprocessing, state, data, recipe,
-        plan, device, told, used, rows, keys,
+        plan, device, origin, used, rows, keys,
     )  # fmt: skip
 
 
@@ -142,11 +142,11 @@ def _packed(folder: Path, incident: Incident, device: str) -> Scene:
     if job.training.tensors == "per_batch":
         # Its loaders had augmented what they made.
         recipe = Recipe(**{**vars(recipe), "augment": None})
-    found = [(path, None) for path in (folder / "checkpoint").glob("step-*")]
-    state, told, used = _state(task, job, incident.identity, preprocessing, device, found)
+    checkpoints = [(path, None) for path in (folder / "checkpoint").glob("step-*")]
+    state, origin, used = _state(task, job, incident.identity, preprocessing, device, checkpoints)
     data = PackedBatches(steps, device)
     return Scene(
-        task, code, code_sha256(code), preprocessing, state, data, recipe, incident.plan, device, told, used,
+        task, code, code_sha256(code), preprocessing, state, data, recipe, incident.plan, device, origin, used,
         lambda step: tuple(steps[step]["rows"]), lambda step: incident.row_keys if step == incident.step else (),
     )  # fmt: skip
 
@@ -181,14 +181,14 @@ def require_rows(incident: Incident) -> None:
 
 def _state(
     task: Task, job: TrainJob, identity: str, preprocessing: dict[str, Any], device: str,
-    found: Sequence[tuple[Path, str | None]],
+    checkpoints: Sequence[tuple[Path, str | None]],
 ) -> tuple[TrainState, str, Path | None]:  # fmt: skip
     """The state of the first sound checkpoint of those, else of the stage's beginning; what it is, where it lies.
 
     A training removes its old checkpoints: the way from further back gives the same bits and takes longer.
     """
     refused = []
-    for path, sha256 in found:
+    for path, sha256 in checkpoints:
         state = _fresh(task, job, preprocessing, device)
         try:
             load_checkpoint(path, identity, state, sha256)
@@ -199,8 +199,8 @@ def _state(
     if job.start is not None:
         fix = "run the stage before again, or replay a portable incident"
         raise IncidentError("no checkpoint of the incident's training is left", value=refused, fix=fix)
-    told = "; ".join(refused) or "no checkpoint was written before"
-    return _fresh(task, job, preprocessing, device), f"from the stage's beginning, since {told}", None
+    reasons = "; ".join(refused) or "no checkpoint was written before"
+    return _fresh(task, job, preprocessing, device), f"from the stage's beginning, since {reasons}", None
 
 
 def _checkpoints(incident: Incident) -> list[tuple[Path, str | None]]:
@@ -224,8 +224,8 @@ def _fresh(task: Task, job: TrainJob, preprocessing: dict[str, Any], device: str
     state = TrainState(model, make_optimizers(task, model, job.training.optimizer))
     parts: dict[str, Stateful] = {**scaler_of(job.training.precision)}
     if job.training.ema is not None:
-        parts["average"] = Kept({})
+        parts["average"] = CarriedState({})
     if job.training.early_stopping is not None:
-        parts["early_stopping"] = Kept({})
+        parts["early_stopping"] = CarriedState({})
     state.also |= parts
     return state

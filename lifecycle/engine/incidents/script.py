@@ -32,10 +32,10 @@ def replay_of_script(folder: Path, incident: Incident, *, changed_code: bool) ->
     require_code(incident, Path(incident.job.use_case_folder), changed_code)
     require_rows(incident)
     device = choose_device("cpu" if incident.environment.made_with["device"] == "cpu" else "auto")
-    rows, told, code_sha256 = _rows(incident, device)
+    rows, rows_evidence, code_sha256 = _rows(incident, device)
     from_step, from_told = _checkpoint(incident)
-    seen = incident.at_step
-    norms = [] if seen is None or len(seen.grad_norms) != len(incident.parameters) else seen.grad_norms
+    signals = incident.at_step
+    norms = [] if signals is None or len(signals.grad_norms) != len(incident.parameters) else signals.grad_norms
     return ReplayResult(
         step=incident.step,
         from_step=from_step,
@@ -48,7 +48,7 @@ def replay_of_script(folder: Path, incident: Incident, *, changed_code: bool) ->
         elsewhere=elsewhere(incident, device, code_sha256),
         first_bad=None,
         rows=rows,
-        rows_told=told,
+        rows_told=rows_evidence,
         layers=outstanding(incident, incident.step, incident.parameters if norms else (), norms),
         notes=_notes(incident),
     )
@@ -63,7 +63,7 @@ def _rows(incident: Incident, device: str) -> tuple[tuple[GuiltyRow, ...], str, 
         why = "they did not fit into the incident" if NUMBERS in incident.left_out else NOT_TOLD
         return (), f"not known: {why}", prepared.code_sha256
     batch = prepared.data.take(torch.tensor(numbers, device=device))
-    found = {place: why for place in range(len(numbers)) if (why := bad_inputs(batch, place))}
+    reasons = {place: why for place in range(len(numbers)) if (why := bad_inputs(batch, place))}
     keys = dict(enumerate(incident.row_keys))
     rows = tuple(
         GuiltyRow(
@@ -71,10 +71,14 @@ def _rows(incident: Incident, device: str) -> tuple[tuple[GuiltyRow, ...], str, 
             key=keys.get(place, {}),
             told="why is not told, since a feature is sensitive" if sensitive else why,
         )
-        for place, why in list(found.items())[:_ROWS]
+        for place, why in list(reasons.items())[:_ROWS]
     )
-    told = f"{len(found)} of {len(numbers)} that the script told have inputs that are not finite"
-    return rows, f"{told}; which of the others did it is not known" if not found else told, prepared.code_sha256
+    evidence = f"{len(reasons)} of {len(numbers)} that the script told have inputs that are not finite"
+    return (
+        rows,
+        f"{evidence}; which of the others did it is not known" if not reasons else evidence,
+        prepared.code_sha256,
+    )
 
 
 def _checkpoint(incident: Incident) -> tuple[int, str]:
@@ -91,11 +95,11 @@ def _checkpoint(incident: Incident) -> tuple[int, str]:
 
 def _notes(incident: Incident) -> tuple[str, ...]:
     """What was recorded of the step."""
-    seen = incident.at_step
-    if seen is None:
+    signals = incident.at_step
+    if signals is None:
         return ("no signals of this step were recorded",)
-    norm = f"gradient norm {seen.grad_norm:.9g}" if seen.grad_norms else "no gradient was seen"
+    norm = f"gradient norm {signals.grad_norm:.9g}" if signals.grad_norms else "no gradient was seen"
     # Told, one that is not finite would be the alarm.
-    later = math.isnan(seen.loss) and incident.alarm.monitor != "non_finite_loss"
-    loss = "the loss is told after the update, and there was none" if later else f"loss {seen.loss:.9g}"
+    later = math.isnan(signals.loss) and incident.alarm.monitor != "non_finite_loss"
+    loss = "the loss is told after the update, and there was none" if later else f"loss {signals.loss:.9g}"
     return (f"recorded: {loss}; {norm}",)

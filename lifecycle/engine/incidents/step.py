@@ -113,8 +113,8 @@ def first_bad(step: Step) -> FirstBad | None:
         weights = [parameter.detach() for parameter in state.parameters]
         birth = births.first([state.row_losses, *gradients, *weights])
     if birth is not None:
-        told = {name: getattr(birth, name) for name in ("operation", "gave", "module", "line", "node", "evidence")}
-        return FirstBad(phase=birth.phase, **told)
+        fields = {name: getattr(birth, name) for name in ("operation", "gave", "module", "line", "node", "evidence")}
+        return FirstBad(phase=birth.phase, **fields)
     return None if math.isfinite(update.grad_norm) else _norm(state)
 
 

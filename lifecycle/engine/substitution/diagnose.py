@@ -41,8 +41,10 @@ def run_diagnosis(job: DiagnoseJob) -> DiagnoseResult:
     before = _Before(as_it_is.losses, of_prior, Judge(setup.kind, labels, as_it_is.groups, job.training.training.seed))
     exchanges = list[Exchange]()
     for part in job.parts:
-        tried: list[Part] = [one.part for one in exchanges if one.status != "not_tried" or one.code == "raised"]
-        taken = sum(TRAININGS[one] for one in tried)
+        tried: list[Part] = [
+            exchange.part for exchange in exchanges if exchange.status != "not_tried" or exchange.code == "raised"
+        ]
+        taken = sum(TRAININGS[name] for name in tried)
         too_many = job.trainings is not None and taken + TRAININGS[part] > job.trainings
         if tried and (len(tried) >= job.most or too_many):
             exchanges.append(Exchange(part=part, status="not_tried", code="most_exchanges"))
@@ -82,10 +84,10 @@ def _exchanged(setup: Setup, part: Part, before: _Before, device: str) -> Exchan
     except BudgetSpentError:
         return Exchange(part=part, status="not_tried", code="budget")
     except NotExchangedError as error:
-        return Exchange(part=part, status="not_tried", code=error.code, told=error.told)
+        return Exchange(part=part, status="not_tried", code=error.code, told=error.reason)
     except Exception as error:
-        told = error_line(error, Path(setup.job.use_case_folder), sensitive=bool(setup.job.rows.sensitive_features))
-        return Exchange(part=part, status="not_tried", code="raised", told=told)
+        message = told_of(error, Path(setup.job.use_case_folder), sensitive=bool(setup.job.rows.sensitive_features))
+        return Exchange(part=part, status="not_tried", code="raised", told=message)
     below_prior = before.judge.mean(before.of_prior - losses)
     status = "recovers" if recovers(gain, below_prior, before.judge.entropy) else "no_gain"
     return Exchange(part=part, status=status, loss=float(losses.mean()), gain=gain, contains=contains, told=for_)

@@ -47,17 +47,17 @@ SHRUNK = 0.01
 class NotExchangedError(Exception):
     """A part that is not exchanged, and why."""
 
-    def __init__(self, code: Literal["nothing_to_exchange", "not_exchangeable"], told: str) -> None:
-        super().__init__(told)
+    def __init__(self, code: Literal["nothing_to_exchange", "not_exchangeable"], reason: str) -> None:
+        super().__init__(reason)
         self.code: Literal["nothing_to_exchange", "not_exchangeable"] = code
-        self.told = told
+        self.reason = reason
 
 
 class Exchanged(NamedTuple):
     """A setup with a part exchanged, what for, and the parts that had to be exchanged with it."""
 
     setup: Setup
-    told: str
+    exchanged_for: str
     contains: tuple[Part, ...] = ()
 
 
@@ -74,7 +74,9 @@ def regularization(setup: Setup, device: str) -> Exchanged:
     model, _ = _fresh(setup, SOME_ROWS, device)
     rates = make_recipe(task, setup.training, setup.updates).learning_rate
     total = sum(rates(step) for step in range(setup.updates))
-    groups = [group for one in optimizers_of(task, model, setup.training.optimizer) for group in one.param_groups]
+    groups = [
+        group for optimizer in optimizers_of(task, model, setup.training.optimizer) for group in optimizer.param_groups
+    ]
     shrunk = 1 - np.exp(
         -max((group.get("weight_decay", 0.0) * group["lr_scale"] * total for group in groups), default=0.0)
     )
@@ -84,8 +86,8 @@ def regularization(setup: Setup, device: str) -> Exchanged:
         *(["weight decay"] if shrunk >= SHRUNK else []),
     ]
     if not parts:
-        told = f"no augmentation and no dropout; decay would shrink weights by {shrunk:.1%}"
-        raise NotExchangedError("nothing_to_exchange", told)
+        reason = f"no augmentation and no dropout; decay would shrink weights by {shrunk:.1%}"
+        raise NotExchangedError("nothing_to_exchange", reason)
 
     def without_dropout(preprocessing: Mapping[str, Any], hyperparameters: Mapping[str, Any]) -> nn.Module:
         model = build(preprocessing, hyperparameters)
@@ -97,7 +99,7 @@ def regularization(setup: Setup, device: str) -> Exchanged:
 
     def without_decay(model: nn.Module, optimizer: Mapping[str, Any]) -> tuple[torch.optim.Optimizer, ...]:
         made = optimizers_of(task, model, setup.training.optimizer)
-        for group in (group for one in made for group in one.param_groups):
+        for group in (group for made_optimizer in made for group in made_optimizer.param_groups):
             group["weight_decay"] = 0.0
         return made
 
@@ -150,7 +152,7 @@ def network(setup: Setup, device: str) -> Exchanged:
     def fitted(training: pd.DataFrame, hyperparameters: Mapping[str, Any]) -> dict[str, Any]:
         state = dict(fit(training, hyperparameters))
         some = task.to_tensors(training.iloc[evenly_spaced(len(training), SOME_ROWS)], state)
-        return state | {_INPUTS: {name: one._asdict() for name, one in described(some, standardized=False).items()}}
+        return state | {_INPUTS: {name: spec._asdict() for name, spec in described(some, standardized=False).items()}}
 
     plain, contains = _plain(setup, fit_preprocessing=fitted)
     return Exchanged(plain, "two hidden layers on flattened inputs", contains)
@@ -158,16 +160,18 @@ def network(setup: Setup, device: str) -> Exchanged:
 
 def inputs(setup: Setup, device: str) -> Exchanged:
     """The plain network on the columns as they are: standardized numbers, categories, files as numbers."""
-    kept: list[Encoding] = []
+    encodings: list[Encoding] = []
 
     def fitted(training: pd.DataFrame, hyperparameters: Mapping[str, Any]) -> dict[str, Any]:
-        kept[:] = [fit_encoding(training, list(training.columns))]
+        encodings[:] = [fit_encoding(training, list(training.columns))]
         return {
-            _INPUTS: {name: one._asdict() for name, one in described(tensors(training, {}), standardized=True).items()}
+            _INPUTS: {
+                name: spec._asdict() for name, spec in described(tensors(training, {}), standardized=True).items()
+            }
         }
 
     def tensors(rows: pd.DataFrame, preprocessing: Mapping[str, Any]) -> dict[str, Tensor]:
-        numbers, codes = kept[0].encode(rows)
+        numbers, codes = encodings[0].encode(rows)
         missing = torch.from_numpy(np.isnan(numbers)).float()
         known = {
             "numbers": torch.from_numpy(numbers).float(),
@@ -187,8 +191,8 @@ def rows(setup: Setup, device: str) -> Exchanged:
     parts = [fold.judged[half] for half in halves(fold.judged[setup.job.rows.group].to_numpy())]
     most, seed = len(fold.training), setup.training.seed
     folds = tuple(
-        Fold(limited(one, setup.job.rows, most, seed).reset_index(drop=True), other)
-        for one, other in (parts, parts[::-1])
+        Fold(limited(training, setup.job.rows, most, seed).reset_index(drop=True), other)
+        for training, other in (parts, parts[::-1])
     )
     if min(len(half) for half in parts) < FEW_ROWS:
         raise NotExchangedError("not_exchangeable", f"{len(fold.judged)} validation rows are too few to train on")
@@ -210,13 +214,13 @@ def _plain(setup: Setup, **functions: Callable[..., Any] | None) -> tuple[Setup,
     """
     kind, levels = setup.kind, setup.job.rows.target.quantiles
     if not can_answer(kind):
-        told = f"a plain network gives no {kind.answers} of places in a row"
-        raise NotExchangedError("not_exchangeable", told)
+        reason = f"a plain network gives no {kind.answers} of places in a row"
+        raise NotExchangedError("not_exchangeable", reason)
     labels = labels_of(setup.job.rows, setup.folds[0].training)
     scale = label_scale(labels) if kind.loss in NUMBERS else 1.0
 
     def build(preprocessing: Mapping[str, Any], hyperparameters: Mapping[str, Any]) -> nn.Module:
-        described_inputs = {name: Input(**one) for name, one in preprocessing[_INPUTS].items()}
+        described_inputs = {name: Input(**spec) for name, spec in preprocessing[_INPUTS].items()}
         return PlainNetwork(described_inputs, kind, preprocessing.get("target", {}))
 
     exchanged = setup.with_functions(
@@ -253,11 +257,11 @@ def _drops(module: nn.Module) -> bool:
 def _require_gradient(own: LossFn, outputs: Tensor, targets: Tensor) -> None:
     """Raises NotExchangedError where predict keeps gradients from the outputs."""
     try:
-        found = own(outputs, targets)
+        losses = own(outputs, targets)
     except Exception as error:
-        told = f"the kind's loss of what predict gives raised {type(error).__name__}"
-        raise NotExchangedError("not_exchangeable", told) from None
-    if not found.requires_grad:
+        reason = f"the kind's loss of what predict gives raised {type(error).__name__}"
+        raise NotExchangedError("not_exchangeable", reason) from None
+    if not losses.requires_grad:
         raise NotExchangedError("not_exchangeable", "predict lets no gradient through")
 
 
@@ -266,7 +270,8 @@ def _same_loss(loss_fn: LossFn, own: LossFn, outputs: Tensor, targets: Tensor) -
     order = torch.arange(len(targets), device=targets.device).roll(len(targets) // 2)
     with torch.no_grad():
         both = [
-            torch.cat([one(outputs, targets).double(), one(outputs, targets[order]).double()]) for one in (loss_fn, own)
+            torch.cat([loss(outputs, targets).double(), loss(outputs, targets[order]).double()])
+            for loss in (loss_fn, own)
         ]
     if float(both[0].std()) == 0 or float(both[1].std()) == 0:
         return False

@@ -36,12 +36,12 @@ class Input(NamedTuple):
 
 def described(inputs: Mapping[str, Tensor], *, standardized: bool) -> dict[str, Input]:
     """Of training rows' inputs, each `(N, ...)`; without `standardized`, the network takes numbers as they are."""
-    found = {name: _described(tensor) for name, tensor in inputs.items() if tensor.numel()}
+    specs = {name: _described(tensor) for name, tensor in inputs.items() if tensor.numel()}
     if standardized:
-        return found
+        return specs
     return {
-        name: one._replace(standardized=False, mean=[0.0] * len(one.mean), spread=[1.0] * len(one.mean))
-        for name, one in found.items()
+        name: spec._replace(standardized=False, mean=[0.0] * len(spec.mean), spread=[1.0] * len(spec.mean))
+        for name, spec in specs.items()
     }
 
 
@@ -57,13 +57,13 @@ class PlainNetwork(nn.Module):
         super().__init__()
         self.inputs = dict(inputs)
         self.embeddings = nn.ModuleDict()
-        for name, one in self.inputs.items():
-            if one.categories:
-                self.embeddings[_key(name)] = nn.Embedding(sum(one.categories), EMBEDDING)
+        for name, spec in self.inputs.items():
+            if spec.categories:
+                self.embeddings[_key(name)] = nn.Embedding(sum(spec.categories), EMBEDDING)
             else:
-                self.register_buffer(f"mean_{_key(name)}", torch.tensor(one.mean))
-                self.register_buffer(f"spread_{_key(name)}", torch.tensor(one.spread))
-        width = sum(len(one.categories) * EMBEDDING or len(one.mean) for one in self.inputs.values())
+                self.register_buffer(f"mean_{_key(name)}", torch.tensor(spec.mean))
+                self.register_buffer(f"spread_{_key(name)}", torch.tensor(spec.spread))
+        width = sum(len(spec.categories) * EMBEDDING or len(spec.mean) for spec in self.inputs.values())
         answers = math.prod(kind.answer_shape)
         self.layers = nn.Sequential(
             nn.Linear(width, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, answers)
@@ -79,12 +79,12 @@ class PlainNetwork(nn.Module):
         return outputs.squeeze(1) if self.single else outputs
 
     def _columns(self, name: str, tensor: Tensor) -> Tensor:
-        one, flat = self.inputs[name], _flat(tensor, self.inputs[name].every)
-        if not one.categories:
+        spec, flat = self.inputs[name], _flat(tensor, self.inputs[name].every)
+        if not spec.categories:
             mean, spread = self.get_buffer(f"mean_{_key(name)}"), self.get_buffer(f"spread_{_key(name)}")
             numbers = (flat.float() - mean) / spread
-            return numbers.nan_to_num(0.0).clamp(-FARTHEST, FARTHEST) if one.standardized else numbers
-        sizes = torch.tensor(one.categories, device=flat.device)
+            return numbers.nan_to_num(0.0).clamp(-FARTHEST, FARTHEST) if spec.standardized else numbers
+        sizes = torch.tensor(spec.categories, device=flat.device)
         codes = torch.minimum(flat.long().clamp(min=0), sizes - 1) + sizes.cumsum(0) - sizes
         return self.embeddings[_key(name)](codes).flatten(1)
 
@@ -94,7 +94,7 @@ def _described(tensor: Tensor) -> Input:
     flat = _flat(tensor, every)
     if not tensor.is_floating_point():
         highest = flat.long().amax(dim=0).clamp(0, MOST_CATEGORIES - 1)
-        return Input(every, False, [], [], [int(one) + 1 for one in highest])
+        return Input(every, False, [], [], [int(code) + 1 for code in highest])
     known = flat.double().where(flat.isfinite(), torch.nan)
     mean = known.nanmean(dim=0).nan_to_num(0.0)
     spread = (known - mean).square().nanmean(dim=0).sqrt().nan_to_num(0.0)

@@ -60,8 +60,8 @@ class Setup:
     def with_functions(self, **functions: Callable[..., Any] | None) -> Setup:
         """With these functions in the place of model.py's; None leaves one out, where it may be left out."""
         names = (*REQUIRED_FUNCTIONS, *OPTIONAL_FUNCTIONS)
-        found = {name: getattr(self.task, name) for name in names if hasattr(self.task, name)} | functions
-        kept = {name: function for name, function in found.items() if function is not None}
+        all_functions = {name: getattr(self.task, name) for name in names if hasattr(self.task, name)} | functions
+        kept = {name: function for name, function in all_functions.items() if function is not None}
         return replace(self, task=cast(Task, SimpleNamespace(**kept)))
 
     def with_training(self, **declared: Any) -> Setup:

@@ -56,7 +56,7 @@ class SameRows:
     def __init__(self) -> None:
         self._updates = 0
 
-    def seen(self, fingerprints: Sequence[float]) -> None:
+    def check(self, fingerprints: Sequence[float]) -> None:
         """Raises TrainingError in each process at the SAME_ROWS-th."""
         same = len(fingerprints) > 1 and fingerprints[0] != 0 and len(set(fingerprints)) == 1
         self._updates = self._updates + 1 if same else 0
@@ -84,8 +84,8 @@ def meet(
     """
     parameters = -1 if model is None else len(list(model.parameters()))
     every = ranks.meet((call, loss, count_of(rows), fingerprint(rows), parameters))
-    calls = [int(one[0]) for one in every]
-    other = next((rank for rank, one in enumerate(calls) if one != calls[0]), None)
+    calls = [int(numbers[0]) for numbers in every]
+    other = next((rank for rank, call_number in enumerate(calls) if call_number != calls[0]), None)
     if other is not None:
         raise TrainingError(
             "the processes' scripts part: each has to make the same calls of its session",
@@ -93,18 +93,20 @@ def meet(
             fix="call step, checkpoint and resume in every process, without a condition on session.rank: the first "
             "alone writes; end the loop by session.should_stop, or by what is equal in all",
         )
-    given = [int(one[4]) for one in every]
-    other = next((rank for rank, one in enumerate(given) if one != given[0]), None)
+    given = [int(numbers[4]) for numbers in every]
+    other = next((rank for rank, count in enumerate(given) if count != given[0]), None)
     if other is not None:
-        told = ["no model" if one < 0 else f"a model of {one} parameters" for one in (given[0], given[other])]
+        descriptions = [
+            "no model" if count < 0 else f"a model of {count} parameters" for count in (given[0], given[other])
+        ]
         raise TrainingError(
             f"the processes' scripts part: each has to give {_CALLS[call]} the same model",
-            value=f"the first gives {told[0]}, rank {other} of {ranks.size} gives {told[1]}",
+            value=f"the first gives {descriptions[0]}, rank {other} of {ranks.size} gives {descriptions[1]}",
             fix="give the model in every process, or in none",
         )
     if same is not None:
-        same.seen([one[3] for one in every])
-    losses, counts = [one[1] for one in every], [int(one[2]) for one in every]
+        same.check([numbers[3] for numbers in every])
+    losses, counts = [numbers[1] for numbers in every], [int(numbers[2]) for numbers in every]
     if not all(counts):
         return sum(losses) / len(losses), 0
     return sum(loss * count for loss, count in zip(losses, counts, strict=True)) / sum(counts), sum(counts)
@@ -117,14 +119,16 @@ def leave(ranks: Ranks, returned: object, bytes_here: float = 0.0) -> float:
     """
     meet(ranks, END)
     whole = isinstance(returned, torch.nn.Module) and not _is_sharded(returned)
-    mine, *others = ranks.every(parameters_sha256(cast("torch.nn.Module", returned)).encode() if whole else b"-")
-    for rank, other in enumerate(others if ranks.first else (), start=1):
+    mine, *other_checksums = ranks.every(
+        parameters_sha256(cast("torch.nn.Module", returned)).encode() if whole else b"-"
+    )
+    for rank, other in enumerate(other_checksums if ranks.first else (), start=1):
         if b"-" not in (mine, other) and mine != other:
-            raise _apart(ranks, rank, "at the end", "of the returned model")
+            raise _weights_differ(ranks, rank, "at the end", "of the returned model")
     return ranks.others_sum(bytes_here)
 
 
-def _apart(ranks: Ranks, rank: int, when: str, where: str) -> TrainingError:
+def _weights_differ(ranks: Ranks, rank: int, when: str, where: str) -> TrainingError:
     return TrainingError(
         f"the processes train different models: {when} rank {rank} of {ranks.size} has other weights than the first",
         value=where,
@@ -144,16 +148,16 @@ def refuse_apart(ranks: Ranks, model: torch.nn.Module | None, done: int) -> None
     if not named or _is_sharded(model):
         return
     every = replica_checksums([parameter for _, parameter in named])
-    for rank, one in enumerate(every if ranks.first else ()):
-        apart = [name for (name, _), mine, other in zip(named, every[0], one, strict=True) if mine != other]
-        if apart:
-            told = f"{', '.join(apart[:3])}{' …' if len(apart) > 3 else ''}"
-            raise _apart(ranks, rank, f"after update {done}", told)
+    for rank, checksums in enumerate(every if ranks.first else ()):
+        differing = [name for (name, _), mine, other in zip(named, every[0], checksums, strict=True) if mine != other]
+        if differing:
+            where = f"{', '.join(differing[:3])}{' …' if len(differing) > 3 else ''}"
+            raise _weights_differ(ranks, rank, f"after update {done}", where)
 
 
 def refuse_sharded(*given: object) -> None:
     """Raises TrainingError for a model that no process has whole: the first would wait for the others to look at it."""
-    if any(isinstance(one, torch.nn.Module) and _is_sharded(one) for one in given):
+    if any(isinstance(value, torch.nn.Module) and _is_sharded(value) for value in given):
         raise TrainingError(
             "session was given a model whose parameters are sharded (DTensor): one process cannot look at it",
             fix="leave model and optimizer out of step, and give grad_norm: that of all gradients, as clip_grad_norm_ "

@@ -70,10 +70,10 @@ class ScriptCheckpoints:
 
         Raises CheckpointError if all are damaged or foreign.
         """
-        found = newest_sound(self._stores, lambda path: verify_checkpoint(path, identity=self._identity))
-        if found is None:
+        newest = newest_sound(self._stores, lambda path: verify_checkpoint(path, identity=self._identity))
+        if newest is None:
             return None
-        path, manifest, self.notes = found
+        path, manifest, self.notes = newest
         self.step = int(manifest["step"])
         return path
 

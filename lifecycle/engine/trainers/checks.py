@@ -12,51 +12,51 @@ from trainworthy.lifecycle.gates.check import Check, Found
 BROKE_OFF = "the trial broke off before: see trainer.runs"
 
 
-def runs(seen: ScriptTrial) -> Found:
+def runs(trial: ScriptTrial) -> Found:
     """Some updates, and a model that gives the kind's answers and can be exported."""
-    if seen.problem:
-        return Found("fail", seen.problem, fix=seen.fix)
-    if seen.export_problem:
-        return Found("fail", f"the returned model cannot be exported: {seen.export_problem}")
-    if seen.went_on:
+    if trial.problem:
+        return Found("fail", trial.problem, fix=trial.fix)
+    if trial.export_problem:
+        return Found("fail", f"the returned model cannot be exported: {trial.export_problem}")
+    if trial.went_on:
         return Found("insufficient", "it did not end when it was told to, so that it returned no model", required=True)
-    return Found("pass", f"{seen.updates} updates of {1e3 * seen.update_seconds:.2f} ms, a model, its export")
+    return Found("pass", f"{trial.updates} updates of {1e3 * trial.update_seconds:.2f} ms, a model, its export")
 
 
-def stops(seen: ScriptTrial) -> Found:
+def stops(trial: ScriptTrial) -> Found:
     """It ends at the update after which it is told to."""
-    if seen.problem and not seen.went_on:
+    if trial.problem and not trial.went_on:
         return Found("insufficient", BROKE_OFF, required=True)
-    if not seen.updates:
+    if not trial.updates:
         return Found("insufficient", "it told no update", required=True)
-    if seen.went_on:
-        return Found("fail", f"told to end after {seen.updates} updates, it made another one")
-    return Found("pass", f"ended after {seen.updates} updates, when it was told to")
+    if trial.went_on:
+        return Found("fail", f"told to end after {trial.updates} updates, it made another one")
+    return Found("pass", f"ended after {trial.updates} updates, when it was told to")
 
 
-def saves(seen: ScriptTrial) -> Found:
+def saves(trial: ScriptTrial) -> Found:
     """It writes a checkpoint when it is asked to end."""
-    if seen.problem:
+    if trial.problem:
         return Found("insufficient", BROKE_OFF)
-    if seen.saved:
-        return Found("pass", f"a checkpoint after {BEFORE} updates, in {seen.checkpoint_seconds:.2f} s")
-    why = seen.resume_problem or "asked to end, it wrote no checkpoint: an interruption costs all that was trained"
+    if trial.saved:
+        return Found("pass", f"a checkpoint after {BEFORE} updates, in {trial.checkpoint_seconds:.2f} s")
+    why = trial.resume_problem or "asked to end, it wrote no checkpoint: an interruption costs all that was trained"
     return Found("insufficient", why)
 
 
-def resumes(seen: ScriptTrial) -> Found:
+def resumes(trial: ScriptTrial) -> Found:
     """It goes on from its checkpoint, and ends with the same weights."""
-    if seen.problem:
+    if trial.problem:
         return Found("insufficient", BROKE_OFF, severity="warning")
-    if not seen.saved:
+    if not trial.saved:
         return Found("insufficient", "there was no checkpoint to go on from", severity="warning")
-    if seen.resume_problem:
-        return Found("fail", seen.resume_problem)
-    if not seen.resumed_from:
-        told = f"started anew although there was a checkpoint of {BEFORE} updates"
-        return Found("insufficient", told, severity="warning")
+    if trial.resume_problem:
+        return Found("fail", trial.resume_problem)
+    if not trial.resumed_from:
+        evidence = f"started anew although there was a checkpoint of {BEFORE} updates"
+        return Found("insufficient", evidence, severity="warning")
     what = f"{BEFORE} updates, a checkpoint, and {AFTER} more"
-    if seen.equal:
+    if trial.equal:
         return Found("pass", f"{what}: the weights are equal bit for bit")
     return Found("insufficient", f"{what}: other weights than without the interruption", severity="warning")
 

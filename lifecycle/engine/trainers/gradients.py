@@ -24,21 +24,21 @@ def gradients_of(model: torch.nn.Module | None) -> Gradients | None:
     if not gradients:
         return None
     if any(gradient.is_sparse for gradient in gradients):
-        found = [float(torch.linalg.vector_norm(_values(gradient))) for gradient in gradients]
+        values = [float(torch.linalg.vector_norm(_values(gradient))) for gradient in gradients]
     else:
         norms = torch._foreach_norm(gradients)  # pyright: ignore[reportPrivateImportUsage]
-        found = torch.stack([norm.float() for norm in norms]).tolist()
-    left = iter(found)
+        values = torch.stack([norm.float() for norm in norms]).tolist()
+    left = iter(values)
     each = [None if parameter.grad is None else next(left) for parameter in parameters]
-    return Gradients(math.sqrt(sum(norm * norm for norm in found)), each)
+    return Gradients(math.sqrt(sum(norm * norm for norm in values)), each)
 
 
-def unclipped(seen: Gradients, norm: float) -> Gradients:
+def unclipped(gradients: Gradients, norm: float) -> Gradients:
     """The norms before clipping by the global norm, which shrinks all alike; `norm` is that of all together then."""
-    if not (0 < seen.total < norm < math.inf):
-        return seen
-    times = norm / seen.total
-    return Gradients(norm, [None if one is None else one * times for one in seen.norms])
+    if not (0 < gradients.total < norm < math.inf):
+        return gradients
+    times = norm / gradients.total
+    return Gradients(norm, [None if value is None else value * times for value in gradients.norms])
 
 
 def _values(gradient: torch.Tensor) -> torch.Tensor:

@@ -53,25 +53,25 @@ class WatchedModels:
     _held: list[dict[str, Any]] = field(default_factory=list)
     _held_alarms: tuple[Alarm, ...] = ()
 
-    def found(self, model: torch.nn.Module) -> WatchedModel | None:
+    def find(self, model: torch.nn.Module) -> WatchedModel | None:
         """The one over this model, if it was told before, or over its very parameters: a script may wrap it anew."""
-        same = next((one for one in self.all if one.state.model is model), None)
+        same = next((watched for watched in self.all if watched.state.model is model), None)
         if same is not None or not self.all:
             return same
         mine = [id(parameter) for parameter in model.parameters()]
-        return next((one for one in self.all if mine == list(map(id, one.state.model.parameters()))), None)
+        return next((watched for watched in self.all if mine == list(map(id, watched.state.model.parameters()))), None)
 
     def over(self, model: torch.nn.Module, step: int) -> WatchedModel | None:
         """The one over this model: a fresh one the first time, and where its parameters are others by now.
 
         None if there are MOST_MODELS others.
         """
-        before, names = self.found(model), tuple(name for name, _ in model.named_parameters())
+        before, names = self.find(model), tuple(name for name, _ in model.named_parameters())
         if before is not None and before.watch.parameters == names and before.is_of(model):
             if self.newest is not None and self.newest is not before:
                 # They are told by turns: what one learns moves the loss of another.
-                for one in self.all:
-                    one.watch.become_adversarial()
+                for watched in self.all:
+                    watched.watch.become_adversarial()
             self.newest = before
             return before
         if before is None and len(self.all) >= MOST_MODELS:
@@ -82,10 +82,10 @@ class WatchedModels:
             made.go_on_from(before)
             before.leave()
             self.all.remove(before)
-        elif same := [one for one in self._held if one.get("parameters") == list(names)]:
+        elif same := [state for state in self._held if state.get("parameters") == list(names)]:
             weights = made.fingerprints() if len(same) > 1 else []
-            held = next((one for one in same if one.get("weights") == weights), same[0])
-            self._hold([one for one in self._held if one is not held])
+            held = next((state for state in same if state.get("weights") == weights), same[0])
+            self._hold([state for state in self._held if state is not held])
             made.load_state_dict(held)
         self.all.append(made)
         self.newest = made
@@ -93,22 +93,22 @@ class WatchedModels:
 
     def look_back(self) -> Alarm | None:
         """The alarm that ends the training by a closer look at an update that is made by now."""
-        return next((alarm for one in self.all if (alarm := one.look_back()) is not None), None)
+        return next((alarm for watched in self.all if (alarm := watched.look_back()) is not None), None)
 
     @property
     def alarms(self) -> tuple[Alarm, ...]:
         """Those of all models, also of those that are not told again, in the order of their updates."""
-        told = (alarm for one in self.all for alarm in one.watch.alarms)
-        return tuple(sorted((*self._held_alarms, *told), key=lambda alarm: alarm.step))
+        alarms = (alarm for watched in self.all for alarm in watched.watch.alarms)
+        return tuple(sorted((*self._held_alarms, *alarms), key=lambda alarm: alarm.step))
 
     @property
     def know_optimizers(self) -> bool:
         """True if updates of every model could be looked at closer."""
-        return bool(self.all) and all(one.knows_optimizer for one in self.all)
+        return bool(self.all) and all(watched.knows_optimizer for watched in self.all)
 
     def state_dict(self) -> list[dict[str, Any]]:
         """What a checkpoint needs of each, as JSON."""
-        return [*(one.state_dict() for one in self.all), *self._held]
+        return [*(watched.state_dict() for watched in self.all), *self._held]
 
     def load_state_dict(self, held: object) -> None:
         """Models are known again by the names of their parameters; of several with these, by their weights.
@@ -116,19 +116,19 @@ class WatchedModels:
         Where the weights are others by then, equal ones go by their order. What is not as state_dict gives it, since
         another version wrote it, is left out: the monitors start anew.
         """
-        found = held if isinstance(held, list) else [held]
-        self._hold([one for one in found if isinstance(one, dict) and "json" in one])
+        states = held if isinstance(held, list) else [held]
+        self._hold([state for state in states if isinstance(state, dict) and "json" in state])
 
     def _hold(self, held: Sequence[dict[str, Any]]) -> None:
         self._held = list(held)
         # Read once: all alarms are asked for at every update.
-        self._held_alarms = tuple(Alarm(**alarm) for one in held for alarm in json.loads(one["json"])["alarms"])
+        self._held_alarms = tuple(Alarm(**alarm) for state in held for alarm in json.loads(state["json"])["alarms"])
 
 
 KEPT = 32
 
 
-class Told(NamedTuple):
+class UpdateReport(NamedTuple):
     """What a script says of an update: its loss, None if that comes later, rows, and their `numbers` if it tells them.
 
     The learning rate is 0 where neither it nor an optimizer is told.
@@ -187,7 +187,7 @@ class Logbook:
         if self.done >= self.session.plan.last_step:
             self.session.ended = "planned"
 
-    def look(self, model: torch.nn.Module, told: Told, scaled: bool) -> None:
+    def look(self, model: torch.nn.Module, report: UpdateReport, scaled: bool) -> None:
         """Look at the gradients before the update. Raises TrainingEndedError where no update may be made."""
         self._go_on()
         self.heart.called()
@@ -198,44 +198,44 @@ class Logbook:
         self.gradients_seen, norm = True, self.gradients.total
         if finite(norm):
             if (watched := self.models.over(model, self.done)) is not None:
-                watched.weigh(self.done, told.optimizers)
+                watched.weigh(self.done, report.optimizers)
         elif not scaled:
-            self._end_by_not_finite(model, told, norm)
+            self._end_by_not_finite(model, report, norm)
 
-    def hear_norm(self, told: Told, norm: float, scaled: bool) -> None:
+    def hear_norm(self, report: UpdateReport, norm: float, scaled: bool) -> None:
         """The norm of all gradients, of a model that is not told. Raises TrainingEndedError if it is not finite."""
         self._go_on()
         self.gradients, self._scaled = Gradients(norm, []), scaled
         if not finite(norm) and not scaled:
-            self._end_by_not_finite(None, told, norm)
+            self._end_by_not_finite(None, report, norm)
 
     def look_back(self) -> None:
         """Judge a closer look whose update is made by now. Raises TrainingEndedError."""
         if (alarm := self.models.look_back()) is not None:
             self._end_by(alarm)
 
-    def tell(self, model: torch.nn.Module | None, told: Told) -> None:
+    def tell(self, model: torch.nn.Module | None, report: UpdateReport) -> None:
         """One update more. Raises TrainingEndedError where no update may be made."""
-        assert told.loss is not None
+        assert report.loss is not None
         self._go_on()
         self.session.clock.lap(COMPUTE)
-        if not finite(told.loss):
-            self._end_by_not_finite(model, told, None)
-        self._judge(model, self._record(told))
+        if not finite(report.loss):
+            self._end_by_not_finite(model, report, None)
+        self._judge(model, self._record(report))
         self.done, self.gradients = self.done + 1, None
         self.heart.next(self.done)
         now = time.perf_counter()
         self.seconds.append(now - self._told_at)
         self._told_at = now
-        closed = self.curve.add_mean(self.done, told.rows, told.loss, told.rate, self.session.plan.window)
-        self.session.updated(self.done, f"loss {told.loss:.4f}", [closed] if closed else ())
+        closed = self.curve.add_mean(self.done, report.rows, report.loss, report.rate, self.session.plan.window)
+        self.session.updated(self.done, f"loss {report.loss:.4f}", [closed] if closed else ())
         if model is not None:
             self.prefix_sha256 = self.session.prefix(self.done, model) or self.prefix_sha256
         self.session.clock.step_done(self.done)
         if not self.session.asked_to_end():
             self.session.ends_after(self.done)
         self.recorder.before_update()
-        if model is not None and (watched := self.models.found(model)) is not None:
+        if model is not None and (watched := self.models.find(model)) is not None:
             watched.look_at_next()
         self._note_hangs()
         self.session.write(self.alarms)
@@ -245,7 +245,7 @@ class Logbook:
 
         Called before anything is kept of them. Updates up to the newest one that was told are made.
         """
-        models = [one for one in given if isinstance(one, torch.nn.Module)]
+        models = [module for module in given if isinstance(module, torch.nn.Module)]
         for model in (*models, *(watched.state.model for watched in self.models.all)):
             if names := spoiled_parameters(model):
                 self._end_by_spoiled(model, names, max(0, self.done - 1))
@@ -265,8 +265,8 @@ class Logbook:
     @property
     def alarms(self) -> tuple[Alarm, ...]:
         """All that there were, the one that ended the training too."""
-        found = tuple(sorted((*self.models.alarms, *self.hangs), key=lambda alarm: alarm.step))
-        return found if self.alarm in (None, *found) else (*found, self.alarm)
+        alarms = tuple(sorted((*self.models.alarms, *self.hangs), key=lambda alarm: alarm.step))
+        return alarms if self.alarm in (None, *alarms) else (*alarms, self.alarm)
 
     def close(self) -> None:
         """End the progress bar, the heartbeat and closer looks at updates that never came, and write what waits."""
@@ -286,24 +286,26 @@ class Logbook:
             raise TrainingEndedError(f"the training has ended: {WORDS[ended]}")
         self.begin()
 
-    def _record(self, told: Told) -> Signals:
+    def _record(self, report: UpdateReport) -> Signals:
         """The signals of an update, right before or after it is made. NaN is what was not told, or not seen."""
-        self.recorder.batch = lambda step: told.numbers()
-        loss = math.nan if told.loss is None else told.loss
+        self.recorder.batch = lambda step: report.numbers()
+        loss = math.nan if report.loss is None else report.loss
         norm, norms = (math.nan, []) if self.gradients is None else self.gradients
         # No row's own loss is known: as if all had the mean.
-        return self.recorder.add(self.session.clock, self.done, loss, loss * loss, told.rows, told.rate, norm, norms)
+        return self.recorder.add(
+            self.session.clock, self.done, loss, loss * loss, report.rows, report.rate, norm, norms
+        )
 
-    def _judge(self, model: torch.nn.Module | None, seen: Signals) -> None:
+    def _judge(self, model: torch.nn.Module | None, signals: Signals) -> None:
         """Ask the monitors, where the update's gradients were seen; a scaler leaves out those that are not finite."""
-        if model is not None and not (self.gradients is not None and seen.grad_norm != 0):
-            self._judge_without(model, seen.step)
-        if model is None or self.gradients is None or not finite(seen.grad_norm):
+        if model is not None and not (self.gradients is not None and signals.grad_norm != 0):
+            self._judge_without(model, signals.step)
+        if model is None or self.gradients is None or not finite(signals.grad_norm):
             return
-        if seen.grad_norm and (without := self._without.get(id(model))):
+        if signals.grad_norm and (without := self._without.get(id(model))):
             without.has_gradient()
-        watched = self.models.found(model)
-        alarm = None if watched is None else watched.judge(seen)
+        watched = self.models.find(model)
+        alarm = None if watched is None else watched.judge(signals)
         if alarm is not None:
             self._end_by(alarm)
 
@@ -311,7 +313,7 @@ class Logbook:
         """An update at which no parameter has a gradient. A scaler leaves out updates without a word."""
         if self._scaled or (id(model) not in self._without and len(self._without) >= MOST_MODELS):
             return
-        finding = self._without.setdefault(id(model), WithoutGradient()).seen(model, step)
+        finding = self._without.setdefault(id(model), WithoutGradient()).after_update(model, step)
         watched = None if finding is None else self.models.over(model, step)
         if finding is None or watched is None:
             return
@@ -319,7 +321,7 @@ class Logbook:
         if (alarm := watched.watch.act_on(watched.state, finding)) is not None:
             self._end_by(alarm)
 
-    def _kept(self, alarm: Alarm, watched: WatchedModel | None) -> Alarm:
+    def _recorded(self, alarm: Alarm, watched: WatchedModel | None) -> Alarm:
         """The alarm with its rows and its incident."""
         alarm = alarm.model_copy(update={"row_keys": self.recorder.rows(alarm.step).keys})
         if watched is None:
@@ -330,22 +332,22 @@ class Logbook:
         """What the heartbeat has found by now, whether or not a model was told."""
         while self.heart.hangs:
             alarm = hang_alarm(self.heart.hangs.popleft(), self.alarms)
-            self.hangs.append(self._kept(alarm, self.models.newest))
+            self.hangs.append(self._recorded(alarm, self.models.newest))
 
-    def _end_by_not_finite(self, model: torch.nn.Module | None, told: Told, norm: float | None) -> NoReturn:
-        self._record(told)
+    def _end_by_not_finite(self, model: torch.nn.Module | None, report: UpdateReport, norm: float | None) -> NoReturn:
+        self._record(report)
         # With such weights every loss and gradient would be: the update before this one made them.
         if model is not None and (names := spoiled_parameters(model)):
             self._end_by_spoiled(model, names, self.done)
         bad_inputs = self.recorder.rows(self.done).not_finite
-        alarm = told_not_finite(self.done, told.loss, norm, self.alarms, bad_inputs)
-        self._end_by(self._kept(alarm, self.models.newest))
+        alarm = told_not_finite(self.done, report.loss, norm, self.alarms, bad_inputs)
+        self._end_by(self._recorded(alarm, self.models.newest))
 
     def _end_by_spoiled(self, model: torch.nn.Module, names: Sequence[str], step: int) -> NoReturn:
         """Weights are not finite, as was seen at this update."""
-        watched = self.models.found(model)
+        watched = self.models.find(model)
         if watched is None:
-            self._end_by(self._kept(spoiled(step, 0, names), None))
+            self._end_by(self._recorded(spoiled(step, 0, names), None))
         watched.state.step = step
         self._end_by(watched.watch.weights_are_bad(watched.state))
 

@@ -67,9 +67,9 @@ def untried_trainer(job: PreflightJob, why: str) -> tuple[Trial, ...]:
 
 def step_of(tried: ScriptTrial, step: StepTime) -> StepTime:
     """What our loop would take for an update, with what the script took in its place."""
-    found = {"seconds": tried.update_seconds, "rows_seconds": 0.0, "augment_seconds": 0.0}
+    measured = {"seconds": tried.update_seconds, "rows_seconds": 0.0, "augment_seconds": 0.0}
     saved = {"checkpoint_seconds": tried.checkpoint_seconds, "write_seconds": 0.0}
-    return step.model_copy(update=found | saved) if tried.update_seconds else step
+    return step.model_copy(update=measured | saved) if tried.update_seconds else step
 
 
 def without_network(

@@ -80,8 +80,8 @@ class FirstSession(TrainingSession):
         require_whole(model)
         mean, count = meet(self._all, STEP, loss_of(loss), rows, model, self._same)
         refuse_apart(self._all, model, self.done)
-        told = partial(super()._tell, mean, count, rows, model, optimizer, learning_rate, scaled, grad_norm)
-        self._decide(told)
+        tell = partial(super()._tell, mean, count, rows, model, optimizer, learning_rate, scaled, grad_norm)
+        self._decide(tell)
 
     def look(self, model: torch.nn.Module, *, optimizer: Optimizers = None, scaled: bool = False) -> None:
         require_whole(model)
@@ -103,10 +103,10 @@ class FirstSession(TrainingSession):
         refuse_sharded(*parts.values())
         if self.checkpoint_due:
             meet(self._all, CHECKPOINT)
-            _, *others = self._all.every(packed_random())
+            _, *other_random_states = self._all.every(packed_random())
             self._decide(partial(self._log.refuse_spoiled, *parts.values()))
             with self.checkpoint_files() as folder:
-                save_parts(folder / STATE_FILE, parts, others)
+                save_parts(folder / STATE_FILE, parts, other_random_states)
 
     @contextmanager
     def checkpoint_files(self, model: object = None) -> Iterator[Path]:
@@ -125,8 +125,8 @@ class FirstSession(TrainingSession):
     def newest(self) -> Path | None:
         if not self._looked:
             meet(self._all, NEWEST)
-            found = super().newest
-            self._all.share_state(json.dumps({"path": found and str(found), "done": self.done}).encode())
+            newest = super().newest
+            self._all.share_state(json.dumps({"path": newest and str(newest), "done": self.done}).encode())
             self._decide(lambda: None)
         return self._newest
 
@@ -224,8 +224,8 @@ class FollowingSession(Given):
         if not self._looked:
             self._looked = True
             meet(self._all, NEWEST)
-            found = json.loads(self._all.share_state(b""))
-            self._newest, self.done = found["path"] and Path(found["path"]), found["done"]
+            state = json.loads(self._all.share_state(b""))
+            self._newest, self.done = state["path"] and Path(state["path"]), state["done"]
             self._hear()
         return self._newest
 
@@ -249,8 +249,8 @@ class FollowingSession(Given):
     def _hear(self, updates: int = 0) -> None:
         self._decided = hear(self._all)
         if self._decided.raised:
-            told = "" if self._decided.ended is None else f": {WORDS[self._decided.ended]}"
-            raise TrainingEndedError(f"the training has ended{told}")
+            reason = "" if self._decided.ended is None else f": {WORDS[self._decided.ended]}"
+            raise TrainingEndedError(f"the training has ended{reason}")
         self.done += updates
         self._all.in_script(self.done)
 

@@ -32,7 +32,9 @@ def module_of(returned: object, job: TrainJob, prepared: Prepared) -> torch.nn.M
     if isinstance(returned, DistributedDataParallel):
         # Around the network it would wait for the other processes at each call.
         returned = returned.module
-    if isinstance(returned, torch.nn.Module) and any(hasattr(one, "full_tensor") for one in returned.parameters()):
+    if isinstance(returned, torch.nn.Module) and any(
+        hasattr(parameter, "full_tensor") for parameter in returned.parameters()
+    ):
         raise TrainingError(
             f"{job.trainer}: train returned a model whose parameters are sharded (DTensor)",
             fix="return get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))",
@@ -46,27 +48,27 @@ def answering_model(returned: object, job: TrainJob, prepared: Prepared, device:
     """The model on the device. Raises TrainingError if it is none that gives the answers of the kind of task."""
     model = module_of(returned, job, prepared).to(device)
     if spoiled := spoiled_parameters(model):
-        told = f"{job.trainer}: train returned weights that are not finite: {', '.join(spoiled)}"
+        problem = f"{job.trainer}: train returned weights that are not finite: {', '.join(spoiled)}"
         raise TrainingError(
-            told, fix="call session.step(loss=…, model=…) before each update: it names the one that did it"
+            problem, fix="call session.step(loss=…, model=…) before each update: it names the one that did it"
         )
     features, kind = prepared.rows[list(job.rows.features)].head(MIN_STEPS), kind_of_rows(job.rows)
     try:
-        found = predict_rows(prepared.task, model, prepared.preprocessing, features, device, kind)
+        answers = predict_rows(prepared.task, model, prepared.preprocessing, features, device, kind)
     except Exception as error:
-        told = error_line(error, Path(job.use_case_folder), sensitive=bool(job.rows.sensitive_features))
+        problem = told_of(error, Path(job.use_case_folder), sensitive=bool(job.rows.sensitive_features))
         raise TrainingError(
-            f"{job.trainer}: the returned model gives no {kind.answers}: {told}", fix=_FORWARD
+            f"{job.trainer}: the returned model gives no {kind.answers}: {problem}", fix=_FORWARD
         ) from error
-    if found.shape != (len(features), *kind.answer_shape):
-        told = f"{len(features)} rows became {found.shape}"
-        raise TrainingError(f"{job.trainer}: the returned model gives no {kind.answers}: {told}", fix=_FORWARD)
+    if answers.shape != (len(features), *kind.answer_shape):
+        problem = f"{len(features)} rows became {answers.shape}"
+        raise TrainingError(f"{job.trainer}: the returned model gives no {kind.answers}: {problem}", fix=_FORWARD)
     try:
-        kind.checked(kind.sample_labels(len(features)), found)
+        kind.checked(kind.sample_labels(len(features)), answers)
     except EvaluationError as error:
-        told = f"{error.problem}, for example {error.value}"
+        problem = f"{error.problem}, for example {error.value}"
         raise TrainingError(
-            f"{job.trainer}: the returned model gives no {kind.answers}: {told}", fix=f"{_FORWARD}; {error.fix}"
+            f"{job.trainer}: the returned model gives no {kind.answers}: {problem}", fix=f"{_FORWARD}; {error.fix}"
         ) from error
     return model
 

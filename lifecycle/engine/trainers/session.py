@@ -32,7 +32,7 @@ from torch import Tensor
 from trainworthy.lifecycle.engine.trainers.checkpoints import FILES, SESSION, ScriptCheckpoints
 from trainworthy.lifecycle.engine.trainers.given import Given
 from trainworthy.lifecycle.engine.trainers.gradients import unclipped
-from trainworthy.lifecycle.engine.trainers.logbook import Logbook, Told
+from trainworthy.lifecycle.engine.trainers.logbook import Logbook, UpdateReport
 from trainworthy.lifecycle.engine.training.prepare import Prepared
 from trainworthy.lifecycle.engine.training.random_state import random_state, restore_random, seed_all
 from trainworthy.lifecycle.engine.training.ranks.group import Ranks
@@ -44,14 +44,14 @@ from trainworthy.lifecycle.plan import step_seed
 _KEEPS = "keep plain values and tensors in state_dict()"
 
 
-def save_parts(path: Path, parts: Mapping[str, Stateful], others: Sequence[bytes] = ()) -> None:
-    """Write the parts' state and the random numbers, of `others` as packed_random gives them.
+def save_parts(path: Path, parts: Mapping[str, Stateful], other_random: Sequence[bytes] = ()) -> None:
+    """Write the parts' state and the random numbers, of `other_random` as packed_random gives them.
 
     Raises CheckpointError if it can't be written as a file.
     """
     saved = {
         "parts": {name: part.state_dict() for name, part in parts.items()},
-        "random": random_state(), "random_of_others": [_unpacked(one) for one in others],
+        "random": random_state(), "random_of_others": [_unpacked(packed) for packed in other_random],
     }  # fmt: skip
     try:
         torch.save(saved, path)
@@ -74,9 +74,9 @@ def load_parts(path: Path, parts: Mapping[str, Stateful], rank: int = 0, seed: i
     except pickle.UnpicklingError as error:
         raise CheckpointError("the checkpoint holds more than plain values", value=str(error), fix=_KEEPS) from None
     if loaded["parts"].keys() != parts.keys():
-        told = f"{sorted(loaded['parts'])} instead of {sorted(parts)}"
+        difference = f"{sorted(loaded['parts'])} instead of {sorted(parts)}"
         fix = "give resume and checkpoint the same parts, or delete this folder"
-        raise CheckpointError("the checkpoint holds other parts than this training has", value=told, fix=fix)
+        raise CheckpointError("the checkpoint holds other parts than this training has", value=difference, fix=fix)
     for name, part in parts.items():
         part.load_state_dict(loaded["parts"][name])
     drawn = [loaded["random"], *loaded.get("random_of_others", ())]
@@ -161,11 +161,11 @@ def optimizers_of(optimizer: Any) -> tuple[torch.optim.Optimizer, ...]:
     """One or several as a tuple. Raises TrainingError if one has no param_groups."""
     if optimizer is None:
         return ()
-    found = tuple(optimizer) if isinstance(optimizer, Sequence) else (optimizer,)
-    for one in found:
-        if not hasattr(one, "param_groups"):
-            raise _wrong("optimizer", one, "give the torch optimizer, or a list of all of them")
-    return found
+    optimizers = tuple(optimizer) if isinstance(optimizer, Sequence) else (optimizer,)
+    for candidate in optimizers:
+        if not hasattr(candidate, "param_groups"):
+            raise _wrong("optimizer", candidate, "give the torch optimizer, or a list of all of them")
+    return optimizers
 
 
 def require_parts(parts: Mapping[str, object]) -> None:
@@ -229,7 +229,7 @@ class TrainingSession(Given):
         learning_rate: float | None, scaled: bool, grad_norm: float | Tensor | None,
     ) -> None:  # fmt: skip
         """As `step`, with the mean loss of `count` rows."""
-        told = Told(
+        report = UpdateReport(
             loss=loss,
             # 0 where a callback could not count them.
             rows=count or self.batch_size,
@@ -240,19 +240,19 @@ class TrainingSession(Given):
         if model is not None:
             require_module(model)
         if model is not None and self._log.gradients is None:
-            self._log.look(model, told, scaled)
+            self._log.look(model, report, scaled)
         if grad_norm is not None and self._log.gradients is not None:
             self._log.gradients = unclipped(self._log.gradients, float(grad_norm))
         elif grad_norm is not None and model is None:
-            self._log.hear_norm(told, float(grad_norm), scaled)
-        self._log.tell(model, told)
+            self._log.hear_norm(report, float(grad_norm), scaled)
+        self._log.tell(model, report)
         self._checkpoints.schedule.updated()
 
     def look(self, model: torch.nn.Module, *, optimizer: Optimizers = None, scaled: bool = False) -> None:
         """Look at the gradients before the update, where its loss is told only afterwards. Raises as `step`."""
         require_module(model)
-        told = Told(None, self.batch_size, _rate(optimizer), optimizers=optimizers_of(optimizer))
-        self._log.look(model, told, scaled)
+        report = UpdateReport(None, self.batch_size, _rate(optimizer), optimizers=optimizers_of(optimizer))
+        self._log.look(model, report, scaled)
 
     @property
     def should_stop(self) -> bool:
@@ -315,9 +315,9 @@ class TrainingSession(Given):
         """
         if not self._looked:
             self._looked = True
-            found = self._checkpoints.newest()
-            self._log.begin(None if found is None else _told(found))
-            self._newest = None if found is None else found / FILES
+            newest = self._checkpoints.newest()
+            self._log.begin(None if newest is None else _reported_state(newest))
+            self._newest = None if newest is None else newest / FILES
         return self._newest
 
     def resume(self, **parts: Stateful) -> int:
@@ -338,13 +338,13 @@ class TrainingSession(Given):
 
 def _rate(optimizer: Optimizers) -> float:
     """The first one's; 0 if none is told."""
-    return next((float(one.param_groups[0]["lr"]) for one in optimizers_of(optimizer)), 0.0)
+    return next((float(torch_optimizer.param_groups[0]["lr"]) for torch_optimizer in optimizers_of(optimizer)), 0.0)
 
 
-def _told(checkpoint: Path) -> dict[str, object]:
+def _reported_state(checkpoint: Path) -> dict[str, object]:
     """What the training had told by then. Raises CheckpointError for a checkpoint of before it was written so."""
     path = checkpoint / SESSION
     if not path.is_file():
-        told = "the checkpoint was written by an earlier Trainworthy, and a script cannot go on from it"
-        raise CheckpointError(told, value=str(checkpoint), fix="delete this folder: the stage starts anew")
+        problem = "the checkpoint was written by an earlier Trainworthy, and a script cannot go on from it"
+        raise CheckpointError(problem, value=str(checkpoint), fix="delete this folder: the stage starts anew")
     return json.loads(path.read_text())

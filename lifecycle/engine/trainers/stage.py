@@ -144,7 +144,7 @@ def train_by_script(
         device=device,
         gpu_seconds=ran.seconds if device == "cuda" else 0.0,
         alarms=as_kept(log.alarms, Path(job.out)),
-        trainer=_seen(ran),
+        trainer=_own_trainer(ran),
         unreviewed=unreviewed,
     )
 
@@ -201,7 +201,7 @@ def _preempted(checkpoints: ScriptCheckpoints, log: Logbook) -> str:
     return f"preempted at step {log.done}; the trainer's newest checkpoint is of step {checkpoints.step}"
 
 
-def _seen(ran: ScriptRun) -> OwnTrainer:
+def _own_trainer(ran: ScriptRun) -> OwnTrainer:
     """What could be seen of the script's training."""
     assert ran.log.session.job.trainer is not None
     return OwnTrainer(

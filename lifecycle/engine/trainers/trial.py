@@ -72,9 +72,9 @@ class ScriptTrial(Frozen):
 def try_script(job: TrainJob, folder: Path) -> ScriptTrial:
     """The trial's answer, from a process that is ended after MOST_SECONDS of its own."""
     folder.mkdir(parents=True, exist_ok=True)
-    asked, answer, log = folder / "job.json", folder / "trial.json", folder / "log.txt"
-    asked.write_bytes(canonical_json(JobFile(job=job).model_dump(mode="json")))
-    command = [sys.executable, "-m", "trainworthy.lifecycle.engine.trainers.trial", str(asked), str(answer)]
+    job_file, answer, log = folder / "job.json", folder / "trial.json", folder / "log.txt"
+    job_file.write_bytes(canonical_json(JobFile(job=job).model_dump(mode="json")))
+    command = [sys.executable, "-m", "trainworthy.lifecycle.engine.trainers.trial", str(job_file), str(answer)]
     with log.open("w") as file:
         process = subprocess.Popen(command, stdout=file, stderr=file)
         try:
@@ -108,58 +108,58 @@ def ended(
     return None
 
 
-def main(asked: Path, answer: Path) -> None:
+def main(job_file: Path, answer: Path) -> None:
     """Try the job's script and write what was seen."""
     # Also where nobody is left to end it.
     signal.alarm(int(MOST_TIMES * MOST_SECONDS))
-    job = JobFile.model_validate_json(asked.read_bytes()).job
+    job = JobFile.model_validate_json(job_file.read_bytes()).job
     assert isinstance(job, TrainJob)
-    write_atomic(answer, canonical_json(try_here(job, asked.parent).model_dump(mode="json")))
+    write_atomic(answer, canonical_json(try_here(job, job_file.parent).model_dump(mode="json")))
 
 
 def try_here(job: TrainJob, folder: Path) -> ScriptTrial:
     """The trial in this process."""
-    found: dict[str, object] = {}
+    fields: dict[str, object] = {}
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        _try(job, folder, found)
+        _try(job, folder, fields)
     except TrainworthyError as error:
         value = "" if error.value is None else f": {error.value}"
-        found |= {"problem": f"{error.problem}{value}"[:500], "fix": error.fix}
+        fields |= {"problem": f"{error.problem}{value}"[:500], "fix": error.fix}
     except Exception as error:
-        found |= {"problem": _told(error, job), "fix": f"correct that line of {job.trainer}"}
-    return ScriptTrial.model_validate(found)
+        fields |= {"problem": _describe(error, job), "fix": f"correct that line of {job.trainer}"}
+    return ScriptTrial.model_validate(fields)
 
 
-def _try(job: TrainJob, folder: Path, found: dict[str, object]) -> None:
+def _try(job: TrainJob, folder: Path, fields: dict[str, object]) -> None:
     began = _process_began()
     through = _ran(job, folder / "through", BEFORE + AFTER)
     log = through.log
-    found |= {"updates": log.done, "went_on": log.ignored}
-    found["start_seconds"] = time.time() - began - through.seconds + (log.seconds[0] if log.seconds else 0.0)
+    fields |= {"updates": log.done, "went_on": log.ignored}
+    fields["start_seconds"] = time.time() - began - through.seconds + (log.seconds[0] if log.seconds else 0.0)
     if log.alarm is not None:
         raise TrainingError(log.alarm.evidence, fix=log.alarm.fix)
     if log.ignored:
         # It never got so far as to return its model.
         return
-    found["update_seconds"] = statistics.median(list(log.seconds)[1:] or log.seconds)
-    found["checkpoint_seconds"] = through.checkpoints.seconds
+    fields["update_seconds"] = statistics.median(list(log.seconds)[1:] or log.seconds)
+    fields["checkpoint_seconds"] = through.checkpoints.seconds
     model = answering_model(through.returned, job, through.prepared, through.device)
-    found |= _scored(model, job, through, folder)
-    found["peak_memory_bytes"] = peak_memory_bytes()
+    fields |= _scored(model, job, through, folder)
+    fields["peak_memory_bytes"] = peak_memory_bytes()
     sha256 = parameters_sha256(model)
     try:
         cut = _ran(job, folder / "resumed", BEFORE)
-        found["saved"] = cut.checkpoints.step == BEFORE
-        if found["saved"]:
+        fields["saved"] = cut.checkpoints.step == BEFORE
+        if fields["saved"]:
             resumed = _ran(job, folder / "resumed", BEFORE + AFTER)
-            found["resumed_from"] = resumed.log.resumed_from
+            fields["resumed_from"] = resumed.log.resumed_from
             again = answering_model(resumed.returned, job, resumed.prepared, resumed.device)
-            found["equal"] = resumed.log.resumed_from == BEFORE and parameters_sha256(again) == sha256
+            fields["equal"] = resumed.log.resumed_from == BEFORE and parameters_sha256(again) == sha256
     except TrainworthyError as error:
-        found["resume_problem"] = f"{error.problem}: {error.value}; {error.fix}"[:500]
+        fields["resume_problem"] = f"{error.problem}: {error.value}; {error.fix}"[:500]
     except Exception as error:
-        found["resume_problem"] = _told(error, job)
+        fields["resume_problem"] = _describe(error, job)
 
 
 def _ran(job: TrainJob, folder: Path, steps: int) -> ScriptRun:
@@ -175,14 +175,14 @@ def _scored(model: object, job: TrainJob, ran: ScriptRun, folder: Path) -> dict[
     network, prepared = cast(torch.nn.Module, model), ran.prepared
     features, began = prepared.rows[list(job.rows.features)], time.perf_counter()
     predict_rows(prepared.task, network, prepared.preprocessing, features, ran.device, kind_of_rows(job.rows))
-    found: dict[str, object] = {"row_seconds": (time.perf_counter() - began) / len(features)}
+    fields: dict[str, object] = {"row_seconds": (time.perf_counter() - began) / len(features)}
     began = time.perf_counter()
     try:
         example = prepared.task.to_tensors(features.head(MIN_STEPS), prepared.preprocessing)
         export_model(network, example, folder / "model.pt2")
     except Exception as error:
-        found["export_problem"] = _told(error, job)
-    return found | {"export_seconds": time.perf_counter() - began}
+        fields["export_problem"] = _describe(error, job)
+    return fields | {"export_seconds": time.perf_counter() - began}
 
 
 def _process_began() -> float:
@@ -191,8 +191,8 @@ def _process_began() -> float:
     return psutil.Process().create_time()
 
 
-def _told(error: BaseException, job: TrainJob) -> str:
-    return error_line(error, Path(job.use_case_folder), sensitive=bool(job.rows.sensitive_features))[:500]
+def _describe(error: BaseException, job: TrainJob) -> str:
+    return told_of(error, Path(job.use_case_folder), sensitive=bool(job.rows.sensitive_features))[:500]
 
 
 if __name__ == "__main__":

@@ -74,7 +74,7 @@ class ScriptLook(CloserLook):
     def __init__(self, shared: ScriptLooks, state: TrainState) -> None:
         super().__init__(shared, state)
         self._looks = shared
-        self._kept: Tensor | None = None
+        self._held_gradients: Tensor | None = None
         self._modes = set[bool]()
 
     @property
@@ -85,41 +85,43 @@ class ScriptLook(CloserLook):
     @property
     def weighed(self) -> bool:
         """True once the update was told."""
-        return self._kept is not None
+        return self._held_gradients is not None
 
     def weigh(self, step: int) -> None:
         """Weights and gradients as they are between backward and the update of `step`."""
         self.leave()
         self._step = step
-        self._before, self._kept = self._looks.some_weights(), self._looks.some_gradients()
+        self._before, self._held_gradients = self._looks.some_weights(), self._looks.some_gradients()
 
     def _gradients(self) -> Tensor:
         # By now they are the next update's.
-        assert self._kept is not None
-        return self._kept
+        assert self._held_gradients is not None
+        return self._held_gradients
 
-    def _beside(self, sums: np.ndarray) -> dict[str, Any]:
+    def _other_facts(self, sums: np.ndarray) -> dict[str, Any]:
         # The order of rows is the script's own, and so is what its processes do.
         return {"left_out": left_out(self._state)}
 
     def _sample(self, read: np.ndarray, sums: np.ndarray) -> Sample:
         """Without what is trained by turns, or by an optimizer that was not told."""
-        seen, looks = super()._sample(read, sums), self._looks
+        sample, looks = super()._sample(read, sums), self._looks
         before, after = read[: 2 * looks.looked_at].reshape(2, looks.looked_at)
         # At the first update nobody knows what moves later.
-        earlier = looks.earlier or (None,) * len(seen.names)
+        earlier = looks.earlier or (None,) * len(sample.names)
         moved = [now != then for now, then in zip(looks.fingerprints(before), earlier, strict=True)]
         looks.earlier = looks.fingerprints(after)
-        changed = {name for name, change in zip(seen.names, seen.changes, strict=True) if change}
-        by_turns = {name for name, one in zip(seen.names, moved, strict=True) if one and name not in changed}
-        left = tuple(name for name in seen.left_out if name not in changed | by_turns)
+        changed = {name for name, change in zip(sample.names, sample.changes, strict=True) if change}
+        by_turns = {
+            name for name, has_moved in zip(sample.names, moved, strict=True) if has_moved and name not in changed
+        }
+        left = tuple(name for name in sample.left_out if name not in changed | by_turns)
         # Told after its update and after zero_grad, its gradients are gone: of decay alone nothing else moves.
-        gone = not bool(self._gradients().any()) and not _decays(seen)
-        no_part = set(seen.names) if gone else by_turns | set(left)
+        gone = not bool(self._gradients().any()) and not _decays(sample)
+        no_part = set(sample.names) if gone else by_turns | set(left)
         trainable = tuple(
-            wanted and name not in no_part for name, wanted in zip(seen.names, seen.trainable, strict=True)
+            trains and name not in no_part for name, trains in zip(sample.names, sample.trainable, strict=True)
         )
-        return replace(seen, left_out=left, trainable=trainable, evaluates=self._modes == {False})
+        return replace(sample, left_out=left, trainable=trainable, evaluates=self._modes == {False})
 
     def _noting(self, name: str) -> Any:
         note, model = super()._noting(name), self._shared.model
@@ -176,11 +178,13 @@ class WithoutGradient:
         # Weights that have moved without a gradient: the script tells its updates late. To read them all costs time.
         self._moves = False
 
-    def seen(self, model: torch.nn.Module, step: int) -> Finding | None:
+    def after_update(self, model: torch.nn.Module, step: int) -> Finding | None:
         """A finding once UPDATES are made so: a script that tells its updates late has moved its weights by then."""
         if self._moves:
             return None
-        now = tuple(_bits(one) for one in model.parameters() if one.requires_grad and one.numel())
+        now = tuple(
+            _bits(parameter) for parameter in model.parameters() if parameter.requires_grad and parameter.numel()
+        )
         if now != self._weights:
             self._moves = self._moves or bool(self._weights)
             self._weights, self._updates, self._since = now, 0, step
@@ -254,7 +258,7 @@ class WatchedModel:
         # Held, so that no other one gets its id.
         self._weights = list(model.parameters())
         # Updates of this model that were told.
-        self._told = 0
+        self._updates_told = 0
 
     @property
     def knows_optimizer(self) -> bool:
@@ -283,7 +287,7 @@ class WatchedModel:
     def weigh(self, step: int, optimizers: Sequence[torch.optim.Optimizer]) -> None:
         """The update of `step` comes next, by these optimizers, as far as they are told."""
         self._know(optimizers)
-        if not self._told and optimizers:
+        if not self._updates_told and optimizers:
             # The first one, without activations: its forward pass is over.
             self._look = self._looks.begin(self.state)
         if self._look is not None and optimizers:
@@ -295,31 +299,31 @@ class WatchedModel:
         A script may make one anew each epoch, and what it holds is twice as large as the model.
         """
         before = self.state.optimizers
-        if all(any(one is known for known in before) for one in optimizers):
+        if all(any(optimizer is known for known in before) for optimizer in optimizers):
             return
-        kept, others = list(optimizers), set(map(id, self._weights)) - _held_by(optimizers)
-        for one in reversed(before):
-            if mine := others & _held_by([one]):
-                kept.append(one)
-                others -= mine
+        kept, unheld = list(optimizers), set(map(id, self._weights)) - _held_by(optimizers)
+        for optimizer in reversed(before):
+            if mine := unheld & _held_by([optimizer]):
+                kept.append(optimizer)
+                unheld -= mine
         self.state.optimizers = tuple(kept)
 
-    def judge(self, seen: Signals) -> Alarm | None:
+    def judge(self, signals: Signals) -> Alarm | None:
         """The alarm that ends the training at this update, if one does. Loss and gradients are finite."""
-        self.state.step = seen.step
-        self.watch.judge(self.state, seen)
+        self.state.step = signals.step
+        self.watch.judge(self.state, signals)
         return self.watch.ended
 
     def look_at_next(self) -> None:
         """An update was told: look closer at the model's next one, if it is its turn."""
-        self._told += 1
+        self._updates_told += 1
         if self._look is not None and not self._look.weighed:
             # Of its update too little was told.
             self._look.leave()
             self._look = None
-        if self._told % SAMPLE_EVERY == 0 and self.state.optimizers:
+        if self._updates_told % SAMPLE_EVERY == 0 and self.state.optimizers:
             # By its own count another part of many layers comes each time.
-            self.state.step = self._told
+            self.state.step = self._updates_told
             self._look = self._looks.begin(self.state)
 
     def fingerprints(self) -> list[int]:
@@ -332,7 +336,7 @@ class WatchedModel:
 
     def state_dict(self) -> dict[str, Any]:
         own = {
-            "parameters": list(self.watch.parameters), "told": self._told, "earlier": self._looks.earlier,
+            "parameters": list(self.watch.parameters), "told": self._updates_told, "earlier": self._looks.earlier,
             "weights": self.fingerprints(),
         }  # fmt: skip
         return {**self.watch.state_dict(), **own}
@@ -341,7 +345,7 @@ class WatchedModel:
         """An earlier version's checkpoint may lack what this one has."""
         self.watch.load_state_dict(state)
         earlier = state.get("earlier")
-        self._told, self._looks.earlier = state.get("told", 0), None if earlier is None else tuple(earlier)
+        self._updates_told, self._looks.earlier = state.get("told", 0), None if earlier is None else tuple(earlier)
 
 
 def _held_by(optimizers: Sequence[torch.optim.Optimizer]) -> set[int]:
@@ -352,9 +356,13 @@ def _held_by(optimizers: Sequence[torch.optim.Optimizer]) -> set[int]:
 def _monitors(state: TrainState, plan: Plan, frozen: tuple[str, ...]) -> tuple[Monitor, ...]:
     """Those that go by what a script tells: the order of its rows and all of its optimizers are its own."""
     ours = (RepeatedBatches, NotOptimized)
-    device = next((str(one.device) for one in state.parameters), "cpu")
+    device = next((str(parameter.device) for parameter in state.parameters), "cpu")
     every = all_monitors(state, plan, frozen=frozen, memory_limit_bytes=device_limit_bytes(device))
-    return (*(one for one in every if not isinstance(one, ours)), InNoOptimizer(), StaysInEvaluation(state.model))
+    return (
+        *(monitor for monitor in every if not isinstance(monitor, ours)),
+        InNoOptimizer(),
+        StaysInEvaluation(state.model),
+    )
 
 
 def spoiled_parameters(model: torch.nn.Module) -> list[str]:
@@ -367,9 +375,9 @@ def spoiled(step: int, onset: int, names: Sequence[str]) -> Alarm:
     return alarm_of(bad_parameters(step, onset, names, ENDED))
 
 
-def hang_alarm(found: Finding, before: Sequence[Alarm]) -> Alarm:
+def hang_alarm(finding: Finding, before: Sequence[Alarm]) -> Alarm:
     """The alarm for what the heartbeat has found; the script went on all the same."""
-    return alarm_of(found, of_alarms(before)).model_copy(update={"severity": found.severity, "action": "warn"})
+    return alarm_of(finding, of_alarms(before)).model_copy(update={"severity": finding.severity, "action": "warn"})
 
 
 def told_not_finite(
@@ -379,8 +387,8 @@ def told_not_finite(
 
     `before` are earlier ones, `bad_inputs` says whether a row of the update has inputs that are not finite.
     """
-    told = {"loss": loss, "gradient norm": norm}
-    found = not_finite(step, 0.0 if loss is None else loss, 0.0 if norm is None else norm)
-    alarm = alarm_of(found, of_alarms(before), Context(bad_inputs=bad_inputs))
-    seen = ", ".join(f"{name} {value}" for name, value in told.items() if value is not None)
-    return alarm.model_copy(update={"evidence": f"step {step}: {seen}; {ENDED}"})
+    reported = {"loss": loss, "gradient norm": norm}
+    finding = not_finite(step, 0.0 if loss is None else loss, 0.0 if norm is None else norm)
+    alarm = alarm_of(finding, of_alarms(before), Context(bad_inputs=bad_inputs))
+    figures = ", ".join(f"{name} {value}" for name, value in reported.items() if value is not None)
+    return alarm.model_copy(update={"evidence": f"step {step}: {figures}; {ENDED}"})
