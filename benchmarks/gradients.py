@@ -25,7 +25,7 @@ from benchmarks.setup import Setup
 from trainworthy.lifecycle.engine.preflight.battery import same_random_numbers
 from trainworthy.lifecycle.engine.preflight.subject import Subject
 from trainworthy.lifecycle.engine.preflight.wiring.true_gradient import gradient_is_slope
-from trainworthy.lifecycle.gates.check import Found
+from trainworthy.lifecycle.gates.check import Outcome
 
 PARTS = ("healthy", "own", "planted")
 # Of the set-ups that others are held against: a held twin, spikes straight through, samples that are held, and two
@@ -34,14 +34,14 @@ ON_PURPOSE = (*DEVIATES, "siamese", "spiking", "energy", "domain_adversarial", "
 TARGETS = {"false_alarms": 0, "not_told": 0, "missed": 0, "cpu_seconds": 0.3}
 
 
-def kind(found: Found) -> str:
+def kind(found: Outcome) -> str:
     """fail, warning or nothing; what is not known is `unknown`."""
     if found.status == "fail":
         return found.severity or "fail"
     return "nothing" if found.status == "pass" else "unknown"
 
 
-def asked(subject: Subject) -> tuple[Found, float]:
+def asked(subject: Subject) -> tuple[Outcome, float]:
     """What is found, and its processor seconds."""
     with same_random_numbers():
         began = time.process_time()

@@ -147,12 +147,12 @@ def registered() -> tuple[Site, ...]:
 
 
 def _guarded_look(identifier: str, look: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    from trainworthy.lifecycle.gates.check import Found
+    from trainworthy.lifecycle.gates.check import Outcome
 
     @functools.wraps(look)
     def guarded(subject: Any) -> Any:
         if SWITCH.off == identifier:
-            return Found("pass", "switched off")
+            return Outcome("pass", "switched off")
         try:
             found = look(subject)
         except Exception:

@@ -59,7 +59,7 @@ def module_files() -> dict[str, Path]:
 def all_sites() -> tuple[Site, ...]:
     """Those of all modules, in the order of the files."""
     texts = ((module, path.read_text()) for module, path in module_files().items())
-    names = (*RESULTS, *GATES, *monitor_classes(), "Finding", "Found", "Shift", "tell", "_control")
+    names = (*RESULTS, *GATES, *monitor_classes(), "Finding", "Outcome", "Shift", "tell", "_control")
     # Most modules have none of these: not to go through their syntax saves a second.
     worth_it = re.compile(rf"\b({'|'.join(names)})\b")
     return tuple(site for module, text in texts if worth_it.search(text) for site in marked(module, text)[1])
@@ -135,7 +135,7 @@ class _Marker(ast.NodeTransformer):
         if self._module == CONTROLS and name == "_control":
             node.args[2:] = [self._put(one, "control", _label(one) or "status") for one in node.args[2:]]
             return node
-        if self._module == OWN and name == "Found" and _constant(node.args[0]) not in HARMLESS:
+        if self._module == OWN and name == "Outcome" and _constant(node.args[0]) not in HARMLESS:
             return self._put(node, "own check", str(_constant(node.args[0])))
         if name in GATES:
             return self._put(node, "gate", name)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from trainworthy.lifecycle.gates.check import Check, CheckWords, Found
+from trainworthy.lifecycle.gates.check import Check, CheckWords, Outcome
 
 SubjectT = TypeVar("SubjectT")
 _FILE = Path(__file__).with_name("catalogue.toml")
@@ -15,6 +15,6 @@ CATALOGUE: tuple[CheckWords, ...] = tuple(CheckWords(**entry) for entry in tomll
 _BY_ID = {check.id: check for check in CATALOGUE}
 
 
-def check_of(name: str, look: Callable[[SubjectT], Found]) -> Check[SubjectT]:
+def check_of(name: str, look: Callable[[SubjectT], Outcome]) -> Check[SubjectT]:
     """The catalogue's check of that id, with what looks. Raises KeyError."""
     return Check(**vars(_BY_ID[name]), look=look)

@@ -30,7 +30,7 @@ class ProbeError(Exception):
 
 
 @dataclass(frozen=True)
-class Found:
+class Outcome:
     """What a check saw. `cause` and `fix` say more than the check's own words if what was seen tells more.
 
     `severity` is what this finding weighs, where it weighs less than the check's own. `curve` are points (x, y).
@@ -76,10 +76,10 @@ class CheckWords:
 class Check(CheckWords, Generic[SubjectT]):
     """A check of the battery. `look` is given the subject (engine/preflight/subject.py), or what the host knows."""
 
-    look: Callable[[SubjectT], Found]
+    look: Callable[[SubjectT], Outcome]
 
 
-def tried(check: Check[Any], outcome: Found, device: str, seconds: float = 0.0, optimizer_steps: int = 0) -> Trial:
+def tried(check: Check[Any], outcome: Outcome, device: str, seconds: float = 0.0, optimizer_steps: int = 0) -> Trial:
     """The record of a check and what it found; words of a failure only where there is one."""
     words = {"symptom": check.symptom, "cause": outcome.cause or check.cause, "fix": outcome.fix or check.fix}
     return Trial(

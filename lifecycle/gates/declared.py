@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trainworthy.lifecycle.cost.checkpoint_interval import longest_seconds
-from trainworthy.lifecycle.gates.check import Found
+from trainworthy.lifecycle.gates.check import Outcome
 from trainworthy.lifecycle.plan import MIN_STEPS, Plan, plan_of_counts
 from trainworthy.lifecycle.protocol.forecasts import StepTime
 from trainworthy.lifecycle.protocol.jobs import DURABLE_SECONDS, Interruptions
@@ -67,7 +67,7 @@ class Host:
         return plan_of_counts(self.training_rows, self.positives, self.spec.training, self.spec.stages, stage)
 
 
-def steps_add_up(host: Host) -> Found:
+def steps_add_up(host: Host) -> Outcome:
     """Updates times their rows, against the rows times the epochs that are declared."""
     training, plan = host.spec.training, host.plan("full")
     update = training.batch_size * training.accumulate
@@ -77,20 +77,20 @@ def steps_add_up(host: Host) -> Found:
         cause = (
             "the batch is larger than the data" if training.accumulate == 1 else "accumulated over more than an epoch"
         )
-        return Found("fail", evidence, update, plan.draws, cause=cause)
+        return Outcome("fail", evidence, update, plan.draws, cause=cause)
     epochs = plan.horizon_steps // plan.steps_per_epoch
     evidence = f"{declared}; full: {plan.horizon_steps:,} updates, {epochs} epochs of {plan.steps_per_epoch:,}"
     if epochs > ADDED_EPOCHS * training.epochs:
         evidence += f", where training.epochs is {training.epochs}: fewer than {MIN_STEPS} updates train nothing"
-        return Found("insufficient", evidence, epochs, training.epochs)
+        return Outcome("insufficient", evidence, epochs, training.epochs)
     evidence += f", {plan.draws - plan.rows:,} rows of the rare class again in each" if plan.draws > plan.rows else ""
     left = plan.draws - plan.steps_per_epoch * update
     evidence += f", {left:,} rows left out of each" if left else ""
     smaller = [stage for stage in STAGES if host.plan(stage).batch_size < update]
-    return Found("pass", evidence + (f"; all rows of {', '.join(smaller)} are one update" if smaller else ""), epochs)
+    return Outcome("pass", evidence + (f"; all rows of {', '.join(smaller)} are one update" if smaller else ""), epochs)
 
 
-def stores_are_reachable(host: Host) -> Found:
+def stores_are_reachable(host: Host) -> Outcome:
     """Each store is opened; what it raises is told, without credentials."""
     broken = []
     for name, reach in host.stores.items():
@@ -101,38 +101,38 @@ def stores_are_reachable(host: Host) -> Found:
             said = without_credentials(str(error).partition("\n")[0])[:200]
             broken.append(f"{name}: {type(error).__name__}: {said}")
     if broken:
-        return Found("fail", "; ".join(broken), len(broken), 0)
-    return Found("pass", f"opened: {', '.join(host.stores)}", 0, 0, about=tuple(host.stores))
+        return Outcome("fail", "; ".join(broken), len(broken), 0)
+    return Outcome("pass", f"opened: {', '.join(host.stores)}", 0, 0, about=tuple(host.stores))
 
 
-def checkpoints_survive(host: Host) -> Found:
+def checkpoints_survive(host: Host) -> Outcome:
     """On a spot machine: how old the newest state may be that outlives it, and whether its disk does."""
     if not host.spec.compute.spot:
-        return Found("not_applicable", "compute.spot is false: the machine stays")
+        return Outcome("not_applicable", "compute.spot is false: the machine stays")
     if host.seconds is None or host.step is None:
-        return Found("insufficient", "there is no forecast of the seconds a step")
+        return Outcome("insufficient", "there is no forecast of the seconds a step")
     likely, high, evidence = _oldest(host, host.seconds, host.step)
     # Each core that other work keeps busy may take as much of an update's time again as it has.
     alone = likely / (1 + host.step.others_busy)
     if alone <= DURABLE_SECONDS < likely and host.step.disturbed:
         evidence += f"; measured beside other work, which had {host.step.others_busy:.1f} cores"
         fix = "run preflight again while the machine has less to do"
-        return Found("insufficient", evidence, round(likely), DURABLE_SECONDS, fix=fix)
+        return Outcome("insufficient", evidence, round(likely), DURABLE_SECONDS, fix=fix)
     if likely > DURABLE_SECONDS:
-        return Found("fail", evidence, round(likely), DURABLE_SECONDS)
+        return Outcome("fail", evidence, round(likely), DURABLE_SECONDS)
     evidence += f"; {'copies' if host.durable else 'they'} lie on {host.disk}"
     if host.disk.startswith(LOST_DISKS):
         cause = "checkpoints lie in memory or in a container's own layer, which go with the machine"
-        return Found("fail", evidence, host.disk, cause=cause, fix=_ELSEWHERE)
+        return Outcome("fail", evidence, host.disk, cause=cause, fix=_ELSEWHERE)
     if host.durable is None and not host.disk.startswith(NETWORK_DISKS):
         evidence += ", this machine's own disk, and TRAINWORTHY_DURABLE names no other storage"
-        return Found("fail", evidence, host.disk, fix=f"{_ELSEWHERE}; {_DECLARE}")
+        return Outcome("fail", evidence, host.disk, fix=f"{_ELSEWHERE}; {_DECLARE}")
     if high > DURABLE_SECONDS:
-        return Found("insufficient", evidence, round(high), DURABLE_SECONDS)
+        return Outcome("insufficient", evidence, round(high), DURABLE_SECONDS)
     if not host.disk.startswith(NETWORK_DISKS):
         evidence += ", a local disk: whether it outlives the machine cannot be seen from here"
-        return Found("insufficient", evidence, host.disk, fix=f"{_ELSEWHERE}; {_DECLARE}")
-    return Found("pass", evidence, round(high), DURABLE_SECONDS)
+        return Outcome("insufficient", evidence, host.disk, fix=f"{_ELSEWHERE}; {_DECLARE}")
+    return Outcome("pass", evidence, round(high), DURABLE_SECONDS)
 
 
 def _oldest(host: Host, forecast: Forecast, step: StepTime) -> tuple[float, float, str]:

@@ -17,7 +17,16 @@ from typing import Any
 
 from trainworthy.lifecycle.error_causes import ran_out_of_memory
 from trainworthy.lifecycle.errors import TrainingError, TrainworthyError
-from trainworthy.lifecycle.gates.check import REFUSED, UNTRIED, Check, Found, ProbeError, declared_away, tried, untried
+from trainworthy.lifecycle.gates.check import (
+    REFUSED,
+    UNTRIED,
+    Check,
+    Outcome,
+    ProbeError,
+    declared_away,
+    tried,
+    untried,
+)
 from trainworthy.lifecycle.protocol.checks import stops_the_step
 from trainworthy.lifecycle.protocol.trial import Trial
 
@@ -78,26 +87,26 @@ def _try(check: Check[Any], subject: Any, device: str, describe: Describe, aroun
         except TrainingError as error:
             # A check of its own says so: this one would have to train.
             why = f"not tried, since no update can be made: {error.problem}"
-            result = Found("insufficient", why, fix=error.fix, code=UNTRIED)
+            result = Outcome("insufficient", why, fix=error.fix, code=UNTRIED)
         except ProbeError as error:
             result, check = _of_probe(error, check, describe)
         except Exception as error:
             # Whatever a use case's code raises; a check that can't look has not passed.
-            result = Found("error", describe(error)[:500])
+            result = Outcome("error", describe(error)[:500])
             if is_own_fault(error):
                 check = as_own_fault(check)
     return tried(check, result, device, time.perf_counter() - started, updates.count)
 
 
-def _of_probe(error: ProbeError, check: Check[Any], describe: Describe) -> tuple[Found, Check[Any]]:
+def _of_probe(error: ProbeError, check: Check[Any], describe: Describe) -> tuple[Outcome, Check[Any]]:
     """Insufficient, unless Trainworthy's own code is what raised."""
     raised = error.__cause__ or error
     if is_own_fault(raised):
-        return Found("error", describe(raised)[:500]), as_own_fault(check)
+        return Outcome("error", describe(raised)[:500]), as_own_fault(check)
     why = f"not measured: outputs that were tried in the place of the network's are refused: {describe(raised)}"
     cause = "a loss that is defined on a part of all numbers, such as probabilities: these are ones that we tried"
     fix = f"nothing, if the loss is meant so: preflight.not_applicable: {{{check.id}: a reason}}"
-    return Found("insufficient", why[:500], cause=cause, fix=fix, code=REFUSED), check
+    return Outcome("insufficient", why[:500], cause=cause, fix=fix, code=REFUSED), check
 
 
 def as_own_fault(check: Check[Any]) -> Check[Any]:

@@ -14,7 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from trainworthy.lifecycle.engine.incidents.beside import elsewhere, outstanding
+from trainworthy.lifecycle.engine.incidents.deviations import elsewhere, outstanding
 from trainworthy.lifecycle.engine.incidents.rows import guilty_rows
 from trainworthy.lifecycle.engine.incidents.scene import Scene, open_scene
 from trainworthy.lifecycle.engine.incidents.script import replay_of_script

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from trainworthy.lifecycle.engine.incidents.beside import elsewhere, outstanding
+from trainworthy.lifecycle.engine.incidents.deviations import elsewhere, outstanding
 from trainworthy.lifecycle.engine.incidents.record import NUMBERS
 from trainworthy.lifecycle.engine.incidents.rows import bad_inputs
 from trainworthy.lifecycle.engine.incidents.scene import require_code, require_rows

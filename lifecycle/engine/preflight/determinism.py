@@ -26,7 +26,7 @@ from trainworthy.lifecycle.engine.training.loop import train
 from trainworthy.lifecycle.engine.training.state import TrainState, Update
 from trainworthy.lifecycle.engine.training.techniques.parts import after_update
 from trainworthy.lifecycle.gates.catalogue import check_of
-from trainworthy.lifecycle.gates.check import Check, Found
+from trainworthy.lifecycle.gates.check import Check, Outcome
 
 # What differs does so from the first update on, or in the next one's loss; the optimizers' state is used from the
 # second on.
@@ -37,7 +37,7 @@ TOLERANCE = 1e-4
 NAMED = 3
 
 
-def same_seed(subject: Subject) -> Found:
+def same_seed(subject: Subject) -> Outcome:
     """Build and train twice from the same seed."""
     first, second = _seeded(subject), None
     start, losses = _tensors(first.model), _trained(subject, first, UPDATES)
@@ -45,12 +45,14 @@ def same_seed(subject: Subject) -> Found:
     differing = _differing(start, _tensors(second.model))
     if differing:
         cause = "what builds the model draws from a source that no seed reaches: time, os.urandom, the order of a set, "
-        return Found("fail", f"fresh models differ: {_named(differing)}", cause=f"{cause}or what an earlier model left")
+        return Outcome(
+            "fail", f"fresh models differ: {_named(differing)}", cause=f"{cause}or what an earlier model left"
+        )
     again = _trained(subject, second, UPDATES)
     return _equal(subject, first, second, f"{UPDATES} updates from the same seed, twice", losses, again)
 
 
-def resume(subject: Subject) -> Found:
+def resume(subject: Subject) -> Outcome:
     """Train on from a checkpoint, in a fresh model and after other random numbers, against training through."""
     through = _seeded(subject)
     _trained(subject, through, BEFORE)
@@ -72,7 +74,7 @@ def resume(subject: Subject) -> Found:
 
 def _equal(
     subject: Subject, first: TrainState, other: TrainState, what: str, losses: list[float], again: list[float]
-) -> Found:
+) -> Outcome:
     """Equal weights and losses, else where they part."""
     equal = parameters_sha256(first.model) == parameters_sha256(other.model) and losses == again
     parts = [
@@ -80,17 +82,17 @@ def _equal(
     ]
     if equal and not parts:
         more = f", and so is the state of {', '.join(first.also)}" if first.also else ""
-        return Found("pass", f"{what}: the weights are equal bit for bit{more}")
+        return Outcome("pass", f"{what}: the weights are equal bit for bit{more}")
     if equal:
-        return Found("fail", f"{what}: the weights are equal, and the state of {', '.join(parts)} is not")
+        return Outcome("fail", f"{what}: the weights are equal, and the state of {', '.join(parts)} is not")
     differing, largest = _differing(_tensors(first.model), _tensors(other.model)), _largest(first.model, other.model)
     evidence = f"{what}: weights differ by up to {largest:.1e} of the largest, in {_named(differing)}"
     if not differing:
         evidence = f"{what}: the losses differ, {losses} and {again}"
     if subject.device != "cpu" and largest <= TOLERANCE:
         evidence += f"; kernels on {subject.device} may add in varying order, within {TOLERANCE:.0e} here"
-        return Found("insufficient", evidence, largest, TOLERANCE)
-    return Found("fail", evidence, largest, 0.0)
+        return Outcome("insufficient", evidence, largest, TOLERANCE)
+    return Outcome("fail", evidence, largest, 0.0)
 
 
 def _seeded(subject: Subject) -> TrainState:

@@ -27,7 +27,7 @@ from trainworthy.lifecycle.engine.training.rows.spread import spread_rows
 from trainworthy.lifecycle.engine.training.state import TrainData, TrainState
 from trainworthy.lifecycle.engine.training.techniques.focal import focal
 from trainworthy.lifecycle.gates.catalogue import check_of
-from trainworthy.lifecycle.gates.check import Check, Found
+from trainworthy.lifecycle.gates.check import Check, Outcome
 from trainworthy.lifecycle.gates.learning_rate import suggested_range
 
 # Rows that the loss is read on, after each update; the updates themselves see batches of the planned size, up to this.
@@ -57,12 +57,14 @@ class Direction:
     momentum: float
 
 
-def rate_range(subject: Subject) -> Found:
+def rate_range(subject: Subject) -> Outcome:
     """The range, a short run at the declared peak, and the sum of the planned rates."""
     data = subject.training.take(spread_rows(subject.training, ROWS))
     first = _direction(subject, data)
     if not (0 < first.gain < math.inf and math.isfinite(first.loss)):
-        return Found("insufficient", f"no direction to try rates along: loss {first.loss:.4g}, slope {first.gain:.2g}")
+        return Outcome(
+            "insufficient", f"no direction to try rates along: loss {first.loss:.4g}, slope {first.gain:.2g}"
+        )
     level = _level(subject, data, first.loss)
     count, at_peak = (max(8, number // len(subject.state().optimizers)) for number in (RANGE, AT_PEAK))
     lowest = FIRST_GAIN * abs(first.loss or level) / first.gain
@@ -80,7 +82,7 @@ def rate_range(subject: Subject) -> Found:
 
 def _judged(
     subject: Subject, first: Direction, level: float, curve: Curve, total: float, peak: float, worst: float
-) -> Found:
+) -> Outcome:
     low, high = suggested_range(curve)
     risen, share = 1 + (worst - first.loss) / level, _progress(first, curve, total)
     # Of 90 healthy trainings with a tuned rate 14 declare it outside of what the range suggests: so that is said where
@@ -92,7 +94,7 @@ def _judged(
     if not risen < UNSTEADY:
         severity = "error" if not risen < DIVERGED else "warning"
         fix = f"declare a rate of about {high:.1g}, or a lower one{tried}"
-        return Found(
+        return Outcome(
             "fail",
             f"{evidence}: too large",
             **measured,
@@ -107,18 +109,18 @@ def _judged(
     if share < (NO_PROGRESS_TRAINED if trained else SLOW):
         severity = "error" if trained or share < NO_PROGRESS else "warning"
         cause, fix = "a rate that is too small for the planned updates", f"declare a rate of about {high:.1g}{tried}"
-        return Found(
+        return Outcome(
             "fail", f"{evidence}: too small", **measured, severity=severity, cause=cause, fix=fix, code=TOO_SMALL
         )
-    return Found("pass", evidence, **measured)
+    return Outcome("pass", evidence, **measured)
 
 
-def _flat(first: Direction, level: float, total: float, evidence: str, measured: dict[str, Any]) -> Found:
+def _flat(first: Direction, level: float, total: float, evidence: str, measured: dict[str, Any]) -> Outcome:
     """No rate gained anything: passed if the planned updates may, to first order."""
     gain = total * first.gain / (1 - first.momentum) / level
     if gain >= LEAST_GAIN:
-        return Found("pass", f"{evidence}; so few updates gain nothing on these rows at any rate", **measured)
-    return Found(
+        return Outcome("pass", f"{evidence}; so few updates gain nothing on these rows at any rate", **measured)
+    return Outcome(
         "insufficient", f"{evidence}; no rate gained anything, and all planned updates gain {gain:.1g}", **measured
     )
 
@@ -217,7 +219,7 @@ CHECKS: tuple[Check[Any], ...] = (check_of("learning_rate.range", rate_range),)
 STILL, STILL_TRAINED, BEHIND = 1e-3, 1e-5, 1e-3
 
 
-def still_group(subject: Subject, state: TrainState, more: float) -> Found | None:
+def still_group(subject: Subject, state: TrainState, more: float) -> Outcome | None:
     """What is wrong if one of several groups hardly moves; `more` are all planned rates over those of the updates.
 
     `state` is that after the updates, from the subject's own start.
@@ -243,7 +245,7 @@ def still_group(subject: Subject, state: TrainState, more: float) -> Found | Non
     )
     cause = "one of several optimizers or parameter groups has a rate that is far too small"
     fix = "raise that group's rate in build_optimizers; if it is to stay, requires_grad_(False) and preflight.frozen"
-    return Found("fail", evidence, moved[least], limit, cause, fix)
+    return Outcome("fail", evidence, moved[least], limit, cause, fix)
 
 
 def _pulled(group: list[Tensor]) -> bool:

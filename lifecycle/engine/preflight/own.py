@@ -15,7 +15,7 @@ from typing import Any
 
 from trainworthy.lifecycle.engine.preflight.subject import Subject
 from trainworthy.lifecycle.errors import did_you_mean
-from trainworthy.lifecycle.gates.check import Check, Found
+from trainworthy.lifecycle.gates.check import Check, Outcome
 from trainworthy.lifecycle.gates.not_applicable import PREFIX, own_id
 
 
@@ -41,13 +41,13 @@ def own_check(name: str, function: Callable[[Any], object], sensitive: bool = Fa
     )
 
 
-def _run_check(name: str, function: Callable[[Any], object], subject: Any, sensitive: bool) -> Found:
+def _run_check(name: str, function: Callable[[Any], object], subject: Any, sensitive: bool) -> Outcome:
     place = _place(function)
     try:
         inspect.signature(function).bind(subject)
     except TypeError:
         evidence = f"{name}{inspect.signature(function)} is given one argument, the subject ({place})"
-        return Found("error", evidence, fix=f"write def {name}(subject): and take from it {', '.join(_names())}")
+        return Outcome("error", evidence, fix=f"write def {name}(subject): and take from it {', '.join(_names())}")
     try:
         said = function(subject)
     except AssertionError as error:
@@ -56,14 +56,14 @@ def _run_check(name: str, function: Callable[[Any], object], subject: Any, sensi
         if error.obj is not subject:
             raise
         evidence = f"{name} reads subject.{error.name}, which there is not ({_place(function, error)})"
-        return Found("error", evidence, fix=did_you_mean(error.name or "", _names()))
+        return Outcome("error", evidence, fix=did_you_mean(error.name or "", _names()))
     if said is None or said == "":
-        return Found("pass", "nothing wrong")
+        return Outcome("pass", "nothing wrong")
     if not isinstance(said, str):
         evidence = f"{name} gave {type(said).__name__}, not None or a text ({place})"
-        return Found("error", evidence, fix=f'let {name} return None or "" if all is well, else say what is wrong')
+        return Outcome("error", evidence, fix=f'let {name} return None or "" if all is well, else say what is wrong')
     evidence = "its text is kept back, since it may hold a sensitive value" if sensitive else said[:400]
-    return Found("fail", f"{evidence} ({place})")
+    return Outcome("fail", f"{evidence} ({place})")
 
 
 def _names() -> list[str]:

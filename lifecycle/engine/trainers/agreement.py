@@ -16,7 +16,7 @@ import torch
 from trainworthy.lifecycle.engine.trainers.ended import WORDS
 from trainworthy.lifecycle.engine.trainers.session import Rows, count_of, numbers_of, require_module
 from trainworthy.lifecycle.engine.training.checkpoints.checkpoint import parameters_sha256
-from trainworthy.lifecycle.engine.training.monitors.beside import replica_checksums
+from trainworthy.lifecycle.engine.training.monitors.rows_and_replicas import replica_checksums
 from trainworthy.lifecycle.engine.training.ranks.group import Ranks
 from trainworthy.lifecycle.engine.training.session import Why
 from trainworthy.lifecycle.errors import TrainingError

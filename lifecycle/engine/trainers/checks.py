@@ -7,58 +7,60 @@ from __future__ import annotations
 
 from trainworthy.lifecycle.engine.trainers.trial import AFTER, BEFORE, ScriptTrial
 from trainworthy.lifecycle.gates.catalogue import check_of
-from trainworthy.lifecycle.gates.check import Check, Found
+from trainworthy.lifecycle.gates.check import Check, Outcome
 
 BROKE_OFF = "the trial broke off before: see trainer.runs"
 
 
-def runs(trial: ScriptTrial) -> Found:
+def runs(trial: ScriptTrial) -> Outcome:
     """Some updates, and a model that gives the kind's answers and can be exported."""
     if trial.problem:
-        return Found("fail", trial.problem, fix=trial.fix)
+        return Outcome("fail", trial.problem, fix=trial.fix)
     if trial.export_problem:
-        return Found("fail", f"the returned model cannot be exported: {trial.export_problem}")
+        return Outcome("fail", f"the returned model cannot be exported: {trial.export_problem}")
     if trial.went_on:
-        return Found("insufficient", "it did not end when it was told to, so that it returned no model", required=True)
-    return Found("pass", f"{trial.updates} updates of {1e3 * trial.update_seconds:.2f} ms, a model, its export")
+        return Outcome(
+            "insufficient", "it did not end when it was told to, so that it returned no model", required=True
+        )
+    return Outcome("pass", f"{trial.updates} updates of {1e3 * trial.update_seconds:.2f} ms, a model, its export")
 
 
-def stops(trial: ScriptTrial) -> Found:
+def stops(trial: ScriptTrial) -> Outcome:
     """It ends at the update after which it is told to."""
     if trial.problem and not trial.went_on:
-        return Found("insufficient", BROKE_OFF, required=True)
+        return Outcome("insufficient", BROKE_OFF, required=True)
     if not trial.updates:
-        return Found("insufficient", "it told no update", required=True)
+        return Outcome("insufficient", "it told no update", required=True)
     if trial.went_on:
-        return Found("fail", f"told to end after {trial.updates} updates, it made another one")
-    return Found("pass", f"ended after {trial.updates} updates, when it was told to")
+        return Outcome("fail", f"told to end after {trial.updates} updates, it made another one")
+    return Outcome("pass", f"ended after {trial.updates} updates, when it was told to")
 
 
-def saves(trial: ScriptTrial) -> Found:
+def saves(trial: ScriptTrial) -> Outcome:
     """It writes a checkpoint when it is asked to end."""
     if trial.problem:
-        return Found("insufficient", BROKE_OFF)
+        return Outcome("insufficient", BROKE_OFF)
     if trial.saved:
-        return Found("pass", f"a checkpoint after {BEFORE} updates, in {trial.checkpoint_seconds:.2f} s")
+        return Outcome("pass", f"a checkpoint after {BEFORE} updates, in {trial.checkpoint_seconds:.2f} s")
     why = trial.resume_problem or "asked to end, it wrote no checkpoint: an interruption costs all that was trained"
-    return Found("insufficient", why)
+    return Outcome("insufficient", why)
 
 
-def resumes(trial: ScriptTrial) -> Found:
+def resumes(trial: ScriptTrial) -> Outcome:
     """It goes on from its checkpoint, and ends with the same weights."""
     if trial.problem:
-        return Found("insufficient", BROKE_OFF, severity="warning")
+        return Outcome("insufficient", BROKE_OFF, severity="warning")
     if not trial.saved:
-        return Found("insufficient", "there was no checkpoint to go on from", severity="warning")
+        return Outcome("insufficient", "there was no checkpoint to go on from", severity="warning")
     if trial.resume_problem:
-        return Found("fail", trial.resume_problem)
+        return Outcome("fail", trial.resume_problem)
     if not trial.resumed_from:
         evidence = f"started anew although there was a checkpoint of {BEFORE} updates"
-        return Found("insufficient", evidence, severity="warning")
+        return Outcome("insufficient", evidence, severity="warning")
     what = f"{BEFORE} updates, a checkpoint, and {AFTER} more"
     if trial.equal:
-        return Found("pass", f"{what}: the weights are equal bit for bit")
-    return Found("insufficient", f"{what}: other weights than without the interruption", severity="warning")
+        return Outcome("pass", f"{what}: the weights are equal bit for bit")
+    return Outcome("insufficient", f"{what}: other weights than without the interruption", severity="warning")
 
 
 CHECKS: tuple[Check[ScriptTrial], ...] = (

@@ -20,15 +20,15 @@ from torch.nn.modules.dropout import _DropoutNd
 from trainworthy.lifecycle.engine.training.checkpoints.checkpoint import parameters_finite
 from trainworthy.lifecycle.engine.training.monitors.all import all_monitors
 from trainworthy.lifecycle.engine.training.monitors.base import Base, named
-from trainworthy.lifecycle.engine.training.monitors.beside import left_out
 from trainworthy.lifecycle.engine.training.monitors.causes import of_alarms
 from trainworthy.lifecycle.engine.training.monitors.closer_look import CloserLook, CloserLooks
+from trainworthy.lifecycle.engine.training.monitors.evidence import Context
 from trainworthy.lifecycle.engine.training.monitors.feeding import RepeatedBatches
 from trainworthy.lifecycle.engine.training.monitors.layers import NotOptimized
 from trainworthy.lifecycle.engine.training.monitors.monitor import Finding, Monitor
 from trainworthy.lifecycle.engine.training.monitors.non_finite import alarm_of, bad_names, bad_parameters, not_finite
 from trainworthy.lifecycle.engine.training.monitors.recorder import Recorder
-from trainworthy.lifecycle.engine.training.monitors.told import Context
+from trainworthy.lifecycle.engine.training.monitors.rows_and_replicas import left_out
 from trainworthy.lifecycle.engine.training.monitors.watch import Watch
 from trainworthy.lifecycle.engine.training.state import TrainState
 from trainworthy.lifecycle.engine.training.watching.clock import Clock

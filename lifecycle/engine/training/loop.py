@@ -10,8 +10,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from trainworthy.lifecycle.engine.training.monitors.beside import row_numbers
 from trainworthy.lifecycle.engine.training.monitors.non_finite import finite, not_finite_alarm
+from trainworthy.lifecycle.engine.training.monitors.rows_and_replicas import row_numbers
 from trainworthy.lifecycle.engine.training.monitors.watch import Watch
 from trainworthy.lifecycle.engine.training.ranks.group import PASS_OVER, UPDATE, Ranks, Verdict, clipping
 from trainworthy.lifecycle.engine.training.state import (

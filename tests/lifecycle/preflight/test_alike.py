@@ -9,12 +9,12 @@ from torch import nn
 from benchmarks.networks import cnn, digits, gpt, mlp, split, unet
 from benchmarks.setup import ForwardOf, Setup
 from trainworthy.lifecycle.engine.preflight.inputs.alike import same_preprocessing
-from trainworthy.lifecycle.gates.check import Found
+from trainworthy.lifecycle.gates.check import Outcome
 
 UNITS = torch.tensor([1.0, 5, 10, 50, 100, 3, 20, 7, 2, 30, 60, 15])
 
 
-def look(setup: Setup) -> Found:
+def look(setup: Setup) -> Outcome:
     torch.manual_seed(0)
     return same_preprocessing(setup.subject())
 

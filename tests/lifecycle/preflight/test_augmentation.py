@@ -21,12 +21,12 @@ from trainworthy.lifecycle.engine.preflight.inputs.pairs import pairs_together
 from trainworthy.lifecycle.engine.preflight.subject import Subject
 from trainworthy.lifecycle.engine.training.rows.loading import LoadedRows
 from trainworthy.lifecycle.engine.training.state import Recipe, TrainData
-from trainworthy.lifecycle.gates.check import Found
+from trainworthy.lifecycle.gates.check import Outcome
 from trainworthy.lifecycle.plan import Plan
 from trainworthy.lifecycle.spec.preflight import PreflightSpec
 
 
-def on(look, setup: Setup) -> Found:
+def on(look, setup: Setup) -> Outcome:
     torch.manual_seed(0)
     return look(setup.subject())
 

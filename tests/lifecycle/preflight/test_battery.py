@@ -12,12 +12,12 @@ from benchmarks.networks import mlp
 from trainworthy.lifecycle.engine.preflight.battery import counted_updates, run_checks, same_random_numbers
 from trainworthy.lifecycle.engine.preflight.inputs.alike import same_preprocessing
 from trainworthy.lifecycle.engine.preflight.wiring.reach import uses_inputs
-from trainworthy.lifecycle.gates.check import Check, Found
+from trainworthy.lifecycle.gates.check import Check, Outcome
 from trainworthy.lifecycle.protocol.checks import stops_the_step
 from trainworthy.lifecycle.protocol.trial import Trial
 
 
-def check(name: str, found: Found, after: str = "") -> Check[None]:
+def check(name: str, found: Outcome, after: str = "") -> Check[None]:
     return Check(f"overfit.{name}", "?", "", "", "", after=after and f"overfit.{after}", look=lambda seen: found)
 
 
@@ -28,15 +28,15 @@ def stops(trial: Trial) -> bool:
 @pytest.mark.parametrize(
     ("found", "stopped"),
     [
-        (Found("insufficient", "one output is as good as any"), False),
-        (Found("fail", "unwise", severity="warning"), False),
-        (Found("insufficient", "not measured", required=True), True),
-        (Found("fail", "broken"), True),
+        (Outcome("insufficient", "one output is as good as any"), False),
+        (Outcome("fail", "unwise", severity="warning"), False),
+        (Outcome("insufficient", "not measured", required=True), True),
+        (Outcome("fail", "broken"), True),
     ],
 )
 def test_check_after_one_that_did_not_pass_stops_only_where_that_one_does(found, stopped):
-    checks = [check("first", found), check("second", Found("pass", ""), "first"),
-              check("third", Found("pass", ""), "second")]  # fmt: skip
+    checks = [check("first", found), check("second", Outcome("pass", ""), "first"),
+              check("third", Outcome("pass", ""), "second")]  # fmt: skip
     trials = run_checks(checks, None, device="host", not_applicable={})
     assert [stops(trial) for trial in trials] == [stopped] * 3
     assert [trial.status for trial in trials[1:]] == ["insufficient"] * 2

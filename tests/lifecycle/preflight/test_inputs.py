@@ -14,11 +14,11 @@ from trainworthy.lifecycle.engine.preflight.inputs.checks import CHECKS, constan
 from trainworthy.lifecycle.engine.preflight.inputs.first_layer import scaled
 from trainworthy.lifecycle.engine.preflight.inputs.label_scale import labels_scaled
 from trainworthy.lifecycle.engine.preflight.inputs.labels import labels_in_range
-from trainworthy.lifecycle.gates.check import Found
+from trainworthy.lifecycle.gates.check import Outcome
 from trainworthy.lifecycle.spec.preflight import PreflightSpec
 
 
-def on(look, setup: Setup) -> Found:
+def on(look, setup: Setup) -> Outcome:
     torch.manual_seed(0)
     return look(setup.subject())
 

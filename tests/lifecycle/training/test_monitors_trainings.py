@@ -15,16 +15,16 @@ from benchmarks.networks import HOSTS
 from benchmarks.planted_dynamics import FAULTS
 from trainworthy.lifecycle.engine.training.loop import train
 from trainworthy.lifecycle.engine.training.monitors.all import all_monitors
-from trainworthy.lifecycle.engine.training.monitors.beside import (
+from trainworthy.lifecycle.engine.training.monitors.closer_look import memory_bytes
+from trainworthy.lifecycle.engine.training.monitors.curve import Plateau
+from trainworthy.lifecycle.engine.training.monitors.resources import MemoryGrowth, ReplicasApart
+from trainworthy.lifecycle.engine.training.monitors.rows_and_replicas import (
     content_of,
     left_out,
     replica_checksums,
     row_numbers,
     row_sums,
 )
-from trainworthy.lifecycle.engine.training.monitors.closer_look import memory_bytes
-from trainworthy.lifecycle.engine.training.monitors.curve import Plateau
-from trainworthy.lifecycle.engine.training.monitors.resources import MemoryGrowth, ReplicasApart
 from trainworthy.lifecycle.engine.training.monitors.watch import Watch
 from trainworthy.lifecycle.memory_limit import device_limit_bytes, memory_limit_bytes
 from trainworthy.lifecycle.spec.training import MonitorsSpec

@@ -12,17 +12,17 @@ from trainworthy.lifecycle.engine.preflight.wiring.passes import FEW_ROWS
 from trainworthy.lifecycle.engine.training.loop import backward
 from trainworthy.lifecycle.engine.training.random_state import random_state, restore_random
 from trainworthy.lifecycle.engine.training.techniques.recompute import recomputed
-from trainworthy.lifecycle.gates.check import Found
+from trainworthy.lifecycle.gates.check import Outcome
 
 # Both passes compute the same in the same order. Beyond the last digits of float32 it is no rounding.
 ALIKE = 1e-4
 NAMED = 5
 
 
-def recomputes_the_same(subject: Subject) -> Found:
+def recomputes_the_same(subject: Subject) -> Outcome:
     """Gradients, and buffers afterwards, of one backward pass with and without; and which modules it did not meet."""
     if not subject.activation_checkpointing:
-        return Found("not_applicable", "training.activation_checkpointing names no module")
+        return Outcome("not_applicable", "training.activation_checkpointing names no module")
     model, plain, drawn = subject.state().model, subject.model(), random_state()
     met = _counting(model)
     checkpointed = _backward(subject, model)
@@ -33,13 +33,13 @@ def recomputes_the_same(subject: Subject) -> Found:
     if idle:
         evidence = f"no effect on {', '.join(idle[:NAMED])}{' …' * (len(idle) > NAMED)}: forward is never called there"
         fix = "name modules that are called, such as the blocks in a list and not the list: blocks.*"
-        return Found("fail", evidence, len(idle), 0, cause="a container, or a module used by another method", fix=fix)
+        return Outcome("fail", evidence, len(idle), 0, cause="a container, or a module used by another method", fix=fix)
     differences = {name: _relative_difference(checkpointed[name], tensor) for name, tensor in reference.items()}
     worst = max(differences, key=differences.__getitem__)
     if differences[worst] > ALIKE:
-        return Found("fail", f"{worst} differs by {differences[worst]:.2g} of its size", differences[worst], ALIKE)
-    return Found("pass", f"{len(names)} modules are recomputed; gradients and buffers stay as they are",
-                 differences[worst], ALIKE)  # fmt: skip
+        return Outcome("fail", f"{worst} differs by {differences[worst]:.2g} of its size", differences[worst], ALIKE)
+    return Outcome("pass", f"{len(names)} modules are recomputed; gradients and buffers stay as they are",
+                   differences[worst], ALIKE)  # fmt: skip
 
 
 def _counting(model: nn.Module) -> dict[int, int]:

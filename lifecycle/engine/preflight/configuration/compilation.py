@@ -13,7 +13,7 @@ from trainworthy.lifecycle.engine.training.loop import train_step
 from trainworthy.lifecycle.engine.training.state import TrainState
 from trainworthy.lifecycle.engine.training.techniques.compiled import compile_updates
 from trainworthy.lifecycle.errors import TrainingError
-from trainworthy.lifecycle.gates.check import Found
+from trainworthy.lifecycle.gates.check import Outcome
 
 # Updates after which nothing may be compiled any more, and as many that are watched.
 WARM_UP, WATCHED = 2, 3
@@ -21,12 +21,12 @@ WARM_UP, WATCHED = 2, 3
 TOLERANCE = 0.05
 
 
-def compiles(subject: Subject) -> Found:
+def compiles(subject: Subject) -> Outcome:
     """A few updates with and without: gradients of the first, and whether later ones are compiled anew."""
     from torch._dynamo.exc import TorchDynamoException
 
     if not subject.compiled:
-        return Found("not_applicable", "training.compile is not declared")
+        return Outcome("not_applicable", "training.compile is not declared")
     torch.compiler.reset()
     began, state = time.perf_counter(), subject.state()
     compile_updates(state.model)
@@ -39,10 +39,10 @@ def compiles(subject: Subject) -> Found:
         for step in range(WARM_UP, WARM_UP + WATCHED):
             _gradient(subject, state, step)
     except TrainingError as error:
-        return Found("fail", error.problem, fix=error.fix)
+        return Outcome("fail", error.problem, fix=error.fix)
     except TorchDynamoException as error:
         # Of the backward pass, which is compiled when it is first needed.
-        return Found("fail", f"torch.compile cannot compile the backward pass here: {str(error)[:200]}")
+        return Outcome("fail", f"torch.compile cannot compile the backward pass here: {str(error)[:200]}")
     plain_gradient = _gradient(subject, subject.state(), 0)
     again, difference = (
         _graphs() - before,
@@ -55,8 +55,8 @@ def compiles(subject: Subject) -> Found:
     if again:
         cause = "batches of other shapes each time, or a Python number of the model that changes with every pass"
         fix = "let to_tensors and augment give one shape, hold counters in buffers, or remove training.compile"
-        return Found("fail", f"{again} times compiled anew in {WATCHED} updates", again, 0, cause=cause, fix=fix)
-    return Found("pass" if difference <= TOLERANCE else "fail", evidence, difference, TOLERANCE)
+        return Outcome("fail", f"{again} times compiled anew in {WATCHED} updates", again, 0, cause=cause, fix=fix)
+    return Outcome("pass" if difference <= TOLERANCE else "fail", evidence, difference, TOLERANCE)
 
 
 def _gradient(subject: Subject, state: TrainState, step: int) -> Tensor:

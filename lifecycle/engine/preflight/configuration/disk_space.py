@@ -14,7 +14,7 @@ from torch import Tensor
 from trainworthy.lifecycle.engine.preflight.sample import Sample
 from trainworthy.lifecycle.engine.preflight.subject import Subject
 from trainworthy.lifecycle.engine.training.techniques.parts import after_update
-from trainworthy.lifecycle.gates.check import Found
+from trainworthy.lifecycle.gates.check import Outcome
 from trainworthy.lifecycle.gates.seeds import seeds_of
 from trainworthy.lifecycle.plan import plan_of_counts
 from trainworthy.lifecycle.protocol.jobs import PreflightJob
@@ -38,7 +38,7 @@ class Place:
     variable: str = "TRAINWORTHY_VAR"
 
 
-def checkpoints_have_room(job_and_sample: tuple[PreflightJob, Sample]) -> Found:
+def checkpoints_have_room(job_and_sample: tuple[PreflightJob, Sample]) -> Outcome:
     """The folder of answers, whose disk the checkpoints share, and the one that they are copied to."""
     job, sample = job_and_sample
     labels = sample.subject.labels
@@ -76,7 +76,7 @@ def same_disk(*folders: Path) -> bool:
     return len({folder.stat().st_dev for folder in folders}) == 1
 
 
-def room(what: str, places: Sequence[Place]) -> Found:
+def room(what: str, places: Sequence[Place]) -> Outcome:
     """Whether each disk has MARGIN times what is needed there; the one that is shortest of it decides."""
     free_space = "; ".join(
         f"{place.name} {'an unknown size' if place.free is None else f'{place.free / 1e9:.1f} GB'} free, and "
@@ -86,11 +86,11 @@ def room(what: str, places: Sequence[Place]) -> Found:
     known = [place for place in places if place.free is not None]
     evidence = f"{what} and the artifact: {free_space}"
     if not known:
-        return Found("insufficient", evidence)
+        return Outcome("insufficient", evidence)
     worst = min(known, key=lambda place: (place.free or 0) - MARGIN * place.needed)
     enough = (worst.free or 0) >= MARGIN * worst.needed
     fix = f"free space {worst.name}, or name a larger disk in {worst.variable}"
-    return Found("pass" if enough else "fail", evidence, worst.free, int(MARGIN * worst.needed), fix=fix)
+    return Outcome("pass" if enough else "fail", evidence, worst.free, int(MARGIN * worst.needed), fix=fix)
 
 
 def checkpoints(job: PreflightJob, rows: int, positives: int) -> int:

@@ -14,22 +14,22 @@ from torch import nn
 
 from trainworthy.lifecycle.engine.preflight.configuration.parameters import one_backward, timed_rows
 from trainworthy.lifecycle.engine.preflight.subject import Subject, autocast
-from trainworthy.lifecycle.gates.check import Found
+from trainworthy.lifecycle.gates.check import Outcome
 
 
-def runs_in_declared_precision(subject: Subject) -> Found:
+def runs_in_declared_precision(subject: Subject) -> Outcome:
     """Forward and backward of few rows in training, and forward in evaluation, whose kernels are others."""
     precision = subject.recipe.precision
     if precision == "fp32":
-        return Found("not_applicable", "training.precision is fp32")
+        return Outcome("not_applicable", "training.precision is fp32")
     model = subject.model()
     error = _raised(subject, model)
     if error is None:
-        return Found(
+        return Outcome(
             "pass", f"{timed_rows(subject)} rows run in {precision} on {subject.device}, in training and evaluation"
         )
     if _raised(in_fp32(subject), subject.model()) is not None:
-        return Found("insufficient", "the network fails in fp32 as well: the precision is not the cause")
+        return Outcome("insufficient", "the network fails in fp32 as well: the precision is not the cause")
     name, layer = _layer(error, model)
     what = f"layer {name} ({layer})" if name else f"what {layer} does outside its layers, or the loss or a gradient,"
     evidence = f"{what} fails in {precision} on {subject.device} ({type(error).__name__}) and runs in fp32"
@@ -38,7 +38,7 @@ def runs_in_declared_precision(subject: Subject) -> Found:
         f"set training.precision: fp32, or run this part alone in fp32: "
         f'with torch.autocast("{subject.device.partition(":")[0]}", enabled=False): {called}'
     )
-    return Found("fail", evidence, name or layer, fix=fix)
+    return Outcome("fail", evidence, name or layer, fix=fix)
 
 
 def in_fp32(subject: Subject) -> Subject:

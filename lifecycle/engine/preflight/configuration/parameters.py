@@ -16,7 +16,7 @@ from trainworthy.lifecycle.engine.preflight.wiring.ema_teacher import teachers
 from trainworthy.lifecycle.engine.training.loop import DENSE, SPARSE_TOLD, backward, sparse_gradients
 from trainworthy.lifecycle.engine.training.state import Recipe
 from trainworthy.lifecycle.errors import did_you_mean
-from trainworthy.lifecycle.gates.check import Found
+from trainworthy.lifecycle.gates.check import Outcome
 from trainworthy.lifecycle.spec.training import Precision
 
 Parameters = dict[str, nn.Parameter]
@@ -25,7 +25,7 @@ Parameters = dict[str, nn.Parameter]
 SLOW, WORTH_SECONDS, TIMED_ROWS = 2.0, 60.0, 64
 
 
-def optimizers_hold_the_parameters(subject: Subject) -> Found:
+def optimizers_hold_the_parameters(subject: Subject) -> Outcome:
     """Trainable parameters are each in one optimizer once; frozen ones are those that are claimed."""
     state = subject.state()
     named = dict(state.model.named_parameters())
@@ -53,15 +53,15 @@ def optimizers_hold_the_parameters(subject: Subject) -> Found:
         wrong.append((f"the optimizers hold {len(foreign)} parameters that are not this model's", _OTHER))
     problems = [item for item in wrong if item is not None]
     if problems:
-        return Found(
+        return Outcome(
             "fail", "; ".join(text for text, _ in problems), len(problems), fix="; ".join(fix for _, fix in problems)
         )
     if foreign:
         evidence = f"the optimizers hold {len(foreign)} parameters that are not the model's: no checkpoint holds them"
-        return Found("insufficient", evidence, len(foreign), fix="make them parameters of the model")
+        return Outcome("insufficient", evidence, len(foreign), fix="make them parameters of the model")
     one_backward(subject, state.model, subject.recipe)
     if sparse := sparse_gradients(state.model):
-        return Found(
+        return Outcome(
             "fail",
             f"{', '.join(sparse)}: {SPARSE_TOLD}",
             len(sparse),
@@ -126,14 +126,14 @@ def claim_of(names: Sequence[str], excluded: Sequence[str], frozen: Sequence[str
     return f"claim it: preflight: {{frozen: [{', '.join(quoted)}]}}"
 
 
-def _unclaimed(named: Parameters, trained: int, subject: Subject) -> Found:
+def _unclaimed(named: Parameters, trained: int, subject: Subject) -> Outcome:
     """Frozen parameters that nobody claimed: of a standard layer it is a fault, a module's own may be a constant."""
     quiet = [n for n, p in named.items() if not p.requires_grad and not _matches(n, subject.claims.frozen)]
     copies = teachers(subject, quiet)
     quiet = [name for name in quiet if name not in copies]
     if not quiet:
         summary = f"{trained} trainable tensors, each in one optimizer; {len(named) - trained} frozen"
-        return Found(
+        return Outcome(
             "pass", summary + (f", {len(copies)} of them kept by the network itself" if copies else ""), trained
         )
     owners = dict(subject.build().named_modules())
@@ -141,7 +141,7 @@ def _unclaimed(named: Parameters, trained: int, subject: Subject) -> Found:
     trains = [name for name, p in named.items() if p.requires_grad]
     fix = f"if it is meant, {claim_of(quiet, trains, subject.claims.frozen)}; else let them train"
     evidence, _ = _statement("frozen, which nobody claims", layers or quiet, fix) or ("", "")
-    return Found(
+    return Outcome(
         "fail" if layers and subject.claims.start == "scratch" else "insufficient", evidence, len(quiet), 0, fix=fix
     )
 
@@ -156,7 +156,7 @@ def _statement(what: str, names: Sequence[str], fix: str) -> tuple[str, str] | N
     return (f"{', '.join(names[:3])}{more}: {what}", fix) if names else None
 
 
-def precision_fits(subject: Subject) -> Found:
+def precision_fits(subject: Subject) -> Outcome:
     """Half precision where it is safe, and where the device has it."""
     halves = [n for n, p in subject.build().named_parameters() if p.requires_grad and p.dtype.itemsize < 4]
     if halves:
@@ -164,19 +164,19 @@ def precision_fits(subject: Subject) -> Found:
             "trained in less than 32 bits, so that small updates are rounded away", halves, ""
         ) or ("", "")
         fix = "keep the parameters in float32 and set training.precision: bf16; forward and loss then run in bfloat16"
-        return Found("fail", evidence, len(halves), 0, fix=fix)
+        return Outcome("fail", evidence, len(halves), 0, fix=fix)
     if subject.recipe.precision == "fp32":
-        return Found("pass", f"fp32 on {subject.device}")
+        return Outcome("pass", f"fp32 on {subject.device}")
     if subject.device.startswith("cuda") and subject.recipe.precision == "fp16":
-        return Found("pass", f"fp16 on {subject.device}, with a loss scale")
+        return Outcome("pass", f"fp16 on {subject.device}, with a loss scale")
     if subject.device.startswith("cuda"):
         native = torch.cuda.is_bf16_supported(including_emulation=False)
         name = torch.cuda.get_device_name(subject.device)
-        return Found("pass" if native else "fail", f"{name} {'has' if native else 'only emulates'} bfloat16", native)
+        return Outcome("pass" if native else "fail", f"{name} {'has' if native else 'only emulates'} bfloat16", native)
     return _timed(subject)
 
 
-def _timed(subject: Subject) -> Found:
+def _timed(subject: Subject) -> Outcome:
     """Forward and backward on the CPU in both precisions; what a short run loses is not worth a word."""
     declared = subject.recipe.precision
     fp32, half = (min(_seconds(subject, precision) for _ in range(3)) for precision in ("fp32", declared))
@@ -185,7 +185,7 @@ def _timed(subject: Subject) -> Found:
     evidence = f"{rows} rows take {half:.3f} s of processor time in {declared} on this CPU, {fp32:.3f} s in fp32: "
     evidence += f"{max(0, lost):.0f} s over the run"
     slow = half > SLOW * fp32 and lost > WORTH_SECONDS
-    return Found("fail" if slow else "pass", evidence, round(half / max(fp32, 1e-9), 2), SLOW)
+    return Outcome("fail" if slow else "pass", evidence, round(half / max(fp32, 1e-9), 2), SLOW)
 
 
 def _seconds(subject: Subject, precision: Precision) -> float:

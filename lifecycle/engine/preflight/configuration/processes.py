@@ -24,17 +24,17 @@ from trainworthy.lifecycle.engine.preflight.wiring.passes import put_back, stirr
 from trainworthy.lifecycle.engine.training.loop import backward
 from trainworthy.lifecycle.engine.training.random_state import random_kept
 from trainworthy.lifecycle.engine.training.rows.spread import spread_rows
-from trainworthy.lifecycle.gates.check import Found
+from trainworthy.lifecycle.gates.check import Outcome
 
 FEW_ROWS, CLAIMED, ACROSS_ROWS = "few_rows_for_processes", "rows_together", "across_rows"
 _DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
 
 
-def processes_train_as_one(subject: Subject) -> Found:
+def processes_train_as_one(subject: Subject) -> Outcome:
     """Every process has a row of each update, and the gradients of the shares add up to those of the whole."""
     processes = subject.processes
     if processes == 1:
-        return Found("not_applicable", "one process trains")
+        return Outcome("not_applicable", "one process trains")
     fewest = min(subject.fewest_rows or subject.plan.batch_size, subject.plan.batch_size)
     if fewest < processes:
         evidence = f"the smallest update of any stage has {fewest} rows for {processes} processes"
@@ -42,14 +42,14 @@ def processes_train_as_one(subject: Subject) -> Found:
         fix = (
             f"raise the stage's fraction (stages.smoke) or training.batch_size, or lower compute.processes to {fewest}"
         )
-        return Found("fail", evidence, fewest, processes, cause, fix, code=FEW_ROWS)
+        return Outcome("fail", evidence, fewest, processes, cause, fix, code=FEW_ROWS)
     if subject.claims.rows == "together":
         evidence = (
             f"claimed rows: together, and each of {processes} processes has the loss of its own share of rows only"
         )
         cause = "the loss compares an update's rows, and no process sees those of the others"
         fix = "train in one process (compute.launcher: local); if a row's loss needs no other row, remove the claim"
-        return Found("fail", evidence, processes, 1, cause, fix, code=CLAIMED)
+        return Outcome("fail", evidence, processes, 1, cause, fix, code=CLAIMED)
     # As many as a pass has, since a statistic of fewer rows would be further from that of its share.
     many = max(min(ROWS, subject.batch_rows()), 2 * processes)
     rows = spread_rows(subject.training, many).to(subject.device)
@@ -58,7 +58,7 @@ def processes_train_as_one(subject: Subject) -> Found:
     return _compared(subject, rows)
 
 
-def _compared(subject: Subject, rows: Tensor) -> Found:
+def _compared(subject: Subject, rows: Tensor) -> Outcome:
     """The whole's gradients in training mode against the shares', after what is drawn at random is ruled out."""
     processes, model = subject.processes, _undrawn(stirred(subject.model()))
     whole, again = (_gradients(subject, model, rows, 1, seed) for seed in (0, 1))
@@ -73,12 +73,12 @@ def _compared(subject: Subject, rows: Tensor) -> Found:
         f"{difference:.1e} of their norm apart"
     )
     if difference <= limit:
-        return Found("pass", said, difference, limit)
+        return Outcome("pass", said, difference, limit)
     each, together = max(1, subject.batch_rows() // processes), subject.batch_rows()
     evidence = (
         f"{said}: a row's gradient depends on the rows beside it, which are {each} in a process instead of {together}"
     )
-    return Found(
+    return Outcome(
         "fail", evidence, difference, limit, _cause(subject, rows, limit), _FIX, severity="warning", code=ACROSS_ROWS
     )
 
@@ -98,20 +98,22 @@ def _cause(subject: Subject, rows: Tensor, limit: float) -> str:
     return "they differ in evaluation mode too: the loss, or a layer, computes across rows (contrastive or centred)"
 
 
-def _drawn(subject: Subject, difference: float, limit: float) -> Found:
+def _drawn(subject: Subject, difference: float, limit: float) -> Outcome:
     evidence = (
         f"two passes over the same rows in training mode give gradients that are {difference:.1e} of their norm apart, "
         "with dropout off: what is drawn at random hides whether rows depend on each other"
     )
     if subject.claims.evaluation == "stochastic":
-        return Found("not_applicable", f"claimed evaluation: stochastic: {evidence}", difference, limit)
+        return Outcome("not_applicable", f"claimed evaluation: stochastic: {evidence}", difference, limit)
     return _untold(evidence, difference, limit)
 
 
-def _untold(evidence: str, difference: float | None = None, limit: float | None = None) -> Found:
+def _untold(evidence: str, difference: float | None = None, limit: float | None = None) -> Outcome:
     """Not measured; nothing says that it is wrong, so this is no more than a warning."""
     fix = "with batch norm or a loss over several rows, compare one training by several processes with one by one"
-    return Found("insufficient", evidence, difference, limit, "what a sample of rows can show", fix, severity="warning")
+    return Outcome(
+        "insufficient", evidence, difference, limit, "what a sample of rows can show", fix, severity="warning"
+    )
 
 
 def _gradients(subject: Subject, model: nn.Module, rows: Tensor, shares: int, seed: int) -> Tensor:

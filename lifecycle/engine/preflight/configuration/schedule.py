@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
 from trainworthy.lifecycle.engine.preflight.subject import Subject
-from trainworthy.lifecycle.gates.check import Found
+from trainworthy.lifecycle.gates.check import Outcome
 
 # Steps that are asked; of longer runs all at both ends and every so many between: 20,000 take 0.02 to 0.06 s.
 WALKED = 20_000
@@ -25,7 +25,7 @@ UNFINISHED, UNBEGUN = 0.5, 0.9
 Rates = list[tuple[int, float]]
 
 
-def schedule_fits(subject: Subject) -> Found:
+def schedule_fits(subject: Subject) -> Outcome:
     """Walk the schedule of the whole run, from step 0 to its last planned one."""
     steps = subject.plan.last_step
     rates = walk(subject.recipe.learning_rate, steps)
@@ -41,26 +41,26 @@ def walk(rate: Callable[[int], float], steps: int) -> Rates:
     return [(step, float(rate(step))) for step in sorted(walked)]
 
 
-def judged(rates: Rates, steps: int, declared: float | None) -> Found:
+def judged(rates: Rates, steps: int, declared: float | None) -> Outcome:
     """What the rates say; `declared` is training.optimizer.learning_rate, None if it is not known."""
     bad = next(((step, rate) for step, rate in rates if not 0 <= rate < math.inf), None)
     if bad is not None:
-        return Found("fail", f"the rate of step {bad[0]:,} is {bad[1]}", fix="give a finite rate, zero or above")
+        return Outcome("fail", f"the rate of step {bad[0]:,} is {bad[1]}", fix="give a finite rate, zero or above")
     peak = max(rate for _, rate in rates)
     if peak == 0:
-        return Found("fail", f"the rate is zero at all {steps:,} steps", 0.0)
+        return Outcome("fail", f"the rate is zero at all {steps:,} steps", 0.0)
     for look in (_idle, _never_warm, _cut, _off_declared):
         fault = look(rates, steps, peak, declared)
         if fault is not None:
             return fault
     at = next(step for step, rate in rates if rate >= 0.99 * peak)
     end = rates[-1][1]
-    return Found(
+    return Outcome(
         "pass", f"{steps:,} steps: the peak {peak:.3g} is met at step {at:,}, the last rate is {end:.3g}", peak
     )
 
 
-def _idle(rates: Rates, steps: int, peak: float, declared: float | None) -> Found | None:
+def _idle(rates: Rates, steps: int, peak: float, declared: float | None) -> Outcome | None:
     """Steps that train nothing. One alone is the trough of a restart, the first of a warm-up or the very last."""
     runs = [run for run in _zero_runs(rates, steps, ZERO * peak) if run[1] - run[0] > 1]
     idle = sum(last - first for first, last in runs)
@@ -70,7 +70,7 @@ def _idle(rates: Rates, steps: int, peak: float, declared: float | None) -> Foun
     where = "from there to the end" if last == steps else f"to step {last - 1:,}"
     evidence = f"{idle:,} of {steps:,} steps train nothing: the rate is zero from step {first:,}, {where}"
     cause = "the schedule is built for another number of steps than the run has"
-    return Found(
+    return Outcome(
         "fail" if idle > IDLE_FAILS * steps else "insufficient", evidence, idle / steps, IDLE_FAILS, cause=cause
     )
 
@@ -88,17 +88,17 @@ def _zero_runs(rates: Rates, steps: int, zero: float) -> Iterator[tuple[int, int
         yield first, steps
 
 
-def _never_warm(rates: Rates, steps: int, peak: float, declared: float | None) -> Found | None:
+def _never_warm(rates: Rates, steps: int, peak: float, declared: float | None) -> Outcome | None:
     """A rate that only rises: with restarts or cycles there was a peak before."""
     at = next(step for step, rate in rates if rate >= 0.99 * peak)
     if at < LATE_PEAK * steps or not _rises([rate for step, rate in rates if step <= at]):
         return None
     evidence = f"the rate rises until step {at:,} of {steps:,}, {at / steps:.0%} of the run"
     cause = "the warm-up is as long as the run: counted in other steps, or for a longer run"
-    return Found("fail" if at >= NO_PEAK * steps else "insufficient", evidence, at / steps, NO_PEAK, cause=cause)
+    return Outcome("fail" if at >= NO_PEAK * steps else "insufficient", evidence, at / steps, NO_PEAK, cause=cause)
 
 
-def _cut(rates: Rates, steps: int, peak: float, declared: float | None) -> Found | None:
+def _cut(rates: Rates, steps: int, peak: float, declared: float | None) -> Outcome | None:
     """A decay that is still speeding up when the run ends, as a cosine before its half.
 
     Decays that level off (exponential, inverse square root), steps and plateaus are whole at any length.
@@ -117,15 +117,15 @@ def _cut(rates: Rates, steps: int, peak: float, declared: float | None) -> Found
         f"the rate is still falling, faster and faster, when the run ends: the last is {end / peak:.0%} of the peak"
     )
     cause = "the decay is built for more steps than the run has"
-    return Found("fail" if end > UNBEGUN * peak else "insufficient", evidence, end / peak, UNFINISHED, cause=cause)
+    return Outcome("fail" if end > UNBEGUN * peak else "insufficient", evidence, end / peak, UNFINISHED, cause=cause)
 
 
-def _off_declared(rates: Rates, steps: int, peak: float, declared: float | None) -> Found | None:
+def _off_declared(rates: Rates, steps: int, peak: float, declared: float | None) -> Outcome | None:
     if declared is None or 1 / OFF_DECLARED <= peak / declared <= OFF_DECLARED:
         return None
     evidence = f"the highest rate is {peak:.3g}, and training.optimizer.learning_rate declares {declared:.3g}"
     fix = "let learning_rate give rates, not factors, and meet the declared one; or declare the rate that is meant"
-    return Found("insufficient", evidence, peak, declared, cause="one of the two is not what is meant", fix=fix)
+    return Outcome("insufficient", evidence, peak, declared, cause="one of the two is not what is meant", fix=fix)
 
 
 def _rises(values: Sequence[float]) -> bool:

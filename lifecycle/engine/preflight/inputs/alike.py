@@ -22,7 +22,7 @@ from torch import Tensor
 from trainworthy.lifecycle.engine.preflight.inputs.loss_probe import rows_of
 from trainworthy.lifecycle.engine.preflight.subject import Subject
 from trainworthy.lifecycle.gates.catalogue import check_of
-from trainworthy.lifecycle.gates.check import Check, Found
+from trainworthy.lifecycle.gates.check import Check, Outcome
 
 # Fewer held-out rows show no distribution; rows and columns looked at.
 FEWEST_ROWS, MOST_ROWS, MOST_COLUMNS = 20, 4000, 64
@@ -36,23 +36,23 @@ SPREAD_OUT = 0.05
 ATOM, NO_ATOM = 0.02, 0.001
 
 
-def same_preprocessing(subject: Subject) -> Found:
+def same_preprocessing(subject: Subject) -> Outcome:
     """Names, types and shapes, then each input's values: scale, order of columns, codes, missing values."""
     training, held_out = subject.training.inputs, subject.held_out.inputs
     form = _form(training, held_out)
     if form:
-        return Found("fail", form)
+        return Outcome("fail", form)
     beyond = _beyond_embedding(subject)
     if beyond:
-        return Found("fail", beyond)
+        return Outcome("fail", beyond)
     rows = len(subject.held_out.targets), len(subject.training.targets)
     if min(rows) < FEWEST_ROWS:
-        return Found("pass", f"names, types and shapes are equal; {min(rows)} rows show no more")
+        return Outcome("pass", f"names, types and shapes are equal; {min(rows)} rows show no more")
     training, held_out = subject.training.valued, subject.held_out.valued
     faults = [f"{name}: {fault}" for name in training if (fault := _differs(training[name], held_out[name]))]
     if faults:
-        return Found("fail", "; ".join(faults), len(faults), 0)
-    return Found("pass", f"{len(training)} inputs differ no more than blocks of the training rows", 0, 0)
+        return Outcome("fail", "; ".join(faults), len(faults), 0)
+    return Outcome("pass", f"{len(training)} inputs differ no more than blocks of the training rows", 0, 0)
 
 
 def _form(training: dict[str, Tensor], held_out: dict[str, Tensor]) -> str:

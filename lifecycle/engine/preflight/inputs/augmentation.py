@@ -21,17 +21,17 @@ from trainworthy.lifecycle.engine.preflight.subject import Subject
 from trainworthy.lifecycle.engine.training.rows.loading import LoadedRows
 from trainworthy.lifecycle.engine.training.rows.spread import spread_rows
 from trainworthy.lifecycle.gates.catalogue import check_of
-from trainworthy.lifecycle.gates.check import Check, Found
+from trainworthy.lifecycle.gates.check import Check, Outcome
 from trainworthy.lifecycle.plan import Plan
 
 # Steps until a change that is made with a small probability should have been seen.
 STEPS = 12
 
 
-def varies(subject: Subject) -> Found:
+def varies(subject: Subject) -> Outcome:
     """Equal for equal (seed, step) whatever the global generators hold, different between steps."""
     if subject.recipe.augment is None:
-        return Found("not_applicable", "there is no augmentation")
+        return Outcome("not_applicable", "there is no augmentation")
     rows = spread_rows(subject.training, MOST_ROWS // 2)
     plain = _flat(*rows_of(subject.training, rows, subject.device))
     if subject.loaded is None:
@@ -46,18 +46,18 @@ def varies(subject: Subject) -> Found:
         return wrong
     if all(_equal(batch, plain) for batch in steps):
         cause = "a probability of zero, or a result that is not returned"
-        return Found("fail", f"augmentation changes nothing in {STEPS} steps", 0, 1, cause=cause)
+        return Outcome("fail", f"augmentation changes nothing in {STEPS} steps", 0, 1, cause=cause)
     if all(_equal(batch, steps[0]) for batch in steps[1:]):
         cause = "a seed that is fixed inside augment, or a change that draws nothing"
-        return Found("fail", f"the same rows are augmented alike in {STEPS} steps", 1, 2, cause=cause)
+        return Outcome("fail", f"the same rows are augmented alike in {STEPS} steps", 1, 2, cause=cause)
     random_evaluation = subject.claims.evaluation == "deterministic" and _evaluation_varies(subject, rows)
     if random_evaluation:
         cause, fix = "the network augments by itself, in evaluation too", "augment only where self.training is true"
-        return Found("fail", "in evaluation two passes over equal rows differ", True, False, cause=cause, fix=fix)
+        return Outcome("fail", "in evaluation two passes over equal rows differ", True, False, cause=cause, fix=fix)
     different = 1 + sum(not any(_equal(a, b) for b in steps[:i]) for i, a in enumerate(steps) if i)
     evidence = f"{different} different augmentations of equal rows in {STEPS} steps, each reproducible"
     made = subject.loaded
-    return Found("pass", evidence + (f"; by {made.loaders} and {_another(made.loaders)} loaders" if made else ""))
+    return Outcome("pass", evidence + (f"; by {made.loaders} and {_another(made.loaders)} loaders" if made else ""))
 
 
 def _another(loaders: int) -> int:
@@ -65,29 +65,29 @@ def _another(loaders: int) -> int:
     return loaders - 1 if loaders > 1 else 2
 
 
-def _other_again(subject: Subject, rows: Tensor, steps: list[list[Tensor]]) -> Found | None:
+def _other_again(subject: Subject, rows: Tensor, steps: list[list[Tensor]]) -> Outcome | None:
     """A step that is not the same again, here or in a forked worker."""
     for step, batch in enumerate(steps):
         if not _equal(batch, _augmented(subject, rows, step, globally=0)):
             cause = "a generator of its own that goes on from call to call, or one without a seed"
-            return Found("fail", f"step {step} is augmented otherwise when done again", False, True, cause=cause)
+            return Outcome("fail", f"step {step} is augmented otherwise when done again", False, True, cause=cause)
         if not _equal(batch, _augmented(subject, rows, step, globally=1)):
             evidence = f"step {step} is augmented differently under other states of the global generators"
             cause = "draws of torch, numpy or random that do not name the generator"
-            return Found("fail", f"{evidence}: forked workers would all draw the same", False, True, cause=cause)
+            return Outcome("fail", f"{evidence}: forked workers would all draw the same", False, True, cause=cause)
     return None
 
 
 def _other_in_other_loaders(
     loaders: int, other_loaders: int, steps: list[list[Tensor]], again: list[list[Tensor]]
-) -> Found | None:
+) -> Outcome | None:
     """A step that is not the same where another loader process makes it."""
     other = [step for step, (a, b) in enumerate(zip(steps, again, strict=True)) if not _equal(a, b)]
     if not other:
         return None
     evidence = f"{len(other)} of {STEPS} steps are augmented otherwise by {other_loaders} loaders than by {loaders}"
     cause = "a generator of its own, which every loader process has a copy of, or one without a seed"
-    return Found("fail", evidence, len(other), 0, cause=cause)
+    return Outcome("fail", evidence, len(other), 0, cause=cause)
 
 
 def _few(loaded: LoadedRows, rows: Tensor) -> LoadedRows:

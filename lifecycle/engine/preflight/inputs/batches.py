@@ -17,7 +17,7 @@ import numpy as np
 
 from trainworthy.lifecycle.engine.preflight.subject import Subject
 from trainworthy.lifecycle.gates.catalogue import check_of
-from trainworthy.lifecycle.gates.check import Check, Found
+from trainworthy.lifecycle.gates.check import Check, Outcome
 from trainworthy.lifecycle.plan import Plan
 from trainworthy.lifecycle.sampling import evenly_spaced
 
@@ -86,7 +86,7 @@ MOST_BATCHES, EXPECTED_DRAWS, REPEATED_EPOCHS = 20_000, 64, 3
 NEVER = 0.01
 
 
-def repeated_batch(subject: Subject) -> Found:
+def repeated_batch(subject: Subject) -> Outcome:
     """Different batches within an epoch, and all rows met over the first epochs."""
     plan = subject.plan
     epochs = max(1, min(REPEATED_EPOCHS, plan.horizon_steps // plan.steps_per_epoch))
@@ -96,19 +96,19 @@ def repeated_batch(subject: Subject) -> Found:
     drawn = [[rows_of_step(plan, e * plan.steps_per_epoch + step) for step in range(per_epoch)] for e in range(epochs)]
     again = _met_again(plan, drawn[0])
     if again:
-        return Found("fail", f"{again} of the first epoch's {per_epoch} batches hold the rows of another", again, 0)
+        return Outcome("fail", f"{again} of the first epoch's {per_epoch} batches hold the rows of another", again, 0)
     sets = [np.flatnonzero(np.bincount(np.concatenate(batches), minlength=plan.rows)) for batches in drawn]
     met = np.flatnonzero(np.bincount(np.concatenate(sets), minlength=plan.rows))
     coverage = f"{len(met):,} of {plan.rows:,} rows in {'the first epoch' if epochs == 1 else f'{epochs} epochs'}"
     if per_epoch < plan.steps_per_epoch:
-        return Found("pass", f"{per_epoch:,} batches, none twice; {coverage}")
+        return Outcome("pass", f"{per_epoch:,} batches, none twice; {coverage}")
     fault = _never(plan, sets, met)
     if fault:
         fix = "let the order run over all rows, and leave another remainder out each epoch"
-        return Found(
+        return Outcome(
             "fail", f"{coverage}; {fault}", len(met), plan.rows, fix=fix, cause="an order over a part of the rows"
         )
-    return Found("pass", f"no batch twice; {coverage}", 0, 0)
+    return Outcome("pass", f"no batch twice; {coverage}", 0, 0)
 
 
 def _met_again(plan: Plan, batches: list[np.ndarray]) -> int:
@@ -149,11 +149,11 @@ WINDOW_ROWS, MOST_WINDOWS = 64, 256
 ALIKE, ALIKE_ERRORS = 0.1, 6.0
 
 
-def shuffled(subject: Subject) -> Found:
+def shuffled(subject: Subject) -> Outcome:
     """Labels spread evenly over windows; neighbours in the file not together if they are alike; another order next."""
     plan = subject.plan
     if plan.batch_size >= plan.draws:
-        return Found("pass", "every batch holds all rows")
+        return Outcome("pass", "every batch holds all rows")
     windows = _windows(plan)
     labels = _labels(subject)
     by_label = uneven(cells_of(labels)[windows]) if labels is not None else Uneven(1.0, 1.0)
@@ -166,16 +166,18 @@ def shuffled(subject: Subject) -> Found:
     if _same_order(plan):
         fix = "shuffle with a seed made of the run's seed and the epoch"
         cause = "a shuffle that is seeded anew each epoch, or none"
-        return Found("fail", "the second epoch has the order of the first", True, False, fix=fix, cause=cause)
+        return Outcome("fail", "the second epoch has the order of the first", True, False, fix=fix, cause=cause)
     evidence = f"{len(windows)} windows of {windows.shape[1]} draws"
     if labels is None:
-        return Found("pass", f"{evidence} are spread over the file; the sample's labels say nothing of single batches")
-    return Found("pass", f"{evidence}: labels differ {by_label.times:.2f} times as much as in a fair order",
-                 by_label.times, TIMES)  # fmt: skip
+        return Outcome(
+            "pass", f"{evidence} are spread over the file; the sample's labels say nothing of single batches"
+        )
+    return Outcome("pass", f"{evidence}: labels differ {by_label.times:.2f} times as much as in a fair order",
+                   by_label.times, TIMES)  # fmt: skip
 
 
-def _sorted(evidence: str, imbalance: Uneven) -> Found:
-    return Found("fail", evidence, round(imbalance.times, 2), TIMES)
+def _sorted(evidence: str, imbalance: Uneven) -> Outcome:
+    return Outcome("fail", evidence, round(imbalance.times, 2), TIMES)
 
 
 def _windows(plan: Plan) -> np.ndarray:

@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 from trainworthy.lifecycle.engine.preflight.subject import Subject
 from trainworthy.lifecycle.engine.preflight.wiring.passes import forward, spread
 from trainworthy.lifecycle.gates.catalogue import check_of
-from trainworthy.lifecycle.gates.check import Check, Found
+from trainworthy.lifecycle.gates.check import Check, Outcome
 
 ROWS = 64
 # Colours, one or with transparency; a picture has more places along each side.
@@ -26,11 +26,11 @@ MOST_CHANNELS = 4
 ORDERED = 0.2
 
 
-def channels_first(subject: Subject) -> Found:
+def channels_first(subject: Subject) -> Outcome:
     """By the two-dimensional convolutions that get an input as it is, or turned and scaled only."""
     pictures = {name: tensor for name, tensor in subject.training.valued.items() if _last(tensor)}
     if not pictures:
-        return Found("not_applicable", "no input has the shape (N, H, W, C) of pictures with channels last")
+        return Outcome("not_applicable", "no input has the shape (N, H, W, C) of pictures with channels last")
     data, taken = spread(subject, ROWS), set[tuple[int, ...]]()
 
     class Watch(TorchFunctionMode):
@@ -48,8 +48,8 @@ def channels_first(subject: Subject) -> Found:
                 f"a convolution takes {name} of shape (N, {', '.join(map(str, values.shape[1:]))}) as it is: its "
             )
             evidence += f"{values.shape[1]} channels are ordered as the rows of a picture are"
-            return Found("fail", evidence, round(_order(values, 1), 3), ORDERED)
-    return Found("pass", f"no convolution takes {', '.join(pictures)} with channels last")
+            return Outcome("fail", evidence, round(_order(values, 1), 3), ORDERED)
+    return Outcome("pass", f"no convolution takes {', '.join(pictures)} with channels last")
 
 
 def _last(tensor: Tensor) -> bool:

@@ -26,7 +26,7 @@ from trainworthy.lifecycle.engine.preflight.subject import Subject
 from trainworthy.lifecycle.engine.training.rows.spread import spread_rows
 from trainworthy.lifecycle.engine.training.state import TrainData
 from trainworthy.lifecycle.gates.catalogue import check_of
-from trainworthy.lifecycle.gates.check import Check, Found
+from trainworthy.lifecycle.gates.check import Check, Outcome
 
 # Rows that must differ for "all rows are equal" to mean anything.
 FEWEST_ROWS = 8
@@ -35,7 +35,7 @@ CONSTANT = 1e-6
 AUGMENTED_STEPS = 4
 
 
-def finite(subject: Subject) -> Found:
+def finite(subject: Subject) -> Outcome:
     """NaN and infinity by tensor; those that the network takes with finite loss and gradients are declared so."""
     faults, bad = [], torch.zeros(0, dtype=torch.long)
     for part, data in (("training", subject.training), ("held-out", subject.held_out)):
@@ -51,10 +51,10 @@ def finite(subject: Subject) -> Found:
     evidence = "not finite in " + "; ".join(faults)
     harm = _harm(subject, bad) if len(bad) else "only held-out rows hold them, and training has none to learn from"
     if harm:
-        return Found("fail", f"{evidence}; {harm}", len(faults), 0)
+        return Outcome("fail", f"{evidence}; {harm}", len(faults), 0)
     infinite = any(bool(tensor.isinf().any()) for _, tensor in _floating(subject.training))
     taken = f"{evidence}; the network takes these rows with finite loss and gradients"
-    return Found("insufficient" if infinite else "pass", taken, len(faults), 0)
+    return Outcome("insufficient" if infinite else "pass", taken, len(faults), 0)
 
 
 def _floating(data: TrainData) -> Iterator[tuple[str, Tensor]]:
@@ -84,7 +84,7 @@ def _harm(subject: Subject, bad: Tensor) -> str:
     return f"the gradient of {broken[0]} is not finite" if broken else ""
 
 
-def _augmented_finite(subject: Subject) -> Found:
+def _augmented_finite(subject: Subject) -> Outcome:
     """The first steps' augmentation must not make values that are not finite, such as a noise divided by zero."""
     augment = subject.recipe.augment
     for step in range(AUGMENTED_STEPS if augment else 0):
@@ -95,25 +95,27 @@ def _augmented_finite(subject: Subject) -> Found:
             if not bool(tensor.isfinite().all()) and not _additive_mask(tensor):
                 count = int((~tensor.isfinite()).sum())
                 evidence = f"{name}: {count} values are not finite after augmentation in step {step}"
-                return Found("fail", evidence, 1, 0, fix="correct augment: it makes these values of finite ones")
+                return Outcome("fail", evidence, 1, 0, fix="correct augment: it makes these values of finite ones")
     names = [name for data in (subject.training, subject.held_out) for name, _ in _floating(data)]
-    return Found("pass", f"all values of {len(names)} tensors are finite", 0, 0)
+    return Outcome("pass", f"all values of {len(names)} tensors are finite", 0, 0)
 
 
-def constant(subject: Subject) -> Found:
+def constant(subject: Subject) -> Outcome:
     """Inputs that are equal in every row. Masks and positions may be, and so may single columns."""
     inputs = subject.training.valued
     if len(subject.training.targets) < FEWEST_ROWS:
-        return Found("insufficient", f"{len(subject.training.targets)} rows say nothing about what varies")
+        return Outcome("insufficient", f"{len(subject.training.targets)} rows say nothing about what varies")
     varying = {name: _varying(tensor) for name, tensor in inputs.items()}
     dead = [name for name, columns in varying.items() if not bool(columns.any())]
     still = {name: int((~columns).sum()) for name, columns in varying.items() if not bool(columns.all())}
     harmful = [name for name in dead if len(dead) == len(inputs) or not _may_be_constant(name, inputs, dead)]
     if harmful:
         shown = "; ".join(f"{name} is {_example(inputs[name])} in every row" for name in harmful)
-        return Found("fail", f"{len(harmful)} of {len(inputs)} inputs do not vary: {shown}", len(harmful), 0)
+        return Outcome("fail", f"{len(harmful)} of {len(inputs)} inputs do not vary: {shown}", len(harmful), 0)
     noted = ", ".join(f"{name}: {count} of {varying[name].numel()}" for name, count in still.items())
-    return Found("pass", f"every input varies; columns that do not: {noted}" if noted else "every column varies", 0, 0)
+    return Outcome(
+        "pass", f"every input varies; columns that do not: {noted}" if noted else "every column varies", 0, 0
+    )
 
 
 def _varying(tensor: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ from trainworthy.lifecycle.engine.preflight.inputs.loss_probe import probe_rows,
 from trainworthy.lifecycle.engine.preflight.subject import Subject
 from trainworthy.lifecycle.engine.training.rows.spread import spread_rows
 from trainworthy.lifecycle.gates.catalogue import check_of
-from trainworthy.lifecycle.gates.check import Found
+from trainworthy.lifecycle.gates.check import Outcome
 
 # Root mean squares of a column, and the length of what one output is made of. An MLP lost a tenth of what it learns at
 # 30 and half at 100, and learned nothing from twelve columns of 0.01: decision 0021.
@@ -71,19 +71,19 @@ class Trace:
     later: list[Tensor] = field(default_factory=list)
 
 
-def scaled(subject: Subject) -> Found:
+def scaled(subject: Subject) -> Outcome:
     """Sizes in front of the first weights; a size that a norm takes away again is no fault."""
     trace = _trace(subject, {})
     if not trace.entering:
-        return Found("not_applicable", "no product with the weights of a layer could be followed")
+        return Outcome("not_applicable", "no product with the weights of a layer could be followed")
     largest = max(entry.largest for entry in trace.entering)
     shortest = min(entry.length for entry in trace.entering)
     ratio = max(entry.ratio for entry in trace.entering)
     evidence = f"input scale (RMS of a column) at the first layer: up to {largest:.3g}"
     if subject.claims.start == "trained":
-        return Found("pass", f"{evidence}; trained weights know their inputs' size", largest, LARGE)
+        return Outcome("pass", f"{evidence}; trained weights know their inputs' size", largest, LARGE)
     if ratio > RATIO:
-        return Found(
+        return Outcome(
             "fail",
             f"{evidence}; the largest is {ratio:.3g} times what varies in the median one, and drowns it",
             ratio,
@@ -94,14 +94,16 @@ def scaled(subject: Subject) -> Found:
         return drowned
     if not odd or _normalised_later(subject, trace, odd):
         normed = "; a norm behind them takes it away" if odd else ""
-        return Found("pass", evidence + normed, largest, LARGE)
+        return Outcome("pass", evidence + normed, largest, LARGE)
     if largest > LARGE:
-        return Found("fail", evidence, largest, LARGE)
+        return Outcome("fail", evidence, largest, LARGE)
     cause = "inputs that were divided twice, or are in too large a unit"
-    return Found("fail", f"what the first outputs are made of has length {shortest:.2g}", shortest, SHORT, cause=cause)
+    return Outcome(
+        "fail", f"what the first outputs are made of has length {shortest:.2g}", shortest, SHORT, cause=cause
+    )
 
 
-def _drowned(subject: Subject, trace: Trace) -> Found | None:
+def _drowned(subject: Subject, trace: Trace) -> Outcome | None:
     """A warning for an input whose own columns are short where others, as embeddings, enter beside them."""
     for name in (name for name, tensor in subject.training.valued.items() if tensor.is_floating_point()):
         other = _trace(subject, {}, rolled=name)
@@ -120,7 +122,7 @@ def _drowned(subject: Subject, trace: Trace) -> Found | None:
                 "an input that was divided twice, or is in too large a unit: the others are all that is learned from"
             )
             fix = f"bring the columns of {name} to a size of about 1"
-            return Found("fail", evidence, max(lengths)[0], SHORT, cause, fix, severity="warning", code=DROWNED)
+            return Outcome("fail", evidence, max(lengths)[0], SHORT, cause, fix, severity="warning", code=DROWNED)
     return None
 
 

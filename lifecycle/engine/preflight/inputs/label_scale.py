@@ -11,27 +11,27 @@ from trainworthy.lifecycle.engine.preflight.inputs.loss_probe import ROWS, ask, 
 from trainworthy.lifecycle.engine.preflight.subject import Subject
 from trainworthy.lifecycle.engine.training.rows.spread import spread_rows
 from trainworthy.lifecycle.gates.catalogue import check_of
-from trainworthy.lifecycle.gates.check import Found
+from trainworthy.lifecycle.gates.check import Outcome
 
 # Labels so much larger than all that the planned updates can add to the outputs; and too far off to be noise.
 OUT_OF_REACH, FAR = 10.0, 30.0
 
 
-def labels_scaled(subject: Subject) -> Found:
+def labels_scaled(subject: Subject) -> Outcome:
     """Labels of a regression against what all planned updates can add to the outputs, each of them pushing one way."""
     probe = ask(subject)
     outputs, targets = probe.outputs, probe.targets.float()
     if not isinstance(outputs, torch.Tensor) or outputs.numel() != targets.numel() or not _is_regression(subject):
-        return Found("not_applicable", "the labels are classes or probabilities, or no outputs stand beside them")
+        return Outcome("not_applicable", "the labels are classes or probabilities, or no outputs stand beside them")
     missing = float((targets - outputs.reshape(targets.shape)).square().mean().sqrt())
     met = probe.loss_at(targets.reshape(outputs.shape), probe.targets)
     if met is None or float(met.mean()) >= float(probe.losses.mean()):
-        return Found("pass", "the loss has its own scale: it is not least where outputs equal labels")
+        return Outcome("pass", "the loss has its own scale: it is not least where outputs equal labels")
     reach = _reach(subject)
     # The ratio alone: a distance over so few rows tells of the largest label.
     times = missing / max(reach, 1e-30)
     evidence = f"labels lie {times:.3g} times as far from the fresh outputs as all planned updates can move them"
-    return Found("fail" if missing > FAR and times > OUT_OF_REACH else "pass", evidence, times, OUT_OF_REACH)
+    return Outcome("fail" if missing > FAR and times > OUT_OF_REACH else "pass", evidence, times, OUT_OF_REACH)
 
 
 def _is_regression(subject: Subject) -> bool:

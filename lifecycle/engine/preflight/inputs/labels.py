@@ -21,7 +21,7 @@ from trainworthy.lifecycle.engine.preflight.inputs.loss_probe import (
 from trainworthy.lifecycle.engine.preflight.subject import Subject
 from trainworthy.lifecycle.engine.preflight.wiring.output_range import is_confined
 from trainworthy.lifecycle.gates.catalogue import check_of
-from trainworthy.lifecycle.gates.check import Found
+from trainworthy.lifecycle.gates.check import Outcome
 
 FEWEST_ROWS = 20
 # Outputs as confident as logits get, or probabilities, and less so; a loss that falls from one to the other, to below
@@ -32,12 +32,12 @@ UNBOUNDED = -5.0
 MANY = 0.02
 
 
-def labels_in_range(subject: Subject) -> Found:
+def labels_in_range(subject: Subject) -> Outcome:
     """More than one label, each within the head and the loss's range."""
     values = subject.training.targets.flatten().cpu()
     if subject.claims.labels == "unused":
-        return Found("not_applicable", "declared: the loss needs no labels")
-    few = Found("insufficient", f"{len(subject.training.targets)} rows say nothing about the labels")
+        return Outcome("not_applicable", "declared: the loss needs no labels")
+    few = Outcome("insufficient", f"{len(subject.training.targets)} rows say nothing about the labels")
     beyond = _beyond_head(subject)
     if beyond is not None:
         return beyond
@@ -45,23 +45,25 @@ def labels_in_range(subject: Subject) -> Found:
     if not bool(probe.losses.isfinite().all()):
         rows = int((~probe.losses.isfinite()).sum())
         evidence = f"the fresh network's loss is not finite on {rows} of {len(probe.losses)} rows"
-        return Found("fail", f"{shown(subject, values.unique())}: {evidence}")
+        return Outcome("fail", f"{shown(subject, values.unique())}: {evidence}")
     unbounded = _unbounded(probe)
     if unbounded is not None:
         return unbounded
     counted = _counted(probe, values)
     if len(counted) > 1:
-        return _one_sided(probe, counted) or _ignored(probe) or Found("pass", f"{shown(subject, counted)} fit the loss")
+        return (
+            _one_sided(probe, counted) or _ignored(probe) or Outcome("pass", f"{shown(subject, counted)} fit the loss")
+        )
     if not _reads_labels(probe):
-        return Found("pass", "the loss is the same for other labels")
+        return Outcome("pass", "the loss is the same for other labels")
     if len(subject.training.targets) < FEWEST_ROWS:
         return few
     only = shown(subject, counted) if len(counted) else "an ignored label"
     cause = "rows cut from one end of sorted data, a label column that was overwritten, or a wrong positive class"
-    return Found("fail", f"all of {len(values):,} labels are {only}", len(counted), 2, cause=cause)
+    return Outcome("fail", f"all of {len(values):,} labels are {only}", len(counted), 2, cause=cause)
 
 
-def _beyond_head(subject: Subject) -> Found | None:
+def _beyond_head(subject: Subject) -> Outcome | None:
     """Class numbers beyond the head that the loss refuses, or takes for another class; None if there is none.
 
     A loss that takes one for what it is has more labels than outputs: ordinal ranks have a threshold less.
@@ -82,8 +84,8 @@ def _beyond_head(subject: Subject) -> Found | None:
     if int(every.min()) == 1 and int(every.max()) == classes:
         fix = "the labels start at 1: subtract 1, so that they run from 0"
     evidence = f"the head has {classes} classes, and labels run from {int(every.min())} to {int(every.max())}"
-    return Found("fail", f"{evidence}; the loss refuses labels {used[:5]} or takes them for others", used[-1],
-                 classes - 1, fix=fix)  # fmt: skip
+    return Outcome("fail", f"{evidence}; the loss refuses labels {used[:5]} or takes them for others", used[-1],
+                   classes - 1, fix=fix)  # fmt: skip
 
 
 def _mistaken(subject: Subject, outputs: Tensor, targets: Tensor, value: float, classes: int) -> bool:
@@ -104,7 +106,7 @@ def _mistaken(subject: Subject, outputs: Tensor, targets: Tensor, value: float, 
     return any((other := with_label(number)) is not None and other.equal(loss) for number in range(classes))
 
 
-def _ignored(probe: LossProbe) -> Found | None:
+def _ignored(probe: LossProbe) -> Outcome | None:
     """A frequent class of the head that pulls at no output while others do: an ignore_index that is a real class.
 
     Of one class a row that is a fault. Points may be left out on purpose; padding, at rows' ends, always is.
@@ -124,7 +126,7 @@ def _ignored(probe: LossProbe) -> Found | None:
     cause = "ignore_index or a class weight of 0 leaves out a real class"
     fix = "take a number beyond the head as ignore_index, or give the class its weight"
     severity = "error" if every.ndim == 1 else "warning"
-    return Found("fail", evidence, len(unused), 0, cause, fix, severity=severity)
+    return Outcome("fail", evidence, len(unused), 0, cause, fix, severity=severity)
 
 
 def _is_padding(every: Tensor, value: float) -> bool:
@@ -136,7 +138,7 @@ def _is_padding(every: Tensor, value: float) -> bool:
     return bool((after | ~before).all()) or bool((before | ~after).all())
 
 
-def _unbounded(probe: LossProbe) -> Found | None:
+def _unbounded(probe: LossProbe) -> Outcome | None:
     """Labels that a two-class loss rewards without bound, found by asking for the same with labels of 0 and 1.
 
     Outputs that never come so far, as directions and a tanh do not, are not asked for.
@@ -155,11 +157,11 @@ def _unbounded(probe: LossProbe) -> Found | None:
         if bool(falls.any()) and float(bounded.min()) > UNBOUNDED / 10 and not is_confined(probe.subject):
             labels = shown(probe.subject, probe.subject.training.targets.unique())
             fix = "make the labels 0 and 1: a loss for two classes has no lower bound for others"
-            return Found("fail", f"{labels}, and the loss falls on and on, at outputs of {far:.3g} too", fix=fix)
+            return Outcome("fail", f"{labels}, and the loss falls on and on, at outputs of {far:.3g} too", fix=fix)
     return None
 
 
-def _one_sided(probe: LossProbe, counted: Tensor) -> Found | None:
+def _one_sided(probe: LossProbe, counted: Tensor) -> Outcome | None:
     """Two labels on one side of 1/2 for a loss between two classes, such as a mask of 0 and 1 divided by 255."""
     same_side = len(counted) == 2 and (float(counted[1]) < 0.5 or 0.5 < float(counted[0]) < 1)
     outputs = probe.outputs
@@ -177,7 +179,7 @@ def _one_sided(probe: LossProbe, counted: Tensor) -> Found | None:
     if not 1.5 < whole / max(half, 1e-9) < 2.5:
         return None
     evidence = f"{shown(probe.subject, counted)}, both on one side of 1/2"
-    return Found("fail", evidence, fix="make the labels 0 and 1")
+    return Outcome("fail", evidence, fix="make the labels 0 and 1")
 
 
 def _counted(probe: LossProbe, values: Tensor) -> Tensor:

@@ -28,7 +28,7 @@ from trainworthy.lifecycle.engine.preflight.inputs.mixup import (
 from trainworthy.lifecycle.engine.preflight.subject import Subject
 from trainworthy.lifecycle.engine.training.rows.spread import spread_rows
 from trainworthy.lifecycle.gates.catalogue import check_of
-from trainworthy.lifecycle.gates.check import Check, Found
+from trainworthy.lifecycle.gates.check import Check, Outcome
 
 FEWEST_POINTS, FEWEST_SEEN = 8, 8
 # Of the rows in which both blocks can be seen; and how far apart their centres may be, in widths of the block.
@@ -47,23 +47,23 @@ class Pair:
     target_axis: int
 
 
-def pairs_together(subject: Subject) -> Found:
+def pairs_together(subject: Subject) -> Outcome:
     """The same map for both, and no labels between labels."""
     if subject.recipe.augment is None:
-        return Found("not_applicable", "there is no augmentation")
+        return Outcome("not_applicable", "there is no augmentation")
     mixed = mixed_without_targets(subject)
     if mixed:
-        return Found("fail", mixed, True, False, cause="rows are mixed with others, and their targets are not",
-                     fix="mix the targets with the same shares as the inputs")  # fmt: skip
+        return Outcome("fail", mixed, True, False, cause="rows are mixed with others, and their targets are not",
+                       fix="mix the targets with the same shares as the inputs")  # fmt: skip
     handed_on = _of_other_rows(subject)
     if handed_on:
-        return Found("fail", handed_on, True, False, cause="targets that are rolled, sorted or shuffled alone",
-                     fix="index inputs and targets with the same order of rows")  # fmt: skip
+        return Outcome("fail", handed_on, True, False, cause="targets that are rolled, sorted or shuffled alone",
+                       fix="index inputs and targets with the same order of rows")  # fmt: skip
     pair = _pair(subject)
     if pair is None:
-        return Found("not_applicable", "no input shares the targets' points")
+        return Outcome("not_applicable", "no input shares the targets' points")
     if not _keeps_targets(subject):
-        return Found("not_applicable", "augmentation makes the targets anew, whatever they were")
+        return Outcome("not_applicable", "augmentation makes the targets anew, whatever they were")
     if not subject.training.inputs[pair.name].is_floating_point():
         return sequences_together(subject, pair.name)
     return _marked(subject, pair)
@@ -131,12 +131,12 @@ def _keeps_targets(subject: Subject) -> bool:
     return not torch.equal(*results)
 
 
-def _marked(subject: Subject, pair: Pair) -> Found:
+def _marked(subject: Subject, pair: Pair) -> Outcome:
     data, width = subject.training, [max(2, size // 5) for size in pair.shape]
     background, bright = _levels(data.inputs[pair.name])
     low, high = _labels(data.targets)
     if low is None or high is None:
-        return Found("insufficient", "the targets hold a single label, so that no block can be marked in them")
+        return Outcome("insufficient", "the targets hold a single label, so that no block can be marked in them")
     mismatched = followed = between = 0
     example = ""
     for step in range(STEPS):
@@ -165,9 +165,9 @@ def _marked(subject: Subject, pair: Pair) -> Found:
                     f"the target's at {_shown(other)}"
                 )
     if followed < FEWEST_SEEN:
-        return Found("insufficient", f"the markers could be followed in {followed} of {ROWS * STEPS} rows only")
+        return Outcome("insufficient", f"the markers could be followed in {followed} of {ROWS * STEPS} rows only")
     if mismatched > MOST_APART * followed:
-        return Found(
+        return Outcome(
             "fail",
             f"{mismatched} of {followed} targets are not where their input is: {example}",
             mismatched / followed,
@@ -176,8 +176,10 @@ def _marked(subject: Subject, pair: Pair) -> Found:
     if between and not mixes_rows(subject, pair.name):
         fix = "resize and turn masks with nearest, never with bilinear"
         evidence = f"{between} targets have values between two labels"
-        return Found("fail", evidence, between, 0, fix=fix, cause="targets that are interpolated as images are")
-    return Found("pass", f"{followed} marked rows: input and target are moved alike", mismatched / followed, MOST_APART)
+        return Outcome("fail", evidence, between, 0, fix=fix, cause="targets that are interpolated as images are")
+    return Outcome(
+        "pass", f"{followed} marked rows: input and target are moved alike", mismatched / followed, MOST_APART
+    )
 
 
 def _levels(values: Tensor) -> tuple[float, float]:
@@ -274,13 +276,13 @@ CHECKS: tuple[Check[Any], ...] = (check_of("inputs.augmentation_pairs", pairs_to
 MOST_SHIFTED, POSITIONS = 0.1, 0.5
 
 
-def sequences_together(subject: Subject, name: str) -> Found:
+def sequences_together(subject: Subject, name: str) -> Outcome:
     """Positions as tokens: wherever a token goes, its target has to go along."""
     data = subject.training
     tokens, targets = data.inputs[name], data.targets
     offset = _offset(tokens, targets)
     if offset is None:
-        return Found("not_applicable", "the targets are no shifted inputs, so that no position can be followed")
+        return Outcome("not_applicable", "the targets are no shifted inputs, so that no position can be followed")
     top = max(2, int(tokens.max()))
     wrong = followed = 0
     for step in range(STEPS):
@@ -291,8 +293,8 @@ def sequences_together(subject: Subject, name: str) -> Found:
         row_targets = ((position + offset) % top + 1).to(targets.dtype)
         changed, changed_targets = augmented(subject, inputs, row_targets, step)
         if changed[name].shape != changed_targets.shape:
-            return Found("fail", f"in step {step} inputs have {tuple(changed[name].shape)}, targets "
-                         f"{tuple(changed_targets.shape)}")  # fmt: skip
+            return Outcome("fail", f"in step {step} inputs have {tuple(changed[name].shape)}, targets "
+                           f"{tuple(changed_targets.shape)}")  # fmt: skip
         valid = changed_targets > 0
         fits = (changed[name].long() - 1 + offset) % top == (changed_targets.long() - 1) % top
         followed += len(rows)
@@ -300,8 +302,8 @@ def sequences_together(subject: Subject, name: str) -> Found:
         wrong += int((share < POSITIONS).sum())
     if wrong > MOST_SHIFTED * followed:
         evidence = f"{wrong} of {followed} rows: targets are no longer the inputs shifted by {offset}"
-        return Found("fail", evidence, wrong / followed, MOST_SHIFTED)
-    return Found("pass", f"targets stay the inputs shifted by {offset}", wrong / followed, MOST_SHIFTED)
+        return Outcome("fail", evidence, wrong / followed, MOST_SHIFTED)
+    return Outcome("pass", f"targets stay the inputs shifted by {offset}", wrong / followed, MOST_SHIFTED)
 
 
 def _offset(tokens: Tensor, targets: Tensor) -> int | None:

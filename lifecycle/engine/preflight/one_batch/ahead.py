@@ -13,7 +13,7 @@ import pandas as pd
 
 from trainworthy.lifecycle.engine.preflight.one_batch.update import JobAndSample, forward_rows
 from trainworthy.lifecycle.engine.preflight.wiring.passes import stirred
-from trainworthy.lifecycle.gates.check import Found
+from trainworthy.lifecycle.gates.check import Outcome
 from trainworthy.lifecycle.scoring import in_chunks
 from trainworthy.lifecycle.tasks.labels import kind_of_rows, labels_of
 
@@ -23,7 +23,7 @@ SHARES = (0.0, 0.5, 0.9)
 TOLERANCE = 1e-3
 
 
-def blind_ahead(job_and_sample: JobAndSample) -> Found:
+def blind_ahead(job_and_sample: JobAndSample) -> Outcome:
     """Answers up to a place, before and after the text is changed from there on."""
     job, sample = job_and_sample
     rows = sample.rows.head(forward_rows(job_and_sample))
@@ -45,11 +45,11 @@ def blind_ahead(job_and_sample: JobAndSample) -> Found:
                     f"with other bytes of {name} from a place on, at {share:.0%} of the way, probabilities of "
                     f"that byte or earlier ones change by up to {known:.3g}, later ones by {later:.3g}"
                 )
-                return Found("fail", evidence, known / later, TOLERANCE)
+                return Outcome("fail", evidence, known / later, TOLERANCE)
             notes = [f"{len(rows)} rows: probabilities of a byte do not change with {name} from that byte on"]
     if not notes:
-        return Found("not_applicable", "no feature is what is predicted place by place")
-    return Found("pass", notes[-1], 0.0, TOLERANCE)
+        return Outcome("not_applicable", "no feature is what is predicted place by place")
+    return Outcome("pass", notes[-1], 0.0, TOLERANCE)
 
 
 def _answers(job_and_sample: JobAndSample, features: pd.DataFrame) -> np.ndarray:

@@ -33,7 +33,7 @@ from trainworthy.lifecycle.engine.training.checkpoints.checkpoint import (
 )
 from trainworthy.lifecycle.engine.training.loop import train_step
 from trainworthy.lifecycle.engine.training.state import TrainState
-from trainworthy.lifecycle.gates.check import Found
+from trainworthy.lifecycle.gates.check import Outcome
 from trainworthy.lifecycle.storage.durable.folder import FolderStore
 from trainworthy.lifecycle.storage.durable.place import trial_store
 
@@ -41,7 +41,7 @@ IDENTITY = "preflight"
 NOT_DURABLE = "the storage for copies of checkpoints is full, not writable, or gives back other bytes"
 
 
-def checkpoints(job_and_sample: JobAndSample) -> Found:
+def checkpoints(job_and_sample: JobAndSample) -> Outcome:
     """Save and load; weights, buffers, the optimizers' state and what else is declared are equal and finite."""
     state, again = evaluated(job_and_sample), job_and_sample[1].subject.state()
     with tempfile.TemporaryDirectory() as folder:
@@ -50,21 +50,21 @@ def checkpoints(job_and_sample: JobAndSample) -> Found:
             path = _copied(Path(saved.path), job_and_sample[1].subject.durable, Path(folder) / "copy")
         except OSError as error:
             fix = "free space there, make it writable, or name another place in TRAINWORTHY_DURABLE"
-            return Found(
+            return Outcome(
                 "fail", f"the copy to {job_and_sample[1].subject.durable}: {error}", fix=fix, cause=NOT_DURABLE
             )
         load_checkpoint(path, IDENTITY, again, saved.sha256)
     if parameters_sha256(again.model) != parameters_sha256(state.model):
-        return Found("fail", "the weights differ after saving and loading")
+        return Outcome("fail", "the weights differ after saving and loading")
     if not all(_equal(before, other) for before, other in zip(_optimizers(state), _optimizers(again), strict=True)):
-        return Found("fail", "the optimizers' state differs after saving and loading")
+        return Outcome("fail", "the optimizers' state differs after saving and loading")
     if not all(_finite(optimizer_state) for optimizer_state in _optimizers(state)):
-        return Found("fail", "the optimizers' state is not finite after one update")
+        return Outcome("fail", "the optimizers' state is not finite after one update")
     differing = [name for name in state.also if not _equal(_part(state, name), _part(again, name))]
     if differing:
-        return Found("fail", f"{', '.join(differing)}: another state after saving and loading", len(differing), 0)
+        return Outcome("fail", f"{', '.join(differing)}: another state after saving and loading", len(differing), 0)
     more = "".join(f", {name.replace('_', ' ')}" for name in state.also)
-    return Found("pass", f"weights, buffers, the optimizers' state{more} are equal after saving and loading")
+    return Outcome("pass", f"weights, buffers, the optimizers' state{more} are equal after saving and loading")
 
 
 def _copied(path: Path, durable: str | None, back: Path) -> Path:
@@ -76,7 +76,7 @@ def _copied(path: Path, durable: str | None, back: Path) -> Path:
         return Path(shutil.copytree(store.fetch(path.name), back))
 
 
-def survives_a_kill(job_and_sample: JobAndSample) -> Found:
+def survives_a_kill(job_and_sample: JobAndSample) -> Outcome:
     """SIGKILL a process that writes a second checkpoint: the first is loaded, and the second can be written anew."""
     subject = job_and_sample[1].subject
     # On the CPU: an accelerator's memory does not outlive a fork.
@@ -88,20 +88,22 @@ def survives_a_kill(job_and_sample: JobAndSample) -> Found:
         state.step = 2
         if not kill_while_writing(folder, IDENTITY, state):
             evidence = "the writing process ended or hung before it could be killed"
-            return Found("insufficient", evidence, fix="run preflight again; if it stays so, look at the disk")
+            return Outcome("insufficient", evidence, fix="run preflight again; if it stays so, look at the disk")
         left = sum(file.stat().st_size for file in folder.rglob(".writing-*/*"))
         again = TrainState(model, state.optimizers, also=subject.also(model))
         load_newest([FolderStore(folder)], IDENTITY, again)
         if again.step != 1:
-            return Found("fail", f"after the kill the checkpoint of step {again.step} is loaded, and not the sound one")
+            return Outcome(
+                "fail", f"after the kill the checkpoint of step {again.step} is loaded, and not the sound one"
+            )
         save_checkpoint(folder, IDENTITY, state)
         load_newest([FolderStore(folder)], IDENTITY, again)
     if again.step != state.step:
-        return Found("fail", "what the killed process left keeps the next checkpoint from being written")
-    return Found("pass", f"killed with {left:,} bytes written: the checkpoint before is loaded, the next one written")
+        return Outcome("fail", "what the killed process left keeps the next checkpoint from being written")
+    return Outcome("pass", f"killed with {left:,} bytes written: the checkpoint before is loaded, the next one written")
 
 
-def resumes(job_and_sample: JobAndSample) -> Found:
+def resumes(job_and_sample: JobAndSample) -> Outcome:
     """Go on from a checkpoint for an update."""
     state, job = evaluated(job_and_sample), job_and_sample[0]
     again = job_and_sample[1].subject.state()
@@ -113,8 +115,8 @@ def resumes(job_and_sample: JobAndSample) -> Found:
         again, job_and_sample[1].data, update_rows(job_and_sample), job_and_sample[1].subject.recipe
     )
     if not (abs(loss) < float("inf") and norm < float("inf")):
-        return Found("fail", f"the first update after the checkpoint has a loss of {loss}, gradient norm {norm}")
-    return Found("pass", f"seed {job.training.seed}: loss {loss:.4f} in the first update after the checkpoint")
+        return Outcome("fail", f"the first update after the checkpoint has a loss of {loss}, gradient norm {norm}")
+    return Outcome("pass", f"seed {job.training.seed}: loss {loss:.4f} in the first update after the checkpoint")
 
 
 def _part(state: TrainState, name: str) -> list[Any]:

@@ -12,7 +12,7 @@ from trainworthy.lifecycle.artifact import load_artifact, write_artifact
 from trainworthy.lifecycle.engine.preflight.one_batch.update import JobAndSample, evaluated, forward_rows
 from trainworthy.lifecycle.engine.training.techniques.parts import put_final_weights
 from trainworthy.lifecycle.errors import EvaluationError
-from trainworthy.lifecycle.gates.check import Found
+from trainworthy.lifecycle.gates.check import Outcome
 from trainworthy.lifecycle.golden import draw_requests
 from trainworthy.lifecycle.scoring import predict_rows
 from trainworthy.lifecycle.tasks.labels import kind_of_rows
@@ -23,7 +23,7 @@ EXPORT_TOLERANCE = 1e-4
 ORDER_TOLERANCE = 1e-3
 
 
-def predicts(job_and_sample: JobAndSample) -> Found:
+def predicts(job_and_sample: JobAndSample) -> Outcome:
     """Probabilities of the batch's rows, of one row, and of the rows in another order."""
     subject, features, size = job_and_sample[1].subject, _features(job_and_sample), forward_rows(job_and_sample)
     kind = kind_of_rows(job_and_sample[0].rows)
@@ -31,12 +31,12 @@ def predicts(job_and_sample: JobAndSample) -> Found:
     try:
         predictions = _predicted(job_and_sample, features)
         if predictions.shape != (size, *shape):
-            return Found("fail", f"predict gave shape {predictions.shape} for {size} rows", fix=kind.predict_fix)
+            return Outcome("fail", f"predict gave shape {predictions.shape} for {size} rows", fix=kind.predict_fix)
         kind.checked(kind.sample_labels(size), predictions)
     except EvaluationError as error:
-        return Found("fail", f"{error.problem}, for example {error.value}", fix=error.fix)
+        return Outcome("fail", f"{error.problem}, for example {error.value}", fix=error.fix)
     if _predicted(job_and_sample, features.head(1)).shape != (1, *shape):
-        return Found("fail", "predict gave no single answer for a single row", fix=kind.predict_fix)
+        return Outcome("fail", "predict gave no single answer for a single row", fix=kind.predict_fix)
     order = np.random.default_rng(0).permutation(size)
     if subject.claims.evaluation == "deterministic":
         again = np.abs(_predicted(job_and_sample, features.iloc[order]) - predictions[order])
@@ -44,11 +44,11 @@ def predicts(job_and_sample: JobAndSample) -> Found:
         if difference > ORDER_TOLERANCE:
             fix = "let to_tensors and forward keep the rows in their order, and make no use of their place or index"
             evidence = f"asked in another order, the same rows get {kind.answers} that differ by {difference:.4f}"
-            return Found("fail", evidence, difference, ORDER_TOLERANCE, fix=fix)
-    return Found("pass", f"{size} rows: {kind.answers} from {predictions.min():.4f} to {predictions.max():.4f}")
+            return Outcome("fail", evidence, difference, ORDER_TOLERANCE, fix=fix)
+    return Outcome("pass", f"{size} rows: {kind.answers} from {predictions.min():.4f} to {predictions.max():.4f}")
 
 
-def exports(job_and_sample: JobAndSample) -> Found:
+def exports(job_and_sample: JobAndSample) -> Outcome:
     """Export, reload in load_artifact, and predict one row and all as the model itself does."""
     job, sample = job_and_sample
     state, features = evaluated(job_and_sample), _features(job_and_sample)
@@ -81,8 +81,8 @@ def exports(job_and_sample: JobAndSample) -> Found:
             )
             if not difference <= EXPORT_TOLERANCE:
                 evidence = f"exported and direct predictions of {rows} rows differ by {difference}"
-                return Found("fail", evidence, difference, EXPORT_TOLERANCE)
-    return Found("pass", f"exported and reloaded: 1 and {len(features)} rows are predicted as before")
+                return Outcome("fail", evidence, difference, EXPORT_TOLERANCE)
+    return Outcome("pass", f"exported and reloaded: 1 and {len(features)} rows are predicted as before")
 
 
 def _features(job_and_sample: JobAndSample) -> pd.DataFrame:

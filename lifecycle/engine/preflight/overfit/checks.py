@@ -38,7 +38,7 @@ from trainworthy.lifecycle.engine.preflight.subject import Subject
 from trainworthy.lifecycle.engine.preflight.wiring.best import of_places
 from trainworthy.lifecycle.engine.training.state import TrainData
 from trainworthy.lifecycle.gates.catalogue import check_of
-from trainworthy.lifecycle.gates.check import Found
+from trainworthy.lifecycle.gates.check import Outcome
 
 BATCHES, STEPS, MOST_STEPS = 10, 400, 1600
 # Near to the line is enough: a linear network under AdamW ended 0.3 % of the way short of it, a slow rate 1.3 %.
@@ -54,10 +54,10 @@ ENDLESS = -100.0
 WRONG_WAY = 0.35
 # Pairs of so many pixels are compared, a few million.
 MOST_RANKED = 2_000
-NO_ROWS = Found("not_applicable", "no output has a part of each row, so that there is no loss of the best outputs")
+NO_ROWS = Outcome("not_applicable", "no output has a part of each row, so that there is no loss of the best outputs")
 
 
-def overfits(subject: Subject) -> Found:
+def overfits(subject: Subject) -> Outcome:
     """Train on ten batches until the target is met, for at most STEPS updates, or MOST_STEPS while it still learns."""
     data, batches = _ten_batches(subject)
     start = _start(subject, data, batches)
@@ -69,17 +69,17 @@ def overfits(subject: Subject) -> Found:
     marks = measure_yardsticks(measured, data, batches)
     if not marks.bounded:
         evidence = "the loss of one output for all rows falls without end: it has no lowest value"
-        return Found("fail" if _backwards(subject, data, batches) else "insufficient", evidence, cause=_SIGN[0], 
-                     fix=_SIGN[1], required=True)  # fmt: skip
+        return Outcome("fail" if _backwards(subject, data, batches) else "insufficient", evidence, cause=_SIGN[0], 
+                       fix=_SIGN[1], required=True)  # fmt: skip
     target = _target(marks)
     if not target < marks.constant:
-        return Found(
+        return Outcome(
             "insufficient", f"one output for all of the {start.rows} rows is as good as any: {marks.floor:.4f}"
         )
     fitted = fit(subject, data, batches, _until(target, marks.constant), measured=measured)
     if _wrong_way(subject, fitted, data, batches):
         evidence = f"after {fitted.updates} updates, rows of the higher label have the lower answers"
-        return Found("fail", evidence, cause=_SIGN[0], fix=_SIGN[1])
+        return Outcome("fail", evidence, cause=_SIGN[0], fix=_SIGN[1])
     result = _outcome(fitted, marks, target, start.rows)
     moved = abs(fitted.loss - float(start.losses().mean())) > LEAST * (marks.constant - marks.floor)
     if result.status == "fail" and moved:
@@ -87,23 +87,23 @@ def overfits(subject: Subject) -> Found:
     return result
 
 
-def _outcome(fitted: Fit, marks: Yardsticks, target: float, rows: int) -> Found:
+def _outcome(fitted: Fit, marks: Yardsticks, target: float, rows: int) -> Outcome:
     evidence = (
         f"{rows} rows: loss {fitted.loss:.4f} after {fitted.updates} updates, wanted {target:.4f}; the best output "
         f"that is the same for all rows has {marks.constant:.4f}, a line {marks.line:.4f}, "
         f"any outputs {marks.floor:.4f}"
     )
     if fitted.loss <= target:
-        return Found("pass", evidence, fitted.loss, target)
+        return Outcome("pass", evidence, fitted.loss, target)
     if marks.constant - fitted.loss >= BETWEEN * (marks.constant - target):
         slowly = f"{evidence}: it learns, but slowly"
-        return Found("insufficient", slowly, fitted.loss, target, required=_judges(fitted))
+        return Outcome("insufficient", slowly, fitted.loss, target, required=_judges(fitted))
     if fitted.ended:
         return _too_few(evidence, fitted, target)
-    return Found("fail", evidence, fitted.loss, target)
+    return Outcome("fail", evidence, fitted.loss, target)
 
 
-def _too_few(evidence: str, fitted: Fit, target: float) -> Found:
+def _too_few(evidence: str, fitted: Fit, target: float) -> Outcome:
     """A network of which few updates were tried is not stopped for it, nor is one on a slower machine."""
     counted = fitted.ended == "work"
     limit = f"{MOST_WORK:.0e} operations" if counted else f"{CPU_SECONDS:.0f} s of processor time on this machine"
@@ -111,7 +111,7 @@ def _too_few(evidence: str, fitted: Fit, target: float) -> Found:
     fix = (
         "try a smaller size of the network once, whose updates are less work: what is wrong with its parts shows there"
     )
-    return Found("insufficient", evidence, fitted.loss, target, fix=fix, required=_judges(fitted))
+    return Outcome("insufficient", evidence, fitted.loss, target, fix=fix, required=_judges(fitted))
 
 
 def _judges(fitted: Fit) -> bool:
@@ -140,7 +140,7 @@ def _until(target: float, constant: float) -> Callable[[float, int], bool]:
     return enough
 
 
-def _falls(subject: Subject, data: TrainData, batches: list[Tensor], before: float) -> Found:
+def _falls(subject: Subject, data: TrainData, batches: list[Tensor], before: float) -> Outcome:
     """A loss without labels has no yardstick but its start: does it fall?"""
     floor = measure_yardsticks(subject, data, batches).floor
     # Of a loss that the network gives itself, nothing tells how low it can go.
@@ -152,13 +152,13 @@ def _falls(subject: Subject, data: TrainData, batches: list[Tensor], before: flo
         f"{fitted.updates} updates, wanted {target:.4f}"
     )
     if fitted.loss <= target and fitted.loss < before:
-        return Found("pass", evidence, fitted.loss, target)
+        return Outcome("pass", evidence, fitted.loss, target)
     if subject.claims.start == "trained" and fitted.loss <= before:
-        return Found("pass", f"{evidence}; it starts trained, and is no worse", fitted.loss, target)
+        return Outcome("pass", f"{evidence}; it starts trained, and is no worse", fitted.loss, target)
     game = by_a_game(subject, fitted, data.take(batches[0]), before, LEAST * way, evidence)
     if game is None and fitted.ended:
         return _too_few(evidence, fitted, target)
-    return game or Found("fail", evidence, fitted.loss, target)
+    return game or Outcome("fail", evidence, fitted.loss, target)
 
 
 def _ten_batches(subject: Subject) -> tuple[TrainData, list[Tensor]]:

@@ -30,7 +30,7 @@ from trainworthy.lifecycle.engine.preflight.wiring.passes import losses
 from trainworthy.lifecycle.engine.training.loop import train_step
 from trainworthy.lifecycle.engine.training.monitors.game import is_game
 from trainworthy.lifecycle.engine.training.state import TrainData, TrainState
-from trainworthy.lifecycle.gates.check import Found
+from trainworthy.lifecycle.gates.check import Outcome
 from trainworthy.lifecycle.plan import stage_rows, step_seed
 
 BATCH_ROWS = 32
@@ -191,7 +191,7 @@ SLOPE_APART = 0.01
 
 def by_a_game(
     subject: Subject, fitted: Fit, data: TrainData, before: float, least: float, evidence: str
-) -> Found | None:
+) -> Outcome | None:
     """Where a loss that has moved by `least` from `before` need not fall further, else None. Ends the fit's model.
 
     One that rose need not either, if the network works against itself: some of its gradients are turned round.
@@ -206,17 +206,17 @@ def by_a_game(
     )
     cause = "a loss of samples that the network makes itself, or of an adversary, whose value tells no progress"
     fix = "judge it by what it is for; if it is meant: preflight.not_applicable: {overfit.ten_batches: a reason}"
-    return Found("insufficient", statement, share, SLOPE_APART, cause, fix)
+    return Outcome("insufficient", statement, share, SLOPE_APART, cause, fix)
 
 
-def against_itself(subject: Subject, fitted: Fit, evidence: str) -> Found | None:
+def against_itself(subject: Subject, fitted: Fit, evidence: str) -> Outcome | None:
     """Insufficient where some parameters learn to raise what others learn to lower; None where not."""
     if not is_game(subject.model(), subject.training, subject.recipe):
         return None
     statement = f"{evidence}; some gradients are turned round, as an adversary's are: the loss tells no progress"
     cause = "an adversary, or a backward pass of your own with the wrong sign"
     fix = "if it is meant: preflight.not_applicable: {overfit.ten_batches: a reason}"
-    return Found("insufficient", statement, fitted.loss, None, cause, fix)
+    return Outcome("insufficient", statement, fitted.loss, None, cause, fix)
 
 
 def slope_of(subject: Subject, model: nn.Module, data: TrainData) -> float:

@@ -33,7 +33,7 @@ from trainworthy.lifecycle.engine.preflight.overfit.substituted_outputs import O
 from trainworthy.lifecycle.engine.preflight.subject import Subject
 from trainworthy.lifecycle.engine.training.judging.rise import PERMUTATIONS, permutations_within
 from trainworthy.lifecycle.engine.training.state import TrainData
-from trainworthy.lifecycle.gates.check import Found
+from trainworthy.lifecycle.gates.check import Outcome
 from trainworthy.lifecycle.tasks.interval import MINIMUM_GROUPS, mean_estimate
 
 
@@ -105,12 +105,12 @@ CHANCE_DRAWS = 4
 FEWEST_ROWS = 225
 
 
-def learns_for_unseen_rows(subject: Subject) -> Found:
+def learns_for_unseen_rows(subject: Subject) -> Outcome:
     """The rise after training on the labels, on shuffled ones, at the start, and of a line."""
     rows, groups = _held_out(subject)
     if not loss_uses_labels(subject, subject.held_out, rows):
         unused = subject.claims.labels == "unused"
-        return Found("not_applicable" if unused else "insufficient", "the loss is the same for any labels")
+        return Outcome("not_applicable" if unused else "insufficient", "the loss is the same for any labels")
     data = TrainData(subject.training.inputs, subject.training.targets)
     batches = full_batches(subject, data, UPDATES, fewer_texts(subject, BATCH_ROWS), seed=2)
     planned = FEW_UPDATES
@@ -136,24 +136,24 @@ def learns_for_unseen_rows(subject: Subject) -> Found:
     )
     shown = real.errors >= SHOWN and (real.value >= TIMES_SHUFFLED * chance or start.value >= real.value / 2)
     if shown or (len(shuffled) == CHANCE_DRAWS and real.value >= CLEARLY * chance):
-        return Found("pass", evidence, real.value, TIMES_SHUFFLED * chance)
+        return Outcome("pass", evidence, real.value, TIMES_SHUFFLED * chance)
     line = line_rise(measured, subject.held_out, rows, groups)
     neighbours = labels_of_neighbours(measured, evidence, real, line)
     if neighbours is None and updates < planned:
         why = f"an update takes so long that no more than {updates} of {planned} were tried"
-        return Found("insufficient", f"{evidence}: {why}", real.value, TIMES_SHUFFLED * chance)
+        return Outcome("insufficient", f"{evidence}: {why}", real.value, TIMES_SHUFFLED * chance)
     return neighbours or _not_shown(evidence, real, chance, line, len(groups))
 
 
-def _not_shown(evidence: str, real: Rise, chance: float, line: Rise, rows: int) -> Found:
+def _not_shown(evidence: str, real: Rise, chance: float, line: Rise, rows: int) -> Outcome:
     evidence += f"; a line over the held-out rows themselves finds {line}"
     if line.errors >= LINE_SHOWN and (real.errors < NOT_SEEN or real.value < chance):
-        return Found("fail", evidence, real.value, TIMES_SHUFFLED * chance)
+        return Outcome("fail", evidence, real.value, TIMES_SHUFFLED * chance)
     if rows < FEWEST_ROWS and line.errors < SHOWN:
-        return Found("not_applicable", f"{evidence}; so few rows cannot tell a weak signal from none")
+        return Outcome("not_applicable", f"{evidence}; so few rows cannot tell a weak signal from none")
     why = "a signal that is weak or hard to find, or labels that do not belong to the rows"
     # The stages train on more rows and permute in the same way.
-    return Found("insufficient", f"{evidence}: {why}", real.value, TIMES_SHUFFLED * chance, answered_by="references")
+    return Outcome("insufficient", f"{evidence}: {why}", real.value, TIMES_SHUFFLED * chance, answered_by="references")
 
 
 def _after(
@@ -197,7 +197,7 @@ SHIFT_SHOWN, SHIFT_NOT_SEEN = 3.0, 1.5
 SHIFT_ABOVE = 4.0
 
 
-def labels_of_neighbours(subject: Subject, evidence: str, real: Rise, held_out: Rise) -> Found | None:
+def labels_of_neighbours(subject: Subject, evidence: str, real: Rise, held_out: Rise) -> Outcome | None:
     """What is wrong if the training rows' inputs tell the labels of the rows beside them, or none, and not their own.
 
     Where the held-out rows' inputs do not tell their own either, it may be a forecast of what cannot be told.
@@ -220,7 +220,7 @@ def labels_of_neighbours(subject: Subject, evidence: str, real: Rise, held_out: 
         cause = "the labels were moved against the rows: a join or a shift that is off by so many rows"
         fix = "join labels to rows by a key, and compare a few rows with their labels at the source"
         status = "fail" if held_out.errors >= SHIFT_SHOWN else "insufficient"
-        return Found(status, f"{statement}, and {best} with those of {where}", real.value, None, cause, fix)
+        return Outcome(status, f"{statement}, and {best} with those of {where}", real.value, None, cause, fix)
     if held_out.errors >= SHIFT_SHOWN and own.errors < SHIFT_NOT_SEEN and held_out.above(own) >= SHIFT_ABOVE:
-        return Found("fail", f"{statement}, and over the held-out rows {held_out}", real.value, None)
+        return Outcome("fail", f"{statement}, and over the held-out rows {held_out}", real.value, None)
     return None

@@ -14,7 +14,7 @@ from trainworthy.lifecycle.engine.outputs.pytree import is_float
 from trainworthy.lifecycle.engine.preflight.start.steady import steady
 from trainworthy.lifecycle.engine.preflight.subject import Subject, autocast
 from trainworthy.lifecycle.engine.training.rows.spread import spread_rows
-from trainworthy.lifecycle.gates.check import Found
+from trainworthy.lifecycle.gates.check import Outcome
 
 ROWS = 128
 # A unit that is zero for so many rows may just be sparse.
@@ -51,7 +51,7 @@ class ForwardTrace:
     where: list[str] = field(default_factory=lambda: ["the network"])
 
 
-def activations(subject: Subject) -> Found:
+def activations(subject: Subject) -> Outcome:
     """One forward pass in training mode without dropout, watched."""
     data = subject.training.take(spread_rows(subject.training, ROWS))
     trace = watched(subject, data.inputs, many=len(data.targets) > 1)
@@ -62,7 +62,7 @@ def activations(subject: Subject) -> Found:
         f"scale {trace.entered[-1].scale:.3g} into the last layer {trace.entered[-1].name}" if trace.entered else "-"
     )
     worst = max((share for _, share, _ in trace.dead), default=0.0)
-    return Found(
+    return Outcome(
         "pass", f"{evidence}; at most {worst:.0%} dead units in {len(trace.dead)} rectified layers", worst, DEAD
     )
 
@@ -148,19 +148,19 @@ def _dead_share(zero: Tensor) -> float:
     return min(float(zero.movedim(axis, 0).flatten(1).all(1).float().mean()) for axis in axes)
 
 
-def _dead(trace: ForwardTrace) -> Found | None:
+def _dead(trace: ForwardTrace) -> Outcome | None:
     first = next((layer for layer in trace.dead if layer[1] >= DEAD), None)
     if first is None:
         return None
     name, share, rows = first
     said = f"{share:.0%} of the units of {name} are zero for every one of {rows} rows"
     if rows < FEWEST_ROWS:
-        return Found("insufficient", f"{said}; so few rows do not tell dead units from sparse ones", share, DEAD)
+        return Outcome("insufficient", f"{said}; so few rows do not tell dead units from sparse ones", share, DEAD)
     cause = "a rectifier whose inputs are negative for every row: a large negative bias, or inputs far from zero"
-    return Found("fail", said, share, DEAD, cause, f"look at the weights and the bias in front of {name}")
+    return Outcome("fail", said, share, DEAD, cause, f"look at the weights and the bias in front of {name}")
 
 
-def _saturated(trace: ForwardTrace) -> Found | None:
+def _saturated(trace: ForwardTrace) -> Outcome | None:
     first = next((layer for layer in trace.saturated if layer[1] >= SATURATED), None)
     if first is None:
         return None
@@ -169,29 +169,29 @@ def _saturated(trace: ForwardTrace) -> Found | None:
         "a sigmoid or tanh whose inputs are far from zero: inputs that are not scaled, or weights that are too large"
     )
     fix = f"scale what enters {name} to about 1, by its inputs or by its initial weights"
-    return Found("fail", f"{share:.0%} of the values of {name} are where its slope is nearly zero", share, SATURATED,
-                 cause, fix)  # fmt: skip
+    return Outcome("fail", f"{share:.0%} of the values of {name} are where its slope is nearly zero", share, SATURATED,
+                   cause, fix)  # fmt: skip
 
 
-def _alike(trace: ForwardTrace) -> Found | None:
+def _alike(trace: ForwardTrace) -> Outcome | None:
     same = [layer for layer in trace.entered if layer.unit_spread < ALIKE and layer.scale > 0]
     if not same:
         return None
     cause = "equal initial weights: units that start alike have equal gradients and stay alike"
     fix = "draw the weights at random"
-    return Found("fail", f"all units that enter {same[0].name} are equal", same[0].unit_spread, ALIKE, cause, fix)
+    return Outcome("fail", f"all units that enter {same[0].name} are equal", same[0].unit_spread, ALIKE, cause, fix)
 
 
-def _scale(trace: ForwardTrace) -> Found | None:
+def _scale(trace: ForwardTrace) -> Outcome | None:
     if trace.first is None or not trace.entered:
-        return Found("not_applicable", "a network of one layer has no depth to lose its scale in")
+        return Outcome("not_applicable", "a network of one layer has no depth to lose its scale in")
     first, last = trace.first, trace.entered[-1]
     said = f"scale {first.scale:.3g} out of {first.name}, {last.scale:.3g} into {last.name}"
     if not last.scale < float("inf") or last.scale > TOO_LARGE * max(1.0, first.scale):
-        return Found("fail", said, last.scale, TOO_LARGE, "activations grow from layer to layer")
+        return Outcome("fail", said, last.scale, TOO_LARGE, "activations grow from layer to layer")
     if last.scale < TOO_SMALL * min(1.0, first.scale):
-        return Found("fail", said, last.scale, TOO_SMALL, "activations shrink from layer to layer")
+        return Outcome("fail", said, last.scale, TOO_SMALL, "activations shrink from layer to layer")
     if first.differs > SAME and last.differs < SAME * first.differs:
         said += f"; of it {last.differs:.1g} differs between rows, {first.differs:.1g} at the first"
-        return Found("fail", said, last.differs, SAME, "rows become equal on their way through the layers")
+        return Outcome("fail", said, last.differs, SAME, "rows become equal on their way through the layers")
     return None

@@ -12,21 +12,21 @@ from torch.nn.parameter import is_lazy
 
 from trainworthy.lifecycle.engine.preflight.subject import Subject
 from trainworthy.lifecycle.engine.preflight.wiring.passes import few, floats, forward
-from trainworthy.lifecycle.gates.check import Found
+from trainworthy.lifecycle.gates.check import Outcome
 
 
-def weights_are_finite(subject: Subject) -> Found:
+def weights_are_finite(subject: Subject) -> Outcome:
     """Every parameter, then each buffer that is not finite by what it does to the outputs in evaluation mode."""
     model = subject.model()
     broken = _not_finite(dict(model.named_parameters()))
     what = "weights" if broken else "buffers"
     broken = broken or _harmful(subject, model, _not_finite(dict(model.named_buffers())))
     if not broken:
-        return Found("pass", "all weights are finite, and no buffer makes outputs that are not", 0, 0)
+        return Outcome("pass", "all weights are finite, and no buffer makes outputs that are not", 0, 0)
     named = ", ".join(f"{name} ({count} of {size})" for name, (count, size) in list(broken.items())[:4])
     more = f" and {len(broken) - 4} more" if len(broken) > 4 else ""
     evidence = f"values of the fresh network's {what} are NaN or infinite: {named}{more}"
-    return Found("fail", evidence, len(broken), 0)
+    return Outcome("fail", evidence, len(broken), 0)
 
 
 def _not_finite(tensors: dict[str, Tensor]) -> dict[str, tuple[int, int]]:

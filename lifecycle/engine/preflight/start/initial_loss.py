@@ -13,7 +13,7 @@ from trainworthy.lifecycle.engine.preflight.subject import Subject, autocast
 from trainworthy.lifecycle.engine.preflight.wiring.output_range import reach
 from trainworthy.lifecycle.engine.preflight.wiring.passes import stirred
 from trainworthy.lifecycle.engine.training.rows.spread import spread_rows
-from trainworthy.lifecycle.gates.check import Found, ProbeError
+from trainworthy.lifecycle.gates.check import Outcome, ProbeError
 
 ROWS = 128
 # Floats of more values are measured.
@@ -34,15 +34,15 @@ NO_LOWER_BOUND, NOT_LOADED = "no_lower_bound", "weights_not_loaded"
 NOT_NORMALISED, LABEL_IN_INPUT = "targets_not_normalised", "label_in_input"
 
 
-def initial_loss(subject: Subject) -> Found:
+def initial_loss(subject: Subject) -> Outcome:
     """Near what a constant gets, in evaluation and in training mode."""
     if subject.claims.rows == "together" or subject.claims.labels == "unused":
         claim = "rows: together" if subject.claims.rows == "together" else "labels: unused"
-        return Found("not_applicable", f"claimed {claim}: no constant output tells what to expect")
+        return Outcome("not_applicable", f"claimed {claim}: no constant output tells what to expect")
     data = subject.training.take(spread_rows(subject.training, ROWS))
     losses, outputs = _losses(subject, data)
     if not all(math.isfinite(loss) for loss in losses.values()):
-        return Found("fail", f"the first loss is not finite: {_mean_losses(losses)}", str(losses), cause=NOT_FINITE)
+        return Outcome("fail", f"the first loss is not finite: {_mean_losses(losses)}", str(losses), cause=NOT_FINITE)
     constant = _constants(subject, outputs, data.targets)
     said = (
         f"{_mean_losses(losses)}; the best constant output gets {constant.best:.4g}, "
@@ -51,11 +51,11 @@ def initial_loss(subject: Subject) -> Found:
     if _endless(constant):
         cause = "a loss without a lower bound: its sign is wrong, or what holds the outputs is missing"
         fix = "minimise the negative log likelihood, not the likelihood"
-        return Found(
+        return Outcome(
             "fail", f"{said}, and less the larger it grows", constant.best, 0.0, cause, fix, code=NO_LOWER_BOUND
         )
     if constant.best <= 0 or not math.isfinite(constant.neutral):
-        return Found("not_applicable", f"{said}: this loss has no zero to measure from")
+        return Outcome("not_applicable", f"{said}: this loss has no zero to measure from")
     return _judged(subject, losses, constant, said, data.targets)
 
 
@@ -91,25 +91,29 @@ def _losses(subject: Subject, data: Any) -> tuple[dict[str, float], Any]:
     return losses, outputs
 
 
-def _judged(subject: Subject, losses: dict[str, float], constant: ConstantLosses, said: str, targets: Tensor) -> Found:
+def _judged(
+    subject: Subject, losses: dict[str, float], constant: ConstantLosses, said: str, targets: Tensor
+) -> Outcome:
     """By the mode that is nearer to a constant: batch norm's running statistics are not yet those of any row."""
     high = min(losses.values()) / max(constant.best, constant.neutral)
     low = max(losses.values()) / constant.best
     if high > TOO_HIGH:
-        return Found("fail", f"{said}: {high:.1f} times as much", high, TOO_HIGH)
+        return Outcome("fail", f"{said}: {high:.1f} times as much", high, TOO_HIGH)
     if high > HIGH:
-        return Found("fail", f"{said}: {high:.1f} times as much", high, HIGH, severity="warning")
+        return Outcome("fail", f"{said}: {high:.1f} times as much", high, HIGH, severity="warning")
     if subject.claims.start == "scratch" and low < LOW:
         return _below(low, said, targets)
     if subject.claims.start == "trained" and low > UNTRAINED and is_fresh(subject.model()):
         cause = "weights that were not loaded: every layer is as PyTorch makes a fresh one"
         fix = "load the trained weights in build_model, and let load_state_dict be strict; else declare start: scratch"
-        return Found("fail", f"{said}, though start: trained is declared", low, UNTRAINED, cause, fix, code=NOT_LOADED)
+        return Outcome(
+            "fail", f"{said}, though start: trained is declared", low, UNTRAINED, cause, fix, code=NOT_LOADED
+        )
     if _is_real(targets) and (low > FAR_TARGETS or (constant.best > WIDE_TARGETS and _is_narrow(subject, targets))):
         cause = "targets that are not normalised: their mean or their spread is far from what a network starts with"
         fix = "train on (target - mean) / standard deviation of the training rows, or set the head's bias to the mean"
-        return Found("fail", said, low, FAR_TARGETS, cause, fix, severity="warning", code=NOT_NORMALISED)
-    return Found("pass", said, high, TOO_HIGH)
+        return Outcome("fail", said, low, FAR_TARGETS, cause, fix, severity="warning", code=NOT_NORMALISED)
+    return Outcome("pass", said, high, TOO_HIGH)
 
 
 def _is_narrow(subject: Subject, targets: Tensor) -> bool:
@@ -123,15 +127,15 @@ def _is_narrow(subject: Subject, targets: Tensor) -> bool:
     return float(outputs.float().std()) ** 2 * WIDE_TARGETS < float(targets.float().var())
 
 
-def _below(low: float, said: str, targets: Tensor) -> Found:
+def _below(low: float, said: str, targets: Tensor) -> Outcome:
     cause = "an input that holds the label, or weights that have been trained before"
     fix = "look for the label among the inputs; for trained weights declare preflight: {start: trained}"
     if low < TOO_LOW and not _is_real(targets):
-        return Found(
+        return Outcome(
             "fail", f"{said}: {low:.2f} of it before any update", low, TOO_LOW, cause, fix, code=LABEL_IN_INPUT
         )
     why = "an output that passes an input on, as a forecast that starts from the last value, can be so near"
-    return Found("insufficient", f"{said}: {low:.2f} of it before any update; {why}", low, TOO_LOW, cause, fix)
+    return Outcome("insufficient", f"{said}: {low:.2f} of it before any update; {why}", low, TOO_LOW, cause, fix)
 
 
 def is_fresh(model: nn.Module) -> bool:

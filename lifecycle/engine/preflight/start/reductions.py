@@ -18,7 +18,7 @@ from trainworthy.lifecycle.engine.preflight.subject import Subject, autocast
 from trainworthy.lifecycle.engine.training.loop import backward
 from trainworthy.lifecycle.engine.training.rows.spread import spread_rows
 from trainworthy.lifecycle.engine.training.state import Recipe, TrainData
-from trainworthy.lifecycle.gates.check import Found
+from trainworthy.lifecycle.gates.check import Outcome
 from trainworthy.lifecycle.spec.preflight import PreflightSpec
 
 ROWS, PARTS = 64, 4
@@ -28,28 +28,28 @@ TOLERANCE = {"float64": 1e-4, "float32": 1e-3, "bfloat16": 0.1, "float16": 0.03}
 FEWEST_SUMMED = 16
 
 
-def reduction(subject: Subject) -> Found:
+def reduction(subject: Subject) -> Outcome:
     """A row's loss alone, among half of the rows and among all of them."""
     if subject.claims.rows == "together":
-        return Found("not_applicable", "claimed rows: together: a row's loss depends on the others")
+        return Outcome("not_applicable", "claimed rows: together: a row's loss depends on the others")
     data = subject.training.take(spread_rows(subject.training, ROWS))
     rows = len(data.targets)
     if rows < 2:
-        return Found("insufficient", "one row does not tell what its loss would be among others")
+        return Outcome("insufficient", "one row does not tell what its loss would be among others")
     with torch.no_grad(), autocast(subject):
         outputs = subject.model().eval()(data.inputs)
         whole, again = (_row_losses(subject.recipe, outputs, data.targets) for _ in range(2))
         parts = _parts(subject.recipe, outputs, data.targets)
     if parts is None:
-        return Found("not_applicable", f"no part of these outputs is that of {rows // 2} of {rows} rows")
+        return Outcome("not_applicable", f"no part of these outputs is that of {rows // 2} of {rows} rows")
     scale = float(whole.abs().mean())
     limit = TOLERANCE[_coarsest(outputs, subject.recipe)] * scale
     if float((whole - again).abs().max()) > limit:
-        return Found("not_applicable", "the loss is drawn at random: equal outputs give different losses")
+        return Outcome("not_applicable", "the loss is drawn at random: equal outputs give different losses")
     off = {k: float((part - whole[:k]).abs().max()) for k, part in parts.items()}
     if max(off.values()) > limit:
         return _depends(rows, whole, parts, scale)
-    return _elements(subject, outputs, data, whole) or Found(
+    return _elements(subject, outputs, data, whole) or Outcome(
         "pass", f"a row's loss is the same among {', '.join(map(str, sorted({*parts, rows})))} rows"
     )
 
@@ -81,7 +81,7 @@ def _coarsest(outputs: Any, recipe: Recipe) -> str:
     return max(types, key=lambda name: TOLERANCE[name])
 
 
-def _depends(rows: int, whole: Tensor, parts: dict[int, Tensor], scale: float) -> Found:
+def _depends(rows: int, whole: Tensor, parts: dict[int, Tensor], scale: float) -> Outcome:
     half = rows // 2
     ratio = float(parts[half].mean() / whole[:half].mean()) if scale else math.nan
     said = f"a row's loss among {half} rows is {ratio:.3g} times that among {rows}"
@@ -91,10 +91,10 @@ def _depends(rows: int, whole: Tensor, parts: dict[int, Tensor], scale: float) -
         cause = "a sum over the rows: gradients grow with the batch"
     else:
         cause = "each row's loss holds a mean, a weight or a statistic of the whole batch"
-    return Found("fail", said, ratio, 1.0, cause)
+    return Outcome("fail", said, ratio, 1.0, cause)
 
 
-def _elements(subject: Subject, outputs: Any, data: TrainData, whole: Tensor) -> Found | None:
+def _elements(subject: Subject, outputs: Any, data: TrainData, whole: Tensor) -> Outcome | None:
     """A warning if a row's loss is a sum over its elements: doubled elements then double it."""
     targets = data.targets
     if not isinstance(outputs, torch.Tensor) or targets.ndim < 2:
@@ -105,11 +105,11 @@ def _elements(subject: Subject, outputs: Any, data: TrainData, whole: Tensor) ->
             count = math.prod(targets.shape[1:])
             said = f"a row's loss is a sum over its {count} elements: gradients are {count} times those of a mean"
             if count < FEWEST_SUMMED:
-                return Found("pass", said, count)
+                return Outcome("pass", said, count)
             said += f", and learning rate and clip_norm {subject.recipe.clip_norm:g} meet the sum"
             cause = "a sum where a mean was meant, or a sum on purpose"
             fix = "average over a row's elements; else keep in mind that learning rate and clip_norm mean the sum"
-            return Found("fail", said, count, FEWEST_SUMMED, cause, fix, severity="warning")
+            return Outcome("fail", said, count, FEWEST_SUMMED, cause, fix, severity="warning")
     return None
 
 
@@ -127,7 +127,7 @@ def _doubled(recipe: Recipe, outputs: Tensor, targets: Tensor, axis: int) -> Ten
     return losses.float() if losses.shape == (len(targets),) else None
 
 
-def micro_batches(subject: Subject) -> Found:
+def micro_batches(subject: Subject) -> Outcome:
     """Gradients of a batch in parts, by the loop's own backward, against those of the whole."""
     claims, small = subject.claims, small_parts(subject)
     if small is not None and small.severity is None:
@@ -136,38 +136,38 @@ def micro_batches(subject: Subject) -> Found:
     return small if small is not None and outcome.status in ("pass", "not_applicable") else outcome
 
 
-def _by_parts(subject: Subject, claims: PreflightSpec) -> Found:
+def _by_parts(subject: Subject, claims: PreflightSpec) -> Outcome:
     if claims.rows == "together":
-        return Found("not_applicable", "claimed rows: together: parts of a batch have other losses than the whole")
+        return Outcome("not_applicable", "claimed rows: together: parts of a batch have other losses than the whole")
     if claims.evaluation == "stochastic":
-        return Found("not_applicable", "claimed evaluation: stochastic: what is drawn differs between the parts")
+        return Outcome("not_applicable", "claimed evaluation: stochastic: what is drawn differs between the parts")
     rows = spread_rows(subject.training, ROWS).to(subject.device)
     parts = min(len(rows), max(PARTS, subject.recipe.accumulate))
     if parts < 2:
-        return Found("insufficient", "one row has no parts")
+        return Outcome("insufficient", "one row has no parts")
     recipe = replace(subject.recipe, augment=None)
     # In evaluation mode, since batch norm's statistics of a part differ from those of the whole in a healthy network.
     model = evaluating(subject.model())
     whole, again = (gradients_of(model, subject.training, rows, recipe, 1) for _ in range(2))
     if apart_by(whole, again) > gradient_limit(subject, model):
-        return Found("insufficient", "two passes over the same rows give different gradients, in evaluation mode too")
+        return Outcome("insufficient", "two passes over the same rows give different gradients, in evaluation mode too")
     return _compared(subject, model, rows, recipe, whole, parts)
 
 
-def _compared(subject: Subject, model: nn.Module, rows: Tensor, recipe: Recipe, whole: Tensor, parts: int) -> Found:
+def _compared(subject: Subject, model: nn.Module, rows: Tensor, recipe: Recipe, whole: Tensor, parts: int) -> Outcome:
     if not float(whole.norm()) > 0:
-        return Found("insufficient", "there is no gradient to compare")
+        return Outcome("insufficient", "there is no gradient to compare")
     difference, limit = (
         apart_by(whole, gradients_of(model, subject.training, rows, recipe, parts)),
         gradient_limit(subject, model),
     )
     said = f"gradients of {len(rows)} rows in {parts} parts and as a whole are {difference:.1e} of their norm apart"
     if difference <= limit:
-        return Found("pass", said, difference, limit)
+        return Outcome("pass", said, difference, limit)
     if evaluates_by_batch(model):
         why = "batch norm without running statistics sees the rows of its part only, which no loop can fix"
-        return Found("not_applicable", f"{said}: {why}", difference, limit)
-    return Found("fail", said, difference, limit)
+        return Outcome("not_applicable", f"{said}: {why}", difference, limit)
+    return Outcome("fail", said, difference, limit)
 
 
 def evaluates_by_batch(model: nn.Module) -> bool:

@@ -11,7 +11,7 @@ import torch
 from trainworthy.lifecycle.engine.preflight.subject import Subject, autocast
 from trainworthy.lifecycle.engine.preflight.wiring.passes import FEW_ROWS, augmented, batch_norm, put_back
 from trainworthy.lifecycle.engine.training.rows.spread import spread_rows
-from trainworthy.lifecycle.gates.check import Found
+from trainworthy.lifecycle.gates.check import Outcome
 
 FEW_ROWS_A_NORM, ROWS_REFUSED = "few_rows_a_norm", "rows_refused"
 # ResNet-50 with batch norm errs on 23.6 % of ImageNet with 32 rows a device, 24.8 % with 8, 27.3 % with 4 and 34.7 %
@@ -19,7 +19,7 @@ FEW_ROWS_A_NORM, ROWS_REFUSED = "few_rows_a_norm", "rows_refused"
 FEWEST = 4
 
 
-def small_parts(subject: Subject) -> Found | None:
+def small_parts(subject: Subject) -> Outcome | None:
     """Fails if such a pass raises and a larger one does not; a warning if a batch norm sees so few rows; else None."""
     rows = subject.smallest_pass()
     if rows >= FEWEST or len(subject.training.targets) < FEWEST:
@@ -32,12 +32,12 @@ def small_parts(subject: Subject) -> Found | None:
             f"a training pass of {_rows(rows)} raises {type(error).__name__}, one of {FEW_ROWS} rows goes through"
         )
         cause = f"an update's rows divided by {_divided(subject)}, or smoke's few rows, under a batch norm"
-        return Found("fail", evidence, rows, FEWEST, cause, _FIX, code=ROWS_REFUSED)
+        return Outcome("fail", evidence, rows, FEWEST, cause, _FIX, code=ROWS_REFUSED)
     if not norms:
         return None
     evidence = f"{norms} batch norms take mean and variance of passes of {_rows(rows)}"
     cause = "training.batch_size is a pass's rows: accumulation adds gradients, and no rows to a batch norm"
-    return Found("fail", evidence, rows, FEWEST, cause, _FIX, severity="warning", code=FEW_ROWS_A_NORM)
+    return Outcome("fail", evidence, rows, FEWEST, cause, _FIX, severity="warning", code=FEW_ROWS_A_NORM)
 
 
 def _divided(subject: Subject) -> str:

@@ -7,7 +7,7 @@ from weakref import WeakKeyDictionary
 from trainworthy.lifecycle.engine.preflight.subject import Subject
 from trainworthy.lifecycle.engine.preflight.throughput.step_time import measure_step
 from trainworthy.lifecycle.gates.catalogue import check_of
-from trainworthy.lifecycle.gates.check import Found
+from trainworthy.lifecycle.gates.check import Outcome
 from trainworthy.lifecycle.protocol.forecasts import StepTime
 
 # A quarter of a night is worth a morning's work; a quarter of a minute is not.
@@ -26,7 +26,7 @@ def step_time(subject: Subject) -> StepTime:
     return _MEASURED[subject]
 
 
-def waits_little(subject: Subject) -> Found:
+def waits_little(subject: Subject) -> Outcome:
     """Share of an update that goes by before the network computes, and the slowest of its parts by name."""
     step = step_time(subject)
     total = subject.plan.last_step - subject.plan.first_step
@@ -37,7 +37,7 @@ def waits_little(subject: Subject) -> Found:
     other_work = bad and step.disturbed and step.loaders > 0 and (step.read_share or 0.0) <= READING
     if other_work:
         fix = f"run preflight again while the machine has less to do: other work had {step.others_busy:.1f} cores"
-    return Found(
+    return Outcome(
         "insufficient" if other_work else "fail" if bad else "pass",
         f"{_parts(step)}; {step.cores_busy:.1f} of {step.cores} cores busy; waiting in all {lost:.0f} s",
         observed=step.waiting,

@@ -26,7 +26,7 @@ from trainworthy.lifecycle.engine.preflight.wiring.passes import (
     stirred,
 )
 from trainworthy.lifecycle.engine.training.state import TrainData
-from trainworthy.lifecycle.gates.check import Found
+from trainworthy.lifecycle.gates.check import Outcome
 
 # Shifts that are looked for between inputs and targets, and the share of telling positions that must agree.
 SHIFTS, AGREE = 4, 0.95
@@ -34,29 +34,29 @@ SHIFTS, AGREE = 4, 0.95
 TOLERANCE = 1e-4
 
 
-def causal(subject: Subject) -> Found:
+def causal(subject: Subject) -> Outcome:
     """For each claimed input, and each whose later positions are the targets."""
     data = few(subject)
     unknown = [name for name in subject.claims.causal if name not in data.inputs]
     if unknown:
         near = difflib.get_close_matches(unknown[0], list(data.inputs), 1)
         fix = f"name an input of to_tensors in preflight.causal: {', '.join(near or data.inputs)}"
-        return Found("fail", f"{', '.join(unknown)} is no input", len(unknown), 0, cause="a misspelt claim", fix=fix)
+        return Outcome("fail", f"{', '.join(unknown)} is no input", len(unknown), 0, cause="a misspelt claim", fix=fix)
     model = stirred(subject.model())
     ahead = {name: shift for name in data.inputs if (shift := _ahead(subject, model, name)) is not None}
     names = [name for name in data.inputs if name in subject.claims.causal or ahead.get(name, 0) > 0]
     if not names:
-        return Found("not_applicable", "no input is claimed to be causal, and the targets are no later inputs")
-    reports, worst = [], Found("pass", "")
+        return Outcome("not_applicable", "no input is claimed to be causal, and the targets are no later inputs")
+    reports, worst = [], Outcome("pass", "")
     for name in names:
         if ahead.get(name, 1) <= 0:
             evidence = f"the target of a position is the value of {name} that this position is given"
             cause = "inputs and targets are not shifted against each other: the network only has to copy"
-            return Found("fail", evidence, ahead[name], 1, cause=cause, fix="hold position t to the value of t + 1")
+            return Outcome("fail", evidence, ahead[name], 1, cause=cause, fix="hold position t to the value of t + 1")
         outcome = _blind(subject, model, data, name, ahead.get(name, 1))
         worst = outcome if _RANK[outcome.status] > _RANK[worst.status] else worst
         reports.append(outcome.evidence)
-    return worst if worst.status != "pass" else Found("pass", "; ".join(reports), 0.0, TOLERANCE)
+    return worst if worst.status != "pass" else Outcome("pass", "; ".join(reports), 0.0, TOLERANCE)
 
 
 _RANK = {"pass": 0, "insufficient": 1, "fail": 2}
@@ -162,11 +162,11 @@ def _position_dim(output: Tensor, length: int) -> int | None:
     return dims[0] if dims else None
 
 
-def _blind(subject: Subject, model: nn.Module, data: TrainData, name: str, ahead: int) -> Found:
+def _blind(subject: Subject, model: nn.Module, data: TrainData, name: str, ahead: int) -> Outcome:
     """Whether outputs up to a position stay when the input changes from `ahead` positions later on."""
     values = data.inputs[name]
     if values.ndim < 2 or values.shape[1] <= ahead:
-        return Found("insufficient", f"{name} has no positions to tell apart: {tuple(values.shape)}", required=True)
+        return Outcome("insufficient", f"{name} has no positions to tell apart: {tuple(values.shape)}", required=True)
     length, worst = values.shape[1], (0.0, "", 0)
     strangers = other_rows(subject, len(values)).inputs[name].flip(1)
     for mode in ("evaluation", "training") if subject.batch_rows() > 1 else ("evaluation",):
@@ -174,7 +174,7 @@ def _blind(subject: Subject, model: nn.Module, data: TrainData, name: str, ahead
         with torch.no_grad(), at_rest(model, data, subject.recipe.loss_fn):
             plain = _by_position(forward(model, data.inputs), length)
             if plain is None:
-                return Found(
+                return Outcome(
                     "insufficient", f"no dimension of the outputs has the {length} positions of {name}", required=True
                 )
             for cut in sorted({0, length // 2, length - 1 - ahead}):
@@ -189,5 +189,5 @@ def _blind(subject: Subject, model: nn.Module, data: TrainData, name: str, ahead
     share, mode, cut = worst
     if share > TOLERANCE:
         evidence = f"in {mode} mode outputs up to position {cut} change with {name} from position {cut + ahead} on"
-        return Found("fail", f"{evidence}: by {share:.2g} times what later outputs change", share, TOLERANCE)
-    return Found("pass", f"outputs do not change with later positions of {name}")
+        return Outcome("fail", f"{evidence}: by {share:.2g} times what later outputs change", share, TOLERANCE)
+    return Outcome("pass", f"outputs do not change with later positions of {name}")

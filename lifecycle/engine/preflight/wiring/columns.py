@@ -24,7 +24,7 @@ from trainworthy.lifecycle.engine.preflight.wiring.passes import (
 )
 from trainworthy.lifecycle.engine.training.rows.spread import spread_rows
 from trainworthy.lifecycle.engine.training.state import TrainData
-from trainworthy.lifecycle.gates.check import Found
+from trainworthy.lifecycle.gates.check import Outcome
 
 UNREAD = "columns_unread"
 # Rows in which a column is changed, and those among which its values are looked for.
@@ -39,7 +39,7 @@ MOST_TRIED = 256
 REFUSES = (RuntimeError, ValueError, IndexError, AssertionError)
 
 
-def unread_columns(subject: Subject, names: list[str]) -> Found | None:
+def unread_columns(subject: Subject, names: list[str]) -> Outcome | None:
     """A warning for the columns of the first input that has some; None if all are read."""
     for name in names:
         # As augmentation leaves them: what it sets to one value is constant for the network.
@@ -56,7 +56,7 @@ def unread_columns(subject: Subject, names: list[str]) -> Found | None:
             evidence = f"no output depends on {_shown(unread, values.shape[axis])} of {name}"
             cause = "forward takes a part of the input: a slice, a width that is too small, or a layer on part of it"
             fix = f"let forward read all of {name}, or leave these columns out in to_tensors"
-            return Found("fail", evidence, len(unread), 0, cause, fix, severity="warning", code=UNREAD)
+            return Outcome("fail", evidence, len(unread), 0, cause, fix, severity="warning", code=UNREAD)
     return None
 
 

@@ -11,37 +11,37 @@ from torch import Tensor, nn
 from trainworthy.lifecycle.engine.preflight.subject import Subject
 from trainworthy.lifecycle.engine.preflight.wiring.passes import at_rest, few, largest, losses, other_rows, stirred
 from trainworthy.lifecycle.engine.training.state import TrainData
-from trainworthy.lifecycle.gates.check import Found
+from trainworthy.lifecycle.gates.check import Outcome
 
 # Share of what a row's own values do. Healthy networks are at 0, or at 1e-7 where terms cancel; a mean over eight
 # rows is at 0.05 and more.
 BY_GRADIENT, BY_VALUE = 1e-4, 1e-3
 
 
-def rows_apart(subject: Subject) -> Found:
+def rows_apart(subject: Subject) -> Outcome:
     """In evaluation and in training mode. What goes through normalisation alone is healthy, and told."""
     data = few(subject)
     if subject.claims.rows == "together":
-        return Found("not_applicable", "declared: a row's loss depends on the batch's other rows")
+        return Outcome("not_applicable", "declared: a row's loss depends on the batch's other rows")
     if len(data.targets) < 2:
-        return Found("not_applicable", "there is one row")
+        return Outcome("not_applicable", "there is one row")
     model, noted = stirred(subject.model()), []
     # A training of single rows has no other rows in its batches.
     for mode in ("evaluation", "training") if subject.batch_rows() > 1 else ("evaluation",):
         model.train(mode == "training")
         if not _repeats(subject, model, data):
             evidence = f"in {mode} mode equal passes give other losses, or none that are finite"
-            return Found("insufficient", evidence, required=True, cause="a state that forward keeps between calls")
+            return Outcome("insufficient", evidence, required=True, cause="a state that forward keeps between calls")
         plain, description = _mixed(subject, model, data, nullcontext())
         if not plain:
             continue
         still, told_still = _mixed(subject, model, data, at_rest(model, data, subject.recipe.loss_fn))
         if still:
             evidence = f"in {mode} mode {told_still or description}"
-            return Found("fail", evidence, round(still, 6), BY_VALUE)
+            return Outcome("fail", evidence, round(still, 6), BY_VALUE)
         noted.append(mode)
     evidence = f"each of {len(data.targets)} rows' losses depends on its own row"
-    return Found("pass", f"{evidence}, but for batch statistics in {' and '.join(noted)} mode" if noted else evidence)
+    return Outcome("pass", f"{evidence}, but for batch statistics in {' and '.join(noted)} mode" if noted else evidence)
 
 
 def _repeats(subject: Subject, model: nn.Module, data: TrainData) -> bool:

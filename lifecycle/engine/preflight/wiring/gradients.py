@@ -22,7 +22,7 @@ from trainworthy.lifecycle.engine.preflight.wiring.ema_teacher import ROWS, UPDA
 from trainworthy.lifecycle.engine.preflight.wiring.one_answer import one_answer
 from trainworthy.lifecycle.engine.preflight.wiring.passes import FEW_ROWS, few, largest, losses, stirred
 from trainworthy.lifecycle.engine.training.state import TrainState
-from trainworthy.lifecycle.gates.check import Found
+from trainworthy.lifecycle.gates.check import Outcome
 
 # Stirring of each look, and whether it is in training mode. In evaluation mode no path is dropped; stirred by twice its
 # own size a router of experts sends rows elsewhere.
@@ -31,7 +31,7 @@ LOOKS = ((0.1, True), (0.1, False), (2.0, True), (2.0, False), (2.0, True))
 FLOAT32 = 1e-6
 
 
-def gradients(subject: Subject) -> Found:
+def gradients(subject: Subject) -> Outcome:
     """Gradients of a stirred network, over several looks; then two updates of the one that will be trained."""
     model = subject.model()
     frozen = claimed_frozen(subject, model)
@@ -42,38 +42,40 @@ def gradients(subject: Subject) -> Found:
         evidence = f"{_named(undeclared)} {_have(undeclared)} requires_grad = False, and no claim says so"
         fix = "declare them in preflight.frozen, or let them train: requires_grad_(True)"
         cause = "parameters were frozen by accident, or the freezing is not declared"
-        return Found("fail", evidence, len(undeclared), 0, cause=cause, fix=fix)
+        return Outcome("fail", evidence, len(undeclared), 0, cause=cause, fix=fix)
     trainable = [name for name, p in model.named_parameters() if p.requires_grad and name not in frozen]
     if not trainable:
-        return Found("fail", "no parameter is trainable", 0, 1, cause="all parameters are frozen")
+        return Outcome("fail", "no parameter is trainable", 0, 1, cause="all parameters are frozen")
     missing, strangers = _without_gradient(subject, trainable)
     if strangers:
         evidence = f"{len(strangers)} tensors of shapes {_shapes(strangers)} get a gradient and are in no optimizer"
         cause = "layers in a plain list, dict or attribute: model.parameters() does not give them"
-        return Found(
+        return Outcome(
             "fail", evidence, len(strangers), 0, cause=cause, fix="use nn.ModuleList, nn.ModuleDict or nn.Parameter"
         )
     if missing:
         evidence = f"{_named(missing)} {_get(missing)} no gradient, of {len(trainable)} trainable parameters"
         why = one_answer(subject)
-        return replace(why, evidence=f"{why.evidence}: {evidence}") if why else Found("fail", evidence, len(missing), 0)
+        return (
+            replace(why, evidence=f"{why.evidence}: {evidence}") if why else Outcome("fail", evidence, len(missing), 0)
+        )
     unmoved = _unmoved(subject, trainable)
     if unmoved is None:
-        return Found("insufficient", "loss or gradient is not finite, so that no update was made", required=True)
+        return Outcome("insufficient", "loss or gradient is not finite, so that no update was made", required=True)
     still, zeros = unmoved
     if zeros:
         evidence = f"{_named(zeros)} are zero and got gradients of exactly zero in {UPDATES + 1} updates"
         cause = "both factors of a product begin at zero: each one's gradient is the other, for ever"
-        return Found(
+        return Outcome(
             "fail", evidence, len(zeros), 0, cause=cause, fix="begin with one of the factors at zero, not both"
         )
     if still:
         evidence = f"{_named(still)} {_get(still)} a gradient and stay{'s' * (len(still) == 1)} as before"
         cause = "in no optimizer, or in a group whose learning rate is 0 or too small for the precision of its weights"
         fix = "give every trainable parameter to an optimizer, at a rate that moves it"
-        return Found("fail", f"{evidence} after {UPDATES} updates", len(still), 0, cause=cause, fix=fix)
+        return Outcome("fail", f"{evidence} after {UPDATES} updates", len(still), 0, cause=cause, fix=fix)
     noted = f"; {len(copies)} more are kept by the network itself, as a teacher's are" if copies else ""
-    return Found("pass", f"all {len(trainable)} trainable parameters get a gradient and move{noted}", len(trainable))
+    return Outcome("pass", f"all {len(trainable)} trainable parameters get a gradient and move{noted}", len(trainable))
 
 
 def claimed_frozen(subject: Subject, model: nn.Module) -> set[str]:
@@ -181,34 +183,34 @@ def _unmoved(subject: Subject, trainable: Iterable[str]) -> tuple[list[str], lis
     return still, keep_each_other(subject, state, zeros)
 
 
-def frozen(subject: Subject) -> Found:
+def frozen(subject: Subject) -> Outcome:
     """Two updates; what the claims call frozen stays, bit for bit. Running statistics may move, and are told, and so
     may a teacher, which no optimizer moves."""
     if not subject.claims.frozen:
-        return Found("not_applicable", "no parameter is claimed to be frozen")
+        return Outcome("not_applicable", "no parameter is claimed to be frozen")
     state = subject.state()
     names = [name for name, _ in state.model.named_parameters()]
     unmatched = [pattern for pattern in subject.claims.frozen if not any(fnmatchcase(name, pattern) for name in names)]
     if unmatched:
         evidence = f"no parameter is named {', '.join(unmatched)}; there are {', '.join(names[:5])}"
         fix = "write preflight.frozen as patterns of names in model.named_parameters(): backbone.*"
-        return Found("fail", evidence, len(unmatched), 0, cause="a misspelt pattern in preflight.frozen", fix=fix)
+        return Outcome("fail", evidence, len(unmatched), 0, cause="a misspelt pattern in preflight.frozen", fix=fix)
     claimed = claimed_frozen(subject, state.model)
     before = {name: p.detach().clone() for name, p in state.model.named_parameters() if name in claimed}
     layers = [module for module in state.model.modules() if _all_frozen(module, state.model, claimed)]
     statistics = [(buffer, buffer.detach().clone()) for module in layers for buffer in module.buffers(recurse=False)]
     if not all(updates(subject, state)):
-        return Found("insufficient", "loss or gradient is not finite, so that no update was made", required=True)
+        return Outcome("insufficient", "loss or gradient is not finite, so that no update was made", required=True)
     moved = [name for name, p in state.model.named_parameters() if name in claimed and not p.equal(before[name])]
     known, held = dict(state.model.named_parameters()), held_by(state)
     by_optimizer = [name for name in moved if known[name].requires_grad or id(known[name]) in held]
     if by_optimizer:
-        return Found("fail", f"{_named(by_optimizer)} moved in {UPDATES} updates", len(by_optimizer), 0)
+        return Outcome("fail", f"{_named(by_optimizer)} moved in {UPDATES} updates", len(by_optimizer), 0)
     changing = sum(not buffer.equal(value) for buffer, value in statistics)
     noted = f"; {changing} buffers of theirs change in training" if changing else ""
     noted += f"; {_named(moved)} moved, and by no optimizer" if moved else ""
     stayed = len(claimed) - len(moved)
-    return Found("pass", f"{stayed} frozen parameters stayed in {UPDATES} updates{noted}", 0, 0)
+    return Outcome("pass", f"{stayed} frozen parameters stayed in {UPDATES} updates{noted}", 0, 0)
 
 
 def _all_frozen(module: torch.nn.Module, model: torch.nn.Module, claimed: set[str]) -> bool:

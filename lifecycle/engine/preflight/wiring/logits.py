@@ -36,7 +36,7 @@ from trainworthy.lifecycle.engine.preflight.wiring.output_range import (
 )
 from trainworthy.lifecycle.engine.preflight.wiring.passes import FEW_ROWS, few, stirred
 from trainworthy.lifecycle.engine.training.state import TrainData
-from trainworthy.lifecycle.gates.check import Found
+from trainworthy.lifecycle.gates.check import Outcome
 from trainworthy.lifecycle.sampling import evenly_spaced
 
 # Rows among which different targets are looked for.
@@ -48,15 +48,19 @@ TOO_FAR, WITHIN = 0.1, 0.02
 ALL_IN_VAIN, MAYBE_MEANT = 0.4, 0.3
 
 
-def logits(subject: Subject) -> Found:
+def logits(subject: Subject) -> Outcome:
     """Loss at the best outputs within reach against the best of all, and the ends that predictions reach."""
     if subject.claims.rows == "together":
-        return Found("not_applicable", "declared: the loss compares rows, so that no row has a best output of its own")
+        return Outcome(
+            "not_applicable", "declared: the loss compares rows, so that no row has a best output of its own"
+        )
     model, data = stirred(subject.model()).eval(), _different_rows(subject)
     base, ended = traced(model, data)
     places = row_places(tree_leaves(base), len(data.targets))
     if not places:
-        return Found("not_applicable", "no output has a part of each row, so that no row has a best output of its own")
+        return Outcome(
+            "not_applicable", "no output has a part of each row, so that no row has a best output of its own"
+        )
     own, loss_of = _chosen(base, places), loss_of_outputs(subject, base, places, data.targets)
     wrong = _held_by_the_loss(loss_of, own) or without_logarithm(loss_of, own, data.targets)
     wrong = wrong or other_axis(loss_of, own, data.targets)
@@ -66,40 +70,40 @@ def logits(subject: Subject) -> Found:
     pushed = pushed_outputs(model, data, layers)
     box = reach_of([[_chosen(outputs, places) for outputs in some] for some in pushed])
     if all(not bool(low.isfinite().any() | high.isfinite().any()) for low, high in box):
-        return Found("pass", "outputs are not confined: they follow the last layers' size without bound", "none")
+        return Outcome("pass", "outputs are not confined: they follow the last layers' size without bound", "none")
     met = [base, *pushed_outputs(model, data, layers, SHRUNK)[0]]
     box = widened(box, [_chosen(outputs, places) for outputs in met])
     reach = f"outputs stay within {_bounds(box)}"
     blocked = _predictions(subject, [*pushed, met])
     if blocked is not None:
         evidence = f"{reach}, so that predictions stay within {blocked[0]:.3g} and {blocked[1]:.3g}"
-        return Found("fail", evidence, blocked[1], 1.0)
+        return Outcome("fail", evidence, blocked[1], 1.0)
     given = [[_chosen(outputs, places) for outputs in some] for some in pushed]
     cut = cut_logits(loss_of, own, box, given)
     return cut or _judged(loss_of, own, box, reach)
 
 
-def _judged(loss_of: LossOf, outputs: list[Tensor], box: Box, reach: str) -> Found:
+def _judged(loss_of: LossOf, outputs: list[Tensor], box: Box, reach: str) -> Outcome:
     """Whether the loss within reach comes near to its own minimum."""
     start = [output.detach().float().cpu() for output in outputs]
     try:
         now = float(loss_of(start).detach().mean())
         lowest = [lowest_loss_within(loss_of, start, bounds) for bounds in (box, endless(start))]
     except (RuntimeError, ValueError):
-        return Found("pass", f"{reach}, and the loss takes no others")
+        return Outcome("pass", f"{reach}, and the loss takes no others")
     within, free = (None if losses is None else float(losses.mean()) for losses in lowest)
     if within is None or free is None or free < min(0.0, within) - 0.01:
-        return Found("pass", f"{reach}, and the loss needs it: without, it has no lower bound")
+        return Outcome("pass", f"{reach}, and the loss needs it: without, it has no lower bound")
     share = (within - free) / max(now - free, 1e-6)
     evidence = f"{reach}: the loss of {len(start[0])} rows can't fall below {within:.4g}; its own minimum is {free:.4g}"
     if share > TOO_FAR:
-        return Found("fail", evidence, share, TOO_FAR)
+        return Outcome("fail", evidence, share, TOO_FAR)
     if share > WITHIN:
-        return Found("insufficient", f"{evidence}, which may be meant", share, WITHIN)
-    return Found("pass", f"{reach}, which lets the loss fall to {within:.4g} of at least {free:.4g}", share, TOO_FAR)
+        return Outcome("insufficient", f"{evidence}, which may be meant", share, WITHIN)
+    return Outcome("pass", f"{reach}, which lets the loss fall to {within:.4g} of at least {free:.4g}", share, TOO_FAR)
 
 
-def _held_by_the_loss(loss_of: LossOf, outputs: list[Tensor]) -> Found | None:
+def _held_by_the_loss(loss_of: LossOf, outputs: list[Tensor]) -> Outcome | None:
     """What is wrong if the loss itself is held between two ends, for any outputs, and the lower one is high."""
     start = [output.detach().float().cpu() for output in outputs]
     try:
@@ -120,7 +124,7 @@ def _held_by_the_loss(loss_of: LossOf, outputs: list[Tensor]) -> Found | None:
     )
     cause = "loss_fn squashes the outputs (sigmoid, softmax, tanh) and gives them to a loss that squashes them again"
     status = "fail" if share > ALL_IN_VAIN else "insufficient"
-    return Found(status, evidence, share, ALL_IN_VAIN, cause, "give the raw outputs to a loss with logits in loss_fn")
+    return Outcome(status, evidence, share, ALL_IN_VAIN, cause, "give the raw outputs to a loss with logits in loss_fn")
 
 
 def _different_rows(subject: Subject) -> TrainData:

@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from trainworthy.lifecycle.engine.preflight.subject import Subject
 from trainworthy.lifecycle.engine.preflight.wiring.output_range import Box
-from trainworthy.lifecycle.gates.check import Found
+from trainworthy.lifecycle.gates.check import Outcome
 
 LossOf = Callable[[list[Tensor]], Tensor]
 
@@ -112,7 +112,7 @@ SHAPES = ("View", "Reshape", "Squeeze", "Unsqueeze", "Transpose", "TBackward", "
           "ToCopy", "AsStrided", "Select", "Unflatten")  # fmt: skip
 
 
-def without_logarithm(loss_of: LossOf, outputs: list[Tensor], targets: Tensor) -> Found | None:
+def without_logarithm(loss_of: LossOf, outputs: list[Tensor], targets: Tensor) -> Outcome | None:
     """What is wrong if labels are classes, and a loss that is never above zero is a straight line in probabilities.
 
     So is minus the probability of the label. One minus it is known as the mean absolute error, and meant.
@@ -135,11 +135,11 @@ def without_logarithm(loss_of: LossOf, outputs: list[Tensor], targets: Tensor) -
             evidence += "is lowest where one class has all, whatever the others' shares are"
             cause = "minus a probability in the place of minus its logarithm: nll_loss takes log-probabilities"
             fix = "give raw outputs to cross_entropy, or log_softmax(outputs) to nll_loss"
-            return Found("fail", evidence, float(first.mean()), 0.0, cause, fix)
+            return Outcome("fail", evidence, float(first.mean()), 0.0, cause, fix)
     return None
 
 
-def other_axis(loss_of: LossOf, outputs: list[Tensor], targets: Tensor) -> Found | None:
+def other_axis(loss_of: LossOf, outputs: list[Tensor], targets: Tensor) -> Outcome | None:
     """What is wrong if each label chooses among the outputs of one axis, and the softmax is along another."""
     start = outputs[0].detach().float().cpu()
     shape = list(start.shape)
@@ -152,7 +152,7 @@ def other_axis(loss_of: LossOf, outputs: list[Tensor], targets: Tensor) -> Found
     evidence = f"outputs of shape {tuple(shape)} have {shape[axes[0]]} classes along dimension {axes[0]}, and the loss "
     evidence += f"goes by their differences along dimension {wrong[0]}"
     cause = "softmax or log_softmax over the positions, and not over the classes"
-    return Found("fail", evidence, wrong[0], axes[0], cause, f"softmax over dim={axes[0]}")
+    return Outcome("fail", evidence, wrong[0], axes[0], cause, f"softmax over dim={axes[0]}")
 
 
 Probabilities = tuple["Tensor", "Tensor", Callable[["Tensor"], "Tensor"]]
@@ -171,7 +171,7 @@ def _as_probabilities(loss_of: LossOf, start: Tensor, targets: Tensor) -> Iterat
         yield raw.sigmoid(), other.sigmoid(), torch.logit
 
 
-def cut_logits(loss_of: LossOf, outputs: list[Tensor], box: Box, pushed: list[list[list[Tensor]]]) -> Found | None:
+def cut_logits(loss_of: LossOf, outputs: list[Tensor], box: Box, pushed: list[list[list[Tensor]]]) -> Outcome | None:
     """A warning if a rectifier cuts many of a softmax's logits off, where no gradient passes."""
     start = [value.detach().float().cpu() for value in outputs]
     for at, (low, high) in enumerate(box):
@@ -188,7 +188,7 @@ def cut_logits(loss_of: LossOf, outputs: list[Tensor], box: Box, pushed: list[li
                 )
                 evidence += "no gradient passes; a softmax goes by differences alone, so that nothing is won by an end"
                 cause, fix = "a ReLU or clamp as last layer, before a softmax", "give the last linear layer's outputs"
-                return Found("fail", evidence, share, CUT, cause, f"{fix} to the loss", severity="warning")
+                return Outcome("fail", evidence, share, CUT, cause, f"{fix} to the loss", severity="warning")
     return None
 
 

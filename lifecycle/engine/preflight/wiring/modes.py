@@ -23,16 +23,16 @@ from trainworthy.lifecycle.engine.preflight.wiring.passes import (
     stirred,
 )
 from trainworthy.lifecycle.engine.preflight.wiring.shared_norm import shared_norm
-from trainworthy.lifecycle.gates.check import Found
+from trainworthy.lifecycle.gates.check import Outcome
 
 # One row and a batch go through other kernels: float32 sums differ in their last digits, TF32's in the fourth.
 EQUAL, ALONE = 1e-5, 1e-2
 
 
-def evaluation_repeats(subject: Subject) -> Found:
+def evaluation_repeats(subject: Subject) -> Outcome:
     """Equal rows, equal answers: at a second call, after other rows, and for a row alone."""
     if subject.claims.evaluation == "stochastic":
-        return Found("not_applicable", "declared: predictions are drawn")
+        return Outcome("not_applicable", "declared: predictions are drawn")
     model, data = stirred(subject.model()).eval(), few(subject)
     with torch.no_grad(), batch_norm() as of_batch, same_random_numbers():
         first = floats(model(dict(data.inputs)))
@@ -41,18 +41,18 @@ def evaluation_repeats(subject: Subject) -> Found:
     differs = _difference(first, second)
     if differs > EQUAL:
         evidence = f"equal rows differ by {differs:.2g} of the outputs' size when they are evaluated again"
-        return Found("fail", evidence, differs, EQUAL, cause=_why_not_equal(subject))
+        return Outcome("fail", evidence, differs, EQUAL, cause=_why_not_equal(subject))
     if subject.claims.rows == "together" or len(data.targets) < 2:
-        return Found("pass", f"{len(data.targets)} rows give equal outputs again", differs, EQUAL)
+        return Outcome("pass", f"{len(data.targets)} rows give equal outputs again", differs, EQUAL)
     if of_batch:
         evidence = (
             "rows give equal outputs again; a row alone is not compared, since batch norm uses the batch's statistics"
         )
-        return Found("pass", evidence, differs, EQUAL)
+        return Outcome("pass", evidence, differs, EQUAL)
     return _alone(model, data, first)
 
 
-def _alone(model: nn.Module, data: Any, first: list[Tensor]) -> Found:
+def _alone(model: nn.Module, data: Any, first: list[Tensor]) -> Outcome:
     single = data.take(torch.arange(1, device=data.targets.device))
     fix = "name the dimensions that are squeezed or flattened: squeeze(1), flatten(1)"
     try:
@@ -61,17 +61,19 @@ def _alone(model: nn.Module, data: Any, first: list[Tensor]) -> Found:
     except Exception as error:
         # Whatever the network raises: a service asks for one row.
         evidence = f"a row alone raises {type(error).__name__}"
-        return Found("fail", evidence, cause="a dimension of size 1 is squeezed away, or a size is fixed", fix=fix)
+        return Outcome("fail", evidence, cause="a dimension of size 1 is squeezed away, or a size is fixed", fix=fix)
     rows = len(data.targets)
     pairs = [(a, b) for a, b in zip(alone, first, strict=True) if b.ndim and len(b) == rows]
     if any(a.shape != b[:1].shape for a, b in pairs):
         evidence = f"a row alone gives the shape {tuple(alone[0].shape)}, in a batch {tuple(first[0][:1].shape)}"
-        return Found("fail", evidence, cause="a dimension of size 1 is squeezed away", fix=fix)
+        return Outcome("fail", evidence, cause="a dimension of size 1 is squeezed away", fix=fix)
     differs = max((largest(a - b[:1]) / max(largest(b), 1e-12) for a, b in pairs), default=0.0)
     if differs > ALONE:
         evidence = f"a row alone differs from the same row in a batch by {differs:.2g} of the outputs' size"
-        return Found("fail", evidence, differs, ALONE, cause="outputs depend on the rows beside: see wiring.rows_apart")
-    return Found("pass", f"{rows} rows give equal outputs again, and one alone", differs, ALONE)
+        return Outcome(
+            "fail", evidence, differs, ALONE, cause="outputs depend on the rows beside: see wiring.rows_apart"
+        )
+    return Outcome("pass", f"{rows} rows give equal outputs again, and one alone", differs, ALONE)
 
 
 def _why_not_equal(subject: Subject) -> str:
@@ -90,7 +92,7 @@ def _difference(first: list[Tensor], other: list[Tensor]) -> float:
     return max((largest(a - b) / max(largest(a), 1e-12) for a, b in zip(first, other, strict=True)), default=0.0)
 
 
-def evaluation_changes_nothing(subject: Subject) -> Found:
+def evaluation_changes_nothing(subject: Subject) -> Outcome:
     """Weights, gradients, modes and the next training loss after an evaluation are those from before it."""
     model, data, loss_fn = stirred(subject.model()), few(subject), subject.recipe.loss_fn
     rows = subject.batch_rows() > 1
@@ -104,12 +106,12 @@ def evaluation_changes_nothing(subject: Subject) -> Found:
         loss_fn(model(dict(data.inputs)), data.targets)
     if modes != [module.training for module in model.modules()]:
         cause = "forward calls train() or eval()"
-        return Found("fail", "the mode of a layer differs after a forward pass in evaluation mode", cause=cause)
+        return Outcome("fail", "the mode of a layer differs after a forward pass in evaluation mode", cause=cause)
     moved = [name for name, p, value in weights if not p.equal(value)]
     if moved:
-        return Found("fail", f"{', '.join(moved[:4])} changed in evaluation", len(moved), 0)
+        return Outcome("fail", f"{', '.join(moved[:4])} changed in evaluation", len(moved), 0)
     if any(p.grad is not None for _, p, _ in weights):
-        return Found("fail", "parameters have a gradient after evaluation", cause="forward calls backward")
+        return Outcome("fail", "parameters have a gradient after evaluation", cause="forward calls backward")
     changed = [name for module, name, _, value in stored if not getattr(module, name).equal(value)]
     with torch.no_grad():
         for training in (True, False) if rows else (False,):
@@ -119,23 +121,23 @@ def evaluation_changes_nothing(subject: Subject) -> Found:
                 mode = "training" if training else "evaluation"
                 evidence = f"after an evaluation the loss in {mode} mode differs by {differs:.2g} of its size"
                 names = f"; changed: {', '.join(dict.fromkeys(changed))}" if changed else ""
-                return Found("fail", evidence + names, differs, EQUAL)
+                return Outcome("fail", evidence + names, differs, EQUAL)
     noted = f"; {', '.join(dict.fromkeys(changed))} changed, without an effect" if changed else ""
-    return Found("pass", f"weights, gradients, modes and the next losses stay{noted}", 0.0, EQUAL)
+    return Outcome("pass", f"weights, gradients, modes and the next losses stay{noted}", 0.0, EQUAL)
 
 
-def modes(subject: Subject) -> Found:
+def modes(subject: Subject) -> Outcome:
     """Randomness only in training; training mode reaches what trains; running statistics that are used get updated."""
     model, data = stirred(subject.model()), few(subject)
     frozen = claimed_frozen(subject, model)
     drawn = _drawn_in_evaluation(subject, model, data)
     if drawn and subject.claims.evaluation == "deterministic":
-        return Found("fail", drawn)
+        return Outcome("fail", drawn)
     stuck = _stuck(subject, model, data, frozen)
     if stuck:
         evidence = f"{', '.join(stuck[:4])} {'is' if len(stuck) == 1 else 'are'} in evaluation mode while training"
         cause = "train() does not reach them, or forward calls eval()"
-        return Found(
+        return Outcome(
             "fail", evidence, len(stuck), 0, cause=cause, fix="call super().train(mode), and no eval() in forward"
         )
     stale = _stale(subject, model, data)
@@ -143,15 +145,15 @@ def modes(subject: Subject) -> Found:
         evidence = f"evaluation uses {', '.join(stale[:4])}, which training neither uses nor updates"
         cause = "running statistics that are not updated, so that evaluation normalises by their start values"
         fix = "update the buffer in training mode, in place: self.running_mean.lerp_(mean, momentum)"
-        return Found("fail", evidence, len(stale), 0, cause=cause, fix=fix)
+        return Outcome("fail", evidence, len(stale), 0, cause=cause, fix=fix)
     if _sets_the_seed(subject, model, data):
         evidence = "after a training pass the random numbers are the same, whichever they were before it"
         cause = "forward sets the seed (torch.manual_seed), so that each dropout mask and each noise is the first one"
         fix = "set no seed in forward; for a noise of its own take a torch.Generator, or torch.random.fork_rng"
-        return Found("fail", evidence, cause=cause, fix=fix)
+        return Outcome("fail", evidence, cause=cause, fix=fix)
     if (shared := shared_norm(subject)) is not None:
         return shared
-    return Found("pass", "no random numbers in evaluation, training mode reaches what trains, statistics are updated")
+    return Outcome("pass", "no random numbers in evaluation, training mode reaches what trains, statistics are updated")
 
 
 def _drawn_in_evaluation(subject: Subject, model: nn.Module, data: Any) -> str:

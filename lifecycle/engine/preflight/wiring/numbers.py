@@ -18,7 +18,7 @@ from trainworthy.lifecycle.engine.outputs.free_outputs import link_of, same
 from trainworthy.lifecycle.engine.preflight.subject import Subject
 from trainworthy.lifecycle.engine.preflight.wiring.passes import few, forward, stirred
 from trainworthy.lifecycle.errors import EvaluationError
-from trainworthy.lifecycle.gates.check import Found
+from trainworthy.lifecycle.gates.check import Outcome
 from trainworthy.lifecycle.tasks import Kind
 
 ROWS, ROWS_OF_CONSTANT = 64, 1024
@@ -67,27 +67,29 @@ _MIDDLE = (
 )
 
 
-def predicted_numbers(subject: Subject, kind: Kind) -> Found:
+def predicted_numbers(subject: Subject, kind: Kind) -> Outcome:
     """The answers to each row's best output, and to the best one for all."""
     if subject.claims.rows == "together":
-        return Found("not_applicable", "declared: the loss compares rows, so that no row has a best output of its own")
+        return Outcome(
+            "not_applicable", "declared: the loss compares rows, so that no row has a best output of its own"
+        )
     data = few(subject, ROWS_OF_CONSTANT)
     with torch.no_grad():
         outputs = forward(subject.model().eval(), data.inputs)
     if not isinstance(outputs, torch.Tensor) or not outputs.is_floating_point() or len(outputs) != len(data.targets):
-        return Found("not_applicable", "outputs are no tensor of a row each")
+        return Outcome("not_applicable", "outputs are no tensor of a row each")
     outputs, targets = outputs.detach().float(), data.targets
     if float(targets.min()) == float(targets.max()):
-        return Found("not_applicable", f"all of {len(targets)} rows have one label")
+        return Outcome("not_applicable", f"all of {len(targets)} rows have one label")
     of_rows = _answers(subject, outputs[:ROWS], targets[:ROWS], constant=False)
     of_all = _answers(subject, outputs, targets, constant=True)
     if of_rows is None or of_all is None:
-        return Found("insufficient", "the loss has no lowest value that could be searched for")
+        return Outcome("insufficient", "the loss has no lowest value that could be searched for")
     wrong, description = _off_label(of_rows[0], targets[:ROWS].double().cpu().numpy())
     if wrong is not None and falls_without_end(
         lambda some: subject.recipe.loss_fn(some, targets[:ROWS]), outputs[:ROWS], of_rows[1]
     ):
-        return Found("insufficient", f"{description}; but the loss falls without end, so that none is the best one")
+        return Outcome("insufficient", f"{description}; but the loss falls without end, so that none is the best one")
     labels = targets.double().cpu().numpy()
     middle = _off_middle(of_all[0], labels, kind, description)
     if len(kind.answer_names) > 1 and middle is None and _in_one_unit(of_rows[0], labels[:ROWS]):
@@ -95,7 +97,7 @@ def predicted_numbers(subject: Subject, kind: Kind) -> Found:
     return wrong or middle or _crossing(subject, data.inputs, kind, description)
 
 
-def _off_label(answers: np.ndarray, labels: np.ndarray) -> tuple[Found | None, str]:
+def _off_label(answers: np.ndarray, labels: np.ndarray) -> tuple[Outcome | None, str]:
     """What is wrong if most rows' answers are not near their labels, and how near they are."""
     usual = float(np.median(np.abs(labels - np.median(labels)))) or float(np.abs(labels - labels.mean()).mean())
     distances = np.abs(answers.reshape(len(labels), -1) - labels[:, None])
@@ -109,7 +111,7 @@ def _off_label(answers: np.ndarray, labels: np.ndarray) -> tuple[Found | None, s
         return None, description
     middle = answers.reshape(len(labels), -1).mean(axis=1)
     falls = float(middle.std()) > 0 and float(np.corrcoef(middle, labels)[0, 1]) < -OFF_LABEL
-    return Found("fail", description, off, OFF_LABEL, *(_SIGN if falls else _UNIT)), description
+    return Outcome("fail", description, off, OFF_LABEL, *(_SIGN if falls else _UNIT)), description
 
 
 def _in_one_unit(answers: np.ndarray, labels: np.ndarray) -> bool:
@@ -128,7 +130,7 @@ def falls_without_end(loss_of: Callable[[Tensor], Tensor], start: Tensor, best: 
     return far < near - max(1.0, abs(near))
 
 
-def _crossing(subject: Subject, inputs: Mapping[str, Tensor], kind: Kind, description: str) -> Found:
+def _crossing(subject: Subject, inputs: Mapping[str, Tensor], kind: Kind, description: str) -> Outcome:
     """A warning if quantiles cross once the network's weights are others."""
     if len(kind.answer_names) > 1:
         for seed in range(STIRRED):
@@ -137,29 +139,29 @@ def _crossing(subject: Subject, inputs: Mapping[str, Tensor], kind: Kind, descri
             crossed = float((given[:, 1:] < given[:, :-1]).any(dim=1).float().mean())
             if crossed > 0:
                 evidence = f"with other weights of the same size, the quantiles of {crossed:.0%} of the rows cross"
-                return Found("fail", evidence, crossed, 0.0, *_CROSSING, severity="warning")
-    return Found("pass", description)
+                return Outcome("fail", evidence, crossed, 0.0, *_CROSSING, severity="warning")
+    return Outcome("pass", description)
 
 
-def _off_middle(answer: np.ndarray, labels: np.ndarray, kind: Kind, description: str) -> Found | None:
+def _off_middle(answer: np.ndarray, labels: np.ndarray, kind: Kind, description: str) -> Outcome | None:
     """Of one output for all rows, `answer` of shape (1, ...)."""
     every = np.broadcast_to(answer, (len(labels), *answer.shape[1:]))
     try:
         kind.checked(labels, every)
     except EvaluationError as error:
         evidence = f"at the output that the loss likes best for all rows: {error.problem}, {error.value}"
-        return Found("fail", evidence, cause=_QUANTILE[0], fix=f"{_QUANTILE[1]}; {error.fix}")
+        return Outcome("fail", evidence, cause=_QUANTILE[0], fix=f"{_QUANTILE[1]}; {error.fix}")
     if every.ndim == 1:
         off = abs(float(answer[0]) - float(labels.mean())) / float(labels.std())
         said = f"one output for all rows gives {float(answer[0]):.4g}, where the labels' mean is {labels.mean():.4g}"
         if off > OFF_MIDDLE:
-            return Found("fail", said, off, OFF_MIDDLE, *_MIDDLE, severity="warning")
+            return Outcome("fail", said, off, OFF_MIDDLE, *_MIDDLE, severity="warning")
         return None
     levels = [float(name) for name in kind.answer_names]
     spread, label_spread = (float(np.ptp(values)) for values in (answer[0], np.quantile(labels, levels)))
     if spread < ALIKE * label_spread:
         said = f"one output for all rows gives {float(answer[0][0]):.4g} for each of the levels {levels}"
-        return Found("fail", said, spread, ALIKE * label_spread, *_LEVELS)
+        return Outcome("fail", said, spread, ALIKE * label_spread, *_LEVELS)
     misses = [
         _missed(labels, float(quantile), float(name))
         for quantile, name in zip(answer[0], kind.answer_names, strict=True)
@@ -168,7 +170,7 @@ def _off_middle(answer: np.ndarray, labels: np.ndarray, kind: Kind, description:
     said = f"one output for all rows gives quantiles of which {name} has {share:.1%} of the labels below"
     if off > OFF_QUANTILE:
         severity = "error" if off > OTHER_QUANTILE else "warning"
-        return Found("fail", said, off, OFF_QUANTILE, *_QUANTILE, severity=severity)
+        return Outcome("fail", said, off, OFF_QUANTILE, *_QUANTILE, severity=severity)
     return None
 
 

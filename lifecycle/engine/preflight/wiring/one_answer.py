@@ -8,14 +8,14 @@ from torch import Tensor, nn
 from trainworthy.lifecycle.engine.preflight.start.activations import ROWS, watched
 from trainworthy.lifecycle.engine.preflight.subject import Subject
 from trainworthy.lifecycle.engine.preflight.wiring.passes import floats, forward, largest, spread, stirred
-from trainworthy.lifecycle.gates.check import Found
+from trainworthy.lifecycle.gates.check import Outcome
 
 CONSTANT_OUTPUTS, DEAD_UNITS = "constant_outputs", "dead_units"
 # Share of stirring and seed of the networks whose outputs must differ somewhere.
 LOOKS = ((0.1, 0), (2.0, 1), (-2.0, 1))
 
 
-def one_answer(subject: Subject) -> Found | None:
+def one_answer(subject: Subject) -> Outcome | None:
     """One constant whatever weights and inputs are, or a rectified layer of zeros for every row; None if neither."""
     inputs = spread(subject, ROWS).inputs
     fresh = _outputs(subject.model(), inputs)
@@ -30,7 +30,7 @@ def one_answer(subject: Subject) -> Found | None:
         evidence = f"the outputs are one constant, {float(fresh[0].flatten()[0]):.4g}, whatever weights and inputs are"
         cause = "a softmax or log-softmax over a dimension of one, a sign, or an output that is overwritten"
         fix = "give one output through a sigmoid, or two through a softmax; look at the last lines of forward"
-        return Found("fail", evidence, 0, cause=cause, fix=fix, code=CONSTANT_OUTPUTS)
+        return Outcome("fail", evidence, 0, cause=cause, fix=fix, code=CONSTANT_OUTPUTS)
     name, share, rows = max(watched(subject, inputs, many=subject.batch_rows() > 1).dead, key=lambda layer: layer[1],
                             default=("", 0.0, 0))  # fmt: skip
     if share < 1 or rows < 2:
@@ -39,7 +39,9 @@ def one_answer(subject: Subject) -> Found | None:
         f"all units of {name} are zero for every one of {rows} rows, so that nothing behind it depends on the inputs"
     )
     cause = "dead rectified units: inputs far from zero that are not scaled, or a large negative bias"
-    return Found("fail", evidence, share, 1.0, cause, f"scale what enters {name} to about 1 around 0", code=DEAD_UNITS)
+    return Outcome(
+        "fail", evidence, share, 1.0, cause, f"scale what enters {name} to about 1 around 0", code=DEAD_UNITS
+    )
 
 
 def _outputs(model: nn.Module, inputs: dict[str, Tensor]) -> list[Tensor]:

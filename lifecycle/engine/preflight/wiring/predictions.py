@@ -24,17 +24,17 @@ from trainworthy.lifecycle.engine.preflight.wiring.loss_floor import is_softmax
 from trainworthy.lifecycle.engine.preflight.wiring.numbers import falls_without_end, predicted_numbers
 from trainworthy.lifecycle.engine.preflight.wiring.passes import forward, spread
 from trainworthy.lifecycle.engine.training.state import LossFn
-from trainworthy.lifecycle.gates.check import Found
+from trainworthy.lifecycle.gates.check import Outcome
 from trainworthy.lifecycle.tasks import Kind
 
 # Half of how far the outputs of the other classes lie above that of the row's own: this has a probability of 0.006.
 UNLIKELY = 2.0
 
 
-def predictions(subject: Subject) -> Found:
+def predictions(subject: Subject) -> Outcome:
     """Fails if the best outputs do not give the labels, or if predict rounds."""
     if subject.predict is None:
-        return Found("not_applicable", "the model gives no answers")
+        return Outcome("not_applicable", "the model gives no answers")
     if subject.kind is not None and not subject.kind.classes:
         return predicted_numbers(subject, subject.kind)
     if subject.kind is not None and not subject.kind.row_classes and subject.training.targets.is_floating_point():
@@ -42,19 +42,19 @@ def predictions(subject: Subject) -> Found:
     return _predicted_classes(subject)
 
 
-def _predicted_classes(subject: Subject) -> Found:
+def _predicted_classes(subject: Subject) -> Outcome:
     assert subject.predict is not None
     data = spread(subject, ROWS)
     targets = data.targets
     several = subject.kind is not None and subject.kind.name != "binary"
     if not several and (targets.ndim != 1 or not bool(((targets == 0) | (targets == 1)).all())):
-        return Found("not_applicable", "predict gives no probability of a label of two values")
+        return Outcome("not_applicable", "predict gives no probability of a label of two values")
     if len(targets.unique()) < 2:
-        return Found("not_applicable", f"all of {len(targets)} rows have one label")
+        return Outcome("not_applicable", f"all of {len(targets)} rows have one label")
     with torch.no_grad():
         outputs = forward(subject.model().eval(), data.inputs)
     if not isinstance(outputs, torch.Tensor) or not outputs.is_floating_point() or len(outputs) != len(targets):
-        return Found("not_applicable", "outputs are no tensor of a row each")
+        return Outcome("not_applicable", "outputs are no tensor of a row each")
     outputs, loss_fn = outputs.float(), subject.recipe.loss_fn
     bests = [liked_best(loss_fn, outputs, targets)]
     axis = _class_axis(subject, outputs, targets) if several else None
@@ -67,7 +67,7 @@ def _predicted_classes(subject: Subject) -> Found:
         shape.insert(along % (len(shape) + 1), len(subject.kind.classes))
         ats = [of_size(at, targets, along) for at in ats]
         if any(list(at.shape) != shape for at in ats):
-            return Found("not_applicable", "predict gives no probability of each class")
+            return Outcome("not_applicable", "predict gives no probability of each class")
         # A pixel of a mask is judged as a row.
         flat = [of_places(at, targets, axis=along) for at in ats]
         ats, targets = [at for at, _ in flat], flat[0][1]
@@ -75,15 +75,17 @@ def _predicted_classes(subject: Subject) -> Found:
     gap, evidence = min(gaps, key=lambda class_gap: class_gap[0])
     if not gap > LEAST_GAP:
         if falls_without_end(lambda some: loss_fn(some, data.targets), outputs, bests[0]):
-            return Found("insufficient", f"{evidence}; but the loss falls without end, so that none is the best one")
+            return Outcome("insufficient", f"{evidence}; but the loss falls without end, so that none is the best one")
         other = _other_order(subject, ats[0], targets) if several else None
         cause, fix = other or (("", "") if gap == gaps[0][0] else _NOT_THE_CLASS)
-        return Found("fail", evidence, gap, LEAST_GAP, cause=cause, fix=fix)
+        return Outcome("fail", evidence, gap, LEAST_GAP, cause=cause, fix=fix)
     values, levels = (outputs.unique().numel() if outputs.ndim > 2 else len(outputs.unique(dim=0))), len(now.unique())
     if values >= DIFFERENT and levels <= 2:
         cause, fix = "predict rounds", "give the probability itself; whoever decides by it has the threshold"
-        return Found("fail", f"{values} different outputs give {levels} probabilities", levels, 3, cause=cause, fix=fix)
-    return Found("pass", evidence, gap, LEAST_GAP)
+        return Outcome(
+            "fail", f"{values} different outputs give {levels} probabilities", levels, 3, cause=cause, fix=fix
+        )
+    return Outcome("pass", evidence, gap, LEAST_GAP)
 
 
 _NOT_THE_CLASS = (
@@ -160,7 +162,7 @@ _FIX = "a row may have any number of labels: torch.sigmoid(outputs) in predict, 
 _FIX += "binary_cross_entropy_with_logits(outputs, targets, reduction='none').mean(dim=1)"
 
 
-def predicted_labels(subject: Subject, kind: Kind) -> Found:
+def predicted_labels(subject: Subject, kind: Kind) -> Outcome:
     """Fails if the best outputs do not give each row its labels, or if predict rounds."""
     assert subject.predict is not None
     data, loss_fn = spread(subject, ROWS), subject.recipe.loss_fn
@@ -168,34 +170,36 @@ def predicted_labels(subject: Subject, kind: Kind) -> Found:
     columns = targets.T if targets.ndim == 2 else ()
     varied = [place for place, column in enumerate(columns) if bool((column != column[0]).any())]
     if not varied:
-        return Found("not_applicable", f"all of {len(targets)} rows have the same labels")
+        return Outcome("not_applicable", f"all of {len(targets)} rows have the same labels")
     with torch.no_grad():
         outputs = forward(subject.model().eval(), data.inputs)
     if not isinstance(outputs, torch.Tensor) or not outputs.is_floating_point() or len(outputs) != len(targets):
-        return Found("not_applicable", "outputs are no tensor of a row each")
+        return Outcome("not_applicable", "outputs are no tensor of a row each")
     outputs = outputs.float()
     best = liked_best(loss_fn, outputs, targets)
     with torch.no_grad():
         at, now = subject.predict(best).float(), subject.predict(outputs).float()
     if at.shape != targets.shape:
-        return Found("not_applicable", "predict gives no probability of each label")
+        return Outcome("not_applicable", "predict gives no probability of each label")
     wrong = _added_up(at, targets) or _compared(subject, outputs, targets)
     if wrong is not None:
         return wrong
     gap, evidence = _worst_label(kind, at, targets, varied)
     if not gap > LEAST_GAP:
         if falls_without_end(lambda some: loss_fn(some, targets), outputs, best):
-            return Found("insufficient", f"{evidence}; but the loss falls without end, so that none is the best one")
+            return Outcome("insufficient", f"{evidence}; but the loss falls without end, so that none is the best one")
         cause, fix = _other_order_of_labels(kind, at, targets, varied)
-        return Found("fail", evidence, gap, LEAST_GAP, cause=cause, fix=fix)
+        return Outcome("fail", evidence, gap, LEAST_GAP, cause=cause, fix=fix)
     values, levels = len(outputs.unique(dim=0)), len(now.unique())
     if values >= DIFFERENT and levels <= 2:
         cause, fix = "predict rounds", "give the probability itself; whoever decides by it has the threshold"
-        return Found("fail", f"{values} different outputs give {levels} probabilities", levels, 3, cause=cause, fix=fix)
-    return Found("pass", evidence, gap, LEAST_GAP)
+        return Outcome(
+            "fail", f"{values} different outputs give {levels} probabilities", levels, 3, cause=cause, fix=fix
+        )
+    return Outcome("pass", evidence, gap, LEAST_GAP)
 
 
-def _added_up(at: Tensor, targets: Tensor) -> Found | None:
+def _added_up(at: Tensor, targets: Tensor) -> Outcome | None:
     """What is wrong if the probabilities of each row add up to 1, though rows have no label or several."""
     not_single = targets.sum(dim=1) != 1
     if not bool(not_single.any()) or not bool(((at.sum(dim=1) - 1).abs() < NEAR_ONE).all()):
@@ -204,17 +208,17 @@ def _added_up(at: Tensor, targets: Tensor) -> Found | None:
         f"at the outputs that the loss likes best the probabilities of each row add up to 1, and "
         f"{int(not_single.sum())} of {len(targets)} rows have no label or several"
     )
-    return Found("fail", evidence, 1.0, cause="a softmax over the labels, in predict or in the network", fix=_FIX)
+    return Outcome("fail", evidence, 1.0, cause="a softmax over the labels, in predict or in the network", fix=_FIX)
 
 
-def _compared(subject: Subject, outputs: Tensor, targets: Tensor) -> Found | None:
+def _compared(subject: Subject, outputs: Tensor, targets: Tensor) -> Outcome | None:
     """What is wrong if the loss goes by the differences of a row's outputs alone."""
     if outputs.ndim != 2 or not bool((targets.sum(dim=1) != 1).any()):
         return None
     if not is_softmax(lambda leaves: subject.recipe.loss_fn(leaves[0], targets), [outputs.detach()], 0, 1):
         return None
     evidence = "the loss stays the same when all outputs of a row are raised alike: it compares labels with each other"
-    return Found("fail", evidence, cause="a softmax over the labels in loss_fn, such as cross_entropy", fix=_FIX)
+    return Outcome("fail", evidence, cause="a softmax over the labels in loss_fn, such as cross_entropy", fix=_FIX)
 
 
 def _worst_label(kind: Kind, at: Tensor, targets: Tensor, varied: list[int]) -> tuple[float, str]:

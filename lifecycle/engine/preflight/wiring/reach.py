@@ -29,7 +29,7 @@ from trainworthy.lifecycle.engine.preflight.wiring.passes import (
     stirred,
 )
 from trainworthy.lifecycle.engine.training.state import TrainData
-from trainworthy.lifecycle.gates.check import Found
+from trainworthy.lifecycle.gates.check import Outcome
 
 # Rows among which another label, or another value, is looked for.
 SEARCHED = 20_000
@@ -37,32 +37,33 @@ SEARCHED = 20_000
 MOST_COLUMNS, CHANGED_ROWS = 16, 64
 
 
-def uses_labels(subject: Subject) -> Found:
+def uses_labels(subject: Subject) -> Outcome:
     """Every row gets a label that differs from its own; loss and gradient must change."""
     if subject.claims.labels == "unused":
-        return Found("not_applicable", "declared: the loss needs no labels")
+        return Outcome("not_applicable", "declared: the loss needs no labels")
     data = few(subject)
     changed = _other_targets(few(subject, SEARCHED).targets, data.targets)
     if changed is None:
-        return Found("insufficient", "all labels of the sample are equal, so that none can be changed", required=True)
+        return Outcome("insufficient", "all labels of the sample are equal, so that none can be changed", required=True)
     model = stirred(subject.model()).train(subject.batch_rows() > 1)
     loss, gradient = _loss_and_gradient(subject, model, data)
     other_loss, other_gradient = _loss_and_gradient(subject, model, TrainData(data.inputs, changed))
     if not all(bool(tensor.isfinite().all()) for tensor in (loss, gradient, other_loss, other_gradient)):
-        return Found("insufficient", "loss or gradient is not finite, so that nothing can be compared", required=True)
+        return Outcome("insufficient", "loss or gradient is not finite, so that nothing can be compared", required=True)
     by_loss, by_gradient = largest(other_loss - loss), largest(other_gradient - gradient)
     evidence = f"other labels change {len(loss)} rows' losses by up to {by_loss:.2g}, the gradient by {by_gradient:.2g}"
     if by_loss > 0 and by_gradient == 0 and gradient.any() and _pull_between(subject, model, data, changed):
-        return Found("pass", f"{evidence}, and that of outputs between them: the labels lie on one side of the outputs",
-                     by_gradient)  # fmt: skip
+        return Outcome("pass", f"{evidence}, and that of outputs between them: the labels lie on one side of the "
+                       "outputs",
+                       by_gradient)  # fmt: skip
     if by_loss > 0 and by_gradient > 0:
         idle = _without_effect(subject, model) or later_labels(subject, model)
-        return idle or Found("pass", evidence, by_gradient)
+        return idle or Outcome("pass", evidence, by_gradient)
     cause = (
         "the labels change the loss's value only: what they meet is detached from the network" if by_loss > 0 else ""
     )
     why = None if gradient.any() else one_answer(subject)
-    return why or Found("fail", evidence, by_gradient, 0.0, cause=cause)
+    return why or Outcome("fail", evidence, by_gradient, 0.0, cause=cause)
 
 
 def _pull_between(subject: Subject, model: nn.Module, data: TrainData, changed: Tensor) -> bool:
@@ -80,7 +81,7 @@ def _pull_between(subject: Subject, model: nn.Module, data: TrainData, changed: 
     return not torch.equal(*pulls)
 
 
-def _without_effect(subject: Subject, model: nn.Module) -> Found | None:
+def _without_effect(subject: Subject, model: nn.Module) -> Outcome | None:
     """A warning for columns of targets (N, K) that change no row's loss, each tried alone; None if all do.
 
     Positions of a sequence are no columns: a loss may leave out the first ones, until a state has settled.
@@ -107,7 +108,7 @@ def _without_effect(subject: Subject, model: nn.Module) -> Found | None:
         "the loss leaves these columns out",
         "compare each column with its output, or leave it out of the labels",
     )
-    return Found("fail", evidence, len(idle), 0, cause=cause, fix=fix, severity="warning")
+    return Outcome("fail", evidence, len(idle), 0, cause=cause, fix=fix, severity="warning")
 
 
 def _other_targets(known: Tensor, targets: Tensor) -> Tensor | None:
@@ -130,7 +131,7 @@ def _loss_and_gradient(subject: Subject, model: nn.Module, data: TrainData) -> t
     return row_losses.detach(), torch.cat([flat(part) for part in parts]).float() if parts else torch.zeros(1)
 
 
-def uses_inputs(subject: Subject) -> Found:
+def uses_inputs(subject: Subject) -> Outcome:
     """Each input in turn gets the values of other rows; the output must change. One of several that has no effect
     is only told."""
     model, data = stirred(subject.model()), few(subject)
@@ -138,7 +139,7 @@ def uses_inputs(subject: Subject) -> Found:
         if not floats(forward(model.eval(), data.inputs)):
             evidence = "no number is seen in the outputs: they are of a class that torch does not look into"
             fix = "give a tensor, tuple, dict or NamedTuple, or register the class: torch.export.register_dataclass"
-            return Found("insufficient", evidence, required=True, cause="outputs in a class of their own", fix=fix)
+            return Outcome("insufficient", evidence, required=True, cause="outputs in a class of their own", fix=fix)
     without, constant = [], []
     for name in data.valued:
         changed = _other_values(subject, data, name)
@@ -149,16 +150,16 @@ def uses_inputs(subject: Subject) -> Found:
     tried = [name for name in data.valued if name not in constant]
     noted = f"; {', '.join(constant)}: equal in all rows, not tried" if constant else ""
     if not tried:
-        return Found(
+        return Outcome(
             "insufficient", f"inputs are equal in all rows of the sample: {', '.join(constant)}", required=True
         )
     if not without:
-        passed = Found("pass", f"outputs change with {', '.join(tried)}{noted}")
+        passed = Outcome("pass", f"outputs change with {', '.join(tried)}{noted}")
         return later_values(subject, model, tried) or unread_columns(subject, tried) or passed
     evidence = f"outputs stay the same, whatever the values of {', '.join(without)}{noted}"
     if len(without) == len(tried):
-        return one_answer(subject) or Found("fail", evidence, len(without), 0)
-    return Found("fail", evidence, len(without), 0, severity="warning", cause="this input is not used in forward")
+        return one_answer(subject) or Outcome("fail", evidence, len(without), 0)
+    return Outcome("fail", evidence, len(without), 0, severity="warning", cause="this input is not used in forward")
 
 
 def _other_values(subject: Subject, data: TrainData, name: str) -> Tensor | None:
@@ -184,7 +185,7 @@ LABELS_FROM, INPUTS_FROM = 0.5, 0.25
 REFUSES = (RuntimeError, ValueError, IndexError, AssertionError)
 
 
-def later_labels(subject: Subject, model: nn.Module) -> Found | None:
+def later_labels(subject: Subject, model: nn.Module) -> Outcome | None:
     """A warning if no row's loss changes with other targets in the second half of the positions (N, T, ...)."""
     if not all(_idle_labels(subject, model, rows) for rows in (FEW_ROWS, ROWS)):
         return None
@@ -192,7 +193,7 @@ def later_labels(subject: Subject, model: nn.Module) -> Found | None:
     first = _first(length, LABELS_FROM)
     evidence = f"targets in the positions from {first} on, of {length}, change no row's loss"
     cause, fix = "the loss looks at the first positions alone", "take the mean of the loss over all positions"
-    return Found("fail", evidence, first, length, cause, fix, severity="warning")
+    return Outcome("fail", evidence, first, length, cause, fix, severity="warning")
 
 
 def _idle_labels(subject: Subject, model: nn.Module, rows: int) -> bool:
@@ -211,7 +212,7 @@ def _idle_labels(subject: Subject, model: nn.Module, rows: int) -> bool:
     return all(loss.equal(row_losses[0]) for loss in row_losses)
 
 
-def later_values(subject: Subject, model: nn.Module, names: list[str]) -> Found | None:
+def later_values(subject: Subject, model: nn.Module, names: list[str]) -> Outcome | None:
     """A warning if no output changes with the last three quarters of an input's positions, along one of its axes.
 
     Columns of a table (N, F) are none.
@@ -226,7 +227,7 @@ def later_values(subject: Subject, model: nn.Module, names: list[str]) -> Found 
                 evidence += f" (dimension {axis})"
                 cause = "the answer is taken where only the first places have been seen, as at a sequence's first step"
                 fix = "read the last state, or the mean over all; cut the input in to_tensors if so much is meant"
-                return Found("fail", evidence, first, length, cause, fix, severity="warning")
+                return Outcome("fail", evidence, first, length, cause, fix, severity="warning")
     return None
 
 

@@ -17,7 +17,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from trainworthy.lifecycle.engine.preflight.start.steady import steady
 from trainworthy.lifecycle.engine.preflight.subject import Subject
 from trainworthy.lifecycle.engine.preflight.wiring.passes import put_back, spread
-from trainworthy.lifecycle.gates.check import Found
+from trainworthy.lifecycle.gates.check import Outcome
 
 SHARED_NORM = "shared_norm"
 ROWS = 256
@@ -36,7 +36,7 @@ class Call:
     deviation: Tensor
 
 
-def shared_norm(subject: Subject) -> Found | None:
+def shared_norm(subject: Subject) -> Outcome | None:
     """A warning for the first batch norm with running statistics whose calls in a training pass are so far apart."""
     model, data = subject.model(), spread(subject, ROWS)
     if subject.batch_rows() < 2 or len(data.targets) < 2:
@@ -52,7 +52,7 @@ def shared_norm(subject: Subject) -> Found | None:
                 evidence += f" apart, and the deviations differ {deviations:.2g}-fold (medians)"
                 cause = "one batch norm at several places: in evaluation all use one mix of their means and variances"
                 fix = f"give each place a batch norm of its own beside {name}, or take a LayerNorm or GroupNorm"
-                return Found("fail", evidence, means, most[0], cause, fix, severity="warning", code=SHARED_NORM)
+                return Outcome("fail", evidence, means, most[0], cause, fix, severity="warning", code=SHARED_NORM)
     return None
 
 

@@ -31,7 +31,7 @@ from trainworthy.lifecycle.engine.preflight.wiring.passes import other_rows, put
 from trainworthy.lifecycle.engine.training.loop import losses_of, train_step, weighed
 from trainworthy.lifecycle.engine.training.monitors.float64_copy import MOST_WEIGHTS
 from trainworthy.lifecycle.engine.training.state import Recipe, TrainData, TrainState
-from trainworthy.lifecycle.gates.check import Found
+from trainworthy.lifecycle.gates.check import Outcome
 
 ROWS = 8
 # Of the loss, by which that of an update on the same rows may differ in float32; else something changes it from pass to
@@ -76,11 +76,11 @@ class _Probe:
         return plain.mean() * share, weighted.mean() * share
 
 
-def gradient_is_slope(subject: Subject) -> Found:
+def gradient_is_slope(subject: Subject) -> Outcome:
     """What backward gives is held against the slope, and what the optimizers are given against what backward gives."""
     weights = sum(parameter.numel() for parameter in subject.model().parameters())
     if weights > MOST_WEIGHTS:
-        return Found("not_applicable", f"{weights:,} weights: more than {MOST_WEIGHTS:,} are not copied for this")
+        return Outcome("not_applicable", f"{weights:,} weights: more than {MOST_WEIGHTS:,} are not copied for this")
     try:
         probe, comparison = _in_float64(subject)
     except Exception:
@@ -90,7 +90,7 @@ def gradient_is_slope(subject: Subject) -> Found:
             comparison = compare(probe.model, probe.mean_loss)
         except Exception as error:
             # Its message may quote a value of a row.
-            return Found("insufficient", f"the loss could not be asked at moved weights: {type(error).__name__}")
+            return Outcome("insufficient", f"the loss could not be asked at moved weights: {type(error).__name__}")
     return _unknown(comparison) or _backward_off(comparison) or _update_off(subject, probe, comparison)
 
 
@@ -114,49 +114,49 @@ def _make_probe(
     return _Probe(model.train(), recipe, data, earlier, torch.arange(len(data.targets), device=subject.device))
 
 
-def _unknown(comparison: Compared) -> Found | None:
+def _unknown(comparison: Compared) -> Outcome | None:
     """Where no slope is known, why."""
     if comparison.whole == "no_gradient":
-        return Found("insufficient", "the loss has no gradient")
+        return Outcome("insufficient", "the loss has no gradient")
     if comparison.whole == "not_finite":
-        return Found("insufficient", "a gradient is not finite")
+        return Outcome("insufficient", "a gradient is not finite")
     if comparison.whole == "not_repeatable":
         evidence = (
             "the loss is another one when it is asked again with equal inputs, weights and seeds: no slope is known"
         )
-        return Found("insufficient", evidence)
+        return Outcome("insufficient", evidence)
     if comparison.whole == "unknown":
-        return Found(
+        return Outcome(
             "not_applicable", "the loss has steps or kinks nearly wherever it was asked, so that no slope is known"
         )
     return None
 
 
-def _backward_off(comparison: Compared) -> Found | None:
+def _backward_off(comparison: Compared) -> Outcome | None:
     break_note = f"; seen in the code: {in_words(comparison.breaks)}" if comparison.breaks else ""
     if comparison.whole == "drowned":
         evidence = "two backward passes behind equal forward passes have no direction in common: the gradient is noise"
-        return Found("fail", evidence + break_note, comparison.noise, cause=_NOISE, fix=_LESS_NOISE, code=DROWNED)
+        return Outcome("fail", evidence + break_note, comparison.noise, cause=_NOISE, fix=_LESS_NOISE, code=DROWNED)
     if comparison.whole == "all_turned":
         evidence = (
             f"every gradient of {comparison.asked} points to where the loss rises: "
             f"{shares(comparison.turned)}{break_note}"
         )
-        return Found("fail", evidence, comparison.turned[0].share, 1.0, cause=_WRONG_SIGN, fix=_SIGN, code=TURNED)
+        return Outcome("fail", evidence, comparison.turned[0].share, 1.0, cause=_WRONG_SIGN, fix=_SIGN, code=TURNED)
     if comparison.turned_by_nothing:
         evidence = f"{shares(comparison.turned)}, and no detach, hook or autograd.Function was seen that turns it round"
-        return Found("fail", evidence, comparison.turned[0].share, 1.0, cause=_WRONG_SIGN, fix=_SIGN, code=TURNED)
+        return Outcome("fail", evidence, comparison.turned[0].share, 1.0, cause=_WRONG_SIGN, fix=_SIGN, code=TURNED)
     if comparison.off:
         evidence = (
             f"{shares(comparison.off)}; {len(comparison.off)} of {comparison.asked} parameters are off{break_note}"
         )
-        return Found("fail", evidence, comparison.off[0].share, 1.0, severity="warning", code=OFF)
+        return Outcome("fail", evidence, comparison.off[0].share, 1.0, severity="warning", code=OFF)
     if comparison.noise:
         evidence = (
             "two backward passes behind equal forward passes differ by "
             f"{comparison.noise:.0%} of the gradient{break_note}"
         )
-        return Found(
+        return Outcome(
             "fail", evidence, comparison.noise, 0.0, cause=_NOISE, fix=_LESS_NOISE, severity="warning", code=NOISY
         )
     return None
@@ -168,10 +168,10 @@ _WRONG_SIGN = "a sign that is wrong in a hook, a backward pass of your own, or a
 _SIGN = "find where the gradient's sign changes: torch.autograd.gradcheck tells it of a Function"
 
 
-def _update_off(subject: Subject, probe: _Probe, comparison: Compared) -> Found:
+def _update_off(subject: Subject, probe: _Probe, comparison: Compared) -> Outcome:
     """What comes between backward and the update: hooks, accumulation, optimizers."""
     known = f"{comparison.asked} of {len(trained(probe.model))}"
-    passed = Found("pass", f"backward gives the slope of the loss, of {known} parameters", comparison.along, 1.0)
+    passed = Outcome("pass", f"backward gives the slope of the loss, of {known} parameters", comparison.along, 1.0)
     given = _given(subject, probe)
     if given is None:
         return passed
@@ -181,18 +181,18 @@ def _update_off(subject: Subject, probe: _Probe, comparison: Compared) -> Found:
     ]
     off.sort(key=lambda change: -change.relative_error)
     if not off:
-        return Found("pass", f"{passed.evidence}, and so does what the optimizer is given", comparison.along, 1.0)
+        return Outcome("pass", f"{passed.evidence}, and so does what the optimizer is given", comparison.along, 1.0)
     evidence = f"between backward and update gradients change: {shares(off, 'the optimizer is given')}"
     if _drowned([(comparison.gradients[name], gradient) for name, gradient in gradients.items()]):
-        return Found("fail", f"{evidence}; nothing of their direction is left", off[0].share, 1.0, cause=_NOISE,
-                     fix=_LESS_NOISE, code=DROWNED)  # fmt: skip
+        return Outcome("fail", f"{evidence}; nothing of their direction is left", off[0].share, 1.0, cause=_NOISE,
+                       fix=_LESS_NOISE, code=DROWNED)  # fmt: skip
     # A single number has no direction that it could have kept.
     turned = [change for change in off if change.flipped and gradients[change.name].numel() > 1]
     if turned and (not comparison.breaks or (all(change.turned for change in off) and len(off) == len(gradients))):
-        return Found("fail", evidence, turned[0].share, 1.0, cause=_WRONG_SIGN, fix=_SIGN, code=TURNED)
+        return Outcome("fail", evidence, turned[0].share, 1.0, cause=_WRONG_SIGN, fix=_SIGN, code=TURNED)
     cause = "a hook, or an optimizer that changes gradients before its update"
     fix = "if it is meant, declare it: preflight.not_applicable: {wiring.gradient_is_slope: a reason}"
-    return Found("fail", evidence, off[0].share, 1.0, cause=cause, fix=fix, severity="warning", code=CHANGED)
+    return Outcome("fail", evidence, off[0].share, 1.0, cause=cause, fix=fix, severity="warning", code=CHANGED)
 
 
 def _given(subject: Subject, probe: _Probe) -> tuple[float, dict[str, Tensor]] | None:

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import NamedTuple
 
+from trainworthy.lifecycle.engine.training.monitors.evidence import JUMP, JUST_BEFORE, LATELY, Context, Evidence, Rule
 from trainworthy.lifecycle.engine.training.monitors.monitor import Finding
-from trainworthy.lifecycle.engine.training.monitors.told import JUMP, JUST_BEFORE, LATELY, Context, Evidence, Rule
 from trainworthy.lifecycle.engine.training.state import Recipe
 from trainworthy.lifecycle.gates.monitor_words import cause_of
 from trainworthy.lifecycle.protocol.records import Alarm

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from trainworthy.lifecycle.engine.training.monitors.beside import (
+from trainworthy.lifecycle.engine.training.monitors.rows_and_replicas import (
     content_of,
     gpu_busy,
     left_out,

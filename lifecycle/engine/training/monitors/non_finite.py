@@ -10,8 +10,8 @@ from torch import Tensor
 
 from trainworthy.lifecycle.engine.training.monitors.base import Base
 from trainworthy.lifecycle.engine.training.monitors.causes import NO_CONTEXT, diagnosed
+from trainworthy.lifecycle.engine.training.monitors.evidence import Context
 from trainworthy.lifecycle.engine.training.monitors.monitor import Finding
-from trainworthy.lifecycle.engine.training.monitors.told import Context
 from trainworthy.lifecycle.gates.monitor_words import severity_of, symptom_of
 from trainworthy.lifecycle.protocol.records import Alarm
 from trainworthy.lifecycle.protocol.signals import Sample, Signals

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from trainworthy.lifecycle.engine.training.course import end_if_declared
 from trainworthy.lifecycle.engine.training.loop import apply_update, forward_backward, restore_buffers
-from trainworthy.lifecycle.engine.training.monitors.beside import replica_checksums
 from trainworthy.lifecycle.engine.training.monitors.heartbeat import Heartbeat
+from trainworthy.lifecycle.engine.training.monitors.rows_and_replicas import replica_checksums
 from trainworthy.lifecycle.engine.training.prepare import Prepared, prepare, seed_everything
 from trainworthy.lifecycle.engine.training.random_state import seed_all
 from trainworthy.lifecycle.engine.training.ranks.group import ASKED, END, RESTART, UPDATE, Order, Ranks, clipping
