@@ -116,7 +116,7 @@ def test_twins_keep_their_own_monitors_whichever_is_told_first_after_a_resume(fi
     after = resumed(before)
     for step, number in enumerate((first, 1 - first)):
         update(after, 3 + step, *pairs[number])
-    told = [(found._told, found.state.model is twins[0]) for found in after.all]
+    told = [(found._updates_told, found.state.model is twins[0]) for found in after.all]
     assert sorted(told) == [(2, False), (3, True)]
 
 
