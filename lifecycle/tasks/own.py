@@ -110,7 +110,7 @@ def own_baseline(
             problem = Problem(f"model.py: {BASELINE}{name}", error.problem, error.fix, error.value)
         except Exception as error:
             problem = Problem(
-                f"model.py: {BASELINE}{name}", told_of(error, folder, sensitive=sensitive), "look at that line"
+                f"model.py: {BASELINE}{name}", error_line(error, folder, sensitive=sensitive), "look at that line"
             )
         raise UseCaseError(folder.name, [problem])
 

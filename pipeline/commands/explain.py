@@ -167,7 +167,7 @@ def _record(name: str, of: Of) -> Iterator[str]:
     if record is None:
         yield "  record: no record"
         return
-    for told in record.in_words():
-        yield from _words(record=told)
+    for line in record.in_words():
+        yield from _words(record=line)
     for source in record.sources():
         yield from _words(**{"from": source})

@@ -78,7 +78,7 @@ def _tried(job: PreflightJob, sample: Sample, device: str, made: bool) -> tuple[
     def tried(checks: tuple[Check[Any], ...], trial_subject: Any) -> tuple[Trial, ...]:
         return run_checks(
             checks, trial_subject, device=device, not_applicable=job.claims.not_applicable,
-            describe=lambda error: told_of(
+            describe=lambda error: error_line(
                 error, Path(job.use_case_folder), sensitive=bool(job.rows.sensitive_features)
             ),
         )  # fmt: skip

@@ -219,4 +219,4 @@ def _own(job: PreflightJob, sample: Sample) -> tuple[Check[Any], ...]:
 
 
 def _describe(error: BaseException, job: PreflightJob) -> str:
-    return told_of(error, Path(job.use_case_folder), sensitive=bool(job.rows.sensitive_features))
+    return error_line(error, Path(job.use_case_folder), sensitive=bool(job.rows.sensitive_features))

@@ -86,7 +86,7 @@ def _exchanged(setup: Setup, part: Part, before: _Before, device: str) -> Exchan
     except NotExchangedError as error:
         return Exchange(part=part, status="not_tried", code=error.code, told=error.reason)
     except Exception as error:
-        message = told_of(error, Path(setup.job.use_case_folder), sensitive=bool(setup.job.rows.sensitive_features))
+        message = error_line(error, Path(setup.job.use_case_folder), sensitive=bool(setup.job.rows.sensitive_features))
         return Exchange(part=part, status="not_tried", code="raised", told=message)
     below_prior = before.judge.mean(before.of_prior - losses)
     status = "recovers" if recovers(gain, below_prior, before.judge.entropy) else "no_gain"

@@ -56,7 +56,7 @@ def answering_model(returned: object, job: TrainJob, prepared: Prepared, device:
     try:
         answers = predict_rows(prepared.task, model, prepared.preprocessing, features, device, kind)
     except Exception as error:
-        problem = told_of(error, Path(job.use_case_folder), sensitive=bool(job.rows.sensitive_features))
+        problem = error_line(error, Path(job.use_case_folder), sensitive=bool(job.rows.sensitive_features))
         raise TrainingError(
             f"{job.trainer}: the returned model gives no {kind.answers}: {problem}", fix=_FORWARD
         ) from error

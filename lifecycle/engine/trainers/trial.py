@@ -192,7 +192,7 @@ def _process_began() -> float:
 
 
 def _describe(error: BaseException, job: TrainJob) -> str:
-    return told_of(error, Path(job.use_case_folder), sensitive=bool(job.rows.sensitive_features))[:500]
+    return error_line(error, Path(job.use_case_folder), sensitive=bool(job.rows.sensitive_features))[:500]
 
 
 if __name__ == "__main__":
