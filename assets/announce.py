@@ -28,7 +28,7 @@ from trainworthy.lifecycle.alert import (
 )
 from trainworthy.lifecycle.errors import DatasetError, NotifierError, TrainworthyError, WorkerError
 from trainworthy.lifecycle.files.versions import read_versions
-from trainworthy.lifecycle.gates.baseline import readable_baseline, told_apart
+from trainworthy.lifecycle.gates.baseline import readable_baseline, with_accepted
 from trainworthy.lifecycle.protocol.checks import CheckResult
 from trainworthy.lifecycle.protocol.records import Alarm, Record, Step
 from trainworthy.lifecycle.use_case import UseCase
@@ -160,7 +160,7 @@ def _announce_validated(
     """Send what the step's record holds; of a step without one, why it was refused."""
     run_id = context.run.run_id
     measured = _checks(workspace.records.of_run(use_case.name, step, run_id), error)
-    checks = told_apart(step, measured, readable_baseline(use_case.folder))
+    checks = with_accepted(step, measured, readable_baseline(use_case.folder))
     again = step == first_step(context)
     announce_checks(workspace, use_case, "data", step, run_id, checks, context.log, again=again)
 

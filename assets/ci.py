@@ -10,7 +10,7 @@ from pathlib import Path
 
 from trainworthy.assets.step_run import StepOfRun
 from trainworthy.lifecycle.errors import TrainworthyError
-from trainworthy.lifecycle.gates.baseline import readable_baseline, told_apart
+from trainworthy.lifecycle.gates.baseline import readable_baseline, with_accepted
 from trainworthy.lifecycle.gates.ci import Row, github_annotations, junit, rows_of, summary, table
 from trainworthy.lifecycle.gates.refused import refused_rows
 from trainworthy.lifecycle.protocol.records import Record, Step
@@ -34,7 +34,7 @@ def forget(state: StateFolder, use_case: str) -> None:
 def tell(run: StepOfRun, state: StateFolder, records: Mapping[Step, Record]) -> str:
     """XML of all checks of the run so far, annotations under GitHub Actions; gives the summary for the log."""
     baseline = readable_baseline(run.use_case.folder)
-    checks_by_step = {step: told_apart(step, record.checks, baseline) for step, record in records.items()}
+    checks_by_step = {step: with_accepted(step, record.checks, baseline) for step, record in records.items()}
     rows = [row for step, checks in checks_by_step.items() for row in rows_of(step, checks)]
     record = records[run.step]
     about = {"run": run.run_id, "commit": record.provenance.git_commit or "none", "device": record.provenance.device}

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainworthy.assets.step_run import StepOfRun
-from trainworthy.lifecycle.gates.baseline import readable_baseline, told_apart
+from trainworthy.lifecycle.gates.baseline import readable_baseline, with_accepted
 from trainworthy.lifecycle.protocol.records import STEPS, Record, Step
 from trainworthy.lifecycle.provenance import commit_url
 from trainworthy.lifecycle.storage.records import RecordStore
@@ -40,7 +40,7 @@ def write_report(
     reused_lines = before.lines if before else ()
     baseline = readable_baseline(run.use_case.folder)
     shown: dict[Step, Record] = {
-        step: record.model_copy(update={"checks": told_apart(step, record.checks, baseline)})
+        step: record.model_copy(update={"checks": with_accepted(step, record.checks, baseline)})
         for step, record in records.items()
     }
     page = render(shown, links, stopped_at, run.run_id, run.use_case.spec.description, reused_lines).encode()

@@ -38,7 +38,7 @@ from trainworthy.lifecycle.code_identity import KEPT, CodeOnDisk
 from trainworthy.lifecycle.cost.meter import Meter
 from trainworthy.lifecycle.errors import SettingsError, TrainworthyError
 from trainworthy.lifecycle.files.versions import published_version
-from trainworthy.lifecycle.gates.baseline import read_baseline, readable_baseline, told_apart
+from trainworthy.lifecycle.gates.baseline import read_baseline, readable_baseline, with_accepted
 from trainworthy.lifecycle.gates.ci import rows_of, table
 from trainworthy.lifecycle.gates.preflight import trials_of
 from trainworthy.lifecycle.lineage import identity_of, refuse_outdated
@@ -186,7 +186,7 @@ def finish_step(run: StepRun, record: Record, *, reused: bool) -> StepEvents:
     metadata = step_metadata(run, workspace, record, tracked, reused=reused, report=report, before=before)
     look_at = where_to_look(record, report if run.trains else None)
     declared = {spec.name for spec in run.context.assets_def.check_specs}
-    for check in told_apart(run.step, record.checks, readable_baseline(run.use_case.folder)):
+    for check in with_accepted(run.step, record.checks, readable_baseline(run.use_case.folder)):
         if check.name in declared:
             yield check_result(check)
     if stopped:

@@ -31,7 +31,7 @@ from trainworthy.lifecycle.protocol.results import PredictResult, VerifyResult
 from trainworthy.lifecycle.sampling import ROWS_OF_QUANTILES, evenly_spread
 from trainworthy.lifecycle.task import load_module, load_task
 from trainworthy.lifecycle.tasks.kind import Kind, as_columns, from_columns, parts_of
-from trainworthy.lifecycle.tasks.labels import kind_of_rows, labels_of, told_column, truth_of
+from trainworthy.lifecycle.tasks.labels import kind_of_rows, labels_of, named_column, truth_of
 from trainworthy.lifecycle.tasks.own import figure_columns, own_baseline, own_figures
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ def _own_metrics(
 
 def _slice_values(rows: pd.DataFrame, name: str, job: PredictJob) -> pd.Series:
     """A slice column as it may be stored row by row: of a sensitive one its values' numbers."""
-    values = told_column(job.rows, rows, name)
+    values = named_column(job.rows, rows, name)
     return coded(values) if name in job.rows.sensitive else values
 
 

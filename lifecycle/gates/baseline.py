@@ -178,18 +178,18 @@ def is_worse(finding: Finding, accepted: Finding) -> bool:
     return _distance(finding) > FURTHER * _distance(accepted)
 
 
-def told_apart(step: str, checks: Sequence[CheckResult], baseline: Baseline) -> tuple[CheckResult, ...]:
+def with_accepted(step: str, checks: Sequence[CheckResult], baseline: Baseline) -> tuple[CheckResult, ...]:
     """The checks as people are shown them: an accepted warning is an info that says since when and why."""
-    return tuple(_told_apart(step, check, baseline) for check in checks) if baseline.accepted else tuple(checks)
+    return tuple(_with_accepted(step, check, baseline) for check in checks) if baseline.accepted else tuple(checks)
 
 
-def _told_apart(step: str, check: CheckResult, baseline: Baseline) -> CheckResult:
+def _with_accepted(step: str, check: CheckResult, baseline: Baseline) -> CheckResult:
     findings = _findings(step, check)
     entries = [entry for finding in findings if (entry := baseline.of(finding)) is not None]
     worse = [finding.name for finding in findings if baseline.entry(finding) and not baseline.of(finding)]
     if not entries and not worse:
         return check
-    details = tuple(_part_told_apart(step, check, part, baseline) for part in check.details)
+    details = tuple(_part_with_accepted(step, check, part, baseline) for part in check.details)
     words = [_accepted_words(entries)] if entries else []
     words += [f"worse than accepted: {', '.join(worse)}"] if worse else []
     whole = len(entries) == len(findings) and check.severity == "warning"
@@ -197,7 +197,7 @@ def _told_apart(step: str, check: CheckResult, baseline: Baseline) -> CheckResul
     return check.model_copy(update=update | ({"severity": "info"} if whole else {}))
 
 
-def _part_told_apart(step: str, check: CheckResult, part: dict[str, Any], baseline: Baseline) -> dict[str, Any]:
+def _part_with_accepted(step: str, check: CheckResult, part: dict[str, Any], baseline: Baseline) -> dict[str, Any]:
     finding = _finding_of_part(step, check, part)
     entry = baseline.of(finding) if finding is not None else None
     if entry is None:

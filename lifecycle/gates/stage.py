@@ -118,8 +118,8 @@ def monitors_check(result: TrainResult) -> CheckResult:
     details = tuple(alarm.model_dump(mode="json") for alarm in result.alarms)
     first = sorted(result.alarms, key=lambda alarm: (alarm not in open_ones, alarm.severity != "critical", alarm.step))
     words = [
-        *map(alarm_words, first[:MOST_TOLD]),
-        *([f"and {len(first) - MOST_TOLD} more"] if first[MOST_TOLD:] else []),
+        *map(alarm_words, first[:MOST_NAMED]),
+        *([f"and {len(first) - MOST_NAMED} more"] if first[MOST_NAMED:] else []),
     ]
     if not open_ones and result.trainer is not None and (unwatched := unseen(result.trainer)):
         # Warnings of what was seen say nothing of what was not.
@@ -143,7 +143,7 @@ def monitors_check(result: TrainResult) -> CheckResult:
 
 
 # Alarms in a check's evidence; its details have them all.
-MOST_TOLD = 3
+MOST_NAMED = 3
 SPIKES = ("loss_spike", "gradient_spike")
 DONE = {
     "warn": "", "skip_batch": ", the batch was left out", "lower_rate": ", the learning rate was lowered",

@@ -512,7 +512,7 @@ def same_length(labels: np.ndarray, answers: np.ndarray) -> None:
         )
 
 
-def told_of_spread(classes: int) -> str:
+def spread_problem(classes: int) -> str:
     """That too few classes, none or one, lie in more than one group."""
     return (
         f"{classes or 'none'} of the classes {'lies' if classes == 1 else 'lie'} in more than one group, fewer than 2"

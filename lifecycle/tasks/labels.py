@@ -36,7 +36,7 @@ def by_place(places: pd.Series, values: Sequence[Any]) -> pd.Series:
     return pd.Series(pd.Index(values).take(places.to_numpy()), index=places.index, name=places.name)
 
 
-def told_column(rows: Rows, frame: pd.DataFrame, name: str) -> pd.Series:
+def named_column(rows: Rows, frame: pd.DataFrame, name: str) -> pd.Series:
     """A column of the frame by the values that people know: one that holds places of classes by their names."""
     of_class = name == rows.label and rows.target.kind == "multiclass"
     return by_place(frame[name], rows.target.classes) if of_class else frame[name]

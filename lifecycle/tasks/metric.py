@@ -116,8 +116,10 @@ def gain(metric: TaskMetric, labels: Any, candidate: Any, reference: Any, groups
             return _paired_shares(interval, sign * (mine - theirs), codes, weights)
     if not (interval.has_width or np.array_equal(candidate, reference)):
         # Two models that catch the same few events differ in what the next ones would tell.
-        told_by = min(_telling_groups(metric, labels, answers, codes, weights) for answers in (candidate, reference))
-        interval = without_spread(interval, metric.high - metric.low, told_by)
+        telling_groups = min(
+            _telling_groups(metric, labels, answers, codes, weights) for answers in (candidate, reference)
+        )
+        interval = without_spread(interval, metric.high - metric.low, telling_groups)
     return interval
 
 

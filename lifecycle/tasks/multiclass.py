@@ -19,7 +19,7 @@ from trainworthy.lifecycle.tasks.kind import (
     FewNumbers,
     few_groups,
     same_length,
-    told_of_spread,
+    spread_problem,
     vector,
 )
 from trainworthy.lifecycle.tasks.metric import TaskMetric, among, cell_sums, mean_of_known, ratio
@@ -179,7 +179,7 @@ class Multiclass(FewNumbers):
             return reason
         labels = self.checked_labels(labels)
         spread = [place for place in np.unique(labels) if len(np.unique(codes[labels == place])) > 1]
-        return "" if len(spread) > 1 else told_of_spread(len(spread))
+        return "" if len(spread) > 1 else spread_problem(len(spread))
 
     def one_valued(self, labels: Any) -> str:
         return "one class only" if len(set(self.checked_labels(labels))) < 2 else ""

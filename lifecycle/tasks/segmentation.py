@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainworthy.lifecycle.errors import EvaluationError
 from trainworthy.lifecycle.protocol.words import Words
-from trainworthy.lifecycle.tasks.kind import COPY_OF_CLASSES, Event, few_groups, same_length, told_of_spread
+from trainworthy.lifecycle.tasks.kind import COPY_OF_CLASSES, Event, few_groups, same_length, spread_problem
 from trainworthy.lifecycle.tasks.metric import TaskMetric, mean_of_known, ratio
 from trainworthy.lifecycle.tasks.multiclass import MOST_EVENTS, SUM_TOLERANCE, fit_slope_and_intercepts
 from trainworthy.lifecycle.tasks.places import (
@@ -301,7 +301,7 @@ class Segmentation(Places):
             return reason
         here = self._shares(labels) > 0
         spread = [place for place in range(len(self.classes)) if len(np.unique(codes[here[:, place]])) > 1]
-        return "" if len(spread) > 1 else told_of_spread(len(spread))
+        return "" if len(spread) > 1 else spread_problem(len(spread))
 
     def one_valued(self, labels: Any) -> str:
         labels = self.checked_labels(labels)

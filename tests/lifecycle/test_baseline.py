@@ -21,7 +21,7 @@ from trainworthy.lifecycle.gates.baseline import (
     findings_of,
     is_worse,
     read_baseline,
-    told_apart,
+    with_accepted,
 )
 from trainworthy.lifecycle.gates.ci import github_annotations, junit, rows_of, summary, table
 from trainworthy.lifecycle.protocol.checks import CheckResult, Severity, Status
@@ -108,7 +108,7 @@ def test_accepted_findings_survive_the_file_and_the_same_with_other_words_is_no_
 def test_finding_that_is_worse_or_another_is_new(later, new):
     baseline = baseline_of(warned())
     assert bool(compared(baseline, {"snapshot": [later]}).new) == new
-    (shown,) = told_apart("snapshot", [later], baseline)
+    (shown,) = with_accepted("snapshot", [later], baseline)
     assert shown.severity == ("warning" if new else "info")
     if new and later.details[0]["column"] == "price":
         assert shown.evidence.startswith("worse than accepted")
@@ -134,7 +134,7 @@ def test_accepting_again_replaces_what_is_worse_keeps_other_reasons_and_drops_wh
 
 def test_accepted_warning_is_no_annotation_no_alert_and_passes_with_its_reason_in_junit_and_dagster():
     checks = [family("wiring.reach"), warned()]
-    shown = told_apart("snapshot", checks, baseline_of(*checks))
+    shown = with_accepted("snapshot", checks, baseline_of(*checks))
     rows = rows_of("snapshot", shown)
     assert github_annotations(rows, "toy", ()) == ()
     assert table(rows) == ""
@@ -149,7 +149,7 @@ def test_accepted_warning_is_no_annotation_no_alert_and_passes_with_its_reason_i
 
 def test_family_of_an_accepted_and_a_new_warning_tells_the_new_one():
     both = family("wiring.reach", "wiring.padding")
-    shown = told_apart("snapshot", [both], baseline_of(family("wiring.reach")))
+    shown = with_accepted("snapshot", [both], baseline_of(family("wiring.reach")))
     (line,) = github_annotations(rows_of("snapshot", shown), "toy", ())
     assert line.startswith("::warning")
     assert "wiring.padding" in line
@@ -158,7 +158,7 @@ def test_family_of_an_accepted_and_a_new_warning_tells_the_new_one():
 def test_stop_is_never_hidden_by_an_entry_for_it():
     baseline = baseline_of(family("wiring.reach"))
     broken = family("wiring.reach", severity="error")
-    assert told_apart("snapshot", [broken], baseline) == (broken,)
+    assert with_accepted("snapshot", [broken], baseline) == (broken,)
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ def test_accepted_warning_of_a_check_with_an_earlier_name_counts_for_todays(tmp_
     (tmp_path / FILE).write_text(f"accepted:\n- {entry}\n")
     read = read_baseline(tmp_path)
     behind = CheckResult(name="references", status="fail", severity="warning", code="less", observed=0.3, threshold=0.1)
-    (shown,) = told_apart("pilot", (behind,), read)
+    (shown,) = with_accepted("pilot", (behind,), read)
     assert shown.severity == "info"
     lost = behind.model_copy(update={"code": "less_inputs"})
-    assert told_apart("pilot", (lost,), read) == (lost,)
+    assert with_accepted("pilot", (lost,), read) == (lost,)

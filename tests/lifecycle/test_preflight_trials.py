@@ -12,7 +12,7 @@ from trainworthy.lifecycle.engine.preflight.run import run_preflight
 from trainworthy.lifecycle.engine.preflight.sample import draw_sample
 from trainworthy.lifecycle.engine.preflight.throughput.seconds import run_time
 from trainworthy.lifecycle.engine.training.loop import DENSE
-from trainworthy.lifecycle.engine.training.loop import SPARSE_TOLD as SPARSE_GRADIENTS
+from trainworthy.lifecycle.engine.training.loop import SPARSE_PROBLEM as SPARSE_GRADIENTS
 from trainworthy.lifecycle.errors import UseCaseError
 from trainworthy.lifecycle.gates.preflight import CHECKS, cost_forecast, preflight_checks
 from trainworthy.lifecycle.protocol.checks import CheckResult

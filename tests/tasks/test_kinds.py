@@ -11,7 +11,7 @@ from trainworthy.lifecycle.spec.use_case import UseCaseSpec
 from trainworthy.lifecycle.tasks import kind_of
 from trainworthy.lifecycle.tasks.baselines import BASELINES, fit_baselines
 from trainworthy.lifecycle.tasks.declared import kind_problems
-from trainworthy.lifecycle.tasks.kind import as_columns, from_columns, statistic_columns, told_of_spread
+from trainworthy.lifecycle.tasks.kind import as_columns, from_columns, spread_problem, statistic_columns
 
 USE_CASES = Path(__file__).parents[2] / "use_cases"
 LEVELS = (0.1, 0.5, 0.9)
@@ -281,4 +281,4 @@ def test_a_limit_of_a_rate_is_refused_where_the_kind_decides_nothing_of_a_row(us
 
 @pytest.mark.parametrize(("classes", "told"), [(0, "none of the classes lie in"), (1, "1 of the classes lies in")])
 def test_too_few_classes_are_told_in_words_that_agree(classes, told):
-    assert told_of_spread(classes).startswith(told)
+    assert spread_problem(classes).startswith(told)

@@ -44,7 +44,7 @@ def has_nan(tensor: Tensor) -> bool:
     return bool(tensor.isnan().any())
 
 
-def told_range(given: Sequence[Tensor]) -> str:
+def range_text(given: Sequence[Tensor]) -> str:
     """What the finite numbers of these lie between, to follow a comma; "" if there are none."""
     finite = [part for tensor in given if (part := tensor[tensor.isfinite()]).numel() and not part.is_complex()]
     if not finite:
@@ -53,7 +53,7 @@ def told_range(given: Sequence[Tensor]) -> str:
     return f", given {low:.4g}" if low == high else f", given numbers from {low:.4g} to {high:.4g}"
 
 
-def told_bad(tensor: Tensor) -> str:
+def bad_kind(tensor: Tensor) -> str:
     """NaN, else inf."""
     return "NaN" if has_nan(tensor) else "inf"
 
@@ -110,7 +110,7 @@ class Births(TorchDispatchMode):
             if not is_finite(tensor):
                 self._origin[place_of(tensor)] = len(self.births)
                 what = f"{name} was not finite before the update"
-                self.births.append(Birth("none", told_bad(tensor), "before", "", "", "", what, None))
+                self.births.append(Birth("none", bad_kind(tensor), "before", "", "", "", what, None))
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         given = number_tensors((args, kwargs))
@@ -160,13 +160,13 @@ class Births(TorchDispatchMode):
         node: Any = torch._C._current_autograd_node()
         dtype = str(made.dtype).removeprefix("torch.")
         evidence = (
-            f"{told_bad(made)} in {dtype}{told_range([tensor for tensor in given if place_of(tensor) not in over])}"
+            f"{bad_kind(made)} in {dtype}{range_text([tensor for tensor in given if place_of(tensor) not in over])}"
         )
         module = self.modules[-1] if self.modules else ""
         self.births.append(
             Birth(
                 operation=func.name().removeprefix("aten::").partition(".")[0],
-                gave=told_bad(made),
+                gave=bad_kind(made),
                 phase=_phase(node),
                 module=module if node is None else str(node.metadata.get(_MODULE, "")),
                 line=self._line_here() if node is None else self._line_of(node),

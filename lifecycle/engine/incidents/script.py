@@ -22,7 +22,7 @@ from trainworthy.lifecycle.protocol.results import GuiltyRow, ReplayResult
 from trainworthy.lifecycle.scoring import choose_device
 from trainworthy.lifecycle.storage.checkpoints import verify_checkpoint
 
-NOT_TOLD = "the script did not tell their numbers (session.step(rows=…))"
+NUMBERS_NOT_REPORTED = "the script did not tell their numbers (session.step(rows=…))"
 # Rows that are told of.
 _ROWS = 5
 
@@ -33,13 +33,13 @@ def replay_of_script(folder: Path, incident: Incident, *, changed_code: bool) ->
     require_rows(incident)
     device = choose_device("cpu" if incident.environment.made_with["device"] == "cpu" else "auto")
     rows, rows_evidence, code_sha256 = _rows(incident, device)
-    from_step, from_told = _checkpoint(incident)
+    from_step, origin = _checkpoint(incident)
     signals = incident.at_step
     norms = [] if signals is None or len(signals.grad_norms) != len(incident.parameters) else signals.grad_norms
     return ReplayResult(
         step=incident.step,
         from_step=from_step,
-        from_told=from_told,
+        from_told=origin,
         reproduced="insufficient",
         tolerance=f"{incident.job.trainer} makes its updates itself, so that none can be made again without it",
         compared=(),
@@ -60,7 +60,7 @@ def _rows(incident: Incident, device: str) -> tuple[tuple[GuiltyRow, ...], str, 
     prepared = prepare(incident.job.model_copy(update={"kept_features": None}), device)
     numbers, sensitive = incident.batch_rows, bool(incident.job.rows.sensitive_features)
     if not numbers:
-        why = "they did not fit into the incident" if NUMBERS in incident.left_out else NOT_TOLD
+        why = "they did not fit into the incident" if NUMBERS in incident.left_out else NUMBERS_NOT_REPORTED
         return (), f"not known: {why}", prepared.code_sha256
     batch = prepared.data.take(torch.tensor(numbers, device=device))
     reasons = {place: why for place in range(len(numbers)) if (why := bad_inputs(batch, place))}

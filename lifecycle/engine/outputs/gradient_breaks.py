@@ -31,7 +31,7 @@ _HOOKS = frozenset({"register_hook", "register_post_accumulate_grad_hook"})
 # Torch's own operations that pass a gradient through a rounding.
 _STRAIGHT_THROUGH = ("FakeQuantize", "FusedMovingAvgObsFqHelper")
 # Places that are told.
-MOST_TOLD = 3
+MOST_NAMED = 3
 
 
 class Breaks(TorchFunctionMode):
@@ -73,8 +73,8 @@ class Breaks(TorchFunctionMode):
 
 def in_words(breaks: tuple[str, ...]) -> str:
     """The first of them."""
-    more = f" and {len(breaks) - MOST_TOLD} more" if len(breaks) > MOST_TOLD else ""
-    return ", ".join(breaks[:MOST_TOLD]) + more
+    more = f" and {len(breaks) - MOST_NAMED} more" if len(breaks) > MOST_NAMED else ""
+    return ", ".join(breaks[:MOST_NAMED]) + more
 
 
 def _is_data(func: Callable[..., Any]) -> bool:

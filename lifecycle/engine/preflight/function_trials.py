@@ -77,7 +77,7 @@ class Trials:
     def not_tried(self, name: str, why: str) -> None:
         self._add(name, untried=why)
 
-    def found_only(self, questions: Mapping[str, str]) -> None:
+    def add_own_checks(self, questions: Mapping[str, str]) -> None:
         """Own checks by id with their questions: they need a subject, which only preflight has."""
         for name, question in questions.items():
             self._add(name, evidence=f"asked in preflight: {question}")

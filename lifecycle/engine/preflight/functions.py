@@ -80,7 +80,7 @@ def _tried(job: FunctionsJob, trials: Trials, task: Task, rows: pd.DataFrame, tr
     trials.of("predict", lambda: _predict(task, outputs, kind), outputs)
     if job.trainer is None:
         try_optional(trials, task, job, model, inputs, targets)
-    trials.found_only({check.id: check.question for check in own_checks(task)})
+    trials.add_own_checks({check.id: check.question for check in own_checks(task)})
     return trials.result()
 
 

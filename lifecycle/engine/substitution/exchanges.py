@@ -23,7 +23,7 @@ from trainworthy.lifecycle.engine.substitution.answer_loss import (
     output_loss,
 )
 from trainworthy.lifecycle.engine.substitution.plain_network import Input, PlainNetwork, can_answer, described
-from trainworthy.lifecycle.engine.substitution.rate import found_rate
+from trainworthy.lifecycle.engine.substitution.rate import find_rate
 from trainworthy.lifecycle.engine.substitution.setup import Fold, Setup
 from trainworthy.lifecycle.engine.training.judging.references import limited
 from trainworthy.lifecycle.engine.training.judging.rise import halves
@@ -137,7 +137,7 @@ def recipe(setup: Setup, device: str) -> Exchanged:
         schedule=schedule, clip_norm=1.0, ema=None, early_stopping=None,
         optimizer=OptimizerSpec(name="adamw", learning_rate=1e-3, weight_decay=0.01),
     )  # fmt: skip
-    rate = found_rate(standard, device)
+    rate = find_rate(standard, device)
     optimizer = OptimizerSpec(name="adamw", learning_rate=rate, weight_decay=0.01)
     return Exchanged(standard.with_training(optimizer=optimizer), f"AdamW, rate {rate:.3g}, cosine")
 

@@ -16,7 +16,7 @@ SHARE, FEWEST = 0.05, 8
 SCORED_ROWS = 512
 
 
-def found_rate(setup: Setup, device: str) -> float:
+def find_rate(setup: Setup, device: str) -> float:
     """The rate whose few updates leave the lowest loss of the training's own rows; 1e-3 where no rate lowers it."""
     (fold, *_) = setup.folds
     prepared = prepare_rows(setup.job, setup.task, "", fold.training, device)

@@ -137,7 +137,7 @@ def _weights_differ(ranks: Ranks, rank: int, when: str, where: str) -> TrainingE
     )
 
 
-def refuse_apart(ranks: Ranks, model: torch.nn.Module | None, done: int) -> None:
+def refuse_other_weights(ranks: Ranks, model: torch.nn.Module | None, done: int) -> None:
     """Raises TrainingError in the first process if another has other weights: each would train a model of its own.
 
     Looked at after the first update, and at every SAMPLE_EVERY-th. What is sharded is no replica.

@@ -19,9 +19,9 @@ from trainworthy.lifecycle.engine.trainers.watched import (
     WatchedModel,
     WithoutGradient,
     hang_alarm,
+    not_finite_alarm,
     spoiled,
     spoiled_parameters,
-    told_not_finite,
 )
 from trainworthy.lifecycle.engine.training.monitors.heartbeat import Heartbeat
 from trainworthy.lifecycle.engine.training.monitors.non_finite import finite
@@ -340,7 +340,7 @@ class Logbook:
         if model is not None and (names := spoiled_parameters(model)):
             self._end_by_spoiled(model, names, self.done)
         bad_inputs = self.recorder.rows(self.done).not_finite
-        alarm = told_not_finite(self.done, report.loss, norm, self.alarms, bad_inputs)
+        alarm = not_finite_alarm(self.done, report.loss, norm, self.alarms, bad_inputs)
         self._end_by(self._recorded(alarm, self.models.newest))
 
     def _end_by_spoiled(self, model: torch.nn.Module, names: Sequence[str], step: int) -> NoReturn:

@@ -28,7 +28,7 @@ from trainworthy.lifecycle.engine.trainers.agreement import (
     hear,
     leave,
     meet,
-    refuse_apart,
+    refuse_other_weights,
     refuse_sharded,
     require_whole,
 )
@@ -69,7 +69,7 @@ class FirstSession(TrainingSession):
     ) -> None:  # fmt: skip
         super().__init__(log, prepared, checkpoints, device, ranks)
         self._all, self._decided, self._same = ranks, Decision(), SameRows()
-        ranks.talk_apart(self._job.collective_timeout_seconds)
+        ranks.open_script_group(self._job.collective_timeout_seconds)
         ranks.in_script(0)
 
     def step(
@@ -79,7 +79,7 @@ class FirstSession(TrainingSession):
     ) -> None:  # fmt: skip
         require_whole(model)
         mean, count = meet(self._all, STEP, loss_of(loss), rows, model, self._same)
-        refuse_apart(self._all, model, self.done)
+        refuse_other_weights(self._all, model, self.done)
         tell = partial(super()._tell, mean, count, rows, model, optimizer, learning_rate, scaled, grad_norm)
         self._decide(tell)
 
@@ -161,7 +161,7 @@ class FollowingSession(Given):
         self._newest: Path | None = None
         self._looked = False
         self.done = 0
-        ranks.talk_apart(self._job.collective_timeout_seconds)
+        ranks.open_script_group(self._job.collective_timeout_seconds)
         ranks.in_script(0)
 
     def step(
@@ -173,7 +173,7 @@ class FollowingSession(Given):
         optimizers_of(optimizer)
         require_whole(model)
         meet(self._all, STEP, loss_of(loss), rows, model, self._same)
-        refuse_apart(self._all, model, self.done)
+        refuse_other_weights(self._all, model, self.done)
         self._hear(1)
 
     def look(self, model: torch.nn.Module, *, optimizer: Optimizers = None, scaled: bool = False) -> None:

@@ -47,7 +47,7 @@ CONFIRMED = 2
 # is 1, and a script that tells its updates after zero_grad(), and of no scaler, has neither so long.
 UPDATES = 17
 # Shares that decay takes of two parameters, as read in float32 of a part of each.
-DECAY_APART = 1.05
+DECAY_RATIO = 1.05
 
 
 class ScriptLooks(CloserLooks):
@@ -207,7 +207,7 @@ class WithoutGradient:
 def _decays(sample: Sample) -> bool:
     """True if all weights that have changed did so by the same share, or none has."""
     shares = [change / norm for change, norm in zip(sample.changes, sample.norms, strict=True) if change and norm]
-    return not shares or max(shares) <= DECAY_APART * min(shares)
+    return not shares or max(shares) <= DECAY_RATIO * min(shares)
 
 
 def _bits(weights: Tensor) -> int:
@@ -380,7 +380,7 @@ def hang_alarm(finding: Finding, before: Sequence[Alarm]) -> Alarm:
     return alarm_of(finding, of_alarms(before)).model_copy(update={"severity": finding.severity, "action": "warn"})
 
 
-def told_not_finite(
+def not_finite_alarm(
     step: int, loss: float | None, norm: float | None, before: Sequence[Alarm], bad_inputs: bool | None
 ) -> Alarm:
     """The alarm for an update that was told with a loss, or of whose gradient a norm was seen, that is not finite.

@@ -51,7 +51,7 @@ from trainworthy.lifecycle.protocol.jobs import CheckpointRef, TrainJob
 from trainworthy.lifecycle.protocol.records import Alarm, CurvePoint
 from trainworthy.lifecycle.storage.metrics_file import WindowSignals
 from trainworthy.lifecycle.storage.state import write_atomic
-from trainworthy.lifecycle.tasks.labels import told_column
+from trainworthy.lifecycle.tasks.labels import named_column
 
 
 @dataclass
@@ -178,7 +178,7 @@ def _started(session: Session, prepared: Prepared, device: str) -> Course:
     recipe = make_recipe(prepared.task, job.training, plan.horizon_steps)
     progressive, left_out = make_progressive(
         plan, prepared.data, recipe, job.training.evaluate_every, prepared.reserve,
-        {name: told_column(job.rows, prepared.rows, name) for name in job.slices}, job.rows.sensitive,
+        {name: named_column(job.rows, prepared.rows, name) for name in job.slices}, job.rows.sensitive,
     )  # fmt: skip
     if progressive is not None:
         state.also["progressive"] = progressive

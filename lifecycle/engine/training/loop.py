@@ -202,7 +202,7 @@ def _read(state: TrainState, gradients: list[Tensor], losses: Losses) -> tuple[U
         *norms, deviation_norm = torch._foreach_norm([*gradients, losses.deviations])  # pyright: ignore[reportPrivateImportUsage]
     except NotImplementedError:
         named = ", ".join(sparse_gradients(state.model))
-        raise TrainingError(f"{named}: {SPARSE_TOLD}", fix=DENSE, code=SPARSE) from None
+        raise TrainingError(f"{named}: {SPARSE_PROBLEM}", fix=DENSE, code=SPARSE) from None
     together = [*norms, deviation_norm, losses.mean]
     # On a CPU there is nothing to wait for, and stacking takes 10 µs.
     *grad_norms, spread, loss = (
@@ -222,7 +222,7 @@ def _read(state: TrainState, gradients: list[Tensor], losses: Losses) -> tuple[U
 
 # Codes of what keeps an update from being made.
 ONE_LOSS_A_ROW, NO_GRADIENT, SPARSE = "one_loss_a_row", "no_gradient", "sparse_gradients"
-SPARSE_TOLD = "the loop clips by the global norm, which sparse gradients do not have"
+SPARSE_PROBLEM = "the loop clips by the global norm, which sparse gradients do not have"
 DENSE = "use sparse=False, and in build_optimizers AdamW or SGD in the place of SparseAdam"
 
 
@@ -293,7 +293,7 @@ def autocast(precision: Precision, device_type: str) -> AbstractContextManager[o
 
 def _not_finite(state: TrainState, update: Update) -> Alarm | None:
     """The alarm of a training that nothing watches."""
-    scale_may_mend = state.scaler is not None and not state.scaler.exhausted
-    if finite(update.loss, update.grad_norm) or (finite(update.loss) and scale_may_mend):
+    scale_may_recover = state.scaler is not None and not state.scaler.exhausted
+    if finite(update.loss, update.grad_norm) or (finite(update.loss) and scale_may_recover):
         return None
     return not_finite_alarm(state.step, update.loss, update.grad_norm)

@@ -66,7 +66,7 @@ def train_by_loop(
         first_step=plan.first_step if job.start else 0,
         ended="budget" if deadline.reached else "early" if stopping is not None and stopping.ended else "",
         resumed_from_step=course.resumed_from,
-        notes=prepared.notes + course.notes + part_notes(state, plan.last_step) + _told_of(ranks),
+        notes=prepared.notes + course.notes + part_notes(state, plan.last_step) + _process_note(ranks),
         parameters=sum(parameter.numel() for parameter in state.model.parameters()),
         parameters_sha256=parameters_sha256(state.model),
         prefix_steps=min(PREFIX_STEPS, plan.horizon_steps),
@@ -89,7 +89,7 @@ def train_by_loop(
     )
 
 
-def _told_of(ranks: Ranks | None) -> tuple[str, ...]:
+def _process_note(ranks: Ranks | None) -> tuple[str, ...]:
     return () if ranks is None else (f"trained by {ranks.size} processes, each on its share of every batch",)
 
 

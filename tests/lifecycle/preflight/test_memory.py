@@ -16,7 +16,7 @@ from trainworthy.lifecycle.engine.preflight.configuration.kernels import runs_in
 from trainworthy.lifecycle.engine.preflight.memory.fake_step import Precision, Timeline, trace_step
 from trainworthy.lifecycle.engine.preflight.memory.forecast import step_memory
 from trainworthy.lifecycle.engine.preflight.memory.gpu_fit import gpu_fits
-from trainworthy.lifecycle.engine.preflight.memory.real_step import Span, memory_levels, more_when_seen
+from trainworthy.lifecycle.engine.preflight.memory.real_step import Span, extra_when_observed, memory_levels
 from trainworthy.lifecycle.engine.preflight.memory.sandbox import SandboxError, in_sandbox
 from trainworthy.lifecycle.engine.preflight.memory.step_memory import follow, from_trace, unfollowed, with_real_steps
 from trainworthy.lifecycle.engine.preflight.subject import Subject
@@ -191,13 +191,13 @@ def test_operation_that_writes_in_place_unseen_is_compared_with_itself():
     seen = (span("aten::linear", 0, 9, 90), span("aten::mm", 1, 5, 80), span("aten::add", 5, 9, 90))
     unseen = (span("aten::linear", 0, 9, 80), span("aten::mm", 1, 5, 80), span("aten::add_", 5, 9, 70))
     operations = (span("aten.mm.default", 2, 4, 80), span("aten.add.Tensor", 6, 8, 90))
-    assert more_when_seen(operations, seen, unseen) == [0, 20]
+    assert extra_when_observed(operations, seen, unseen) == [0, 20]
 
 
 def test_operation_that_is_not_there_unseen_is_told_by_the_call_around_it():
     seen = (span("aten::prod", 0, 9, 90), span("aten::where", 1, 5, 80))
     unseen = (span("aten::prod", 0, 9, 50), span("aten::div", 1, 5, 50))
-    assert more_when_seen((span("aten.where.self", 2, 4, 80),), seen, unseen) == [40]
+    assert extra_when_observed((span("aten.where.self", 2, 4, 80),), seen, unseen) == [40]
 
 
 def test_calls_that_only_one_of_two_steps_made_are_not_compared():
@@ -207,7 +207,7 @@ def test_calls_that_only_one_of_two_steps_made_are_not_compared():
     operations = [
         span(f"aten.{name}.default", at + 1, at + 2, 90) for name, at in zip(names, (0, 10, 20, 30), strict=True)
     ]
-    assert more_when_seen(operations, seen, unseen) == [30, 30, 0, 30]
+    assert extra_when_observed(operations, seen, unseen) == [30, 30, 0, 30]
 
 
 def test_kinds_of_adam_are_the_parameters_twice_over():

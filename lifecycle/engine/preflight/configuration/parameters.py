@@ -13,7 +13,7 @@ from torch import nn
 
 from trainworthy.lifecycle.engine.preflight.subject import Subject
 from trainworthy.lifecycle.engine.preflight.wiring.ema_teacher import teachers
-from trainworthy.lifecycle.engine.training.loop import DENSE, SPARSE_TOLD, backward, sparse_gradients
+from trainworthy.lifecycle.engine.training.loop import DENSE, SPARSE_PROBLEM, backward, sparse_gradients
 from trainworthy.lifecycle.engine.training.state import Recipe
 from trainworthy.lifecycle.errors import did_you_mean
 from trainworthy.lifecycle.gates.check import Outcome
@@ -63,7 +63,7 @@ def optimizers_hold_the_parameters(subject: Subject) -> Outcome:
     if sparse := sparse_gradients(state.model):
         return Outcome(
             "fail",
-            f"{', '.join(sparse)}: {SPARSE_TOLD}",
+            f"{', '.join(sparse)}: {SPARSE_PROBLEM}",
             len(sparse),
             0,
             cause="layers with sparse=True",

@@ -14,9 +14,9 @@ from torch.overrides import TorchFunctionMode
 
 from trainworthy.lifecycle.engine.preflight.start.reductions import (
     ROWS,
-    apart_by,
     flat_gradient,
     gradient_limit,
+    relative_distance,
 )
 from trainworthy.lifecycle.engine.preflight.start.steady import evaluating, steady
 from trainworthy.lifecycle.engine.preflight.subject import Subject
@@ -65,9 +65,9 @@ def _compared(subject: Subject, rows: Tensor) -> Outcome:
     limit = gradient_limit(subject, model)
     if not float(whole.norm()) > 0:
         return _untold("there is no gradient to compare")
-    if not apart_by(whole, again) <= limit:
-        return _drawn(subject, apart_by(whole, again), limit)
-    difference = apart_by(whole, _gradients(subject, model, rows, processes, 0))
+    if not relative_distance(whole, again) <= limit:
+        return _drawn(subject, relative_distance(whole, again), limit)
+    difference = relative_distance(whole, _gradients(subject, model, rows, processes, 0))
     said = (
         f"in training mode the gradients of {len(rows)} rows in {processes} shares and as a whole are "
         f"{difference:.1e} of their norm apart"
@@ -93,7 +93,7 @@ def _cause(subject: Subject, rows: Tensor, limit: float) -> str:
     """What computes across rows: evaluation mode leaves batch norm out, and a loss or a layer that mixes rows in."""
     model = evaluating(stirred(subject.model()))
     whole, shares = (_gradients(subject, model, rows, parts, 0) for parts in (1, subject.processes))
-    if apart_by(whole, shares) <= limit:
+    if relative_distance(whole, shares) <= limit:
         return "in evaluation mode they are equal, so it is most likely a batch norm, over its process's rows"
     return "they differ in evaluation mode too: the loss, or a layer, computes across rows (contrastive or centred)"
 

@@ -209,7 +209,7 @@ CHECKS: tuple[Check[Any], ...] = (check_of("inputs.same_preprocessing", same_pre
 BLOCKS = 6
 # Of the columns that are unlike; how unlike, in the blocks' own spread, and how like in their new place.
 MOST_OF, UNLIKE, LIKE = 0.8, 4.0, 2.0
-CODES_APART = 0.2
+CODES_DISTANCE = 0.2
 # Mean images' correlation, taken from 1: less is a mean image without a direction.
 TURNED = 0.02
 
@@ -268,7 +268,7 @@ def other_codes(sides: Sides) -> str:
         usual = max(_between(_shares(block[:, column], codes), here) for block in sides.blocks)
         difference = _between(here, there)
         best = _between(np.sort(here), np.sort(there))
-        if difference > CODES_APART + 1.5 * usual and best < difference / 3 and best < 0.1 + usual:
+        if difference > CODES_DISTANCE + 1.5 * usual and best < difference / 3 and best < 0.1 + usual:
             return (
                 f"column {column} has other codes: the shares of its {len(codes)} values differ by {difference:.2f}, "
                 f"and by {best:.2f} in another order"

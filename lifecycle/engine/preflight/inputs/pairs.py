@@ -30,9 +30,9 @@ from trainworthy.lifecycle.engine.training.rows.spread import spread_rows
 from trainworthy.lifecycle.gates.catalogue import check_of
 from trainworthy.lifecycle.gates.check import Check, Outcome
 
-FEWEST_POINTS, FEWEST_SEEN = 8, 8
+FEWEST_POINTS, FEWEST_FOLLOWED = 8, 8
 # Of the rows in which both blocks can be seen; and how far apart their centres may be, in widths of the block.
-MOST_APART, WIDTHS = 0.1, 0.5
+MOST_MISMATCHED, WIDTHS = 0.1, 0.5
 # A larger spread than so many times the block's own is not one block: mixed rows, or erased parts.
 SPREAD = 2.0
 
@@ -164,21 +164,21 @@ def _marked(subject: Subject, pair: Pair) -> Outcome:
                     f"in step {step} row {row} the input's block lies at {_shown(centre)}, "
                     f"the target's at {_shown(other)}"
                 )
-    if followed < FEWEST_SEEN:
+    if followed < FEWEST_FOLLOWED:
         return Outcome("insufficient", f"the markers could be followed in {followed} of {ROWS * STEPS} rows only")
-    if mismatched > MOST_APART * followed:
+    if mismatched > MOST_MISMATCHED * followed:
         return Outcome(
             "fail",
             f"{mismatched} of {followed} targets are not where their input is: {example}",
             mismatched / followed,
-            MOST_APART,
+            MOST_MISMATCHED,
         )
     if between and not mixes_rows(subject, pair.name):
         fix = "resize and turn masks with nearest, never with bilinear"
         evidence = f"{between} targets have values between two labels"
         return Outcome("fail", evidence, between, 0, fix=fix, cause="targets that are interpolated as images are")
     return Outcome(
-        "pass", f"{followed} marked rows: input and target are moved alike", mismatched / followed, MOST_APART
+        "pass", f"{followed} marked rows: input and target are moved alike", mismatched / followed, MOST_MISMATCHED
     )
 
 

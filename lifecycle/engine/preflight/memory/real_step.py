@@ -68,7 +68,7 @@ def spans_of(profiled: Any, moments: Sequence[int], levels: Sequence[int]) -> tu
     return tuple(spans)
 
 
-def more_when_seen(operations: Sequence[Span], observed: Sequence[Span], unseen: Sequence[Span]) -> list[int]:
+def extra_when_observed(operations: Sequence[Span], observed: Sequence[Span], unseen: Sequence[Span]) -> list[int]:
     """How much more each of the `operations` of the step that was `observed` held than it does unseen.
 
     One that the unseen step did not make is told by the outermost calls around both; 0 where these differ too.
@@ -150,7 +150,7 @@ def real_step(subject: Subject, rows: int, *, parts: int = 1, updates: int = 1) 
                 move_average(state)
 
     levels = on_device(subject.device, run)
-    more = more_when_seen(levels.spans, levels.observed, _unseen(run)) if levels.observed else ()
+    more = extra_when_observed(levels.spans, levels.observed, _unseen(run)) if levels.observed else ()
     return Timeline(rows, levels.operations, levels.held, levels.inside, levels.calls, more=tuple(more))
 
 

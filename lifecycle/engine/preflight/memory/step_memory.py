@@ -184,7 +184,7 @@ def _with_kernels(fake: Timeline, real: tuple[Timeline, ...], device: str) -> li
     inside: list[int] = []
     unwatched: list[int] = []
     calls: list[Call | None] = []
-    for held, observed in zip(fake.held, _found_again(fake, real), strict=True):
+    for held, observed in zip(fake.held, _matching_kernels(fake, real), strict=True):
         inside.append(
             max(0, round(line([(rows, size) for rows, size, _, _ in observed], fake.rows))) if observed else 0
         )
@@ -221,7 +221,7 @@ def _before_unseen(fake: Timeline, real: tuple[Timeline, ...]) -> Timeline:
     return replace(fake, before=fake.before - _more(observed, fake.rows))
 
 
-def _found_again(fake: Timeline, real: tuple[Timeline, ...]) -> Iterator[list[KernelMemory]]:
+def _matching_kernels(fake: Timeline, real: tuple[Timeline, ...]) -> Iterator[list[KernelMemory]]:
     """What was found of each followed operation in each real step.
 
     An operation is known by its name and how many of that name ran before it; one that ran more often than in the real

@@ -186,7 +186,7 @@ def full_batches(subject: Subject, data: TrainData, most: int, batch_rows: int, 
 
 # By which share the slope may differ from the gradient. Measured: autoencoders, flows and masked models 1e-4, energies
 # of samples that Langevin's dynamics makes 0.1 to 0.5, an adversary 0.1 to 0.8.
-SLOPE_APART = 0.01
+SLOPE_TOLERANCE = 0.01
 
 
 def by_a_game(
@@ -199,14 +199,14 @@ def by_a_game(
     if fitted.loss > before + least:
         return against_itself(subject, fitted, evidence)
     share = slope_of(subject, fitted.state.model, data) if fitted.loss < before - least else 1.0
-    if not abs(share - 1) > SLOPE_APART:
+    if not abs(share - 1) > SLOPE_TOLERANCE:
         return None
     statement = (
         f"{evidence}; its slope along the gradient is {share:.2f} of the gradient's size: a part of it is detached"
     )
     cause = "a loss of samples that the network makes itself, or of an adversary, whose value tells no progress"
     fix = "judge it by what it is for; if it is meant: preflight.not_applicable: {overfit.ten_batches: a reason}"
-    return Outcome("insufficient", statement, share, SLOPE_APART, cause, fix)
+    return Outcome("insufficient", statement, share, SLOPE_TOLERANCE, cause, fix)
 
 
 def against_itself(subject: Subject, fitted: Fit, evidence: str) -> Outcome | None:

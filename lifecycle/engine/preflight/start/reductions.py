@@ -149,7 +149,7 @@ def _by_parts(subject: Subject, claims: PreflightSpec) -> Outcome:
     # In evaluation mode, since batch norm's statistics of a part differ from those of the whole in a healthy network.
     model = evaluating(subject.model())
     whole, again = (gradients_of(model, subject.training, rows, recipe, 1) for _ in range(2))
-    if apart_by(whole, again) > gradient_limit(subject, model):
+    if relative_distance(whole, again) > gradient_limit(subject, model):
         return Outcome("insufficient", "two passes over the same rows give different gradients, in evaluation mode too")
     return _compared(subject, model, rows, recipe, whole, parts)
 
@@ -158,7 +158,7 @@ def _compared(subject: Subject, model: nn.Module, rows: Tensor, recipe: Recipe, 
     if not float(whole.norm()) > 0:
         return Outcome("insufficient", "there is no gradient to compare")
     difference, limit = (
-        apart_by(whole, gradients_of(model, subject.training, rows, recipe, parts)),
+        relative_distance(whole, gradients_of(model, subject.training, rows, recipe, parts)),
         gradient_limit(subject, model),
     )
     said = f"gradients of {len(rows)} rows in {parts} parts and as a whole are {difference:.1e} of their norm apart"
@@ -190,7 +190,7 @@ def flat_gradient(model: nn.Module) -> Tensor:
     return torch.cat([flat(gradient) for gradient in gradients]) if gradients else torch.zeros(1)
 
 
-def apart_by(reference: Tensor, other: Tensor) -> float:
+def relative_distance(reference: Tensor, other: Tensor) -> float:
     """How far they lie from each other, as a share of the first one's norm."""
     if reference.shape != other.shape:
         return math.inf

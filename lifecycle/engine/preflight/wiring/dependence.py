@@ -35,9 +35,9 @@ def rows_apart(subject: Subject) -> Outcome:
         plain, description = _mixed(subject, model, data, nullcontext())
         if not plain:
             continue
-        still, told_still = _mixed(subject, model, data, at_rest(model, data, subject.recipe.loss_fn))
+        still, still_description = _mixed(subject, model, data, at_rest(model, data, subject.recipe.loss_fn))
         if still:
-            evidence = f"in {mode} mode {told_still or description}"
+            evidence = f"in {mode} mode {still_description or description}"
             return Outcome("fail", evidence, round(still, 6), BY_VALUE)
         noted.append(mode)
     evidence = f"each of {len(data.targets)} rows' losses depends on its own row"

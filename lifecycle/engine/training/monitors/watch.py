@@ -144,7 +144,7 @@ class Watch:
         self._newest = signals
         self._rates.append(signals.learning_rate)
         if not finite(signals.loss, signals.grad_norm):
-            if self._scale_may_mend(state, signals):
+            if self._scale_may_recover(state, signals):
                 return True
             self._act(state, [self._why(signals)])
             return False
@@ -251,7 +251,7 @@ class Watch:
             if monitor.name in held["monitors"]:
                 monitor.load_state_dict(held["monitors"][monitor.name])
 
-    def _scale_may_mend(self, state: TrainState, signals: Signals) -> bool:
+    def _scale_may_recover(self, state: TrainState, signals: Signals) -> bool:
         return finite(signals.loss) and state.scaler is not None and not state.scaler.exhausted
 
     def _why(self, signals: Signals) -> Finding:

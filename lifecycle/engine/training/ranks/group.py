@@ -208,7 +208,7 @@ class Ranks:
             return content
         return self._hear("start", self.place.step)
 
-    def talk_apart(self, timeout_seconds: float) -> None:
+    def open_script_group(self, timeout_seconds: float) -> None:
         """From here on in a group of their own: a script has messages of its own, which come in between.
 
         All ranks have to call it.
