@@ -69,7 +69,8 @@ class Machine:
         network = {"PGHOST": "127.0.0.1", "PGPORT": str(self.server.port), "HOME": str(self.folder / "home")}
         places = {
             "MLFLOW_HOST": "127.0.0.1", "MLFLOW_PORT": str(self.mlflow),
-            "MLFLOW_SERVER_HOSTS": f"127.0.0.1:{self.mlflow}", "MLFLOW_ARTIFACTS": str(self.folder / "volume" / "mlflow"), "PYTHONPATH": str(product() / "src"),
+            "MLFLOW_SERVER_HOSTS": f"127.0.0.1:{self.mlflow}",
+            "MLFLOW_ARTIFACTS": str(self.folder / "volume" / "mlflow"), "PYTHONPATH": str(product() / "src"),
             "PYTHONWARNINGS": "ignore",
         }  # fmt: skip
         # Programs are the image's there, and this environment's here.
