@@ -53,7 +53,7 @@ def validator(engine: Engine) -> Validate:
         _refuse_without(("pyspark",))
         from trainworthy.expectations.spark import validate_files
     else:
-        from trainworthy.lifecycle.contract.fused import validate_files
+        from trainworthy.lifecycle.contract.polars_engine import validate_files
     return validate_files
 
 

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from trainworthy.lifecycle.contract import fused
+from trainworthy.lifecycle.contract import polars_engine
 from trainworthy.lifecycle.contract.model import Contract
 from trainworthy.lifecycle.contract.result import contract_check
 from trainworthy.lifecycle.data.backfill import backfill_check
@@ -30,7 +30,7 @@ def snapshot_checks(files: Path, use_case: UseCase, contract: Contract, scratch:
 
     A contract that is broken would end the step; here the other checks are asked all the same.
     """
-    found = contract_check(fused.validate_files(files, contract))
+    found = contract_check(polars_engine.validate_files(files, contract))
     with tempfile.TemporaryDirectory(dir=scratch) as state:
         (Path(state) / "files").mkdir()
         for name, path in parquet_files(files).items():

@@ -118,7 +118,7 @@ def install() -> None:
 
 def registered() -> tuple[Site, ...]:
     """What is switched off at its registration; from here on, it can be."""
-    from trainworthy.lifecycle.contract import fused
+    from trainworthy.lifecycle.contract import polars_engine
     from trainworthy.lifecycle.contract.rule import Kind
     from trainworthy.lifecycle.engine.preflight.catalogue import TRAINER_CHECKS, WORKER_CHECKS
     from trainworthy.lifecycle.engine.training.monitors.causes import RULES
@@ -139,10 +139,9 @@ def registered() -> tuple[Site, ...]:
         name = f"cause.{rule.name}{suffix}"
         sites.append(Site(name, "rule of causes", "trainworthy.lifecycle.engine.training.monitors.causes"))
         object.__setattr__(rule, "holds", _guarded_rule(name, rule))
-    sites += [
-        Site(f"contract.{kind}", "contract rule", "trainworthy.lifecycle.contract.fused") for kind in get_args(Kind)
-    ]
-    fused._result = _guarded_result(fused._result)
+    module = "trainworthy.lifecycle.contract.polars_engine"
+    sites += [Site(f"contract.{kind}", "contract rule", module) for kind in get_args(Kind)]
+    polars_engine._result = _guarded_result(polars_engine._result)
     return tuple(sites)
 
 

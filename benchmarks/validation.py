@@ -98,7 +98,7 @@ def child(engine: str, folder: Path) -> None:
 
 
 def _fused(folder: Path, contract: Contract) -> int:
-    from trainworthy.lifecycle.contract.fused import validate_files
+    from trainworthy.lifecycle.contract.polars_engine import validate_files
 
     return sum(result.status != "pass" for result in validate_files(folder, contract))
 

@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any
 from trainworthy.expectations.imported import import_great_expectations
 from trainworthy.expectations.spark_rows import DAY, NANOSECONDS, divided, literal, own_column, read_rows, spark_type
 from trainworthy.expectations.validate import raised_message
-from trainworthy.lifecycle.contract.fused import judged
 from trainworthy.lifecycle.contract.literals import bounds, float_limits, listed, place, whole_edges, whole_interval
 from trainworthy.lifecycle.contract.model import Contract
+from trainworthy.lifecycle.contract.polars_engine import judged
 from trainworthy.lifecycle.contract.result import RuleResult
 from trainworthy.lifecycle.contract.rule import Rule, surplus
 from trainworthy.lifecycle.contract.table import Table, read_table

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainworthy.lifecycle.contract.fused import validate_frame
 from trainworthy.lifecycle.contract.mutation_test import Claim, Trial, fix_of, try_rules
+from trainworthy.lifecycle.contract.polars_engine import validate_frame
 from trainworthy.lifecycle.contract.read import load_contract
 from trainworthy.lifecycle.contract.sample import sample_rows
 from trainworthy.lifecycle.errors import DatasetError

@@ -454,6 +454,9 @@ class Tracking(dg.ConfigurableResource):
     def set_champion(self, name: str, version: str, previous: str | None) -> None:
         """Point `champion` at the version, and `rollback` at the one that a rollback would go back to, if any.
 
+        Three may: a promotion (assets/promotion.py), a rollback (assets/rollback.py) and `doctor --fix`
+        (pipeline/doctor/stores.py), each after the verdict log has it.
+
         Raises ChampionError if the registry does not take it: the log, which was written before, has it already.
         """
         from mlflow.exceptions import MlflowException

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainworthy.lifecycle.contract.batches import batches
-from trainworthy.lifecycle.contract.fused_masks import broken_by
-from trainworthy.lifecycle.contract.fused_unique import all_duplicates, is_duplicate
 from trainworthy.lifecycle.contract.model import Contract
+from trainworthy.lifecycle.contract.polars_masks import broken_by
+from trainworthy.lifecycle.contract.polars_unique import all_duplicates, is_duplicate
 from trainworthy.lifecycle.contract.result import MAX_NAMED_ROWS, RuleResult
 from trainworthy.lifecycle.contract.rule import Rule
 from trainworthy.lifecycle.contract.table import Table, read_table

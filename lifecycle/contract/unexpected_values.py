@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from trainworthy.lifecycle.contract.batches import batches
 from trainworthy.lifecycle.contract.failing_rows import plain_rows
-from trainworthy.lifecycle.contract.fused_masks import broken_by
 from trainworthy.lifecycle.contract.model import Contract
+from trainworthy.lifecycle.contract.polars_masks import broken_by
 from trainworthy.lifecycle.contract.result import RuleResult, Unlisted
 from trainworthy.lifecycle.contract.table import Table
 

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from trainworthy.expectations import validate as great_expectations
-from trainworthy.lifecycle.contract import fused
+from trainworthy.lifecycle.contract import polars_engine
 from trainworthy.lifecycle.contract.model import Column, Contract, Label
 from trainworthy.lifecycle.contract.rule import make_rule
 
@@ -229,7 +229,7 @@ def test_engines_any_table_and_rules_agree_rule_by_rule(examples):
         with tempfile.TemporaryDirectory() as name:
             written(table, cut, Path(name))
             reference = great_expectations.validate_files(Path(name), judged)
-            found = fused.validate_files(Path(name), judged)
+            found = polars_engine.validate_files(Path(name), judged)
         for ours, theirs in zip(found, reference, strict=True):
             assert said(ours) == said(theirs), (ours.rule, ours.error, theirs.error)
             assert (ours.error is None) == (theirs.error is None)

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from trainworthy.expectations.export import export
-from trainworthy.lifecycle.contract import fused
+from trainworthy.lifecycle.contract import polars_engine
 from trainworthy.lifecycle.contract.model import Column, Contract, Label
 from trainworthy.lifecycle.contract.rules import compile_rules, primary_key
 from trainworthy.pipeline.cli import main
@@ -95,7 +95,7 @@ def broken_by_the_suite(suite, batches, rows):
 
 def broken_by_our_engine(rows, folder, left_out):
     rows.to_parquet(folder / "rows.parquet")
-    found = fused.validate_files(folder, contract())
+    found = polars_engine.validate_files(folder, contract())
     return {one.rule.id for one in found if one.status != "pass" and one.rule.id not in left_out}
 
 

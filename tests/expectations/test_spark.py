@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from test_engines_agree import cases, contract, said, written
 
 from trainworthy.expectations import validate as great_expectations
-from trainworthy.lifecycle.contract import fused
+from trainworthy.lifecycle.contract import polars_engine
 from trainworthy.lifecycle.contract.read import load_contract
 from trainworthy.lifecycle.contract.rule import NO_ROW, make_rule
 from trainworthy.lifecycle.errors import SettingsError
@@ -198,6 +198,6 @@ def test_spark_january_of_the_flights_agrees_on_every_rule(tmp_path):
     from use_cases.flight_delays import dataset
 
     dataset.build(tmp_path / "january", 1, "0.0.3")
-    found = assert_equal(tmp_path / "january", load_contract(FLIGHTS / "contract.yaml"), fused)
+    found = assert_equal(tmp_path / "january", load_contract(FLIGHTS / "contract.yaml"), polars_engine)
     assert {result.status for result in found.values()} == {"pass"}
     assert len(found) > 200

@@ -6,12 +6,12 @@ import pandas as pd
 import pytest
 
 from trainworthy.expectations import validate as great_expectations
-from trainworthy.lifecycle.contract import fused
+from trainworthy.lifecycle.contract import polars_engine
 from trainworthy.lifecycle.contract.model import Column, Contract, Label
 from trainworthy.lifecycle.contract.result import contract_check
 from trainworthy.lifecycle.contract.rule import NO_ROW, make_rule
 
-ENGINES = [fused, great_expectations]
+ENGINES = [polars_engine, great_expectations]
 ROWS = pd.DataFrame(
     {
         "shop": ["north"] * 50 + ["south"] * 40 + ["west"] * 30 + ["rare"] * 19,

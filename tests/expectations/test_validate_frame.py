@@ -7,14 +7,14 @@ import pandas as pd
 import pytest
 
 from trainworthy.expectations import validate as great_expectations
-from trainworthy.lifecycle.contract import fused
+from trainworthy.lifecycle.contract import polars_engine
 from trainworthy.lifecycle.contract.frame import logical_type
 from trainworthy.lifecycle.contract.model import Column, Contract, Label
 from trainworthy.lifecycle.contract.result import contract_check
 from trainworthy.lifecycle.contract.rules import compile_rules, primary_key
 
 ROWS = 60
-ENGINES = {"great_expectations": great_expectations.validate_files, "fused": fused.validate_files}
+ENGINES = {"great_expectations": great_expectations.validate_files, "fused": polars_engine.validate_files}
 JUDGE = {}
 
 

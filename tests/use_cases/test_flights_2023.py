@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from benchmarks.flights_checks import alarms, snapshot_checks
-from trainworthy.lifecycle.contract.fused import validate_frame
+from trainworthy.lifecycle.contract.polars_engine import validate_frame
 from trainworthy.lifecycle.contract.read import load_contract
 from trainworthy.lifecycle.contract.result import contract_check
 from trainworthy.lifecycle.data.files import read_columns

@@ -8,8 +8,8 @@ import pytest
 
 from trainworthy.lifecycle.contract import failing_rows
 from trainworthy.lifecycle.contract.failing_rows import write_failing_rows
-from trainworthy.lifecycle.contract.fused import validate_files
 from trainworthy.lifecycle.contract.model import Column, Contract, Label
+from trainworthy.lifecycle.contract.polars_engine import validate_files
 from trainworthy.lifecycle.contract.rule import NO_ROW, make_rule
 
 LOW = make_rule("low.range", "range", ("low",), bound=NO_ROW, minimum=0)

@@ -6,8 +6,8 @@ import pandas as pd
 import pytest
 
 from trainworthy.expectations.validate import validate_frame as great_expectations
-from trainworthy.lifecycle.contract.fused import validate_frame as fused
 from trainworthy.lifecycle.contract.model import Column, Contract, Label
+from trainworthy.lifecycle.contract.polars_engine import validate_frame as fused
 from trainworthy.lifecycle.contract.reference import Bins
 from trainworthy.lifecycle.contract.rule import NO_ROW, make_rule
 

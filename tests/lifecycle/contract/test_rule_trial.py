@@ -4,9 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from trainworthy.lifecycle.contract.fused import validate_frame as judge
 from trainworthy.lifecycle.contract.model import Column, Contract, Label
 from trainworthy.lifecycle.contract.mutation_test import fix_of, try_rules
+from trainworthy.lifecycle.contract.polars_engine import validate_frame as judge
 from trainworthy.lifecycle.contract.rule import make_rule
 
 ROWS = 200

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from trainworthy.lifecycle.contract.batches import batches
 from trainworthy.lifecycle.contract.failing_rows import with_failing_rows
 from trainworthy.lifecycle.contract.frame import as_files
-from trainworthy.lifecycle.contract.fused_masks import tally
-from trainworthy.lifecycle.contract.fused_unique import duplicates, hashes, repeated, rows_of
 from trainworthy.lifecycle.contract.model import Contract
+from trainworthy.lifecycle.contract.polars_masks import tally
+from trainworthy.lifecycle.contract.polars_unique import duplicates, hashes, repeated, rows_of
 from trainworthy.lifecycle.contract.result import RuleResult, could_not, counted, of_type
 from trainworthy.lifecycle.contract.rule import Rule
 from trainworthy.lifecycle.contract.table import Table, read_table, type_held, unjudged_because
