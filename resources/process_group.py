@@ -24,21 +24,31 @@ LOOK_SECONDS = 1.0
 _GUARD = 'read -r group; read -r _; kill -s KILL -- "-$group"'
 
 
+class EndAskedError(Exception):
+    """Whoever looks after a group asks for its end. `exit_code` is its leader's then, None if there was none yet."""
+
+    exit_code: int | None = None
+
+
 def run_group(
     start: Callable[[], Leader], grace_seconds: float, *, look: Callable[[int], None] = lambda leader: None
 ) -> int:
     """Exit code of what `start` starts, negative if a signal killed it. Its output goes where this process's goes.
 
     `start` makes the leader of a group that the kernel ends with this thread (fork_server.py). `look` is called with
-    the leader's pid every LOOK_SECONDS.
+    the leader's pid every LOOK_SECONDS. Where an EndAskedError ends the wait it tells how the leader ended of it.
     """
     with _guard() as watch:
         leader = start()
         try:
-            watch(leader.pid)
-            return _wait(leader, look)
-        finally:
-            _end_group(leader, grace_seconds)
+            try:
+                watch(leader.pid)
+                return _wait(leader, look)
+            finally:
+                _end_group(leader, grace_seconds)
+        except EndAskedError as asked:
+            asked.exit_code = leader.wait()
+            raise
 
 
 @contextlib.contextmanager

@@ -36,7 +36,8 @@ class Start:
     besides, unless its machine says otherwise), `output` descriptors for what it writes on stdout and stderr. It has
     `grace_seconds` from being asked to end to being killed. `fresh`: it shares nothing with workers before it. `lock`
     holds the folder (Backend.lock). `submitted` is the Unix time since when it waits for a machine, None if
-    it has one. `node` is where it runs among those that train together.
+    it has one. `node` is where it runs among those that train together. `packages` are the versions that its launcher
+    counts on there, as JSON, "" for those of one machine.
     """
 
     job: AnyJob
@@ -49,6 +50,7 @@ class Start:
     lock: int
     submitted: float | None = None
     node: Node = ALONE
+    packages: str = ""
 
     @property
     def module(self) -> str:

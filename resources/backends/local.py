@@ -37,6 +37,7 @@ class LocalBackend:
         memory, several, out = MemoryWatch(), start.module == TORCHRUN, Path(start.job.out)
         given = ["--queued", str(start.queued), "--job", str(start.path)]
         given += [] if start.submitted is None else ["--submitted", str(start.submitted)]
+        given += ["--packages", start.packages] if start.packages else []
         given += start.node.arguments
         mine = start.node.ranks(processes_of(start.job))
         environment = {**ENVIRONMENT, **os.environ, **start.environment, "PYTHONPATH": python_path()}

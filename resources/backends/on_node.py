@@ -9,7 +9,8 @@ Of a training by several nodes that the first one's launcher has started (nodes.
 beside the worker that holds the folder: the lock that it takes is that of its own number.
 
 The worker is wanted as long as the file FOLDER/wanted lies there and changes now and then. If it is taken away, or this
-process is asked to end, the worker has its grace for a checkpoint; if this process is killed, the kernel kills it.
+process is asked to end, the worker has its grace for a checkpoint, and its exit code is this process's; if this process
+is killed, the kernel kills it.
 """
 
 from __future__ import annotations
@@ -35,11 +36,14 @@ from trainworthy.resources.backends.backend import SIGNALLED, Ended, Start
 from trainworthy.resources.backends.local import LOCAL
 from trainworthy.resources.backends.signs import Given, Seen
 from trainworthy.resources.memory_seen import MemoryWatch
+from trainworthy.resources.process_group import EndAskedError
 
 # In the folder of one start.
 WANTED, ALIVE, END = "wanted", "alive", "end.json"
 # Whoever wants the worker is gone after so long without a sign: a day's training shall not be paid for nobody.
 ABANDONED_SECONDS = 600.0
+# What a worker that is asked to end ends by where it has no word of its own: the request, or the end of its grace.
+_OF_REQUEST = (-signal.SIGTERM, -signal.SIGKILL)
 
 
 class NodeEnd(Frozen):
@@ -50,7 +54,7 @@ class NodeEnd(Frozen):
     seen: str = ""
 
 
-class _AskedToEndError(Exception):
+class _AskedToEndError(EndAskedError):
     """The worker is no longer wanted; the message says how that is known."""
 
 
@@ -95,6 +99,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--abandoned", type=float, default=ABANDONED_SECONDS, help="seconds without a sign to go on for"
     )
+    parser.add_argument("--packages", default="", help="versions, as JSON, that whoever starts this counts on here")
     add_arguments(parser)
     asked = parser.parse_args(arguments)
     job, node = read_job(asked.job), node_of(asked)
@@ -112,15 +117,24 @@ def main(arguments: list[str] | None = None) -> int:
             following.look()
             start = Start(
                 job=job, path=asked.job, queued=asked.queued, environment={}, output=(1, 2), grace_seconds=asked.grace,
-                fresh=True, lock=lock, submitted=asked.submitted, node=node,
+                fresh=True, lock=lock, submitted=asked.submitted, node=node, packages=asked.packages,
             )  # fmt: skip
             ended = LOCAL.run(start, following, say)
     except _AskedToEndError as error:
-        # As if the worker had got the signal itself: a training goes on where somebody wants it.
-        ended = Ended(-signal.SIGTERM, memory.seen(), seen=str(error))
+        ended = Ended(_code_of_asked(error), memory.seen(), seen=str(error))
+    for number in (signal.SIGTERM, signal.SIGINT):
+        # There is nothing left to end.
+        signal.signal(number, signal.SIG_IGN)
     end = NodeEnd(exit_code=ended.exit_code, memory=ended.memory, seen=ended.seen)
     write_atomic(asked.folder / END, canonical_json(end.model_dump(mode="json")))
     return SIGNALLED - ended.exit_code if ended.exit_code < 0 else ended.exit_code
+
+
+def _code_of_asked(error: EndAskedError) -> int:
+    """Its own where the worker had a word left; else as if it had got the signal, after which a training goes on."""
+    code = -signal.SIGTERM if error.exit_code is None else error.exit_code
+    code = SIGNALLED - code if code > SIGNALLED else code
+    return -signal.SIGTERM if code in _OF_REQUEST else code
 
 
 def lock_of(node: Node) -> str:

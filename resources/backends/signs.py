@@ -7,7 +7,9 @@ counts is that a file changes.
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 # Between two signs.
@@ -39,26 +41,59 @@ class Given:
             self._path.unlink(missing_ok=True)
 
 
+@contextlib.contextmanager
+def kept_up(*signs: Given) -> Iterator[None]:
+    """Gives signs by a thread of its own for as long as this process is within, whatever it waits for; then no more."""
+    over = threading.Event()
+
+    def give() -> None:
+        while not over.is_set():
+            for sign in signs:
+                sign.give()
+            over.wait(BEAT_SECONDS / 5)
+
+    for sign in signs:
+        sign.give()
+    thread = threading.Thread(target=give, name="signs of life", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        # Else it might give one anew that is withdrawn here. On storage that is away it may wait for long.
+        thread.join(BEAT_SECONDS)
+        for sign in signs:
+            sign.withdraw()
+
+
 class Seen:
     """A sign that another gives."""
 
     def __init__(self, path: Path) -> None:
         self._path: Path = path
         self._last: str | None = None
+        self._silent, self._looked = 0.0, time.monotonic()
         # Until it was looked for it is there, as far as anybody knows.
         self._known: str | None = ""
-        self._changed = time.monotonic()
+        self._answered = False
 
     def there(self) -> bool:
         """True if it is given at all. It is opened, since a file server's clients remember what is only looked up."""
         return self._content() is not None
 
     def silent_seconds(self) -> float:
-        """How long it has not changed, from the first look on."""
-        content = self._content()
+        """How long it has not changed while it was looked at, from the first look on.
+
+        A time in which nobody could look is none of silence: storage that was away, a process that was stopped. Of a
+        pause between two looks no more counts than a sign may take.
+        """
+        content, now = self._content(), time.monotonic()
         if content != self._last:
-            self._last, self._changed = content, time.monotonic()
-        return time.monotonic() - self._changed
+            self._last, self._silent = content, 0.0
+        elif self._answered:
+            self._silent += min(now - self._looked, BEAT_SECONDS)
+        self._looked = now
+        return self._silent
 
     def _content(self) -> str | None:
         """None where there is no file; what it was the last time where the storage does not answer."""
@@ -67,5 +102,7 @@ class Seen:
         except FileNotFoundError:
             self._known = None
         except OSError:
+            self._answered = False
             return self._known
+        self._answered = True
         return self._known

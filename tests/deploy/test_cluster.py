@@ -50,7 +50,8 @@ def manifest(sku: str, *, spot: bool = False) -> dict[str, Any]:
         job=job, path=Path(job.out) / "job.json", queued=0.0, environment={}, output=(1, 2), grace_seconds=10.0,
         fresh=False, lock=-1,
     )  # fmt: skip
-    return job_manifest(start, Asked(CLUSTER, CLUSTER.machine(sku), PRICES.sku(sku).gpus, spot), {}, "", 0.0)
+    asked = Asked(CLUSTER, CLUSTER.machine(sku), PRICES.sku(sku).gpus, spot)
+    return job_manifest(start, Path(job.out) / "kubernetes" / "1", asked, {}, "", 0.0)
 
 
 # The cluster's own kinds

@@ -22,7 +22,8 @@ from trainworthy.lifecycle.protocol.jobs import VerifyJob
 from trainworthy.lifecycle.protocol.records import STEPS
 from trainworthy.lifecycle.spec.use_case import ComputeSpec
 from trainworthy.lifecycle.use_case import load_use_case
-from trainworthy.resources.backends.backend import TORCHRUN, WORKER, Start
+from trainworthy.resources.backends import on_node
+from trainworthy.resources.backends.backend import TORCHRUN, Start
 from trainworthy.resources.backends.choose import backend_of
 from trainworthy.resources.backends.kubernetes.api import connect
 from trainworthy.resources.backends.kubernetes.backend import KubernetesBackend
@@ -35,6 +36,7 @@ from trainworthy.resources.worker_process import Nobody
 DOC = (toy_jobs.ROOT / "docs" / "how-to" / "kubernetes.md").read_text()
 # From the oldest minor version that has all that is asked for (podReplacementPolicy) to the client's.
 VERSIONS = ("1.30", "1.31", "1.32", "1.33", "1.34", "1.35", "1.36", "1.37")
+FOLDER = Path("/srv/tw/var/out/kubernetes/1")
 YAML: dict[str, Any] = {
     "namespace": "ml", "image": "example.org/worker@sha256:1", "volume": {"claim": "project", "mount": "/srv/tw"},
     "user": 1001, "group": 1002, "service_account": "worker", "queue": "gpus", "priority_class": "batch",
@@ -68,7 +70,8 @@ def manifest(
 ) -> dict[str, Any]:
     found = cluster(**changes)
     asked = Asked(found, found.machine(sku), gpus, spot)
-    return job_manifest(start_of(job or verify_job()), asked, {"TRAINWORTHY_VAR": "/srv/tw/var"}, "/srv/tw/src", 1e9)
+    variables = {"TRAINWORTHY_VAR": "/srv/tw/var"}
+    return job_manifest(start_of(job or verify_job()), FOLDER, asked, variables, "/srv/tw/src", 1e9)
 
 
 def written(folder: Path, values: Any) -> Path:
@@ -155,7 +158,8 @@ def test_pod_runs_the_worker_with_what_its_sku_has():
     pod = manifest()["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     assert container["command"] == [
-        "python", "-m", WORKER, "--job", "/srv/tw/var/out/job.json", "--queued", "2.5", "--submitted", "1000000000.0",
+        "python", "-m", on_node.__name__, "--folder", str(FOLDER), "--job", "/srv/tw/var/out/job.json",
+        "--queued", "2.5", "--submitted", "1000000000.0", "--grace", "12.2", "--abandoned", "60.0",
         "--packages", json.dumps(told_packages(), sort_keys=True, separators=(",", ":")),
     ]  # fmt: skip
     expected = {"cpu": "3500m", "memory": "14336Mi", "nvidia.com/gpu": "1"}
@@ -181,9 +185,10 @@ def test_several_processes_are_one_pod_with_torchrun_and_shares_of_its_cores(tmp
     job = toy_jobs.train_job(tmp_path, Path("/srv/tw/out"), processes=2)
     found = cluster()
     asked = Asked(found, found.machine("ec2-l4").model_copy(update={"cpu": 6.9}), 2, spot=False)
-    made = job_manifest(start_of(job), asked, {}, "", 0.0)
+    assert start_of(job).module == TORCHRUN
+    made = job_manifest(start_of(job), FOLDER, asked, {}, "", 0.0)
     (container,) = made["spec"]["template"]["spec"]["containers"]
-    assert container["command"][2] == TORCHRUN
+    assert container["command"][2] == on_node.__name__
     assert {"name": "OMP_NUM_THREADS", "value": "3"} in container["env"]
     assert made["spec"]["parallelism"] == 1
 

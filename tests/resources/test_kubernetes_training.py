@@ -2,23 +2,26 @@
 
 import functools
 import json
+import os
+import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from kubernetes_api import NAMESPACE, kube_server, started
+from kubernetes_api import Fault, kube_server, started
+from kubernetes_starter import backend
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "lifecycle"))
 import toy_jobs
 
-from trainworthy.lifecycle.folder_lock import LOCK
+from trainworthy.lifecycle.folder_lock import LOCK, is_free
 from trainworthy.lifecycle.protocol.jobs import TrainJob
 from trainworthy.lifecycle.protocol.results import TrainResult
 from trainworthy.lifecycle.storage.checkpoints import reached_step
-from trainworthy.resources.backends.kubernetes.backend import KubernetesBackend
-from trainworthy.resources.backends.kubernetes.cluster import Cluster, Machine, Volume
-from trainworthy.resources.backends.kubernetes.manifest import Asked
+from trainworthy.resources.backends import signs
+from trainworthy.resources.backends.kubernetes import manifest
 from trainworthy.resources.supervisor import supervise
 from trainworthy.resources.worker_process import Nobody, run_worker
 
@@ -50,16 +53,9 @@ def kube(volume, monkeypatch):
         yield kube
 
 
-def backend(volume: Path, queue: str | None = None) -> KubernetesBackend:
-    cluster = Cluster(
-        namespace=NAMESPACE, image="worker:1", volume=Volume(claim="project", mount=str(volume)), user=1000, group=1000,
-        queue=queue, skus={"small": (machine := Machine(cpu=1, memory_gb=4))},
-    )  # fmt: skip
-    return KubernetesBackend(Asked(cluster, machine, 0, spot=False), {}, str(volume / "src"))
-
-
-def training(volume: Path, out: Path) -> TrainJob:
-    return toy_jobs.train_job(volume, out, "smoke", spec=SPEC, use_case=volume / "toy", device="cpu")
+def training(volume: Path, out: Path, epochs: int = 1) -> TrainJob:
+    spec = toy_jobs.spec_with(training=SPEC.training.model_dump(mode="json") | {"epochs": epochs})
+    return toy_jobs.train_job(volume, out, "smoke", spec=spec, use_case=volume / "toy", device="cpu")
 
 
 class Follows(Nobody):
@@ -115,3 +111,62 @@ def test_training_that_is_cancelled_writes_its_checkpoint_and_leaves_no_process(
     assert [process.poll() for process in kube.processes.values()] == [75]
     assert [*kube.jobs, *kube.pods] == []
     assert "preempted" in json.loads((out / "error.json").read_text())["problem"]
+
+
+@pytest.mark.slow
+def test_starter_that_is_killed_leaves_no_worker_and_the_next_start_goes_on_from_its_checkpoint(volume, kube, tmp_path):
+    out = volume / "orphaned"
+    job = training(volume, out, epochs=20)
+    command = [sys.executable, str(Path(__file__).with_name("kubernetes_starter.py"))]
+    with subprocess.Popen(
+        [*command, str(toy_jobs.write_job(job)), str(volume)],
+        env={**toy_jobs.environment(), "KUBECONFIG": os.environ["KUBECONFIG"]},
+    ) as starter:
+        until = time.monotonic() + 60
+        while not reached_step(out):
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        starter.kill()
+    (process,) = kube.processes.values()
+    # It has written its checkpoint and ended by itself: nobody has asked the cluster for anything.
+    assert process.wait(60) == 75
+    assert not any("DELETE" in asked for asked in kube.asked)
+    assert is_free(out)
+    (end,) = out.glob("kubernetes/*/end.json")
+    assert "whoever started it has given no sign of life" in end.read_text()
+    reached = reached_step(out)
+    answer = run_worker(job, backend=backend(volume), grace_seconds=20.0, watcher=Nobody(), tell=print)
+    assert isinstance(answer, TrainResult)
+    assert answer.resumed_from_step == reached > 0
+    assert [*kube.jobs, *kube.pods] == []
+
+
+@pytest.mark.slow
+def test_starter_that_cannot_reach_the_cluster_is_not_taken_for_a_dead_one(volume, kube, monkeypatch):
+    monkeypatch.setattr(signs, "BEAT_SECONDS", 0.5)
+    monkeypatch.setattr(manifest, "ABANDONED_SECONDS", 3.0)
+    out, lines, away = volume / "cut_off", list[str](), list[float]()
+
+    def cut() -> None:
+        kube.faults.append(Fault(".", times=10_000))
+        away.append(time.monotonic())
+
+    class Cut(Follows):
+        def look(self) -> None:
+            super().look()
+            if kube.faults and time.monotonic() - away[0] > 9:
+                kube.faults.clear()
+
+    answer = run_worker(
+        training(volume, out, epochs=14),
+        backend=backend(volume),
+        grace_seconds=20.0,
+        watcher=Cut(out, cut),
+        tell=lines.append,
+    )
+    assert isinstance(answer, TrainResult)
+    assert len(away) == 1
+    # One pod from the first update to the last, three times as long away as a dead starter is waited for.
+    assert answer.resumed_from_step == 0
+    assert len(kube.processes) == 1
+    assert any("does not answer about" in line for line in lines)

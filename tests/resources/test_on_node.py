@@ -28,7 +28,7 @@ def started(folder: Path, *, wanted: bool = True) -> Iterator[subprocess.Popen[b
     job = toy_jobs.write_job(toy_jobs.train_job(folder, folder / "out"))
     if wanted:
         (folder / "wanted").write_text("1")
-    given = ["--folder", folder, "--job", job, "--queued", "0", "--submitted", str(time.time()), "--grace", "5"]
+    given = ["--folder", folder, "--job", job, "--queued", "0", "--submitted", str(time.time()), "--grace", "1"]
     command = [sys.executable, "-m", "trainworthy.resources.backends.on_node", *map(str, given)]
     with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT / "src")}) as process:
         try:
@@ -72,6 +72,8 @@ def test_killed_worker_is_told_with_its_signal_and_what_was_seen_of_memory(tmp_p
 def test_worker_that_is_asked_to_end_is_gone_and_its_end_says_who_asked(tmp_path, way):
     with started(tmp_path) as process:
         worker = worker_of(process)
+        # It leaves no word of its own.
+        worker.suspend()
         if way == "SIGTERM":
             process.terminate()
         else:
@@ -154,3 +156,45 @@ def test_storage_that_is_away_is_no_sign_and_no_end(tmp_path, monkeypatch):
     monkeypatch.setattr(Path, "write_text", write)
     sign.withdraw()
     assert not seen.there()
+
+
+def test_time_in_which_nobody_could_look_is_no_silence(tmp_path, monkeypatch):
+    sign, seen = tmp_path / "sign", Seen(tmp_path / "sign")
+    sign.write_text("1")
+    clock = [time.monotonic()]
+    monkeypatch.setattr(signs.time, "monotonic", lambda: clock[0])
+
+    def after(seconds: float) -> float:
+        clock[0] += seconds
+        return seen.silent_seconds()
+
+    assert after(0) == 0
+    assert [after(1) for _ in range(30)] == list(range(1, 31))
+    # A look that hung on a file server, or a process that was stopped: the other side may have been as well.
+    assert after(500) == 30 + signs.BEAT_SECONDS
+    read = Path.read_text
+    monkeypatch.setattr(Path, "read_text", lambda path, *given: (_ for _ in ()).throw(OSError(5, "no", str(path))))
+    assert [after(1) for _ in range(30)] == [40.0] * 30
+    monkeypatch.setattr(Path, "read_text", read)
+    assert after(1) == 41
+    sign.write_text("2")
+    assert after(1) == 0
+
+
+def test_signs_are_kept_up_while_their_giver_waits_and_withdrawn_with_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(signs, "BEAT_SECONDS", 0.02)
+    files = [tmp_path / name for name in ("one", "two")]
+    with signs.kept_up(*map(Given, files)):
+        first = [file.read_text() for file in files]
+        until = time.monotonic() + 10
+        while any(file.read_text() in (old, "") for file, old in zip(files, first, strict=True)):
+            assert time.monotonic() < until
+            time.sleep(0.01)
+    assert not any(file.exists() for file in files)
+
+
+@pytest.mark.parametrize(("code", "told"), [(75, 75), (0, 0), (65, 65), (137, -15), (-9, -15), (-15, -15), (None, -15)])
+def test_worker_that_was_asked_to_end_ends_by_its_own_word_if_it_has_one(code, told):
+    asked = _AskedToEndError("no longer wanted")
+    asked.exit_code = code
+    assert on_node._code_of_asked(asked) == told

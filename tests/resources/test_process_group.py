@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from trainworthy.resources.fork_server import ends_with
-from trainworthy.resources.process_group import run_group
+from trainworthy.resources.process_group import EndAskedError, run_group
 
 ROOT = Path(__file__).parents[2]
 # A leader with a child of its own; the files `leader` and `child` appear when they run. argv: folder, what they
@@ -109,6 +109,23 @@ def started(tmp_path):
 @pytest.mark.parametrize(("command", "code"), [("exit 0", 0), ("exit 65", 65), ("kill -s KILL $$", -signal.SIGKILL)])
 def test_group_command_that_ends_gives_its_exit_code(command, code):
     assert run_command(["/bin/sh", "-c", command], 1.0) == code
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [("trap 'exit 75' TERM; while :; do sleep 0.05; done", 75), ("exec sleep 60", -signal.SIGTERM)],
+)
+def test_group_that_is_asked_to_end_tells_how_its_leader_did(command, code):
+    looks = []
+
+    def look(leader: int) -> None:
+        looks.append(leader)
+        if len(looks) > 1:
+            raise EndAskedError
+
+    with pytest.raises(EndAskedError) as asked:
+        run_command(["/bin/sh", "-c", command], 30.0, look)
+    assert asked.value.exit_code == code
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL, signal.SIGTERM])

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import time
+import uuid
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
 
 from trainworthy.lifecycle.cost.prices import load_prices
 from trainworthy.lifecycle.errors import SettingsError
@@ -21,16 +24,20 @@ from trainworthy.resources.backends.kubernetes.manifest import (
 )
 from trainworthy.resources.backends.kubernetes.patience import Time
 from trainworthy.resources.backends.kubernetes.submitted import Submitted
+from trainworthy.resources.backends.on_node import NodeEnd, read_end
 from trainworthy.resources.settings import Settings, own_python_path, resolved_variables
 
 CLOCK = Time()
+# Below the job's folder: a folder for each start, with its signs of life and how it ended.
+STARTS = "kubernetes"
 
 
 class KubernetesBackend:
     """Pods of a cluster, which see the job's folder under the same path.
 
     `variables` are settings for the worker, `python_path` is where pods find this Trainworthy, "" where their image has
-    one. If this process is killed, the pod goes on to its end; the next start of an equal job ends it first.
+    one. If this process is killed, the worker ends within a minute or so, with its checkpoint (on_node.py); the next
+    start of an equal job removes what is left of it first.
     """
 
     name = "kubernetes"
@@ -52,9 +59,19 @@ class KubernetesBackend:
         cluster = self._asked.cluster
         ours = {"the Trainworthy that runs here": self._python_path} if self._python_path else {}
         refuse_outside(files_of(start.job) | ours, cluster)
-        manifest = job_manifest(start, self._asked, self._variables, self._python_path, time.time())
+        folder = Path(start.job.out) / STARTS / uuid.uuid4().hex[:8]
+        manifest = job_manifest(start, folder, self._asked, self._variables, self._python_path, time.time())
         with contextlib.closing(connect(cluster.namespace, cluster.context)) as api:
-            return Submitted(api, manifest, cluster, start, watcher, tell, self._time).run()
+            ended = Submitted(api, manifest, folder, cluster, start, watcher, tell, self._time).run()
+        return with_word_of_node(ended, read_end(folder))
+
+
+def with_word_of_node(ended: Ended, word: NodeEnd | None) -> Ended:
+    """The end with what its node has left of it, where the cluster says nothing of memory, or of who asked."""
+    if word is None:
+        return ended
+    memory = ended.memory if ended.memory.kernel_kills else word.memory
+    return replace(ended, memory=memory, seen=ended.seen or word.seen)
 
 
 def kubernetes_backend(compute: ComputeSpec, settings: Settings) -> KubernetesBackend:

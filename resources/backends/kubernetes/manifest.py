@@ -17,6 +17,10 @@ from trainworthy.resources.backends.backend import ENVIRONMENT, Start
 from trainworthy.resources.backends.kubernetes.cluster import FILE, HOW_TO, Cluster, Machine, Toleration
 
 Json = dict[str, Any]
+# Runs the worker in its pod, and ends it if nobody wants it any more.
+ON_NODE = "trainworthy.resources.backends.on_node"
+# A launcher that lives gives a sign about every ten seconds, and what is ended by mistake goes on from its checkpoint.
+ABANDONED_SECONDS = 60.0
 # The container that works; the pod has no other of ours.
 CONTAINER = "worker"
 # Label by which a worker's Job and pods are found, whoever made them.
@@ -38,12 +42,12 @@ class Asked:
 
 
 def job_manifest(
-    start: Start, asked: Asked, variables: Mapping[str, str], python_path: str, submitted: float
+    start: Start, folder: Path, asked: Asked, variables: Mapping[str, str], python_path: str, submitted: float
 ) -> Json:  # fmt: skip
     """The Job, suspended where Kueue has to admit it.
 
-    `variables` are settings for the worker; `python_path` is where the pod finds this Trainworthy, "" where its image
-    has one. `submitted` is the Unix time of now.
+    `folder` is where this start's signs are (on_node.py). `variables` are settings for the worker; `python_path` is
+    where the pod finds this Trainworthy, "" where its image has one. `submitted` is the Unix time of now.
     """
     cluster, name = asked.cluster, job_name(start.job, asked.cluster)
     labels = {
@@ -78,13 +82,16 @@ def job_manifest(
             "activeDeadlineSeconds": cluster.queue_timeout_seconds + cluster.run_timeout_seconds,
             "ttlSecondsAfterFinished": KEPT_SECONDS,
             "suspend": cluster.queue is not None,
-            "template": {"metadata": {"labels": labels}, "spec": _pod(start, asked, variables, python_path, submitted)},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": _pod(start, folder, asked, variables, python_path, submitted),
+            },
         },
     }
 
 
 def _pod(
-    start: Start, asked: Asked, variables: Mapping[str, str], python_path: str, submitted: float
+    start: Start, folder: Path, asked: Asked, variables: Mapping[str, str], python_path: str, submitted: float
 ) -> Json:  # fmt: skip
     cluster, machine = asked.cluster, asked.machine
     tolerations = (*machine.tolerations, *(cluster.spot_tolerations if asked.spot else ()))
@@ -121,8 +128,9 @@ def _pod(
                 "image": cluster.image,
                 "imagePullPolicy": cluster.image_pull_policy,
                 "command": [
-                    "python", "-m", start.module, "--job", str(start.path), "--queued", str(start.queued),
-                    "--submitted", str(submitted), "--packages", canonical_json(told_packages()).decode(),
+                    "python", "-m", ON_NODE, "--folder", str(folder), "--job", str(start.path),
+                    "--queued", str(start.queued), "--submitted", str(submitted), "--grace", str(start.grace_seconds),
+                    "--abandoned", str(ABANDONED_SECONDS), "--packages", canonical_json(told_packages()).decode(),
                 ],
                 "workingDir": cluster.volume.mount,
                 "env": [

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 from trainworthy.lifecycle.errors import BackendError
 from trainworthy.resources.backends.backend import Ended, Start, Watcher
@@ -28,6 +30,8 @@ from trainworthy.resources.backends.kubernetes.manifest import Json, selector
 from trainworthy.resources.backends.kubernetes.patience import Time, patiently, pause
 from trainworthy.resources.backends.kubernetes.pods import Pods
 from trainworthy.resources.backends.kubernetes.remove import remove
+from trainworthy.resources.backends.on_node import WANTED
+from trainworthy.resources.backends.signs import Given, kept_up
 
 # How often a worker is looked at, whole seconds: as long as a watch is left open.
 LOOK_SECONDS = 1
@@ -42,13 +46,14 @@ CONFLICTS = 3
 
 
 class Submitted:
-    """One worker from its submission to its end."""
+    """One worker from its submission to its end; `folder` is that of its signs, beside those of earlier starts."""
 
     def __init__(
-        self, api: Api, manifest: Json, cluster: Cluster, start: Start, watcher: Watcher, tell: Callable[[str], None],
-        clock: Time,
+        self, api: Api, manifest: Json, folder: Path, cluster: Cluster, start: Start, watcher: Watcher,
+        tell: Callable[[str], None], clock: Time,
     ) -> None:  # fmt: skip
         self._api, self._manifest, self._cluster, self._start = api, manifest, cluster, start
+        self._folder = folder
         self._watcher, self._tell, self._time = watcher, tell, clock
         self._name = manifest["metadata"]["name"]
         self._submitted, self._began = clock.now(), False
@@ -60,15 +65,25 @@ class Submitted:
 
     def run(self) -> Ended:
         """Submit it, follow it to its end, and leave nothing."""
-        self._remove(None)
+        self._end_earlier()
         uid = None
+        self._folder.mkdir(parents=True)
         try:
-            uid = self._submit()
-            return self._follow(uid)
+            # By the storage, which the API's absence does not touch; and by a thread, since a request may wait for it.
+            with kept_up(Given(self._folder / WANTED)):
+                uid = self._submit()
+                return self._follow(uid)
         finally:
             self._leave_nothing(uid)
             # Of a worker that was ended just now these are its last words.
             self._end_log()
+
+    def _end_earlier(self) -> None:
+        """End what an earlier start has left, and have it gone."""
+        for wanted in self._folder.parent.glob(f"*/{WANTED}"):
+            wanted.unlink(missing_ok=True)
+        self._remove(None)
+        shutil.rmtree(self._folder.parent, ignore_errors=True)
 
     def _submit(self) -> str:
         """The uid of the Job. Those of its name that others make meanwhile are removed: never two trainers at once."""
