@@ -11,7 +11,7 @@ TRAINWORTHY_DATABASE   a PostgreSQL database for the table of attempts, postgres
 TRAINWORTHY_RAY_ADDRESS  the dashboard of a Ray cluster for compute.launcher: ray, http://HOST:8265; no default
                        (docs/how-to/ray.md)
 
-Three are for compute.nodes (docs/how-to/several-processes.md#several-machines):
+Three are for compute.nodes with launcher torchrun (docs/how-to/several-processes.md#several-machines):
 
 TRAINWORTHY_NODES         hosts of the nodes after the first, separated by commas; no default
 TRAINWORTHY_NODE_COMMAND  how a command is run on one of them, default ssh -o BatchMode=yes {host}

@@ -80,14 +80,14 @@ class ComputeSpec(Frozen):
     processes: int = Field(
         default=1,
         ge=1,
-        description="Processes of a training, for launcher torchrun, or on one node of kubernetes or ray; with GPUs "
-        "one for each.",
+        description="Processes of a training, for launcher torchrun, in pods of kubernetes, or on one node of ray; "
+        "with GPUs one for each.",
     )
     nodes: int = Field(
         default=1,
         ge=1,
-        description="Machines of the SKU that the processes are on, as many on each, for launcher torchrun. Changes no "
-        "result.",
+        description="Machines of the SKU that the processes are on, as many on each, for launcher torchrun or "
+        "kubernetes (pods). Changes no result.",
     )
     collective_timeout_seconds: float = Field(
         default=COLLECTIVE_TIMEOUT_SECONDS,
@@ -136,10 +136,10 @@ class ComputeSpec(Frozen):
             raise ValueError(f"processes: {self.processes} needs launcher: torchrun; local trains in one process")
         if self.launcher == "torchrun" and self.processes == 1:
             raise ValueError("launcher: torchrun needs processes: 2 or more; one process is launcher: local")
-        if self.nodes > 1 and self.launcher != "torchrun":
-            where = {"local": "on this machine", "ray": "on one node of the cluster", "kubernetes": "in one pod"}
+        if self.nodes > 1 and self.launcher not in ("torchrun", "kubernetes"):
+            where = "on one node of the cluster" if self.launcher == "ray" else "on this machine"
             raise ValueError(
-                f"nodes: {self.nodes} needs launcher: torchrun; {self.launcher} trains {where[self.launcher]}"
+                f"nodes: {self.nodes} needs launcher: torchrun or kubernetes; {self.launcher} trains {where}"
             )
         if self.processes % self.nodes:
             raise ValueError(

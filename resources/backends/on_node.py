@@ -8,6 +8,9 @@ the scheduler.
 Of a training by several nodes that the first one's launcher has started (nodes.py), it runs the agent of another node,
 beside the worker that holds the folder: the lock that it takes is that of its own number.
 
+With `--pods N` it is one of N pods of a Kubernetes Job (kubernetes/meeting.py): its number is its index in the Job,
+FOLDER has a folder for each, and none begins before all are there.
+
 The worker is wanted as long as the file FOLDER/wanted lies there and changes now and then. If it is taken away, or this
 process is asked to end, the worker has its grace for a checkpoint, and its exit code is this process's; if this process
 is killed, the kernel kills it.
@@ -19,20 +22,25 @@ import argparse
 import os
 import signal
 import sys
+import threading
+import time
 from pathlib import Path
 from types import FrameType
 
 from pydantic import ValidationError
 
+from trainworthy.lifecycle.errors import SettingsError
 from trainworthy.lifecycle.failure import EXIT_BAD_INPUT, MemorySeen
 from trainworthy.lifecycle.folder_lock import LOCK, locked
 from trainworthy.lifecycle.identity import canonical_json
 from trainworthy.lifecycle.nodes.node import Node, add_arguments, node_of
 from trainworthy.lifecycle.progress import say
+from trainworthy.lifecycle.protocol.jobs import AnyJob
 from trainworthy.lifecycle.spec.frozen import Frozen
 from trainworthy.lifecycle.storage.state import write_atomic
 from trainworthy.lifecycle.worker import read_job
 from trainworthy.resources.backends.backend import SIGNALLED, Ended, Start
+from trainworthy.resources.backends.kubernetes.meeting import Meeting, meeting_of
 from trainworthy.resources.backends.local import LOCAL
 from trainworthy.resources.backends.signs import Given, Seen
 from trainworthy.resources.memory_seen import MemoryWatch
@@ -42,6 +50,8 @@ from trainworthy.resources.process_group import EndAskedError
 WANTED, ALIVE, END = "wanted", "alive", "end.json"
 # Whoever wants the worker is gone after so long without a sign: a day's training shall not be paid for nobody.
 ABANDONED_SECONDS = 600.0
+# So long another pod than the first waits for the word of the first, which has a minute for its own; between two looks.
+FIRST_SECONDS, LOOK_SECONDS = 90.0, 0.2
 # What a worker that is asked to end ends by where it has no word of its own: the request, or the end of its grace.
 _OF_REQUEST = (-signal.SIGTERM, -signal.SIGKILL)
 
@@ -100,16 +110,34 @@ def main(arguments: list[str] | None = None) -> int:
         "--abandoned", type=float, default=ABANDONED_SECONDS, help="seconds without a sign to go on for"
     )
     parser.add_argument("--packages", default="", help="versions, as JSON, that whoever starts this counts on here")
+    parser.add_argument("--pods", type=int, default=1, help="pods of a Job that train together, of which this is one")
     add_arguments(parser)
     asked = parser.parse_args(arguments)
     job, node = read_job(asked.job), node_of(asked)
     if job is None:
         return EXIT_BAD_INPUT
-    following, memory = _OnNode(asked.folder, asked.abandoned), MemoryWatch()
+    try:
+        return _run(asked, job, node, meeting_of(asked.folder, asked.pods))
+    except SettingsError as error:
+        # Of the pods' meeting: nothing has begun.
+        told = {"problem": error.problem, "value": error.value, "fix": error.fix}
+        write_atomic(Path(job.out) / "error.json", canonical_json(told))
+        say(str(error))
+        return EXIT_BAD_INPUT
+
+
+def _run(asked: argparse.Namespace, job: AnyJob, node: Node, meeting: Meeting | None) -> int:
+    """Run the worker to its end, and leave how it ended. Raises SettingsError if pods cannot meet."""
+    folder = asked.folder if meeting is None else meeting.folder
+    following, memory = _OnNode(folder, asked.abandoned), MemoryWatch()
+    # Of a pod that was there before, in whose place this one is.
+    (folder / END).unlink(missing_ok=True)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, following.stop)
     try:
         following.look()
+        if meeting is not None:
+            node = meeting.node(following.look)
         with locked(Path(job.out), say, lock_of(node)) as lock:
             # Held until this process is gone, so that whoever finds it free finds nobody.
             os.dup(lock)
@@ -126,8 +154,23 @@ def main(arguments: list[str] | None = None) -> int:
         # There is nothing left to end.
         signal.signal(number, signal.SIG_IGN)
     end = NodeEnd(exit_code=ended.exit_code, memory=ended.memory, seen=ended.seen)
-    write_atomic(asked.folder / END, canonical_json(end.model_dump(mode="json")))
+    write_atomic(folder / END, canonical_json(end.model_dump(mode="json")))
+    if meeting is not None:
+        meeting.leave()
+        if ended.exit_code and not ended.seen and not node.first:
+            _after_the_first(asked.folder / "0")
     return SIGNALLED - ended.exit_code if ended.exit_code < 0 else ended.exit_code
+
+
+def _after_the_first(folder: Path) -> None:
+    """Wait until the first pod has said how all ended, but not for ever: with this one's end the cluster ends it.
+
+    A SIGTERM says that the cluster has done so already.
+    """
+    until, ended = time.monotonic() + FIRST_SECONDS, threading.Event()
+    signal.signal(signal.SIGTERM, lambda number, frame: ended.set())
+    while read_end(folder) is None and time.monotonic() < until and not ended.wait(LOOK_SECONDS):
+        pass
 
 
 def _code_of_asked(error: EndAskedError) -> int:

@@ -60,7 +60,7 @@ def manifest(sku: str, *, spot: bool = False) -> dict[str, Any]:
 @pytest.mark.parametrize("version", ["1.30", "1.34", "1.37"])
 def test_objects_of_a_team_are_valid_by_the_strict_schema(version):
     assert {one["kind"] for one in TEAM} == {
-        "Namespace", "ServiceAccount", "Role", "RoleBinding", "PersistentVolumeClaim"
+        "Namespace", "ServiceAccount", "Role", "RoleBinding", "NetworkPolicy", "PersistentVolumeClaim"
     }  # fmt: skip
     for one in TEAM:
         kubernetes_validate.validate(one, version, strict=True)
@@ -104,6 +104,19 @@ def test_binding_gives_it_to_dagsters_account_and_to_nobody_else():
     assert CLUSTER.service_account not in [one["name"] for one in binding["subjects"]]
     assert set(named(TEAM, "ServiceAccount")) == {VALUES["global"]["serviceAccountName"], CLUSTER.service_account}
     assert named(TEAM, "ServiceAccount")[CLUSTER.service_account]["automountServiceAccountToken"] is False
+
+
+def test_workers_are_reached_by_workers_alone():
+    (policy,) = named(TEAM, "NetworkPolicy").values()
+    (rule,) = policy["spec"]["ingress"]
+    (source,) = rule["from"]
+    labels = manifest("local-2cpu")["spec"]["template"]["metadata"]["labels"]
+    # No namespaces, and no ports, of which ranks take any.
+    assert policy["spec"]["policyTypes"] == ["Ingress"]
+    assert set(rule) == {"from"}
+    assert set(source) == {"podSelector"}
+    for selector in (policy["spec"]["podSelector"], source["podSelector"]):
+        assert selector["matchLabels"].items() <= labels.items()
 
 
 def test_all_of_a_team_is_in_its_namespace():

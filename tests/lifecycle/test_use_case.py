@@ -372,10 +372,13 @@ def test_keys_that_do_not_go_together_are_told_without_the_whole_file():
             {"launcher": "torchrun", "processes": 3, "nodes": 2}, "use_case.yaml: compute",
             "nodes: 2 do not divide processes: 3",
         ),
-        ({"nodes": 2}, "use_case.yaml: compute", "nodes: 2 needs launcher: torchrun; local trains on this machine"),
+        (
+            {"nodes": 2}, "use_case.yaml: compute",
+            "nodes: 2 needs launcher: torchrun or kubernetes; local trains on this machine",
+        ),
         (
             {"launcher": "ray", "processes": 2, "nodes": 2}, "use_case.yaml: compute",
-            "nodes: 2 needs launcher: torchrun; ray trains on one node of the cluster",
+            "nodes: 2 needs launcher: torchrun or kubernetes; ray trains on one node of the cluster",
         ),
         ({"launcher": "torchrun", "processes": 999}, "use_case.yaml", "an update of 128 rows"),
         ({"launcher": "deepspeed"}, "use_case.yaml: compute.launcher", "deepspeed is not offered: it starts processes"),

@@ -2,7 +2,9 @@
 
 Jobs, pods, their logs and Kueue's Workloads are kept as the API tells them, changes are watched by version, and a test
 says what happens: pods that wait, run, end, are evicted. `started` runs a container's command for real, as a child
-process with the manifest's environment and nothing else. docs/how-to/kubernetes.md says what was never tried.
+process with the manifest's environment and nothing else. Of an Indexed Job all pods are made at once, each with its
+number and an address of the loopback device, and when one has failed the others are asked to end.
+docs/how-to/kubernetes.md says what was never tried.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from urllib.parse import parse_qs, urlsplit
 
 Json = dict[str, Any]
 NAMESPACE = "ml"
+INDEX = "batch.kubernetes.io/job-completion-index"
 
 
 @dataclass
@@ -82,7 +85,7 @@ class Kube:
         with self.changed:
             self.jobs[name]["spec"]["suspend"] = False
             self.workloads = []
-            self._make_pod(self.jobs[name])
+            self._make_pods(self.jobs[name])
 
     def evict(self, name: str, message: str, code: int | None = None) -> None:
         """Kueue takes the Job's place away: it is suspended, its pods are asked to end, and do so by this exit code."""
@@ -98,6 +101,13 @@ class Kube:
         with self.changed:
             assert self.changed.wait_for(lambda: any(pod.startswith(f"{name}-") for pod in self.pods), 10)
             return [pod for pod in self.pods if pod.startswith(f"{name}-")][-1]
+
+    def pods_of(self, name: str) -> list[str]:
+        """The names of the Job's pods by their numbers, once all are there."""
+        pods = self.jobs[name]["spec"]["completions"]
+        with self.changed:
+            assert self.changed.wait_for(lambda: len(self._pods_of(self.jobs[name])) == pods, 10)
+            return sorted(self._pods_of(self.jobs[name]), key=lambda pod: int(index_of(self.pods[pod])))
 
     def set_pod(self, name: str, container: Json | None = None, **status: Any) -> None:
         """Change what is known of a pod: its container's state, and other fields of its status."""
@@ -120,6 +130,8 @@ class Kube:
         with self.changed:
             self.logs[name].ended = True
             self.set_pod(name, {"terminated": ended | began}, **status)
+        if code:
+            self._end_others(self.pods[name])
 
     def say(self, name: str, text: str) -> None:
         """The container writes a line."""
@@ -147,6 +159,9 @@ class Kube:
                 if job is not None and not job["spec"].get("suspend"):
                     # backoffLimit is 0.
                     job["status"].setdefault("conditions", [{"type": "Failed", "status": "True", "reason": "Lost"}])
+        if pod is not None and pod["status"]["phase"] != "Succeeded":
+            self._end_others(pod)
+        with self.changed:
             for job in [name for name, job in self.jobs.items() if "deletionTimestamp" in job["metadata"]]:
                 self._drop_job_without_pods(job)
 
@@ -163,7 +178,7 @@ class Kube:
             job.setdefault("status", {})
             self.jobs[job["metadata"]["name"]] = job
             if not job["spec"].get("suspend"):
-                self._make_pod(job)
+                self._make_pods(job)
             elif self.admits:
                 self._spawn(self.admit, job["metadata"]["name"])
             return copy.deepcopy(job)
@@ -213,17 +228,30 @@ class Kube:
     def version(self) -> str:
         return str(self._version)
 
-    def _make_pod(self, job: Json) -> None:
-        metadata, template = job["metadata"], job["spec"]["template"]
-        name = f"{metadata['name']}-{uuid.uuid4().hex[:5]}"
+    def _make_pods(self, job: Json) -> None:
+        if job["spec"].get("completionMode") == "Indexed":
+            for index in range(job["spec"]["completions"]):
+                self._make_pod(job, str(index))
+        else:
+            assert job["spec"]["completions"] == 1
+            self._make_pod(job, None)
+
+    def _make_pod(self, job: Json, index: str | None) -> None:
+        metadata, template = job["metadata"], copy.deepcopy(job["spec"]["template"])
+        name = "-".join([metadata["name"], *([index] if index else []), uuid.uuid4().hex[:5]])
+        if index:
+            # As the controller adds it.
+            env = {"name": "JOB_COMPLETION_INDEX", "valueFrom": {"fieldRef": {"fieldPath": f"metadata.{INDEX}"}}}
+            template["spec"]["containers"][0]["env"].append(env)
         self.pods[name] = {
             "metadata": {
                 "name": name, "uid": str(uuid.uuid4()), "creationTimestamp": _now(),
                 "labels": template["metadata"]["labels"],
+                "annotations": {INDEX: index} if index else {},
                 "ownerReferences": [{"kind": "Job", "uid": metadata["uid"], "name": metadata["name"]}],
             },
             "spec": template["spec"],
-            "status": {"phase": "Pending"},
+            "status": {"phase": "Pending", "podIP": f"127.0.0.{2 + int(index or 0)}"},
         }  # fmt: skip
         self.logs[name] = Log()
         self._tell("ADDED", self.pods[name])
@@ -242,6 +270,17 @@ class Kube:
         elif code is not None:
             self.ends(name, code)
         self.drop_pod(name)
+
+    def _end_others(self, pod: Json) -> None:
+        """What podFailurePolicy and backoffLimit do with the other pods of a Job, of which one has failed."""
+        with self.changed:
+            job = self.jobs.get(pod["metadata"]["ownerReferences"][0]["name"])
+            mine, name = pod["metadata"]["ownerReferences"][0]["uid"], pod["metadata"]["name"]
+            if job is None or job["metadata"]["uid"] != mine:
+                return
+            others = [other for other in self._pods_of(job) if other != name]
+        for other in others:
+            self.delete_pod(other, self.pods[other]["spec"]["terminationGracePeriodSeconds"])
 
     def _drop_job_without_pods(self, name: str) -> None:
         if name in self.jobs and not self._pods_of(self.jobs[name]):
@@ -263,13 +302,28 @@ class Kube:
         thread.start()
 
 
+def index_of(pod: Json) -> str:
+    """Which of an Indexed Job's pods it is."""
+    return pod["metadata"]["annotations"][INDEX]
+
+
+def field_of(pod: Json, variable: Json) -> str:
+    """The value of a variable that is a field of its pod."""
+    (path,) = variable["valueFrom"]["fieldRef"].values()
+    return {"status.podIP": pod["status"]["podIP"], f"metadata.{INDEX}": pod["metadata"]["annotations"].get(INDEX)}[
+        path
+    ]
+
+
 def started(kube: Kube, pod: str) -> None:
     """Run the container's command as a node would, its environment the manifest's alone, and tell how it ended."""
     container = kube.pods[pod]["spec"]["containers"][0]
     assert container["command"][0] == "python"
     process = subprocess.Popen(
         [sys.executable, *container["command"][1:]],
-        env={one["name"]: one["value"] for one in container["env"]},
+        env={
+            one["name"]: one["value"] if "value" in one else field_of(kube.pods[pod], one) for one in container["env"]
+        },
         cwd=container["workingDir"],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

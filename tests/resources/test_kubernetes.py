@@ -1,102 +1,15 @@
 """Workers as Jobs of a scripted cluster: what is asked of it, what follows from what it tells, what is left."""
 
 import time
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from kubernetes_api import NAMESPACE, Fault, Kube, kube_server
+from kubernetes_played import Clock, Played, ends_with, runs
 
 from trainworthy.lifecycle.errors import BackendError
-from trainworthy.lifecycle.protocol.jobs import VerifyJob
-from trainworthy.resources.backends.backend import Ended, Start
 from trainworthy.resources.backends.kubernetes import logs, patience, remove, submitted
 from trainworthy.resources.backends.kubernetes.api import lines
-from trainworthy.resources.backends.kubernetes.backend import KubernetesBackend
-from trainworthy.resources.backends.kubernetes.cluster import Cluster, Machine, Volume
-from trainworthy.resources.backends.kubernetes.manifest import Asked, job_name
-from trainworthy.resources.backends.kubernetes.patience import Time
-
-MACHINE = Machine(cpu=1, memory_gb=4)
-
-
-class Clock:
-    """Seconds that pass only where somebody waits by them, or a test lets them."""
-
-    def __init__(self) -> None:
-        self.at = 0.0
-
-    def now(self) -> float:
-        return self.at
-
-    def sleep(self, seconds: float) -> None:
-        self.at += seconds
-        time.sleep(0.002)
-
-
-class Played:
-    """One worker of a scripted cluster: `look` is called when its launcher looks, with how often it has before."""
-
-    def __init__(self, kube: Kube, folder: Path, clock: Clock) -> None:
-        self.kube, self.folder, self.clock = kube, folder, clock
-        self.lines: list[str] = []
-        self.waits: list[float] = []
-        self.looks = 0
-        # A function of how often it looked, or what happens at which look.
-        self.look_does: Any = {}
-        self.theirs: list[str] = []
-        self.cluster = Cluster(
-            namespace=NAMESPACE, image="worker:1", volume=Volume(claim="project", mount=str(folder)), user=1000,
-            group=1000, skus={"small": MACHINE},
-        )  # fmt: skip
-        self.job = VerifyJob(
-            use_case_folder=str(folder / "toy_1_"),
-            out=str(folder / "out"),
-            device="cpu",
-            artifact="a",
-            artifact_sha256="s",
-        )
-        self.output = folder / "output"
-        self.output.touch()
-        Path(self.job.out).mkdir()
-
-    @property
-    def name(self) -> str:
-        return job_name(self.job, self.cluster)
-
-    @property
-    def pod(self) -> str:
-        return self.kube.pod_of(self.name)
-
-    def begin(self) -> None: ...
-
-    def look(self) -> None:
-        self.looks += 1
-        if isinstance(self.look_does, dict):
-            self.look_does.get(self.looks, lambda: None)()
-        else:
-            self.look_does(self.looks)
-
-    def waited(self, seconds: float) -> None:
-        self.waits.append(seconds)
-
-    def run(self) -> Ended:
-        backend = KubernetesBackend(
-            Asked(self.cluster, MACHINE, 0, spot=False), {}, clock=Time(self.clock.now, self.clock.sleep)
-        )
-        with self.output.open("ab") as file:
-            descriptors = (file.fileno(), file.fileno())
-            path = Path(self.job.out) / "job.json"
-            start = Start(self.job, path, 0.0, {}, descriptors, grace_seconds=1.0, fresh=False, lock=-1)
-            return backend.run(start, self, self.lines.append)
-
-    def told(self, words: str) -> list[str]:
-        return [line for line in self.lines if words in line]
-
-    def left(self) -> list[str]:
-        """What is left of it in the cluster."""
-        return [*self.kube.jobs, *self.kube.pods]
 
 
 @pytest.fixture
@@ -109,20 +22,6 @@ def kube(tmp_path, monkeypatch):
 @pytest.fixture
 def played(kube, tmp_path) -> Played:
     return Played(kube, tmp_path, Clock())
-
-
-def ends_with(code: int, **told: Any):
-    """A container that runs and ends so."""
-
-    def play(kube: Kube, pod: str) -> None:
-        kube.runs(pod)
-        kube.ends(pod, code, **told)
-
-    return play
-
-
-def runs(kube: Kube, pod: str) -> None:
-    kube.runs(pod)
 
 
 @pytest.mark.parametrize(("code", "exit_code"), [(0, 0), (65, 65), (75, 75), (137, -9), (139, -11), (143, -15)])

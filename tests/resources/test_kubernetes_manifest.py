@@ -29,6 +29,7 @@ from trainworthy.resources.backends.kubernetes.api import connect
 from trainworthy.resources.backends.kubernetes.backend import KubernetesBackend
 from trainworthy.resources.backends.kubernetes.cluster import Cluster, Machine, Volume, load_cluster
 from trainworthy.resources.backends.kubernetes.manifest import Asked, files_of, job_manifest, job_name, refuse_outside
+from trainworthy.resources.backends.kubernetes.meeting import ADDRESS, INDEX
 from trainworthy.resources.backends.local import LOCAL
 from trainworthy.resources.settings import DATABASE, PROJECT, VAR
 from trainworthy.resources.worker_process import Nobody
@@ -78,6 +79,55 @@ def written(folder: Path, values: Any) -> Path:
     path = folder / "kubernetes.yaml"
     path.write_text(values if isinstance(values, str) else yaml.safe_dump(values))
     return path
+
+
+def nodes_manifest(**changes: Any) -> dict[str, Any]:
+    """Of a training by four processes on two nodes."""
+    job = toy_jobs.train_job(Path("/srv/tw/in"), Path("/srv/tw/out"), processes=4)
+    found = cluster(**changes)
+    machine = found.machine("ec2-l4").model_copy(update={"cpu": 6.9})
+    return job_manifest(start_of(job), FOLDER, Asked(found, machine, 2, spot=False, nodes=2), {}, "", 0.0)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_job_of_several_nodes_is_valid_by_the_strict_schema_of_each_version(version):
+    kubernetes_validate.validate(nodes_manifest(), version, strict=True)
+
+
+def test_several_nodes_are_one_indexed_job_that_is_let_in_and_fails_as_a_whole():
+    made, one = nodes_manifest(), manifest()
+    spec = made["spec"]
+    assert (spec["completionMode"], spec["parallelism"], spec["completions"]) == ("Indexed", 2, 2)
+    assert "completionMode" not in one["spec"]
+    same = ("backoffLimit", "podReplacementPolicy", "podFailurePolicy", "activeDeadlineSeconds", "suspend")
+    assert {key: spec[key] for key in same} == {key: one["spec"][key] for key in same}
+    # One workload of Kueue: of the Job, no part of which may be let in alone.
+    assert made["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "gpus"
+    assert not any("kueue" in label for label in spec["template"]["metadata"]["labels"])
+    assert "kueue.x-k8s.io/job-min-parallelism" not in made["metadata"].get("annotations", {})
+    # None of them is tried again by itself.
+    assert not {"backoffLimitPerIndex", "maxFailedIndexes"} & spec.keys()
+
+
+def test_pod_of_several_has_what_a_node_has_and_learns_its_number_and_address():
+    (container,) = nodes_manifest()["spec"]["template"]["spec"]["containers"]
+    assert container["command"][-2:] == ["--pods", "2"]
+    assert container["resources"]["limits"]["nvidia.com/gpu"] == "2"
+    # Six whole cores for its two of the four processes.
+    assert {"name": "OMP_NUM_THREADS", "value": "3"} in container["env"]
+    assert {"name": ADDRESS, "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}} in container["env"]
+    # That of the cluster is added by itself, and no other of its name may be there.
+    assert INDEX not in [one["name"] for one in container["env"]]
+
+
+def test_what_is_no_training_by_several_has_one_pod_also_with_nodes():
+    found = cluster()
+    asked = Asked(found, found.machine("small"), 0, spot=False, nodes=2)
+    made = job_manifest(start_of(verify_job()), FOLDER, asked, {}, "", 0.0)
+    (container,) = made["spec"]["template"]["spec"]["containers"]
+    assert (made["spec"]["completions"], "completionMode" in made["spec"]) == (1, False)
+    assert "--pods" not in container["command"]
+    assert ADDRESS not in [one["name"] for one in container["env"]]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -208,6 +258,8 @@ def test_pod_gets_pipes_and_settings_and_nothing_of_this_process(monkeypatch):
 @pytest.mark.parametrize("use_case", ["a", "flights_small", "x" * 41, "ends_with_", "Ünl"])
 def test_name_is_a_dns_label_and_the_same_for_an_equal_folder(use_case):
     name = job_name(verify_job(use_case), cluster())
+    # Pods of an Indexed Job are called by it and their number, also as a host: a label, too.
+    assert len(f"{name}-9999") <= 63
     assert re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", name)
     assert name == job_name(verify_job(use_case), cluster(namespace="other"))
     assert name != job_name(verify_job(use_case, "/srv/tw/var/other"), cluster())
@@ -350,6 +402,10 @@ def test_pod_has_the_gpus_of_its_sku_unless_the_file_says_otherwise(project):
     assert found._asked.gpus == 2
     assert found.memory_bytes == 14 * 2**30
     assert found._variables[PROJECT] == str(project)
+    assert found._asked.nodes == 1
+    two = backend_of(ComputeSpec(sku="ec2-l4", launcher="kubernetes", gpus=2, processes=4, nodes=2))
+    assert isinstance(two, KubernetesBackend)
+    assert two._asked.nodes == 2
     written(project, {**YAML, "skus": {"ec2-l4": {"cpu": 1, "memory_gb": 1, "gpus": 1}}})
     with pytest.raises(SettingsError, match=r"compute\.gpus is 2, and a pod of ec2-l4 has 1"):
         backend_of(ComputeSpec(sku="ec2-l4", launcher="kubernetes", gpus=2))

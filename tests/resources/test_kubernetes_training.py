@@ -1,12 +1,14 @@
 """Real trainings as Jobs of a scripted cluster, whose node runs the pod's command with the manifest's environment."""
 
+import contextlib
 import functools
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -20,8 +22,10 @@ from trainworthy.lifecycle.folder_lock import LOCK, is_free
 from trainworthy.lifecycle.protocol.jobs import TrainJob
 from trainworthy.lifecycle.protocol.results import TrainResult
 from trainworthy.lifecycle.storage.checkpoints import reached_step
+from trainworthy.lifecycle.storage.rank_files import read_places
 from trainworthy.resources.backends import signs
 from trainworthy.resources.backends.kubernetes import manifest
+from trainworthy.resources.backends.local import LOCAL
 from trainworthy.resources.supervisor import supervise
 from trainworthy.resources.worker_process import Nobody, run_worker
 
@@ -67,6 +71,20 @@ class Follows(Nobody):
     def look(self) -> None:
         if self.then and reached_step(self.out):
             self.then.pop()()
+
+
+@contextlib.contextmanager
+def started_by_process(job: TrainJob, volume: Path, nodes: str = "1") -> Iterator[None]:
+    """The launcher as a process of its own, which is killed at the end."""
+    command = [sys.executable, str(Path(__file__).with_name("kubernetes_starter.py"))]
+    with subprocess.Popen(
+        [*command, str(toy_jobs.write_job(job)), str(volume), nodes],
+        env={**toy_jobs.environment(), "KUBECONFIG": os.environ["KUBECONFIG"]},
+    ) as starter:
+        try:
+            yield
+        finally:
+            starter.kill()
 
 
 def test_training_that_is_killed_goes_on_from_its_checkpoint_in_a_new_pod(volume, kube, tmp_path):
@@ -117,16 +135,11 @@ def test_training_that_is_cancelled_writes_its_checkpoint_and_leaves_no_process(
 def test_starter_that_is_killed_leaves_no_worker_and_the_next_start_goes_on_from_its_checkpoint(volume, kube, tmp_path):
     out = volume / "orphaned"
     job = training(volume, out, epochs=20)
-    command = [sys.executable, str(Path(__file__).with_name("kubernetes_starter.py"))]
-    with subprocess.Popen(
-        [*command, str(toy_jobs.write_job(job)), str(volume)],
-        env={**toy_jobs.environment(), "KUBECONFIG": os.environ["KUBECONFIG"]},
-    ) as starter:
+    with started_by_process(job, volume):
         until = time.monotonic() + 60
         while not reached_step(out):
             assert time.monotonic() < until
             time.sleep(0.05)
-        starter.kill()
     (process,) = kube.processes.values()
     # It has written its checkpoint and ended by itself: nobody has asked the cluster for anything.
     assert process.wait(60) == 75
@@ -170,3 +183,77 @@ def test_starter_that_cannot_reach_the_cluster_is_not_taken_for_a_dead_one(volum
     assert answer.resumed_from_step == 0
     assert len(kube.processes) == 1
     assert any("does not answer about" in line for line in lines)
+
+
+# Two pods
+
+
+def by_two(volume: Path, out: Path) -> TrainJob:
+    return training(volume, out, epochs=4).model_copy(update={"processes": 2})
+
+
+@pytest.mark.slow
+def test_two_pods_go_on_after_a_killed_rank_to_the_bits_of_one_machine(volume, kube, tmp_path):
+    one = run_worker(by_two(volume, volume / "one"), backend=LOCAL, tell=print)
+    assert isinstance(one, TrainResult)
+    job, output, lines = by_two(volume, volume / "two"), tmp_path / "output", list[str]()
+
+    def kill() -> None:
+        os.kill(read_places(volume / "two")[1].pid, signal.SIGKILL)
+
+    with output.open("wb") as file:
+        once = functools.partial(
+            run_worker, job, backend=backend(volume, "gpus", nodes=2), grace_seconds=20.0,
+            watcher=Follows(volume / "two", kill), tell=lines.append, output=(file.fileno(), file.fileno()),
+        )  # fmt: skip
+        answer = supervise(job, once, lines.append)
+    print(*lines, output.read_text(), sep="\n")
+    assert isinstance(answer, TrainResult)
+    (killed,) = answer.attempts
+    assert killed.cause == "killed"
+    assert "rank 1 of 2 (node 1 on " in killed.told
+    assert 0 < killed.to_step == answer.resumed_from_step
+    assert answer.parameters_sha256 == one.parameters_sha256
+    assert [*kube.jobs, *kube.pods] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("number", "how", "cause", "told"),
+    [
+        (0, "deleted", "preempted", "node 0 of 2: its pod was deleted"),
+        (1, "deleted", "preempted", "node 1 of 2: its pod was deleted"),
+        (1, "killed", "killed", "it was node 1 of 2"),
+    ],
+)
+def test_pod_that_is_deleted_or_killed_ends_both_and_is_named(volume, kube, number, how, cause, told):
+    job, lines = by_two(volume, out := volume / f"{how}{number}"), list[str]()
+
+    def end() -> None:
+        pod = kube.pods_of(*kube.jobs)[number]
+        kube.delete_pod(pod, grace=20) if how == "deleted" else kube.processes[pod].kill()
+
+    once = functools.partial(
+        run_worker, job, backend=backend(volume, nodes=2), grace_seconds=20.0, watcher=Follows(out, end), tell=print
+    )
+    answer = supervise(job, once, lines.append)
+    assert isinstance(answer, TrainResult)
+    (attempt,) = answer.attempts
+    assert attempt.cause == cause
+    assert told in attempt.told
+    assert 0 < attempt.to_step == answer.resumed_from_step
+    assert [*kube.jobs, *kube.pods] == []
+
+
+@pytest.mark.slow
+def test_starter_that_is_killed_leaves_neither_of_two_pods(volume, kube):
+    job = training(volume, out := volume / "both", epochs=20).model_copy(update={"processes": 2})
+    with started_by_process(job, volume, "2"):
+        until = time.monotonic() + 90
+        while not reached_step(out):
+            assert time.monotonic() < until
+            time.sleep(0.05)
+    assert [process.wait(60) for process in kube.processes.values()] == [75, 75]
+    assert not any("DELETE" in asked for asked in kube.asked)
+    assert is_free(out)
+    assert is_free(out, ".node1.lock")

@@ -86,7 +86,9 @@ def test_worker_that_is_asked_to_end_is_gone_and_its_end_says_who_asked(tmp_path
     assert way in end.seen
 
 
-def test_worker_ends_with_what_started_it(tmp_path):
+def test_worker_ends_with_what_started_it_and_no_earlier_word_is_taken_for_its_own(tmp_path):
+    (tmp_path / "end.json").write_text('{"exit_code": 0}')
+    assert read_end(tmp_path) is not None
     with started(tmp_path) as process:
         worker = worker_of(process)
         process.kill()

@@ -1,4 +1,7 @@
-"""Runs each worker as a Job of a cluster: the backend of compute.launcher kubernetes, and how it is configured."""
+"""Runs each worker as a Job of a cluster: the backend of compute.launcher kubernetes, and how it is configured.
+
+A Job has one pod; that of a training over several nodes (compute.nodes) has one for each.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,6 @@ import contextlib
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 
 from trainworthy.lifecycle.cost.prices import load_prices
@@ -24,7 +26,6 @@ from trainworthy.resources.backends.kubernetes.manifest import (
 )
 from trainworthy.resources.backends.kubernetes.patience import Time
 from trainworthy.resources.backends.kubernetes.submitted import Submitted
-from trainworthy.resources.backends.on_node import NodeEnd, read_end
 from trainworthy.resources.settings import Settings, own_python_path, resolved_variables
 
 CLOCK = Time()
@@ -62,16 +63,7 @@ class KubernetesBackend:
         folder = Path(start.job.out) / STARTS / uuid.uuid4().hex[:8]
         manifest = job_manifest(start, folder, self._asked, self._variables, self._python_path, time.time())
         with contextlib.closing(connect(cluster.namespace, cluster.context)) as api:
-            ended = Submitted(api, manifest, folder, cluster, start, watcher, tell, self._time).run()
-        return with_word_of_node(ended, read_end(folder))
-
-
-def with_word_of_node(ended: Ended, word: NodeEnd | None) -> Ended:
-    """The end with what its node has left of it, where the cluster says nothing of memory, or of who asked."""
-    if word is None:
-        return ended
-    memory = ended.memory if ended.memory.kernel_kills else word.memory
-    return replace(ended, memory=memory, seen=ended.seen or word.seen)
+            return Submitted(api, manifest, folder, cluster, start, watcher, tell, self._time).run()
 
 
 def kubernetes_backend(compute: ComputeSpec, settings: Settings) -> KubernetesBackend:
@@ -88,5 +80,5 @@ def kubernetes_backend(compute: ComputeSpec, settings: Settings) -> KubernetesBa
             f"compute.gpus is {compute.gpus}, and a pod of {compute.sku} has {gpus}", value=compute.gpus, fix=fix
         )
     return KubernetesBackend(
-        Asked(cluster, machine, gpus, compute.spot), resolved_variables(settings), own_python_path()
+        Asked(cluster, machine, gpus, compute.spot, compute.nodes), resolved_variables(settings), own_python_path()
     )  # fmt: skip

@@ -83,8 +83,8 @@ def state_of(seen: Seen) -> State:
     failed = _condition(seen.job, "Failed") or _condition(seen.job, "FailureTarget")
     if failed is not None:
         return _deadline(failed) if failed.get("reason") == "DeadlineExceeded" else asked_to_end(seen)
-    if seen.job.get("spec", {}).get("suspend"):
-        return Waits(f"queued by Kueue{_colon(_queued(seen.workloads))}")
+    if is_suspended(seen):
+        return queued(seen)
     return Waits("the cluster makes its pod")
 
 
@@ -96,6 +96,16 @@ def asked_to_end(seen: Seen) -> Ended:
 def owns(seen: Seen) -> bool:
     """True while the Job is there that the worker was started by; one of its name may be another's."""
     return seen.job is not None and seen.job["metadata"]["uid"] == seen.uid
+
+
+def is_suspended(seen: Seen) -> bool:
+    """True while Kueue has not admitted its Job, or no longer."""
+    return owns(seen) and bool((seen.job or {}).get("spec", {}).get("suspend"))
+
+
+def queued(seen: Seen) -> Waits:
+    """It waits to be admitted, in Kueue's words."""
+    return Waits(f"queued by Kueue{_colon(_queued(seen.workloads))}")
 
 
 def is_leaving(seen: Seen) -> bool:

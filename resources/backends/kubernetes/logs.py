@@ -26,10 +26,13 @@ LAST_WORDS_SECONDS = 5.0
 
 
 class LogCopy:
-    """Copies a pod's log by a thread of its own, until its container has ended and all is read, or `end` gives up."""
+    """Copies a pod's log by a thread of its own, until its container has ended and all is read, or `end` gives up.
 
-    def __init__(self, api: Api, pod: str, descriptor: int) -> None:
-        self._api, self._pod = api, pod
+    Each line is written behind `prefix`.
+    """
+
+    def __init__(self, api: Api, pod: str, descriptor: int, prefix: str = "") -> None:
+        self._api, self._pod, self._prefix = api, pod, prefix.encode()
         # Its own: a thread that outlives its run must not write to whatever gets the number next.
         self._output = os.dup(descriptor)
         self._ended, self._give_up = threading.Event(), 0.0
@@ -77,7 +80,7 @@ class LogCopy:
                 if text is not None:
                     # A full disk, or a terminal that is gone, loses output, never a training.
                     with contextlib.suppress(OSError):
-                        output.write(text + b"\n")
+                        output.write(self._prefix + text + b"\n")
 
 
 class Position:

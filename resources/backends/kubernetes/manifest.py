@@ -15,6 +15,7 @@ from trainworthy.lifecycle.identity import canonical_json, told_packages
 from trainworthy.lifecycle.protocol.jobs import AnyJob, processes_of
 from trainworthy.resources.backends.backend import ENVIRONMENT, Start
 from trainworthy.resources.backends.kubernetes.cluster import FILE, HOW_TO, Cluster, Machine, Toleration
+from trainworthy.resources.backends.kubernetes.meeting import ADDRESS
 
 Json = dict[str, Any]
 # Runs the worker in its pod, and ends it if nobody wants it any more.
@@ -33,12 +34,20 @@ MIB = 2**20
 
 @dataclass(frozen=True)
 class Asked:
-    """What the use case and the tables ask of the pod: its machine with `gpus`, and whether it may be taken away."""
+    """What the use case and the tables ask of a pod: its machine with `gpus`, and whether it may be taken away.
+
+    `nodes` are the pods of a training by several processes.
+    """
 
     cluster: Cluster
     machine: Machine
     gpus: int
     spot: bool
+    nodes: int = 1
+
+    def pods(self, job: AnyJob) -> int:
+        """How many pods a job has."""
+        return self.nodes if processes_of(job) > 1 else 1
 
 
 def job_manifest(
@@ -49,7 +58,7 @@ def job_manifest(
     `folder` is where this start's signs are (on_node.py). `variables` are settings for the worker; `python_path` is
     where the pod finds this Trainworthy, "" where its image has one. `submitted` is the Unix time of now.
     """
-    cluster, name = asked.cluster, job_name(start.job, asked.cluster)
+    cluster, name, pods = asked.cluster, job_name(start.job, asked.cluster), asked.pods(start.job)
     labels = {
         "app.kubernetes.io/name": "trainworthy",
         "app.kubernetes.io/managed-by": "trainworthy",
@@ -66,8 +75,10 @@ def job_manifest(
         "spec": {
             # Whether a training goes on, and how often, is decided outside (lifecycle/failure.py).
             "backoffLimit": 0,
-            "parallelism": 1,
-            "completions": 1,
+            "parallelism": pods,
+            "completions": pods,
+            # Each pod knows its number. Kueue lets in all of a Job's pods or none.
+            **({"completionMode": "Indexed"} if pods > 1 else {}),
             "podReplacementPolicy": "Failed",
             "podFailurePolicy": {
                 "rules": [
@@ -93,7 +104,7 @@ def job_manifest(
 def _pod(
     start: Start, folder: Path, asked: Asked, variables: Mapping[str, str], python_path: str, submitted: float
 ) -> Json:  # fmt: skip
-    cluster, machine = asked.cluster, asked.machine
+    cluster, machine, pods = asked.cluster, asked.machine, asked.pods(start.job)
     tolerations = (*machine.tolerations, *(cluster.spot_tolerations if asked.spot else ()))
     selector = machine.node_selector | (cluster.spot_node_selector if asked.spot else {})
     return {
@@ -131,12 +142,14 @@ def _pod(
                     "python", "-m", ON_NODE, "--folder", str(folder), "--job", str(start.path),
                     "--queued", str(start.queued), "--submitted", str(submitted), "--grace", str(start.grace_seconds),
                     "--abandoned", str(ABANDONED_SECONDS), "--packages", canonical_json(told_packages()).decode(),
+                    *(["--pods", str(pods)] if pods > 1 else []),
                 ],
                 "workingDir": cluster.volume.mount,
                 "env": [
                     {"name": name, "value": value}
                     for name, value in sorted(environment(start, asked, variables, python_path).items())
-                ],
+                ]
+                + ([{"name": ADDRESS, "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}] if pods > 1 else []),
                 **({"envFrom": [{"secretRef": {"name": cluster.secret}}]} if cluster.secret is not None else {}),
                 "resources": _resources(asked),
                 "securityContext": {
@@ -172,7 +185,7 @@ def environment(
 ) -> dict[str, str]:  # fmt: skip
     """The worker's variables: of this process's environment, which may hold secrets, nothing else reaches the pod."""
     # As many threads as it has cores: torch would count the node's.
-    threads = max(1, math.floor(asked.machine.cpu) // processes_of(start.job))
+    threads = max(1, math.floor(asked.machine.cpu) * asked.pods(start.job) // processes_of(start.job))
     return {
         # The user's number has no entry, and so no home, in most images.
         "HOME": "/tmp",

@@ -1,4 +1,4 @@
-"""The newest pod of a Job, followed by a watch: also the last that was known of one that is gone."""
+"""The newest pod of each index of a Job, followed by a watch: also the last that was known of one that is gone."""
 
 from __future__ import annotations
 
@@ -37,15 +37,11 @@ class Pods:
             self._version = ""
             raise
 
-    @property
-    def newest(self) -> Json | None:
-        """The pod that was made last, as it was seen last; None before there was one."""
-        return max(self._known.values(), key=lambda pod: pod["metadata"]["creationTimestamp"], default=None)
-
-    @property
-    def newest_is_gone(self) -> bool:
-        """True if that one is there no more."""
-        return self.newest is not None and self.newest["metadata"]["uid"] in self._gone
+    def newest(self, index: int) -> tuple[Json | None, bool]:
+        """The pod that was made last, as it was seen last, and whether it is gone; None before there was one."""
+        of_index = [pod for pod in self._known.values() if index_of(pod) == index]
+        newest = max(of_index, key=lambda pod: pod["metadata"]["creationTimestamp"], default=None)
+        return newest, newest is not None and newest["metadata"]["uid"] in self._gone
 
     def _list(self) -> None:
         there, version = self._api.pods(self._selector)
@@ -61,6 +57,11 @@ class Pods:
         self._known[uid] = pod
         if deleted:
             self._gone.add(uid)
+
+
+def index_of(pod: Json) -> int:
+    """Which of its Job's pods it is; 0 where there is one."""
+    return int(pod["metadata"].get("annotations", {}).get("batch.kubernetes.io/job-completion-index", 0))
 
 
 def owner_of(pod: Json) -> str:

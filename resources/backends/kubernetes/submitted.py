@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from trainworthy.resources.backends.kubernetes.ends import (
     Refused,
     Runs,
     Seen,
+    State,
     Waits,
     asked_to_end,
     has_run,
@@ -27,10 +28,12 @@ from trainworthy.resources.backends.kubernetes.ends import (
 )
 from trainworthy.resources.backends.kubernetes.logs import LogCopy
 from trainworthy.resources.backends.kubernetes.manifest import Json, selector
+from trainworthy.resources.backends.kubernetes.meeting import folders, prepare
 from trainworthy.resources.backends.kubernetes.patience import Time, patiently, pause
 from trainworthy.resources.backends.kubernetes.pods import Pods
 from trainworthy.resources.backends.kubernetes.remove import remove
-from trainworthy.resources.backends.on_node import WANTED
+from trainworthy.resources.backends.kubernetes.whole import first_asked, have_run, judged, one_has_failed, state_of_all
+from trainworthy.resources.backends.on_node import WANTED, read_end
 from trainworthy.resources.backends.signs import Given, kept_up
 
 # How often a worker is looked at, whole seconds: as long as a watch is left open.
@@ -53,13 +56,16 @@ class Submitted:
         tell: Callable[[str], None], clock: Time,
     ) -> None:  # fmt: skip
         self._api, self._manifest, self._cluster, self._start = api, manifest, cluster, start
-        self._folder = folder
+        self._folder, self._pods = folder, int(manifest["spec"]["completions"])
         self._watcher, self._tell, self._time = watcher, tell, clock
         self._name = manifest["metadata"]["name"]
         self._submitted, self._began = clock.now(), False
         # Unanswered requests in a row, and since when.
         self._failures, self._away_since = 0, 0.0
-        self._log: LogCopy | None = None
+        # By the pod's name.
+        self._logs: dict[str, LogCopy] = {}
+        # Who asked for the end, from when that was known.
+        self._asked = ""
         # What was told last of a wait, and of the log.
         self._told = {"waits": "", "log": ""}
 
@@ -67,20 +73,21 @@ class Submitted:
         """Submit it, follow it to its end, and leave nothing."""
         self._end_earlier()
         uid = None
-        self._folder.mkdir(parents=True)
+        prepare(self._folder, self._pods)
+        signs = [Given(folder / WANTED) for folder in folders(self._folder, self._pods)]
         try:
             # By the storage, which the API's absence does not touch; and by a thread, since a request may wait for it.
-            with kept_up(Given(self._folder / WANTED)):
+            with kept_up(*signs):
                 uid = self._submit()
                 return self._follow(uid)
         finally:
             self._leave_nothing(uid)
             # Of a worker that was ended just now these are its last words.
-            self._end_log()
+            self._end_logs()
 
     def _end_earlier(self) -> None:
         """End what an earlier start has left, and have it gone."""
-        for wanted in self._folder.parent.glob(f"*/{WANTED}"):
+        for wanted in self._folder.parent.rglob(WANTED):
             wanted.unlink(missing_ok=True)
         self._remove(None)
         shutil.rmtree(self._folder.parent, ignore_errors=True)
@@ -99,42 +106,51 @@ class Submitted:
         raise BackendError("another Job of this worker's name comes again and again", value=self._name, fix=fix)
 
     def _follow(self, uid: str) -> Ended:
-        pods, trouble_since, leaves_since = Pods(self._api, selector(self._name), uid), math.inf, math.inf
+        pods, trouble_since, ends_since = Pods(self._api, selector(self._name), uid), math.inf, math.inf
         while True:
             seen = self._look(pods, uid)
             if seen is None:
                 continue
-            state, waited = state_of(seen), self._time.now() - self._submitted
-            if seen.pod is not None and has_run(seen.pod):
-                if not self._began:
-                    self._began = True
-                    self._watcher.waited(max(0.0, waited - ran_seconds(seen.pod)))
-                self._copy_log(seen.pod)
-            match state:
+            states, waited = [state_of(one) for one in seen], self._time.now() - self._submitted
+            if not self._began and have_run(seen):
+                self._began = True
+                self._watcher.waited(max(0.0, waited - min(ran_seconds(one.pod) for one in seen if one.pod)))
+            self._asked = (self._asked if self._began else "") or first_asked(seen)
+            self._copy_logs(seen)
+            match state_of_all(seen, states, began=self._began):
                 case Ended():
-                    if seen.pod is not None and is_over(seen.pod):
-                        # Before the pod is removed, and its log with it.
-                        self._end_log()
-                    return state
-                case Refused():
+                    return self._ended(seen, states)
+                case Refused() as state:
                     raise BackendError(f"{self._name}: {state.problem}", value=self._where(seen), fix=state.fix)
-                case Waits():
+                case Waits() as state:
                     trouble_since = min(trouble_since, self._time.now()) if state.trouble else math.inf
                     self._wait(state, waited, self._time.now() - trouble_since)
                 case Runs():
-                    leaves_since = min(leaves_since, self._time.now()) if is_leaving(seen) else math.inf
-                    if self._time.now() - leaves_since > self._start.grace_seconds + LOST_SECONDS:
+                    ends = any(map(is_leaving, seen)) or one_has_failed(states) is not None
+                    ends_since = min(ends_since, self._time.now()) if ends else math.inf
+                    if self._time.now() - ends_since > self._start.grace_seconds + LOST_SECONDS:
                         # A node that is gone says of its containers no more than it last did.
-                        return asked_to_end(seen)
+                        return self._ended(seen, states)
             self._watcher.look()
 
-    def _look(self, pods: Pods, uid: str) -> Seen | None:
-        """What the cluster says now; after LOOK_SECONDS at most where nothing happens. None if it does not answer."""
+    def _ended(self, seen: list[Seen], states: list[State]) -> Ended:
+        """How it ended; what has not is given up."""
+        # Before the pods are removed, and their logs with them.
+        self._end_logs({one.pod["metadata"]["name"] for one in seen if one.pod is not None and is_over(one.pod)})
+        ends = [
+            state if isinstance(state, Ended) else asked_to_end(one) for one, state in zip(seen, states, strict=True)
+        ]
+        return judged(ends, [read_end(folder) for folder in folders(self._folder, self._pods)], self._asked)
+
+    def _look(self, pods: Pods, uid: str) -> list[Seen] | None:
+        """What the cluster says now of each pod, after LOOK_SECONDS if nothing happens; None if it does not answer."""
         try:
             pods.look(LOOK_SECONDS)
-            seen = Seen(uid, self._api.job(self._name), pods.newest, pods.newest_is_gone)
-            if self._cluster.queue is not None and not isinstance(state_of(seen), Runs):
-                seen = replace(seen, workloads=self._api.workloads(uid))
+            job = self._api.job(self._name)
+            seen = [Seen(uid, job, *pods.newest(index)) for index in range(self._pods)]
+            if self._cluster.queue is not None and not all(isinstance(state_of(one), Runs) for one in seen):
+                workloads = self._api.workloads(uid)
+                seen = [replace(one, workloads=workloads) for one in seen]
         except (AwayError, BackendError) as error:
             if isinstance(error, BackendError) and not self._began:
                 raise
@@ -170,15 +186,23 @@ class Submitted:
             told = f"{self._name} has not begun within queue_timeout_seconds: {state.what}"
             raise BackendError(told, value=self._cluster.queue_timeout_seconds, fix=fix)
 
-    def _copy_log(self, pod: Json) -> None:
-        if self._log is None:
-            self._log = LogCopy(self._api, pod["metadata"]["name"], self._start.output[0])
-        elif self._log.trouble:
-            self._say("log", f"the log of {self._name} cannot be read, and the worker goes on: {self._log.trouble}")
+    def _copy_logs(self, seen: list[Seen]) -> None:
+        """Follow the log of each pod that runs or has run; those of nodes after the first by their number."""
+        for number, pod in enumerate(one.pod for one in seen):
+            if pod is None or not has_run(pod):
+                continue
+            name = pod["metadata"]["name"]
+            if name not in self._logs:
+                self._logs[name] = LogCopy(self._api, name, self._start.output[0], f"node {number}: " * (number > 0))
+            elif self._logs[name].trouble:
+                told = f"the log of {name} cannot be read, and the worker goes on: {self._logs[name].trouble}"
+                self._say("log", told)
 
-    def _end_log(self) -> None:
-        if self._log is not None:
-            self._log.end()
+    def _end_logs(self, of: Container[str] | None = None) -> None:
+        """Read to the end what pods have written, all or some by their names."""
+        for name, log in self._logs.items():
+            if of is None or name in of:
+                log.end()
 
     def _leave_nothing(self, uid: str | None) -> None:
         """Remove it, whatever it ended by; what cannot be removed is told, and ended before the next start."""
@@ -197,6 +221,6 @@ class Submitted:
             self._told[about] = line
             self._tell(line)
 
-    def _where(self, seen: Seen) -> str:
-        pod = seen.pod["metadata"]["name"] if seen.pod is not None else "no pod"
-        return f"{self._cluster.namespace}/{self._name} ({pod})"
+    def _where(self, seen: list[Seen]) -> str:
+        pods = [one.pod["metadata"]["name"] for one in seen if one.pod is not None]
+        return f"{self._cluster.namespace}/{self._name} ({', '.join(pods) or 'no pod'})"
