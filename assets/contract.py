@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from trainworthy.assets.step_run import StepRun
-from trainworthy.lifecycle.contract.kept import contract_of
 from trainworthy.lifecycle.contract.model import Contract
+from trainworthy.lifecycle.contract.snapshot_contract import contract_of
 from trainworthy.lifecycle.protocol.records import Snapshot
 
 

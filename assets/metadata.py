@@ -13,7 +13,7 @@ import dagster as dg
 
 from trainworthy.assets.columns import column_schema
 from trainworthy.assets.step_run import StepOfRun
-from trainworthy.lifecycle.contract.kept import contract_is_kept, contract_of
+from trainworthy.lifecycle.contract.snapshot_contract import contract_is_kept, contract_of
 from trainworthy.lifecycle.cost.forecast_error import error_figures
 from trainworthy.lifecycle.errors import TrainworthyError
 from trainworthy.lifecycle.gates.preflight import trials_of

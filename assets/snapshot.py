@@ -8,9 +8,9 @@ from trainworthy.assets.declare import step_asset
 from trainworthy.assets.step import Outcome
 from trainworthy.assets.step_run import StepRun
 from trainworthy.assets.validation import checked_contract, chosen_engine
-from trainworthy.lifecycle.contract.kept import contract_is_kept
 from trainworthy.lifecycle.contract.model import Contract
 from trainworthy.lifecycle.contract.read import load_contract
+from trainworthy.lifecycle.contract.snapshot_contract import contract_is_kept
 from trainworthy.lifecycle.data.snapshot import snapshot_is_whole
 from trainworthy.lifecycle.errors import Problem, UseCaseError
 from trainworthy.lifecycle.lineage import identity_of

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainworthy.lifecycle.code_identity import ENTRIES, KEPT, CodeOnDisk
-from trainworthy.lifecycle.contract.kept import keep_contract
 from trainworthy.lifecycle.contract.model import Contract
+from trainworthy.lifecycle.contract.snapshot_contract import keep_contract
 from trainworthy.lifecycle.data.snapshot import install_rows, snapshot_is_whole
 from trainworthy.lifecycle.errors import TrainworthyError
 from trainworthy.lifecycle.identity import step_identity

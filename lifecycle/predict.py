@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from trainworthy.lifecycle.artifact import Scorer, artifact_kind, load_artifact
 from trainworthy.lifecycle.data.rows import read_rows
 from trainworthy.lifecycle.errors import CheckpointError
-from trainworthy.lifecycle.evaluation.asked_again import InputProbe
 from trainworthy.lifecycle.evaluation.behaviour import behaviour_results
 from trainworthy.lifecycle.evaluation.changed_inputs import changed_inputs
 from trainworthy.lifecycle.evaluation.decision import decided, decision_column, fixed_threshold, threshold_for
+from trainworthy.lifecycle.evaluation.rescored import InputProbe
 from trainworthy.lifecycle.evaluation.row_costs import COST_COLUMN, cost_problems, refuse_costs, row_costs
 from trainworthy.lifecycle.evaluation.slices import coded, coded_groups, slice_column
 from trainworthy.lifecycle.golden import answer_golden, read_golden

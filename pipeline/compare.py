@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 
 from pydantic import ValidationError
 
-from trainworthy.lifecycle.contract.kept import contract_of
+from trainworthy.lifecycle.contract.snapshot_contract import contract_of
 from trainworthy.lifecycle.errors import RecordError, SettingsError
 from trainworthy.lifecycle.evaluation.compare import compared
 from trainworthy.lifecycle.evaluation.kept_answers import kept_answers, renamed_models, side_by_side

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trainworthy.lifecycle.contract.kept import keep_contract
 from trainworthy.lifecycle.contract.model import Contract, Label
+from trainworthy.lifecycle.contract.snapshot_contract import keep_contract
 from trainworthy.lifecycle.data.file_rows import sha_column
 from trainworthy.lifecycle.data.files import SplitFiles, write_split_files
 from trainworthy.lifecycle.errors import DatasetError, EvaluationError

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trainworthy.lifecycle.errors import EvaluationError
-from trainworthy.lifecycle.evaluation.asked_again import ROUNDING, InputProbe, measure_of
 from trainworthy.lifecycle.evaluation.changed_inputs import altered, constant, grid
+from trainworthy.lifecycle.evaluation.rescored import ROUNDING, InputProbe, measure_of
 from trainworthy.lifecycle.protocol.figures import BehaviourResult, Estimate
 from trainworthy.lifecycle.protocol.jobs import ChangedInputsJob, InputColumn
 from trainworthy.lifecycle.spec.benchmark import BehaviourSpec

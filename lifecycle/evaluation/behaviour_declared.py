@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from trainworthy.lifecycle.contract.model import Column, Contract
 from trainworthy.lifecycle.errors import Problem, did_you_mean
-from trainworthy.lifecycle.evaluation.asked_again import claims_of, measure_of
 from trainworthy.lifecycle.evaluation.changes import NUMBERS
 from trainworthy.lifecycle.evaluation.input_columns import input_column
+from trainworthy.lifecycle.evaluation.rescored import claims_of, measure_of
 from trainworthy.lifecycle.spec.benchmark import BehaviourSpec
 from trainworthy.lifecycle.spec.task import LABEL_TYPES, target_of
 from trainworthy.lifecycle.spec.use_case import UseCaseSpec

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trainworthy.lifecycle.errors import EvaluationError
-from trainworthy.lifecycle.evaluation.asked_again import InputProbe, measure_of
 from trainworthy.lifecycle.evaluation.changes import (
     MOST_LEVELS,
     NUMBERS,
@@ -24,6 +23,7 @@ from trainworthy.lifecycle.evaluation.changes import (
     exchanged,
     refused_share,
 )
+from trainworthy.lifecycle.evaluation.rescored import InputProbe, measure_of
 from trainworthy.lifecycle.protocol.figures import (
     Change,
     ChangedInputs,

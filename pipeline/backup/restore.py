@@ -17,11 +17,11 @@ from pathlib import Path
 from trainworthy.lifecycle.errors import BackupError
 from trainworthy.lifecycle.progress import Progress, never_silent, say
 from trainworthy.pipeline.backup import postgres
-from trainworthy.pipeline.backup.asked_to_end import undisturbed
 from trainworthy.pipeline.backup.consistent import problems
 from trainworthy.pipeline.backup.files import copied
 from trainworthy.pipeline.backup.manifest import ARTIFACTS, STATE, Manifest, read_manifest
 from trainworthy.pipeline.backup.places import address_of, has_own_registry
+from trainworthy.pipeline.backup.signals import undisturbed
 from trainworthy.pipeline.backup.verify import verified
 from trainworthy.resources.attempt_table import FILE as ATTEMPTS_FILE
 from trainworthy.resources.dagster_settings import dagster_home, storage_kind

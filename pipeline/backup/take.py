@@ -30,7 +30,6 @@ import dagster as dg
 from trainworthy.lifecycle.errors import BackupError
 from trainworthy.lifecycle.progress import Progress, never_silent, say
 from trainworthy.lifecycle.provenance import git_state, installed_version
-from trainworthy.pipeline.backup.asked_to_end import undisturbed
 from trainworthy.pipeline.backup.consistent import problems
 from trainworthy.pipeline.backup.files import copied, database_of_side_file, fingerprint, listed, refuse_odd
 from trainworthy.pipeline.backup.manifest import (
@@ -45,6 +44,7 @@ from trainworthy.pipeline.backup.manifest import (
 )
 from trainworthy.pipeline.backup.places import Places, has_own_registry
 from trainworthy.pipeline.backup.postgres import Database, dump
+from trainworthy.pipeline.backup.signals import undisturbed
 from trainworthy.pipeline.doctor.runs import instance_of
 from trainworthy.resources.attempt_table import FILE as ATTEMPTS_FILE
 from trainworthy.resources.attempt_table import attempt_table

@@ -39,8 +39,8 @@ def add(commands: Subparsers) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     """Take it, and print what it is known by."""
-    from trainworthy.pipeline.backup.asked_to_end import taken_back
     from trainworthy.pipeline.backup.places import places
+    from trainworthy.pipeline.backup.signals import taken_back
     from trainworthy.pipeline.backup.take import take_backup
     from trainworthy.resources.settings import read_settings
 

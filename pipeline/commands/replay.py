@@ -29,7 +29,7 @@ def add(commands: Subparsers) -> None:
 def run(parsed: argparse.Namespace) -> int:
     """Print what the replay shows; 1 if the step was not reproduced."""
     from trainworthy.lifecycle.incidents.find import find_incident, known_incidents
-    from trainworthy.lifecycle.incidents.told import known_text
+    from trainworthy.lifecycle.incidents.text import known_text
     from trainworthy.resources.settings import read_settings
 
     if parsed.incident is None:
@@ -41,7 +41,7 @@ def run(parsed: argparse.Namespace) -> int:
 
 def _replay(folder: Path, *, changed_code: bool) -> int:
     from trainworthy.lifecycle.incidents.incident import read_incident
-    from trainworthy.lifecycle.incidents.told import replay_text
+    from trainworthy.lifecycle.incidents.text import replay_text
     from trainworthy.lifecycle.protocol.jobs import ReplayJob
     from trainworthy.lifecycle.protocol.results import ReplayResult
     from trainworthy.resources.worker_process import run_worker

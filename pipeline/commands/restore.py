@@ -28,8 +28,8 @@ def add(commands: Subparsers) -> None:
 def run(parsed: argparse.Namespace) -> int:
     """Verify or restore; 1 if what was restored is not well."""
     from trainworthy.lifecycle.protocol.checks import stopping
-    from trainworthy.pipeline.backup.asked_to_end import taken_back
     from trainworthy.pipeline.backup.restore import restore_backup
+    from trainworthy.pipeline.backup.signals import taken_back
     from trainworthy.pipeline.backup.verify import verified
     from trainworthy.pipeline.doctor.examine import of_restored, summary, text
     from trainworthy.resources.settings import read_settings

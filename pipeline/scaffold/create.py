@@ -24,12 +24,12 @@ from trainworthy.lifecycle.errors import UseCaseError
 from trainworthy.lifecycle.files.versions import add_version
 from trainworthy.lifecycle.spec.task import KindName
 from trainworthy.lifecycle.use_case import load_use_case
-from trainworthy.pipeline.scaffold.found import PARAMETERS, UseCaseDraft, place_part
-from trainworthy.pipeline.scaffold.found_files import find_files
-from trainworthy.pipeline.scaffold.found_table import find_out
+from trainworthy.pipeline.scaffold.folder_profile import find_files
+from trainworthy.pipeline.scaffold.profile import PARAMETERS, UseCaseDraft, place_part
 from trainworthy.pipeline.scaffold.project import install, lay_out
 from trainworthy.pipeline.scaffold.request import Request, request_problems
 from trainworthy.pipeline.scaffold.stage_text import project_stages
+from trainworthy.pipeline.scaffold.table_profile import find_out
 from trainworthy.pipeline.scaffold.windows import Windows
 from trainworthy.resources.dvc import DatasetStore
 from trainworthy.resources.settings import Settings, claim_state

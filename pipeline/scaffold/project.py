@@ -19,7 +19,7 @@ from trainworthy.lifecycle.cost.prices import load_prices
 from trainworthy.lifecycle.errors import DatasetError, Problem, UseCaseError
 from trainworthy.lifecycle.spec.task import KindName
 from trainworthy.lifecycle.storage.state import write_atomic
-from trainworthy.pipeline.scaffold.found import PARAMETERS, UseCaseDraft
+from trainworthy.pipeline.scaffold.profile import PARAMETERS, UseCaseDraft
 from trainworthy.pipeline.scaffold.render import rendered
 from trainworthy.pipeline.scaffold.request import Request
 from trainworthy.pipeline.scaffold.stage_text import with_stage

@@ -13,7 +13,7 @@ from trainworthy.lifecycle.protocol.jobs import processes_of
 from trainworthy.lifecycle.storage.rank_files import read_places
 from trainworthy.resources.backends.backend import ENVIRONMENT, SIGNALLED, TORCHRUN, Ended, Start, Watcher
 from trainworthy.resources.fork_server import start_worker
-from trainworthy.resources.memory_seen import MemoryWatch
+from trainworthy.resources.memory_usage import MemoryWatch
 from trainworthy.resources.process_group import run_group
 from trainworthy.resources.settings import own_python_path
 

@@ -43,7 +43,7 @@ from trainworthy.resources.backends.backend import SIGNALLED, Ended, Start
 from trainworthy.resources.backends.kubernetes.meeting import Meeting, meeting_of
 from trainworthy.resources.backends.local import LOCAL
 from trainworthy.resources.backends.signs import Given, Seen
-from trainworthy.resources.memory_seen import MemoryWatch
+from trainworthy.resources.memory_usage import MemoryWatch
 from trainworthy.resources.process_group import EndAskedError
 
 # In the folder of one start.

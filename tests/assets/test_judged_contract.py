@@ -9,8 +9,8 @@ import pytest
 
 from trainworthy.assets import bound, snapshot, training
 from trainworthy.assets.contract import judged_contract
-from trainworthy.lifecycle.contract.kept import contract_is_kept, contract_of, keep_contract
 from trainworthy.lifecycle.contract.read import load_contract
+from trainworthy.lifecycle.contract.snapshot_contract import contract_is_kept, contract_of, keep_contract
 from trainworthy.lifecycle.errors import RecordError, UseCaseError
 from trainworthy.lifecycle.lineage import identity_of
 from trainworthy.lifecycle.protocol.records import DatasetVersion, Snapshot

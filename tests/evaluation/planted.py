@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import expit as sigmoid
 
-from trainworthy.lifecycle.evaluation.asked_again import InputProbe
+from trainworthy.lifecycle.evaluation.rescored import InputProbe
 from trainworthy.lifecycle.protocol.jobs import ChangedInputsJob, InputColumn
 from trainworthy.lifecycle.spec.benchmark import BehaviourSpec
 from trainworthy.lifecycle.tasks.binary import BINARY

@@ -10,10 +10,10 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.inspection import partial_dependence, permutation_importance
 
 from trainworthy.lifecycle.evaluation import changed_inputs as module
-from trainworthy.lifecycle.evaluation.asked_again import sampled
 from trainworthy.lifecycle.evaluation.behaviour import behaviour_results
 from trainworthy.lifecycle.evaluation.changed_inputs import MOST_ANSWERS, changed_inputs, grid, planned
 from trainworthy.lifecycle.evaluation.decision import acts
+from trainworthy.lifecycle.evaluation.rescored import sampled
 from trainworthy.lifecycle.protocol.figures import ChangedInputs, Perturbation
 from trainworthy.lifecycle.protocol.jobs import InputColumn
 from trainworthy.lifecycle.report.changed_inputs import unanswered_rows

@@ -9,13 +9,13 @@ import pytest
 from known import known
 from sklearn.metrics import accuracy_score, balanced_accuracy_score, f1_score, precision_score, recall_score
 
-from trainworthy.lifecycle.evaluation.asked_again import InputProbe
 from trainworthy.lifecycle.evaluation.compare import compared
 from trainworthy.lifecycle.evaluation.comparison import comparison
 from trainworthy.lifecycle.evaluation.decision import cheapest, cost_table, decided, decision_column, of_decisions
 from trainworthy.lifecycle.evaluation.evaluate import evaluate
 from trainworthy.lifecycle.evaluation.fairness import fairness
 from trainworthy.lifecycle.evaluation.model_figures import model_figures
+from trainworthy.lifecycle.evaluation.rescored import InputProbe
 from trainworthy.lifecycle.evaluation.slice_parts import slice_parts
 from trainworthy.lifecycle.evaluation.slice_results import with_gains
 from trainworthy.lifecycle.promotion.evidence import guardrail_results

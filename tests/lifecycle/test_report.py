@@ -55,11 +55,11 @@ from trainworthy.lifecycle.report import (
     figures,
     first_page,
     formatting,
+    model_tables,
     outcome,
     pictures,
     render,
     sections,
-    told_of_models,
 )
 from trainworthy.lifecycle.spec.benchmark import BehaviourSpec, DecisionSpec, SliceSpec
 
@@ -793,7 +793,7 @@ def test_report_tells_calibration_fairness_and_where_the_loss_lies() -> None:
         "4711, 12",
     ):
         assert name in page
-    assert told_of_models.worst_parts(known(told.residuals))[0] == ("wind", part)
+    assert model_tables.worst_parts(known(told.residuals))[0] == ("wind", part)
     # Records of before these were measured tell none of them.
     assert "Blind spots" not in render.render(records, LINKS)
     assert "Rates by protected column" not in render.render(records, LINKS)

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from trainworthy.pipeline.scaffold.found_table import find_out
 from trainworthy.pipeline.scaffold.request import Request
+from trainworthy.pipeline.scaffold.table_profile import find_out
 
 
 def table(days: int = 60, a_day: int = 20) -> pd.DataFrame:

@@ -16,9 +16,9 @@ from postgres_server import PostgresServer, postgres_server
 from trainworthy.lifecycle.errors import BackupError
 from trainworthy.lifecycle.protocol.attempts import ChargedTo, EndedAttempt, StartedAttempt
 from trainworthy.pipeline.backup import postgres
-from trainworthy.pipeline.backup.asked_to_end import taken_back
 from trainworthy.pipeline.backup.places import places
 from trainworthy.pipeline.backup.restore import restore_backup
+from trainworthy.pipeline.backup.signals import taken_back
 from trainworthy.pipeline.backup.take import take_backup
 from trainworthy.pipeline.backup.verify import verified
 from trainworthy.resources.attempt_table import AttemptTable, attempt_table, database_url

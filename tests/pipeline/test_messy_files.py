@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from benchmarks.messy_files import FILES, write
-from trainworthy.pipeline.scaffold.found_table import find_out
 from trainworthy.pipeline.scaffold.request import Request
+from trainworthy.pipeline.scaffold.table_profile import find_out
 
 # Each costs a third of a second; all of them are read in `make bench NAME=evening`.
 CHOSEN = (

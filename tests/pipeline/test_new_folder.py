@@ -25,10 +25,10 @@ from trainworthy.lifecycle.use_case import load_use_case
 from trainworthy.pipeline.cli import main
 from trainworthy.pipeline.review import Strength, strongest_first
 from trainworthy.pipeline.scaffold import folder as folders
-from trainworthy.pipeline.scaffold import found_files, shares
+from trainworthy.pipeline.scaffold import folder_profile, shares
 from trainworthy.pipeline.scaffold.folder import read_folder
-from trainworthy.pipeline.scaffold.found import load_dataset
-from trainworthy.pipeline.scaffold.found_files import find_files
+from trainworthy.pipeline.scaffold.folder_profile import find_files
+from trainworthy.pipeline.scaffold.profile import load_dataset
 from trainworthy.pipeline.scaffold.project import lay_out
 from trainworthy.pipeline.scaffold.request import Request
 from trainworthy.resources.settings import read_settings
@@ -266,7 +266,7 @@ def test_tensors_are_made_by_batch_where_they_are_too_large(tmp_path, data, monk
     result, _ = found(data, tmp_path / "work", positive="a")
     assert result is not None
     assert not result.plan.per_batch
-    monkeypatch.setattr(found_files, "MOST_TENSOR_BYTES", 1000)
+    monkeypatch.setattr(folder_profile, "MOST_TENSOR_BYTES", 1000)
     folder, _, _ = laid_out(data, tmp_path, monkeypatch, positive="a")
     values = yaml.safe_load((folder / "use_case.yaml").read_text())
     assert TrainingSpec.model_validate(values["training"]).tensors == "per_batch"
@@ -274,11 +274,11 @@ def test_tensors_are_made_by_batch_where_they_are_too_large(tmp_path, data, monk
 
 def test_masks_count_among_the_tensors_in_their_own_size(tmp_path, data, monkeypatch):
     # 80 rows of 3 x 16 x 16 float32 are 245,760 bytes, and 9 x 10 int64 of masks 57,600 more.
-    monkeypatch.setattr(found_files, "MOST_TENSOR_BYTES", 300_000)
+    monkeypatch.setattr(folder_profile, "MOST_TENSOR_BYTES", 300_000)
     result, _ = found(scenes(data), tmp_path / "work")
     assert result is not None
     assert result.plan.per_batch
-    monkeypatch.setattr(found_files, "MOST_TENSOR_BYTES", 310_000)
+    monkeypatch.setattr(folder_profile, "MOST_TENSOR_BYTES", 310_000)
     result, _ = found(data, tmp_path / "two")
     assert result is not None
     assert not result.plan.per_batch

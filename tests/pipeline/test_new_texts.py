@@ -18,7 +18,7 @@ from trainworthy.lifecycle.contract.read import load_contract
 from trainworthy.lifecycle.use_case import load_use_case
 from trainworthy.pipeline.cli import main
 from trainworthy.pipeline.scaffold import pieces, shares
-from trainworthy.pipeline.scaffold.found import load_dataset
+from trainworthy.pipeline.scaffold.profile import load_dataset
 
 WORDS = [
     "the",

@@ -15,7 +15,7 @@ import toy_jobs as toy
 from trainworthy.lifecycle.engine.train import run_stage
 from trainworthy.lifecycle.errors import IncidentError
 from trainworthy.lifecycle.incidents.incident import read_incident
-from trainworthy.lifecycle.incidents.told import replay_text
+from trainworthy.lifecycle.incidents.text import replay_text
 from trainworthy.lifecycle.protocol.jobs import ReplayJob
 from trainworthy.lifecycle.protocol.results import ResultFile
 

@@ -14,7 +14,7 @@ from trainworthy.lifecycle.engine.train import run_stage
 from trainworthy.lifecycle.errors import IncidentError
 from trainworthy.lifecycle.incidents.find import known_incidents
 from trainworthy.lifecycle.incidents.incident import Incident, read_incident, write_manifest
-from trainworthy.lifecycle.incidents.told import replay_text
+from trainworthy.lifecycle.incidents.text import replay_text
 from trainworthy.lifecycle.protocol.jobs import PackJob, ReplayJob
 from trainworthy.lifecycle.protocol.results import ReplayResult, TrainResult
 

@@ -8,7 +8,7 @@ import pytest
 
 from trainworthy.lifecycle.memory_limit import memory_limit_bytes
 from trainworthy.lifecycle.processor import usable_cores
-from trainworthy.resources.memory_seen import MemoryWatch, kernel_kills
+from trainworthy.resources.memory_usage import MemoryWatch, kernel_kills
 
 
 def machine(root: Path, groups: str, files: dict[str, str]) -> Path:

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 from trainworthy.lifecycle.errors import Problem, did_you_mean
 from trainworthy.pipeline.scaffold.dates import format_of, time_formats
-from trainworthy.pipeline.scaffold.found import UseCaseDraft, built, free_name
-from trainworthy.pipeline.scaffold.found_texts import find_texts_of_table
+from trainworthy.pipeline.scaffold.profile import UseCaseDraft, built, free_name
 from trainworthy.pipeline.scaffold.reading import Reading, find_reading
 from trainworthy.pipeline.scaffold.render import rendered
 from trainworthy.pipeline.scaffold.request import Request
@@ -21,6 +20,7 @@ from trainworthy.pipeline.scaffold.roles import NEARLY, column_roles, find_key, 
 from trainworthy.pipeline.scaffold.shares import choose_shares, find_group
 from trainworthy.pipeline.scaffold.source import DECIMAL_COMMA, Kind, column_kinds, read_source
 from trainworthy.pipeline.scaffold.target import find_target
+from trainworthy.pipeline.scaffold.text_profile import find_texts_of_table
 from trainworthy.pipeline.scaffold.windows import choose_windows
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from trainworthy.lifecycle.spec.task import TaskSpec
 from trainworthy.pipeline.scaffold.contents import Contents
 from trainworthy.pipeline.scaffold.folder import TEXTS, Folder
 from trainworthy.pipeline.scaffold.folder_files import PART, FoundFiles
-from trainworthy.pipeline.scaffold.found import Plan, UseCaseDraft, built, free_name, load_dataset
 from trainworthy.pipeline.scaffold.pieces import Cut, Names, cut_of, of_pieces, piece_bytes, splits_hold_whole_texts
+from trainworthy.pipeline.scaffold.profile import Plan, UseCaseDraft, built, free_name, load_dataset
 from trainworthy.pipeline.scaffold.reading import Reading
 from trainworthy.pipeline.scaffold.render import rendered
 from trainworthy.pipeline.scaffold.request import Request
