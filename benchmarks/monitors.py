@@ -5,12 +5,14 @@ are ten times as long as in preflight's benchmark and end when the fault is told
 nor host held back) was looked at while thresholds were chosen; the figures of the other faults and hosts are apart.
 False alarms: each set-up of healthy.py and of healthy_dynamics.py. Overhead: the loop bare, watched by nothing, watched
 by all with progressive validation, under detect_anomaly, and Lightning where it is installed, in turns in one process.
+Rates: spikes and rises in trainings that no rule was made for (unprepared.py), healthy and damaged.
 
 Each of these trainings has a process of its own, as many at a time as there are cores: what one has left in memory is
 nothing to another. Only faults of time and memory depend on the machine and on what else it does.
 
     make bench NAME=monitors                                  about 40 minutes on 2 cores
     python -m benchmarks.monitors healthy mlp gru --seeds 1   one part, or some names of it
+    python -m benchmarks.monitors rates --seeds 3             spikes and rises elsewhere, a few minutes
     python -m benchmarks.monitors planted --record            its counts of each monitor and cause go into record.json
 """
 
@@ -31,18 +33,21 @@ from benchmarks.healthy import HEALTHY
 from benchmarks.healthy_dynamics import DYNAMIC
 from benchmarks.monitored import monitored
 from benchmarks.monitors_overhead import overhead
+from benchmarks.monitors_rates import HEALTHY as UNPREPARED
+from benchmarks.monitors_rates import damaged_runs, healthy_runs, rate_figures
 from benchmarks.planted_dynamics import FAULTS, HELD_BACK_HOSTS
 from benchmarks.planted_processes import PROCESSES, in_two_processes
 from benchmarks.planted_values import VALUES
 from benchmarks.record import FaultRun, HealthyRun, keep, of_faults, of_healthy, whole_parts
 from benchmarks.result import arguments, begin, finish, hardware
 from benchmarks.setup import on_device
+from benchmarks.unprepared_damage import DAMAGED
 from trainworthy.lifecycle.engine.preflight.subject import Subject
 from trainworthy.lifecycle.engine.training.monitors.causes import RULES
 from trainworthy.lifecycle.protocol.records import Alarm
 
 T = TypeVar("T")
-PARTS = ("planted", "healthy", "overhead")
+PARTS = ("planted", "healthy", "rates", "overhead")
 # What healthy runs give no occasion to: they have no heartbeat, no GPU, and one process.
 NOT_THERE = {"hang", "gpu_idle", "replicas_apart"}
 SEVERITIES = ("critical", "warning")
@@ -50,7 +55,7 @@ TARGETS = {
     "missed": 0.05, "cause_wrong": 0.2, "share_of_run_median": 0.02, "critical_per_run": 0.01,
     "held_back_missed": 0.05, "held_back_cause_wrong": 0.2, "mlp_watched_ratio": 1.04, "mlp_watched_ms": 0.1,
     "transformer_watched_ratio": 1.02, "mlp_watched_to_fused_ratio": 1.04, "mlp_watched_to_fused_ms": 0.1,
-    "transformer_watched_to_fused_ratio": 1.02,
+    "transformer_watched_to_fused_ratio": 1.02, "alike_critical": 0.001,
 }  # fmt: skip
 ALL: dict[str, Callable[[int], Subject]] = {**HEALTHY, **DYNAMIC}
 PLANTED = {**FAULTS, **VALUES, **PROCESSES}
@@ -66,7 +71,7 @@ SHORT_FAULTS = (
     next(name for name, fault in FAULTS.items() if fault.held_back),
     next(name for name, fault in PROCESSES.items() if fault.processes > 1),
 )
-SHORT_HEALTHY = (next(iter(HEALTHY)),)
+SHORT_HEALTHY, SHORT_RATES = (next(iter(HEALTHY)),), (next(iter(UNPREPARED)),)
 
 
 @dataclass(frozen=True)
@@ -174,6 +179,17 @@ def healthy(names: Iterable[str], seeds: int, record: bool = False) -> dict[str,
     return {"healthy_runs": runs, "critical_per_run": critical / runs, "warnings_per_run": warnings / runs}
 
 
+def rates(names: Iterable[str], seeds: int, damaged: int | None) -> dict[str, float]:
+    """A line for each training of unprepared.py, and for each that is damaged; shares of runs with an alarm.
+
+    `damaged`: only so many of those that are damaged, the first ones; all of them with None.
+    """
+    names = list(names)
+    asked = [(host, damage, seeds) for host, damage in DAMAGED if host in names]
+    seen = [*_each(healthy_runs, [(name, seeds) for name in names]), *_each(damaged_runs, asked[:damaged])]
+    return rate_figures([one for runs in seen for one in runs])
+
+
 def _as_healthy(alarms: Sequence[Alarm], looked: Collection[str], name: Callable[[Alarm], str]) -> HealthyRun:
     told = {severity: {name(one) for one in alarms if one.severity == severity} - {""} for severity in SEVERITIES}
     return HealthyRun(looked, told["critical"], told["warning"])
@@ -203,6 +219,9 @@ def main() -> None:
             asked.names or (SHORT_FAULTS if short else PLANTED), asked.seeds or 1, hosts, record
         ),
         "healthy": lambda: healthy(asked.names or (SHORT_HEALTHY if short else ALL), asked.seeds or seeds, record),
+        "rates": lambda: rates(
+            asked.names or (SHORT_RATES if short else UNPREPARED), asked.seeds or (1 if short else 3), hosts
+        ),
         "overhead": lambda: overhead(short),
     }
     figures: dict[str, float] = {}
