@@ -20,6 +20,7 @@ from trainworthy.lifecycle.engine.training.checkpoints.checkpointing import (
     open_checkpoints,
     resume,
 )
+from trainworthy.lifecycle.engine.training.judging.progress import is_reweighted
 from trainworthy.lifecycle.engine.training.loop import train
 from trainworthy.lifecycle.engine.training.monitors.all import all_monitors
 from trainworthy.lifecycle.engine.training.monitors.causes import diagnosed
@@ -188,7 +189,10 @@ def _started(session: Session, prepared: Prepared, device: str) -> Course:
     loss = look_at_loss(model, prepared.data, recipe)
     gradient = look_at_gradient(model, prepared.data, recipe) if loss.deviates else NOTHING
     wrong = (f"before the first update: {gradient.description}",) if gradient.wrong else ()
-    monitors = all_monitors(state, plan, frozen=job.frozen, prior_loss=prior, memory_limit_bytes=limit)
+    monitors = all_monitors(
+        state, plan, frozen=job.frozen, prior_loss=prior, memory_limit_bytes=limit,
+        reweighted=is_reweighted(job, prepared),
+    )  # fmt: skip
     heartbeat = Heartbeat(Path(job.out), partial(end_if_declared, job))
     # Weights that the last update has spoiled are seen after it.
     batch = lambda step: tuple(plan.batch(min(step, plan.last_step - 1)).tolist())

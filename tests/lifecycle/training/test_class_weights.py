@@ -12,7 +12,9 @@ import toy_jobs
 from trainworthy.lifecycle.artifact import load_artifact
 from trainworthy.lifecycle.data.class_balance import class_balance_check
 from trainworthy.lifecycle.engine.train import run_stage
+from trainworthy.lifecycle.engine.training import course
 from trainworthy.lifecycle.engine.training.loop import train_step
+from trainworthy.lifecycle.engine.training.monitors.all import all_monitors
 from trainworthy.lifecycle.engine.training.prepare import prepare
 from trainworthy.lifecycle.engine.training.rows.weights import raised_by_class, row_weights
 from trainworthy.lifecycle.engine.training.state import Recipe, TrainData, TrainState
@@ -153,6 +155,14 @@ def test_weight_column_weighs_training_rows_and_no_others(splits, tmp_path):
     weighted = run_stage(job)
     plain = run_stage(toy_jobs.train_job(folder, tmp_path / "plain"))
     assert weighted.parameters_sha256 != plain.parameters_sha256
+
+
+@pytest.mark.parametrize("declared", ["none", "balanced"])
+def test_monitors_are_told_whether_rows_count_alike(declared, splits, tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(course, "all_monitors", lambda *of, **given: asked.append(given) or all_monitors(*of, **given))
+    run_stage(toy_jobs.train_job(splits, tmp_path, spec=spec(declared), stop_after_steps=1))
+    assert [given["reweighted"] for given in asked] == [declared == "balanced"]
 
 
 def test_progressive_loss_counts_each_row_once(splits, tmp_path):

@@ -17,14 +17,16 @@ STEPS = 400
 MEMORY_BYTES = 5e8
 
 
-def registered():
+def registered(reweighted=False):
     """Those of a training with the parameters that the made-up signals are of, by class."""
     model = nn.Sequential()
     for name in ("first", "middle", "head"):
         model.add_module(name, nn.Linear(10, 10))
     state = TrainState(model, (torch.optim.AdamW(model.parameters()),))
     plan = SimpleNamespace(last_step=STEPS, steps_per_epoch=100)
-    found = all_monitors(state, plan, prior_loss=0.69, memory_limit_bytes=8e8)  # pyright: ignore[reportArgumentType]
+    found = all_monitors(
+        state, plan, prior_loss=0.69, memory_limit_bytes=8e8, reweighted=reweighted,  # pyright: ignore[reportArgumentType]
+    )  # fmt: skip
     return {type(monitor).__name__: monitor for monitor in found}
 
 
@@ -80,3 +82,11 @@ def test_registered_monitor_of_the_curve_finds_a_reserve_that_rises(by, found):
         for n in range(12)
     )
     assert any([monitor.after_points(shown) for shown in points]) == found
+
+
+def test_rise_is_looked_for_where_the_loss_that_is_seen_is_the_one_that_is_trained():
+    seen, other = (
+        {type(one).__name__ for one in every.values()} for every in (registered(), registered(reweighted=True))
+    )
+    assert seen - other == {"RiseAboveBest"}
+    assert other < seen

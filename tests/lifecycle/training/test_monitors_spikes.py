@@ -155,6 +155,34 @@ def test_spikes_after_a_resume_find_what_an_uninterrupted_training_does():
     assert any(found[0])
 
 
+def critical(losses: np.ndarray) -> list:
+    return [found for found in series(losses.tolist()) if found.severity == "critical"]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_loss_that_grows_slowly_or_in_some_batches_alone_is_a_spike(seed):
+    usual = np.exp(0.2 * np.random.default_rng(seed).normal(size=400))
+    steps = np.arange(400)
+    slowly = usual * np.where(steps < 250, 1.0, 1.05 ** (steps - 250.0))
+    in_some = usual * np.where((steps >= 250) & (steps % 4 > 0), 20.0, 1.0)
+    for losses in (slowly, in_some):
+        assert [found.monitor for found in critical(losses)][:1] == ["loss_spike"]
+        assert critical(losses)[0].step <= 330
+    assert critical(usual) == []
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_level_within_the_mean_of_losses_with_a_heavy_tail_is_no_spike_and_above_it_is(seed):
+    """A row far off moves such a network, so that for some updates all batches lie above the usual median."""
+    random = np.random.default_rng(seed)
+    losses = 200 * np.exp(1.5 * random.normal(size=400))
+    mean = losses[:120].mean()
+    for above, monitors in ((0.9, []), (30.0, ["loss_spike"])):
+        moved = losses.copy()
+        moved[300:330] = above * mean * np.exp(0.05 * random.normal(size=30))
+        assert [found.monitor for found in critical(moved)] == monitors
+
+
 def trend(norms: list[list[float]], losses: list[float]) -> list:
     """What Trends finds in made-up signals, each shown as often as one is kept of."""
     trends = Trends(tuple(f"layer{number}" for number in range(len(norms[0]))))
@@ -260,7 +288,7 @@ def test_rare_positives_whose_losses_blow_up_are_a_loss_spike(size):
 @pytest.mark.parametrize("seed", range(3))
 def test_eight_positives_in_a_row_in_batches_of_one_are_no_loss_spike(seed, share):
     spikes = Spikes()
-    rows = rare_rows(seed, 1, share, together_at=300, spread=0.1)
+    rows = rare_rows(seed, 1, share, together_at=300, spread=0.1)[:308]
     seen = [found for one in rows if (found := spikes.after_backward(one))]
     assert [found for found in seen if found.severity == "critical"] == []
 

@@ -38,7 +38,7 @@ def measure_progress(job: TrainJob, prepared: Prepared, state: TrainState, devic
     chosen = stage_rows(strata, min(1.0, MOST_ROWS / len(labels)), job.training.seed)
     if job.trainer is not None or len(np.unique(groups[chosen])) < MINIMUM_GROUPS:
         return None
-    seed, training = job.training.seed, job.training
+    seed = job.training.seed
     before, now = (_losses(prepared, model, chosen) for model in (_untrained(job, prepared, state, seed), state.model))
     if not np.isfinite(before).all() or not np.isfinite(now).all():
         return None
@@ -46,9 +46,15 @@ def measure_progress(job: TrainJob, prepared: Prepared, state: TrainState, devic
         first_loss=float(before.mean()),
         fall=mean_estimate(before - now, groups[chosen]),
         share_of_full=job.stages.fraction(job.stage),
-        reweighted=prepared.data.weights is not None or bool(prepared.oversampled) or training.focal_gamma is not None,
+        reweighted=is_reweighted(job, prepared),
         untrained_loss=_validation_loss(job, prepared, _untrained(job, prepared, state, seed + 1), device),
     )
+
+
+def is_reweighted(job: TrainJob, prepared: Prepared) -> bool:
+    """True if rows do not count alike in the loss that is trained, as they do in the curve and in what monitors see."""
+    focal = job.training.focal_gamma is not None
+    return prepared.data.weights is not None or bool(prepared.oversampled) or focal
 
 
 def _untrained(job: TrainJob, prepared: Prepared, state: TrainState, seed: int) -> torch.nn.Module:

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from trainworthy.lifecycle.engine.training.monitors.base import Base
 from trainworthy.lifecycle.engine.training.monitors.monitor import Finding
+from trainworthy.lifecycle.engine.training.monitors.ranks import FALSE_ALARMS, UPDATES, bar
 from trainworthy.lifecycle.gates.monitor_words import symptom_of
 from trainworthy.lifecycle.protocol.records import CurvePoint
 from trainworthy.lifecycle.protocol.signals import WINDOW, Sample, Signals
@@ -16,13 +17,12 @@ from trainworthy.lifecycle.protocol.signals import WINDOW, Sample, Signals
 
 @dataclass(frozen=True)
 class Window:
-    """Mean loss of updates `first` to `last`, its standard error, the lower quartile, and the mean learning rate."""
+    """Mean loss of updates `first` to `last`, its standard error, and the mean learning rate."""
 
     first: int
     last: int
     mean: float
     error: float
-    low: float
     rate: float
 
 
@@ -37,9 +37,9 @@ def window_of(updates: Sequence[Signals]) -> Window:
         / rows
         / rows
     )
-    error, low = math.sqrt(max(between / len(updates), within)), sorted(losses)[len(losses) // 4]
+    error = math.sqrt(max(between / len(updates), within))
     rate = math.fsum(update.learning_rate for update in updates) / len(updates)
-    return Window(updates[0].step, updates[-1].step, mean, error, low, rate)
+    return Window(updates[0].step, updates[-1].step, mean, error, rate)
 
 
 # Share of the planned updates after which a training that has not moved is told, and how many at least.
@@ -103,8 +103,10 @@ class Plateau(Base):
         )  # fmt: skip
 
 
-# Standard errors above the best window, in RISEN windows in a row.
-RISE_ERRORS, RISEN = 6.0, 3
+# So many newest windows are held against the best one: so many of their losses must lie above those of the best. How
+# rare that must be follows from the rate, since each window may be the best and each may be the newest.
+RISEN, MOST = 3, 54
+CHANCE = FALSE_ALARMS / ((UPDATES / WINDOW) ** 2 / 2)
 # Of what had been gained since the start, this much has to be lost again.
 LOST = 0.5
 # A rate above that of the best window explains a rise, where the training had borne it before: cycles and restarts.
@@ -113,49 +115,49 @@ HIGHER_RATE, UNHEARD_OF = 1.2, 10.0
 
 
 class RiseAboveBest(Base):
-    """The loss lies above the best window it had, by much more than its noise, and stays there.
+    """The newest windows' losses rank above those of the best one by more than chance brings (ranks.py).
 
     A warning: the loss of an adversary, of harder rows, of a rate that goes up and down rises in healthy trainings.
     """
 
     name = "rise_above_best"
-    kept: ClassVar = ("_start", "_best", "_risen", "_onset", "_borne")
+    kept: ClassVar = ("_start", "_best", "_best_losses", "_newest", "_onset", "_borne")
 
     def __init__(self) -> None:
         super().__init__()
         self._start: float | None = None
+        # Mean loss, mean rate and last update of the best window.
         self._best: list[float] = []
-        self._risen, self._onset = 0, 0
+        self._best_losses: list[float] = []
+        # Those of the windows since that no rate explains.
+        self._newest: list[float] = []
+        self._onset = 0
         # The largest rate of a window up to the best one.
         self._borne = 0.0
 
     def after_window(self, updates: Sequence[Signals]) -> Finding | None:
-        """A finding after RISEN windows that lie above the best one."""
-        closed = window_of(updates)
+        """A finding once RISEN windows in a row lie above the best one."""
+        closed, losses = window_of(updates), [one.loss for one in updates]
         if self._start is None:
             self._start = closed.mean
         if not self._best or closed.mean < self._best[0]:
-            self._best, self._risen = [closed.mean, closed.error, closed.rate, closed.last], 0
+            self._best, self._best_losses, self._newest = [closed.mean, closed.rate, closed.last], losses, []
             self._borne = max(self._borne, closed.rate)
             return None
-        best, error, rate, at = self._best
-        rise = closed.mean - best
-        # Of losses that swing wildly the mean has a large error; then most of them lie above all that there were.
-        by_mean = rise > RISE_ERRORS * math.hypot(error, closed.error)
-        by_most = closed.low - best > RISE_ERRORS * error * math.sqrt(WINDOW)
-        clear = (by_mean or by_most) and rise > LOST * (self._start - best)
+        best, rate, at = self._best
         meant = HIGHER_RATE * rate < closed.rate <= UNHEARD_OF * self._borne and closed.mean < self._start
-        if not clear or meant:
-            self._risen = 0
+        if meant or closed.mean - best <= LOST * (self._start - best):
+            self._newest = []
             return None
-        self._risen += 1
-        self._onset = closed.first if self._risen == 1 else self._onset
-        if self._risen < RISEN:
+        self._onset = self._onset if self._newest else closed.first
+        self._newest = [*self._newest, *losses][-RISEN * WINDOW :]
+        lowest = bar(self._best_losses, RISEN * WINDOW, MOST, CHANCE)
+        if sum(loss > lowest for loss in self._newest) < MOST:
             return None
         return self.tell(
             closed.last, self._onset, symptom_of("rise_above_best"),
-            f"{closed.mean:.4g} ± {closed.error:.2g} after {best:.4g} ± {error:.2g} at update {int(at)}, "
-            f"for {RISEN} windows",
+            f"{closed.mean:.4g} after {best:.4g} at update {int(at)}: the losses of {RISEN} windows lie above "
+            f"{lowest:.4g}, as by chance in fewer than {FALSE_ALARMS:g} of trainings",
         )  # fmt: skip
 
 
