@@ -26,21 +26,22 @@ class Told:
     warning: int | None
 
 
-def told(seen: Iterable[Signals]) -> list[Finding]:
-    """What Spikes and RiseAboveBest find, shown as a watch shows them."""
+def told(seen: Iterable[Signals], reweighted: bool = False) -> list[Finding]:
+    """What Spikes and RiseAboveBest find, shown as a watch shows them; the second not of a `reweighted` training."""
     spikes, rise, window, found = Spikes(), RiseAboveBest(), [], []
     for one in seen:
         found.append(spikes.after_backward(one))
         window.append(one)
         if len(window) == WINDOW:
-            found.append(rise.after_window(window))
+            found.append(None if reweighted else rise.after_window(window))
             window = []
     return [one for one in found if one is not None]
 
 
 def healthy_runs(name: str, seeds: int) -> tuple[str, list[Told]]:
     """Runs of a healthy training, with a line that counts what was told."""
-    found = [told(HEALTHY[name](seed)) for seed in range(seeds)]
+    reweighted = name in UNPREPARED and UNPREPARED[name].weight is not None
+    found = [told(HEALTHY[name](seed), reweighted) for seed in range(seeds)]
     return _words(name, found), [_told(name in ALIKE, False, one, 0) for one in found]
 
 

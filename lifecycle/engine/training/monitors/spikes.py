@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import deque
+from itertools import islice
 from typing import Any
 
 from trainworthy.lifecycle.engine.training.monitors.base import Base
@@ -79,11 +80,12 @@ class Spikes(Base):
         loss, gradient = self._loss, self._gradient
         if seen.step > self._until:
             for newest, above in NEWEST:
-                if loss.stays(newest, above) is None:
+                high = loss.is_high(newest), gradient.is_high(newest)
+                if not any(high) or not loss.stays(newest, above):
                     continue
-                if told := loss.stays_above_start(newest, above):
+                if high[0] and (told := loss.stays(newest, above)):
                     return self._spike("loss", told, seen.step, loss.onset(newest))
-                if told := gradient.stays_above_start(newest, above):
+                if high[1] and (told := gradient.stays(newest, above)):
                     return self._spike("gradient", told, seen.step, gradient.onset(newest))
         for what, level in (("loss", loss), ("gradient", gradient)):
             if told := level.one_batch():
@@ -122,25 +124,22 @@ class _Level:
         """Since when the newest values are far above where the training began."""
         return next((step for step, value in list(self._values)[-newest:] if value > self._far), self._values[-1][0])
 
-    def stays(self, newest: int, above: int) -> float | None:
-        """What so many of the newest values lie above, and chance brings to none; None if they do not."""
-        values = [value for _, value in self._values]
-        before = values[-WINDOW - newest : -newest]
-        if len(before) < FEWEST:
-            return None
-        lowest = bar(before, newest, above, CHANCE)
-        return lowest if sum(value > lowest for value in values[-newest:]) >= above else None
+    def is_high(self, newest: int) -> bool:
+        """True if the median of so many newest values is far above where the training began."""
+        return statistics.median(value for _, value in islice(reversed(self._values), newest)) > self._far
 
-    def stays_above_start(self, newest: int, above: int) -> str:
-        """How the newest values lie above those before and far above the start; "" if they do not."""
-        lowest = self.stays(newest, above)
-        values = [value for _, value in self._values][-newest:]
-        middle = statistics.median(values)
-        if lowest is None or middle <= self._far:
+    def stays(self, newest: int, above: int) -> str:
+        """How so many of the newest values lie above those before, as chance does in no training; "" if they do not."""
+        values = [value for _, value in self._values]
+        before, newer = values[-WINDOW - newest : -newest], values[-newest:]
+        if len(before) < FEWEST:
+            return ""
+        lowest = bar(before, newest, above, CHANCE)
+        if (higher := sum(value > lowest for value in newer)) < above:
             return ""
         return (
-            f"{sum(value > lowest for value in values)} of the newest {newest} updates lie above {lowest:.4g}, as by "
-            f"chance in fewer than {FALSE_ALARMS:g} of trainings; their median is {middle:.4g}, at the start it was "
+            f"{higher} of the newest {newest} updates lie above {lowest:.4g}, as by chance in fewer than "
+            f"{FALSE_ALARMS:g} of trainings; their median is {statistics.median(newer):.4g}, at the start it was "
             f"{self._start:.4g}"
         )
 
