@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -91,7 +91,7 @@ def lognormal(seed: int) -> Rows:
     )
 
 
-def table(load: Callable[..., tuple[np.ndarray, np.ndarray]], mistaken: float = 0.0) -> Callable[[int], Rows]:
+def table(load: Callable[..., Any], mistaken: float = 0.0) -> Callable[[int], Rows]:
     """A data set that comes with scikit-learn; `mistaken` is the share of labels that are drawn anew."""
 
     def made(seed: int) -> Rows:

@@ -91,6 +91,13 @@ def test_rise_with_the_learning_rate_is_healthy():
     assert shown(RiseAboveBest(), every=cycle, onset=200) == []
 
 
+def test_rise_goes_on_from_a_checkpoint_of_before():
+    monitor = RiseAboveBest()
+    old = {"_told": [], "_start": 0.7, "_best": [0.3, 0.01, 1e-3, 79], "_risen": 0, "_onset": 0, "_borne": 1e-3}
+    monitor.load_state_dict(old)
+    assert only(shown(monitor, every=noisy(lambda step: 0.9), onset=200)).monitor == "rise_above_best"
+
+
 def test_one_bad_window_is_no_rise():
     assert shown(RiseAboveBest(), every=noisy(lambda step: 0.9 if 200 <= step < 220 else 0.35)) == []
 

@@ -183,6 +183,14 @@ def test_level_within_the_mean_of_losses_with_a_heavy_tail_is_no_spike_and_above
         assert [found.monitor for found in critical(moved)] == monitors
 
 
+def test_checkpoint_from_before_there_were_bars_goes_on():
+    old = {"values": [(step, 1.0 + step / 1e3) for step in range(100)], "bar": 2.0, "start": 1.0, "count": 100}
+    spikes = Spikes()
+    spikes.load_state_dict({"loss": old, "gradient": old, "sums": [], "until": -1})
+    seen = [made(step, 1.0 if step < 200 else 30.0, [1.0]) for step in range(100, 220)]
+    assert [found.monitor for found in told(spikes, seen) if found.severity == "critical"] == ["loss_spike"]
+
+
 def trend(norms: list[list[float]], losses: list[float]) -> list:
     """What Trends finds in made-up signals, each shown as often as one is kept of."""
     trends = Trends(tuple(f"layer{number}" for number in range(len(norms[0]))))

@@ -121,14 +121,14 @@ class RiseAboveBest(Base):
     """
 
     name = "rise_above_best"
-    kept: ClassVar = ("_start", "_best", "_best_losses", "_newest", "_onset", "_borne")
+    kept: ClassVar = ("_start", "_lowest", "_of_best", "_newest", "_onset", "_borne")
 
     def __init__(self) -> None:
         super().__init__()
         self._start: float | None = None
         # Mean loss, mean rate and last update of the best window.
-        self._best: list[float] = []
-        self._best_losses: list[float] = []
+        self._lowest: list[float] = []
+        self._of_best: list[float] = []
         # Those of the windows since that no rate explains.
         self._newest: list[float] = []
         self._onset = 0
@@ -140,18 +140,18 @@ class RiseAboveBest(Base):
         closed, losses = window_of(updates), [one.loss for one in updates]
         if self._start is None:
             self._start = closed.mean
-        if not self._best or closed.mean < self._best[0]:
-            self._best, self._best_losses, self._newest = [closed.mean, closed.rate, closed.last], losses, []
+        if not self._lowest or closed.mean < self._lowest[0]:
+            self._lowest, self._of_best, self._newest = [closed.mean, closed.rate, closed.last], losses, []
             self._borne = max(self._borne, closed.rate)
             return None
-        best, rate, at = self._best
+        best, rate, at = self._lowest
         meant = HIGHER_RATE * rate < closed.rate <= UNHEARD_OF * self._borne and closed.mean < self._start
         if meant or closed.mean - best <= LOST * (self._start - best):
             self._newest = []
             return None
         self._onset = self._onset if self._newest else closed.first
         self._newest = [*self._newest, *losses][-RISEN * WINDOW :]
-        lowest = bar(self._best_losses, RISEN * WINDOW, MOST, CHANCE)
+        lowest = bar(self._of_best, RISEN * WINDOW, MOST, CHANCE)
         if sum(loss > lowest for loss in self._newest) < MOST:
             return None
         return self.tell(

@@ -129,7 +129,7 @@ class _Level:
         return statistics.median(value for _, value in islice(reversed(self._values), newest)) > self._far
 
     def stays(self, newest: int, above: int) -> str:
-        """How so many of the newest values lie above those before, as chance does in no training; "" if they do not."""
+        """How so many of the newest values lie above those before, as chance hardly ever brings; "" if they do not."""
         values = [value for _, value in self._values]
         before, newer = values[-WINDOW - newest : -newest], values[-newest:]
         if len(before) < FEWEST:
@@ -166,8 +166,10 @@ class _Level:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._values = deque(((step, value) for step, value in state["values"]), maxlen=WINDOW + LONGEST)
-        self._count, self._median, self._start = state["count"], state["median"], state["start"]
-        self._far, self._outlier = state["far"], state["outlier"]
+        self._count, self._start = state["count"], state["start"]
+        # A checkpoint from before there were these has none: they are set anew after some updates.
+        self._median = state.get("median", self._start)
+        self._far, self._outlier = state.get("far", math.inf), state.get("outlier", math.inf)
 
     def _set_bars(self) -> None:
         """Where the training began, as long as it begins, and what a single batch must exceed to be looked at."""
