@@ -10,7 +10,7 @@ Rates: spikes and rises in trainings that no rule was made for (unprepared.py), 
 Each of these trainings has a process of its own, as many at a time as there are cores: what one has left in memory is
 nothing to another. Only faults of time and memory depend on the machine and on what else it does.
 
-    make bench NAME=monitors                                  about 40 minutes on 2 cores
+    make bench NAME=monitors                                  about 45 minutes on 2 cores
     python -m benchmarks.monitors healthy mlp gru --seeds 1   one part, or some names of it
     python -m benchmarks.monitors rates --seeds 3             spikes and rises elsewhere, a few minutes
     python -m benchmarks.monitors planted --record            its counts of each monitor and cause go into record.json
