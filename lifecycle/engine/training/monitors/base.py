@@ -20,7 +20,7 @@ class Base:
     def __init__(self) -> None:
         self._told: list[str] = []
 
-    def after_backward(self, signals: Signals, /) -> Finding | None:
+    def after_backward(self, signals: Signals) -> Finding | None:
         """Nothing."""
 
     def after_window(self, updates: Sequence[Signals]) -> Finding | None:

@@ -60,11 +60,14 @@ class Spikes(Base):
         self._loss, self._gradient = _Level(LOSS_ABOVE_START), _Level(GRADIENT_ABOVE_START)
         self._until = -1
 
-    def after_backward(self, seen: Signals) -> Finding | None:
-        if not finite(seen.loss, seen.grad_norm):
+    def after_backward(self, signals: Signals) -> Finding | None:
+        if not finite(signals.loss, signals.grad_norm):
             return None
-        loss, gradient = self._loss.high(seen.step, seen.loss), self._gradient.high(seen.step, seen.grad_norm)
-        return self._judged(seen) if loss or gradient else None
+        loss, gradient = (
+            self._loss.high(signals.step, signals.loss),
+            self._gradient.high(signals.step, signals.grad_norm),
+        )
+        return self._judged(signals) if loss or gradient else None
 
     def state_dict(self) -> dict[str, Any]:
         levels = {"loss": self._loss.state_dict(), "gradient": self._gradient.state_dict()}
@@ -75,32 +78,32 @@ class Spikes(Base):
         self._gradient.load_state_dict(state["gradient"])
         self._until = state["until"]
 
-    def _judged(self, seen: Signals) -> Finding | None:
+    def _judged(self, signals: Signals) -> Finding | None:
         """What a high value is part of: a level that stays, or one batch."""
         loss, gradient = self._loss, self._gradient
-        if seen.step > self._until:
+        if signals.step > self._until:
             for newest, above in NEWEST:
                 high = loss.is_high(newest), gradient.is_high(newest)
                 if not any(high) or not loss.stays(newest, above):
                     continue
-                if high[0] and (told := loss.stays(newest, above)):
-                    return self._spike("loss", told, seen.step, loss.onset(newest))
-                if high[1] and (told := gradient.stays(newest, above)):
-                    return self._spike("gradient", told, seen.step, gradient.onset(newest))
+                if high[0] and (evidence := loss.stays(newest, above)):
+                    return self._spike("loss", evidence, signals.step, loss.onset(newest))
+                if high[1] and (evidence := gradient.stays(newest, above)):
+                    return self._spike("gradient", evidence, signals.step, gradient.onset(newest))
         for what, level in (("loss", loss), ("gradient", gradient)):
-            if told := level.one_batch():
+            if evidence := level.one_batch():
                 return Finding(
-                    "outlier_batch", severity_of("outlier_batch"), seen.step, seen.step,
-                    symptom_of("outlier_batch", what), f"step {seen.step}: {told}",
+                    "outlier_batch", severity_of("outlier_batch"), signals.step, signals.step,
+                    symptom_of("outlier_batch", what), f"step {signals.step}: {evidence}",
                 )  # fmt: skip
         return None
 
-    def _spike(self, what: str, told: str, step: int, onset: int) -> Finding:
+    def _spike(self, what: str, evidence: str, step: int, onset: int) -> Finding:
         # The same level again is the same alarm, until it has become the usual one.
         self._until = step + WINDOW
         name = f"{what}_spike"
         severity = "warning" if self.game else severity_of(name)
-        return Finding(name, severity, step, onset, symptom_of(name), f"since step {onset}: {told}")
+        return Finding(name, severity, step, onset, symptom_of(name), f"since step {onset}: {evidence}")
 
 
 class _Level:
@@ -191,7 +194,7 @@ def _middle(values: list[float]) -> tuple[float, float, float]:
     unit = statistics.median(abs(value) for value in values) or 1.0
     scaled = [_scaled(value, unit) for value in values]
     middle = statistics.median(scaled)
-    return middle, max(SMALLEST, MAD * statistics.median(abs(one - middle) for one in scaled)), unit
+    return middle, max(SMALLEST, MAD * statistics.median(abs(value - middle) for value in scaled)), unit
 
 
 def _scaled(value: float, unit: float) -> float:

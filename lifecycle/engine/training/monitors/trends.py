@@ -46,15 +46,15 @@ class Trends(Base):
         self._first_loss = math.nan
 
     def after_window(self, updates: Sequence[Signals]) -> Finding | None:
-        kept = updates[KEEP_EVERY - 1 :: KEEP_EVERY]
-        self._norms += [one.grad_norms for one in kept]
-        self._losses += [one.loss for one in kept]
+        sampled = updates[KEEP_EVERY - 1 :: KEEP_EVERY]
+        self._norms += [signals.grad_norms for signals in sampled]
+        self._losses += [signals.loss for signals in sampled]
         if len(self._norms) < KEPT:
             return None
-        found = self._look(updates[-1].step)
+        finding = self._look(updates[-1].step)
         # Half of it is looked at again, so that a trend which begins in the middle is seen whole.
         del self._norms[: KEPT // 2], self._losses[: KEPT // 2]
-        return found
+        return finding
 
     def _look(self, step: int) -> Finding | None:
         norms = np.array([[math.nan if norm is None else norm for norm in row] for row in self._norms])
@@ -92,7 +92,7 @@ class Trends(Base):
     def _finding(
         self, monitor: str, way: str, step: int, which: np.ndarray, change: np.ndarray, losses: list[float]
     ) -> Finding | None:
-        names = [name for name, one in zip(self._names, which.tolist(), strict=True) if one]
+        names = [name for name, chosen in zip(self._names, which.tolist(), strict=True) if chosen]
         updates, factor = KEEP_EVERY * KEPT, math.exp(min(700.0, float(abs(change[which]).max())))
         return self.tell(
             step, max(0, step - updates),
@@ -103,6 +103,6 @@ class Trends(Base):
         )  # fmt: skip
 
 
-def _larger(one: float, other: float, factor: float) -> bool:
-    """True if one value is that many times another, or above it by as much of its size."""
-    return one - other > (factor - 1) * abs(other)
+def _larger(value: float, reference: float, factor: float) -> bool:
+    """True if a value is that many times the reference, or above it by as much of its size."""
+    return value - reference > (factor - 1) * abs(reference)
