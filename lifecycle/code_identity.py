@@ -389,26 +389,26 @@ class _Sources:
 
     def __init__(self, kept: Path | None) -> None:
         self._path, self._kept, self._new = kept, _read_kept(kept), False
-        self._seen: dict[str, Source] = {}
+        self._sources: dict[str, Source] = {}
 
     def __call__(self, path: Path, *, top_only: bool = False, package: str = "") -> Source:
         """The source at a path; with `top_only` without what it imports in functions."""
         text = path.read_bytes()
         key = f"{hashlib.sha256(text).hexdigest()} {package}{'?' if top_only else ''}"
-        if key not in self._seen:
+        if key not in self._sources:
             if (known := self._kept.get(key)) is None:
                 source = read_source(text, top_only=top_only, package=package)
                 known = self._kept[key] = [source.sha256, list(source.imports)]
                 self._new = True
-            self._seen[key] = Source(known[0], tuple(known[1]))
-        return self._seen[key]
+            self._sources[key] = Source(known[0], tuple(known[1]))
+        return self._sources[key]
 
     def keep(self) -> None:
         """Write what was read, where that is possible: without it the next process parses again."""
         if self._path is None or not self._new:
             return
         if len(self._kept) > _MOST_KEPT:
-            for key in self._kept.keys() - self._seen.keys():
+            for key in self._kept.keys() - self._sources.keys():
                 del self._kept[key]
         text = canonical_json({"form": _FORM, "sources": self._kept})
         with suppress(OSError):

@@ -33,12 +33,12 @@ from trainworthy.lifecycle.failure import EXIT_BAD_INPUT, EXIT_HANG, EXIT_PREEMP
 from trainworthy.lifecycle.folder_lock import locked
 from trainworthy.lifecycle.identity import canonical_json, job_sha256, other_packages
 from trainworthy.lifecycle.nodes.agreement import LATE_SECONDS, agreed, is_same
-from trainworthy.lifecycle.nodes.meeting import POLL_SECONDS, FirstIsGoneError, Meeting
+from trainworthy.lifecycle.nodes.meeting import POLL_SECONDS, FirstIsGoneError, Meeting, Message
 from trainworthy.lifecycle.nodes.node import Node, add_arguments, interface_of, node_of
 from trainworthy.lifecycle.nodes.watch import Watch
 from trainworthy.lifecycle.progress import say
 from trainworthy.lifecycle.protocol.jobs import AnyJob, TrainJob
-from trainworthy.lifecycle.protocol.ranks import NodeTold, RankEnd
+from trainworthy.lifecycle.protocol.ranks import NodeReport, RankEnd
 from trainworthy.lifecycle.rank_ends import end_of_ranks
 from trainworthy.lifecycle.scoring import choose_device
 from trainworthy.lifecycle.spec.use_case import COLLECTIVE_TIMEOUT_SECONDS
@@ -63,59 +63,59 @@ RUN = "run"
 BARRIER_SECONDS = 0.1
 # A node that shows no life for so long after the first one's ranks have ended is gone: it does so every second.
 GONE_SECONDS = 15.0
-Told = dict[str, Any]
+ErrorReport = dict[str, Any]
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one training to the end of all its ranks; returns the exit code, 128 and its number for a signal."""
     parser = command_line("trainworthy.lifecycle.torchrun", "Runs one training by ranks.")
     add_arguments(parser)
-    asked = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     try:
-        node = node_of(asked)
+        node = node_of(options)
     except SettingsError as error:
         parser.error(str(error))
-    job = read_job(asked.job)
-    code = _first(asked, node, job) if node.first else _other(asked, node, job)
+    job = read_job(options.job)
+    code = _first(options, node, job) if node.first else _other(options, node, job)
     return 128 - code if code < 0 else code
 
 
-def _first(asked: argparse.Namespace, node: Node, job: AnyJob | None) -> int:
+def _first(options: argparse.Namespace, node: Node, job: AnyJob | None) -> int:
     """The agent of the only node, or of the one that decides; the exit code."""
     if job is None:
         return EXIT_BAD_INPUT
     if not isinstance(job, TrainJob):
-        say(f"{asked.job} is no training: {job.kind}")
+        say(f"{options.job} is no training: {job.kind}")
         return EXIT_BAD_INPUT
-    if refuses_packages(job, asked):
+    if refuses_packages(job, options):
         return EXIT_BAD_INPUT
     out = Path(job.out)
     out.mkdir(parents=True, exist_ok=True)
-    with locked(out, say) if asked.lock is None else contextlib.nullcontext():
+    with locked(out, say) if options.lock is None else contextlib.nullcontext():
         if has_answer(job, out):
             with open_pipes() as pipes:
                 report(job, pipes)
             return 0
-        code, told = _trained(asked, node, job)
-        if told is not None:
+        code, error_report = _trained(options, node, job)
+        if error_report is not None:
             # One error for all ranks.
-            write_atomic(out / "error.json", canonical_json(told))
-            if told.get("rank") and (lines := last_lines(out, told["rank"])):
+            write_atomic(out / "error.json", canonical_json(error_report))
+            if error_report.get("rank") and (lines := last_lines(out, error_report["rank"])):
                 # The terminal has shown the first rank alone.
-                say(f"rank {told['rank']} wrote at last:\n{lines}")
+                say(f"rank {error_report['rank']} wrote at last:\n{lines}")
         return code
 
 
-def _trained(asked: argparse.Namespace, node: Node, job: TrainJob) -> tuple[int, Told | None]:
+def _trained(options: argparse.Namespace, node: Node, job: TrainJob) -> tuple[int, ErrorReport | None]:
     """Let all ranks train; the exit code of the whole, and what is told of a bad end."""
     out, use_case = Path(job.out), Path(job.use_case_folder)
-    code, told = ended(lambda: _look(node, job), use_case)
+    code, error_report = ended(lambda: _look(node, job), use_case)
     run = uuid.uuid4().hex
     if node.nodes == 1:
-        if told is not None:
-            return code, told
+        if error_report is not None:
+            return code, error_report
         begin_ranks(out)
-        ends = _run(asked, node, job, run, None)
+        ends = _run(options, node, job, run, None)
         return end_of_ranks(ends, read_places(out), job.processes, read_lines(out, use_case))
     try:
         meeting = Meeting(node, job.collective_timeout_seconds)
@@ -124,15 +124,15 @@ def _trained(asked: argparse.Namespace, node: Node, job: TrainJob) -> tuple[int,
     write_atomic(begin_ranks(out) / RUN, run.encode())
     about = {"job_sha256": job_sha256(job), "run": run}
     answers = meeting.gather(about, job.collective_timeout_seconds)
-    each = {0: told} | {number: answer["told"] for number, answer in answers.items()}
-    code, told = agreed(each, node, job.collective_timeout_seconds)
-    meeting.decide({"code": code, "told": told, "run": run}, answers)
-    if told is not None:
-        return code, told
+    each = {0: error_report} | {number: answer["told"] for number, answer in answers.items()}
+    code, error_report = agreed(each, node, job.collective_timeout_seconds)
+    meeting.decide({"code": code, "told": error_report, "run": run}, answers)
+    if error_report is not None:
+        return code, error_report
     with Watch(meeting, out, node.ranks(job.processes), job.collective_timeout_seconds) as watch:
-        _leave(node, job, _run(asked, node, job, run, watch), watch)
+        _leave(node, job, _run(options, node, job, run, watch), watch)
     hosts = [socket.gethostname(), *(answers[number]["host"] for number in node.others)]
-    return _end(_told_by_all(meeting, out), hosts, job.processes)
+    return _end(_gather_reports(meeting, out), hosts, job.processes)
 
 
 def _look(node: Node, job: TrainJob) -> None:
@@ -145,7 +145,7 @@ def _look(node: Node, job: TrainJob) -> None:
         interface_of(node)
 
 
-def _other(asked: argparse.Namespace, node: Node, job: AnyJob | None) -> int:
+def _other(options: argparse.Namespace, node: Node, job: AnyJob | None) -> int:
     """The agent of another node than the first: its ranks train as long as those of the first do; the exit code."""
     train = job if isinstance(job, TrainJob) else None
     if train is not None and has_answer(train, Path(train.out)):
@@ -153,7 +153,7 @@ def _other(asked: argparse.Namespace, node: Node, job: AnyJob | None) -> int:
     try:
         meeting = Meeting(node, COLLECTIVE_TIMEOUT_SECONDS if train is None else train.collective_timeout_seconds)
         decided = meeting.answer(
-            lambda about: {"host": socket.gethostname(), "told": _refused(asked, node, job, about)}
+            lambda about: {"host": socket.gethostname(), "told": _refused(options, node, job, about)}
         )
         if decided["told"] is not None:
             say(f"{decided['told']['problem']}\n    fix: {decided['told']['fix']}")
@@ -161,7 +161,7 @@ def _other(asked: argparse.Namespace, node: Node, job: AnyJob | None) -> int:
         assert train is not None
         mine, seconds = node.ranks(train.processes), train.collective_timeout_seconds
         with Watch(meeting, Path(train.out), mine, seconds) as watch:
-            return _leave(node, train, _run(asked, node, train, decided["run"], watch), watch)
+            return _leave(node, train, _run(options, node, train, decided["run"], watch), watch)
     except SettingsError as error:
         say(str(error))
         return EXIT_BAD_INPUT
@@ -170,15 +170,16 @@ def _other(asked: argparse.Namespace, node: Node, job: AnyJob | None) -> int:
         return EXIT_RANK_LOST
 
 
-def _refused(asked: argparse.Namespace, node: Node, job: AnyJob | None, about: Told) -> Told | None:
+def _refused(options: argparse.Namespace, node: Node, job: AnyJob | None, about: Message) -> ErrorReport | None:
     """Why this node cannot train what the first one does, as it is told; None if it can."""
     fix = "let all nodes have the storage of the first one, under the same path"
     if not isinstance(job, TrainJob):
-        return {"problem": "its file holds no training, or is not there", "value": str(asked.job), "fix": fix}
+        return {"problem": "its file holds no training, or is not there", "value": str(options.job), "fix": fix}
     if job_sha256(job) != about["job_sha256"]:
-        return {"problem": "its file has another job than that of the first node", "value": str(asked.job), "fix": fix}
-    if others := other_packages(asked.packages or {}):
-        problem = f"it has other packages than its launcher: {'; '.join(others)}"
+        problem = "its file has another job than that of the first node"
+        return {"problem": problem, "value": str(options.job), "fix": fix}
+    if mismatches := other_packages(options.packages or {}):
+        problem = f"it has other packages than its launcher: {'; '.join(mismatches)}"
         return {"problem": problem, "value": None, "fix": "install the same versions on all nodes (constraints.txt)"}
     if not is_same(Path(job.out) / RANKS / RUN, about["run"]):
         return {"problem": "its folder is not that of the first node", "value": job.out, "fix": fix}
@@ -186,7 +187,7 @@ def _refused(asked: argparse.Namespace, node: Node, job: AnyJob | None, about: T
 
 
 def _run(
-    asked: argparse.Namespace, node: Node, job: TrainJob, run: str, watch: Watch | None
+    options: argparse.Namespace, node: Node, job: TrainJob, run: str, watch: Watch | None
 ) -> dict[int, RankEnd]:  # fmt: skip
     """Start the ranks of this node and wait for them all; how each ended, as far as it is known."""
     from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
@@ -203,7 +204,7 @@ def _run(
     file, store = {"store_type": "file", "timeout": seconds}, {"rank": node.number, "timeout": max(1, int(seconds))}
     if watch is not None:
         # Else an agent whose ranks have ended well waits for all others for minutes, in a call that no signal ends.
-        # The first one, which has the store, waits for their word (_told_by_all).
+        # The first one, which has the store, waits for their word (_gather_reports).
         brief = functools.partial(LocalElasticAgent, exit_barrier_timeout=BARRIER_SECONDS)
         api.LocalElasticAgent = brief  # pyright: ignore[reportPrivateImportUsage]
     config = api.LaunchConfig(
@@ -214,8 +215,9 @@ def _run(
         max_restarts=0, shutdown_timeout=SHUTDOWN_SECONDS,
     )  # fmt: skip
     url = Path(f"{rendezvous}.ranks").as_uri() if watch is None else "env://"
-    given = ["--rendezvous", url, "--agent", str(os.getpid()), "--job", str(asked.job), "--queued", str(asked.queued)]
-    given += [] if asked.submitted is None else ["--submitted", str(asked.submitted)]
+    given = ["--rendezvous", url, "--agent", str(os.getpid())]
+    given += ["--job", str(options.job), "--queued", str(options.queued)]
+    given += [] if options.submitted is None else ["--submitted", str(options.submitted)]
     failed: dict[int, Any] = {}
     try:
         try:
@@ -242,15 +244,17 @@ def _ends(
     out: Path, mine: range, failed: Mapping[int, Any], states: dict[int, str], *, others_ended: bool
 ) -> dict[int, RankEnd]:  # fmt: skip
     """How the ranks of this node ended: what they told, else what torchrun saw, or the watch did with them."""
-    told, host = read_ends(out, mine), socket.gethostname()
-    seen = {rank: RankEnd(pid=one.pid, host=host, exit_code=one.exitcode) for rank, one in failed.items()}
+    reported_ends, host = read_ends(out, mine), socket.gethostname()
+    observed_ends = {
+        rank: RankEnd(pid=failure.pid, host=host, exit_code=failure.exitcode) for rank, failure in failed.items()
+    }
     if states:
         # These were killed since they hung, or waited for those that did.
-        seen = {
+        observed_ends = {
             rank: RankEnd(pid=place.pid, host=host, exit_code=-signal.SIGKILL, states=states)
             for rank, place in read_places(out, mine).items()
         }
-    ends = {**seen, **told}
+    ends = {**observed_ends, **reported_ends}
     return ends or ({} if others_ended else {mine[0]: RankEnd(pid=os.getpid(), host=host, exit_code=EXIT_PREEMPTED)})
 
 
@@ -258,35 +262,37 @@ def _leave(node: Node, job: TrainJob, ends: dict[int, RankEnd], watch: Watch) ->
     """Write down what this node knows of its ranks, and tell the others that these have ended; its exit code."""
     out, mine = Path(job.out), node.ranks(job.processes)
     lines = read_lines(out, Path(job.use_case_folder), mine)
-    told = NodeTold(host=socket.gethostname(), ends=ends, places=read_places(out, mine), lines=lines)
-    write_node(out, node.number, told)
+    node_report = NodeReport(host=socket.gethostname(), ends=ends, places=read_places(out, mine), lines=lines)
+    write_node(out, node.number, node_report)
     codes = [end.exit_code for end in ends.values()]
     well = len(codes) == len(mine) and not any(codes)
     watch.over("well" if well else "hang" if EXIT_HANG in codes else "badly")
     return 0 if well else next((code for code in codes if code), EXIT_RANK_LOST)
 
 
-def _told_by_all(meeting: Meeting, out: Path) -> dict[int, NodeTold]:
+def _gather_reports(meeting: Meeting, out: Path) -> dict[int, NodeReport]:
     """What each node has left of its ranks, as far as it does while it lives, and in time."""
-    until, waiting, found = time.monotonic() + SHUTDOWN_SECONDS + GONE_SECONDS, set(meeting.node.others), {0}
+    until, waiting, finished = time.monotonic() + SHUTDOWN_SECONDS + GONE_SECONDS, set(meeting.node.others), {0}
     while waiting and time.monotonic() < until:
         over = {number for number in waiting if meeting.how(number)}
         gone = {number for number in waiting - over if meeting.silent_seconds(number) > GONE_SECONDS}
-        found, waiting = found | over, waiting - over - gone
+        finished, waiting = finished | over, waiting - over - gone
         time.sleep(POLL_SECONDS)
-    until, told = time.monotonic() + LATE_SECONDS, dict[int, NodeTold]()
-    while len(told) < len(found) and time.monotonic() < until:
-        told = {number: one for number in sorted(found) if (one := read_node(out, number)) is not None}
+    until, reports = time.monotonic() + LATE_SECONDS, dict[int, NodeReport]()
+    while len(reports) < len(finished) and time.monotonic() < until:
+        reports = {
+            number: node_report for number in sorted(finished) if (node_report := read_node(out, number)) is not None
+        }
         time.sleep(POLL_SECONDS)
-    return told
+    return reports
 
 
-def _end(told: Mapping[int, NodeTold], hosts: list[str], processes: int) -> tuple[int, Told | None]:
+def _end(reports: Mapping[int, NodeReport], hosts: list[str], processes: int) -> tuple[int, ErrorReport | None]:
     """The end of all ranks, by what their nodes have told."""
-    ends = {rank: end for one in told.values() for rank, end in one.ends.items()}
-    places = {rank: place for one in told.values() for rank, place in one.places.items()}
-    lines = {rank: line for one in told.values() for rank, line in one.lines.items()}
-    lost = [number for number in range(len(hosts)) if number not in told]
+    ends = {rank: end for node_report in reports.values() for rank, end in node_report.ends.items()}
+    places = {rank: place for node_report in reports.values() for rank, place in node_report.places.items()}
+    lines = {rank: line for node_report in reports.values() for rank, line in node_report.lines.items()}
+    lost = [number for number in range(len(hosts)) if number not in reports]
     return end_of_ranks(ends, places, processes, lines, hosts, lost)
 
 

@@ -13,10 +13,10 @@ from trainworthy.lifecycle.nodes.node import Node
 
 # A file of another machine may be seen so much later than its word that it is written.
 LATE_SECONDS = 60.0
-Told = dict[str, Any]
+ErrorReport = dict[str, Any]
 
 
-def agreed(answers: Mapping[int, Told | None], node: Node, seconds: float) -> tuple[int, Told | None]:
+def agreed(answers: Mapping[int, ErrorReport | None], node: Node, seconds: float) -> tuple[int, ErrorReport | None]:
     """Exit code and error if a node cannot train what the first does, or did not come within so many seconds.
 
     `answers` are those of the nodes that came, None of one that can.
@@ -29,14 +29,14 @@ def agreed(answers: Mapping[int, Told | None], node: Node, seconds: float) -> tu
             "value": node.endpoint,
             "fix": "start the agent of each node, and let them reach this port of the first",
         }
-    bad = {number: told for number, told in answers.items() if told is not None}
+    bad = {number: refusal for number, refusal in answers.items() if refusal is not None}
     if not bad:
         return 0, None
-    values = [str(told["value"]) for told in bad.values() if told["value"] is not None]
+    values = [str(refusal["value"]) for refusal in bad.values() if refusal["value"] is not None]
     return EXIT_BAD_INPUT, {
-        "problem": "; ".join(f"node {number} of {node.nodes}: {told['problem']}" for number, told in bad.items()),
+        "problem": "; ".join(f"node {number} of {node.nodes}: {refusal['problem']}" for number, refusal in bad.items()),
         "value": "; ".join(values) or None,
-        "fix": "; ".join(dict.fromkeys(told["fix"] for told in bad.values())),
+        "fix": "; ".join(dict.fromkeys(refusal["fix"] for refusal in bad.values())),
     }
 
 

@@ -22,7 +22,7 @@ from trainworthy.lifecycle.nodes.node import ENDPOINT_FIX, Node
 POLL_SECONDS = 0.2
 # So long the first waits until the others have heard that nothing is begun.
 HEARD_SECONDS = 10.0
-Told = dict[str, Any]
+Message = dict[str, Any]
 
 
 class FirstIsGoneError(Exception):
@@ -39,7 +39,7 @@ class Meeting:
         from torch.distributed import PrefixStore, TCPStore  # pyright: ignore[reportPrivateImportUsage]
 
         self.node = node
-        self._beats, self._seen = 0, dict[int, tuple[bytes, float]]()
+        self._beats, self._last_beats = 0, dict[int, tuple[bytes, float]]()
         settings: dict[str, Any] = {"wait_for_workers": False, "timeout": timedelta(seconds=seconds)}
         if node.first:
             # torch listens at all addresses of a machine otherwise. Its rendezvous takes the server that is there.
@@ -47,54 +47,54 @@ class Meeting:
         try:
             store = TCPStore(node.host, node.port, is_master=node.first, **settings)
         except RuntimeError as error:
-            told = str(error).partition("\n")[0][:200]
-            problem = f"node {node.number} finds no first node at {node.endpoint}: {told}"
+            reason = str(error).partition("\n")[0][:200]
+            problem = f"node {node.number} finds no first node at {node.endpoint}: {reason}"
             fix = "start the agent of node 0, and let the port be reached from here; it listens as long as it waits"
             raise SettingsError(problem, value=node.endpoint, fix=fix) from None
         # Apart from the keys of torch.
         self._store = PrefixStore("trainworthy", store)
 
-    def tell(self, what: str, told: Told) -> None:
+    def tell(self, what: str, message: Message) -> None:
         """Write a word of this node's. Raises FirstIsGoneError."""
         with _first_is_there():
-            self._store.set(what, json.dumps(told))
+            self._store.set(what, json.dumps(message))
 
-    def heard(self, what: str) -> Told | None:
+    def heard(self, what: str) -> Message | None:
         """A word, if it is told. Raises FirstIsGoneError."""
         with _first_is_there():
             return json.loads(self._store.get(what)) if self._store.check([what]) else None
 
-    def wait_for(self, what: str, seconds: float | None = None) -> Told | None:
+    def wait_for(self, what: str, seconds: float | None = None) -> Message | None:
         """A word, once it is told; None if that takes longer. Raises FirstIsGoneError."""
         until = None if seconds is None else time.monotonic() + seconds
-        while (told := self.heard(what)) is None:
+        while (message := self.heard(what)) is None:
             if until is not None and time.monotonic() > until:
                 return None
             time.sleep(POLL_SECONDS)
-        return told
+        return message
 
-    def gather(self, told: Told, seconds: float) -> dict[int, Told]:
+    def gather(self, message: Message, seconds: float) -> dict[int, Message]:
         """Of the first: tell the others what it is about, and wait for their answers; of those that come in time."""
-        self.tell("about", told)
+        self.tell("about", message)
         until = time.monotonic() + seconds
         answers = {
             number: self.wait_for(f"answer/{number}", max(0.0, until - time.monotonic())) for number in self.node.others
         }
         return {number: answer for number, answer in answers.items() if answer is not None}
 
-    def decide(self, told: Told, answered: dict[int, Told]) -> None:
+    def decide(self, decision: Message, answered: dict[int, Message]) -> None:
         """Of the first: say what follows; if that is nothing, wait until those that answered have heard it."""
-        self.tell("decision", told)
-        if told.get("told") is not None:
+        self.tell("decision", decision)
+        if decision.get("told") is not None:
             until = time.monotonic() + HEARD_SECONDS
             for number in answered:
                 self.wait_for(f"heard/{number}", max(0.0, until - time.monotonic()))
 
-    def answer(self, about: Callable[[Told], Told]) -> Told:
+    def answer(self, about: Callable[[Message], Message]) -> Message:
         """Of another: answer what it is about, and hear what follows. Raises FirstIsGoneError."""
-        asked = self.wait_for("about")
-        assert asked is not None
-        self.tell(f"answer/{self.node.number}", about(asked))
+        message = self.wait_for("about")
+        assert message is not None
+        self.tell(f"answer/{self.node.number}", about(message))
         decided = self.wait_for("decision")
         assert decided is not None
         self.tell(f"heard/{self.node.number}", {})
@@ -110,10 +110,10 @@ class Meeting:
         with _first_is_there():
             key = f"beat/{number}"
             shown = self._store.get(key) if self._store.check([key]) else b""
-        before, since = self._seen.get(number, (None, 0.0))
+        before, since = self._last_beats.get(number, (None, 0.0))
         if shown != before:
             since = time.monotonic()
-            self._seen[number] = (shown, since)
+            self._last_beats[number] = (shown, since)
         return time.monotonic() - since
 
     def over(self, how: str) -> None:

@@ -67,17 +67,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--interface", default="", help="network device for the ranks' messages")
 
 
-def node_of(asked: argparse.Namespace) -> Node:
+def node_of(options: argparse.Namespace) -> Node:
     """The node that the arguments name. Raises SettingsError if they name none."""
-    if asked.nodes < 1 or not 0 <= asked.node_rank < asked.nodes:
-        value = f"--nodes {asked.nodes} --node-rank {asked.node_rank}"
+    if options.nodes < 1 or not 0 <= options.node_rank < options.nodes:
+        value = f"--nodes {options.nodes} --node-rank {options.node_rank}"
         raise SettingsError("there is no such node", value=value, fix="count nodes from 0 to one less than --nodes")
-    if asked.nodes == 1:
+    if options.nodes == 1:
         return ALONE
-    host, _, port = asked.endpoint.rpartition(":")
+    host, _, port = options.endpoint.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
-        raise SettingsError("several nodes need an endpoint", value=asked.endpoint or None, fix=ENDPOINT_FIX)
-    return Node(asked.node_rank, asked.nodes, host.strip("[]"), int(port), asked.interface)
+        raise SettingsError("several nodes need an endpoint", value=options.endpoint or None, fix=ENDPOINT_FIX)
+    return Node(options.node_rank, options.nodes, host.strip("[]"), int(port), options.interface)
 
 
 def interface_of(node: Node) -> str:
@@ -91,8 +91,8 @@ def interface_of(node: Node) -> str:
             raise SettingsError("this machine has no such network device", value=node.interface, fix=fix)
         return node.interface
     own = own_address(node.host, node.port)
-    for name, found in devices.items():
-        if any(one.address.partition("%")[0] == own for one in found):
+    for name, addresses in devices.items():
+        if any(address.address.partition("%")[0] == own for address in addresses):
             return name
     raise SettingsError(
         "no network device has the address by which the endpoint is reached", value=own, fix="--interface"
@@ -103,8 +103,8 @@ def own_address(host: str, port: int) -> str:
     """The address of this machine by which it reaches another. Nothing is sent. Raises SettingsError."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
-        with contextlib.closing(socket.socket(family, socket.SOCK_DGRAM)) as asked:
-            asked.connect(address)
-            return str(asked.getsockname()[0]).partition("%")[0]
+        with contextlib.closing(socket.socket(family, socket.SOCK_DGRAM)) as probe:
+            probe.connect(address)
+            return str(probe.getsockname()[0]).partition("%")[0]
     except OSError as error:
         raise SettingsError(f"there is no way to {host}: {error.strerror}", value=host, fix=ENDPOINT_FIX) from None

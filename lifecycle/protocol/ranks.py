@@ -40,7 +40,7 @@ class RankEnd(Frozen):
     states: dict[int, str] = Field(default_factory=dict)
 
 
-class NodeTold(Frozen):
+class NodeReport(Frozen):
     """What one of several nodes tells of its ranks once they have ended: no other sees their processes.
 
     `ends` are those known, `places` where each was, `lines` those of code at which they were when they hung; by rank.

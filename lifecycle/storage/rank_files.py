@@ -24,7 +24,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from trainworthy.lifecycle.identity import canonical_json
-from trainworthy.lifecycle.protocol.ranks import PHASES, NodeTold, RankEnd, RankPlace
+from trainworthy.lifecycle.protocol.ranks import PHASES, NodeReport, RankEnd, RankPlace
 from trainworthy.lifecycle.storage.state import write_atomic
 
 RANKS, BEFORE, OUTPUT = "ranks", "ranks.before", "output.log"
@@ -167,15 +167,15 @@ def read_ends(out: Path, mine: Container[int] | None = None) -> dict[int, RankEn
     return dict(sorted(ends.items()))
 
 
-def write_node(out: Path, node: int, report: NodeTold) -> None:
+def write_node(out: Path, node: int, report: NodeReport) -> None:
     """The last thing that a node leaves of its ranks."""
     write_atomic(_node_file(out, node), canonical_json(report.model_dump(mode="json")))
 
 
-def read_node(out: Path, node: int) -> NodeTold | None:
+def read_node(out: Path, node: int) -> NodeReport | None:
     """What a node has left of its ranks; None if nothing."""
     try:
-        return NodeTold.model_validate_json(_node_file(out, node).read_bytes())
+        return NodeReport.model_validate_json(_node_file(out, node).read_bytes())
     except (OSError, ValidationError):
         return None
 

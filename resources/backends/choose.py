@@ -33,12 +33,12 @@ def backend_of(compute: ComputeSpec | None) -> Backend:
 
 def launcher_problems(compute: ComputeSpec) -> list[Problem]:
     """What keeps the launcher from being asked at all, as far as this machine knows: nothing is connected to."""
-    where, found = "use_case.yaml: compute.launcher", list[Problem]()
+    where, problems = "use_case.yaml: compute.launcher", list[Problem]()
     if compute.elsewhere and find_spec(compute.launcher) is None:
         fix = f"pip install 'trainworthy[{compute.launcher}]'"
-        found.append(Problem(where, f"the package {compute.launcher} is not installed", fix))
+        problems.append(Problem(where, f"the package {compute.launcher} is not installed", fix))
     try:
         backend_of(compute)
     except TrainworthyError as error:
-        found.append(Problem(where, error.problem, error.fix, error.value))
-    return found
+        problems.append(Problem(where, error.problem, error.fix, error.value))
+    return problems

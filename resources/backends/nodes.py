@@ -28,7 +28,7 @@ from trainworthy.resources.backends import on_node
 from trainworthy.resources.backends.backend import Ended, Start, Watcher
 from trainworthy.resources.backends.local import LOCAL, python_path
 from trainworthy.resources.backends.on_node import ALIVE, WANTED, last_line, lock_of, read_end
-from trainworthy.resources.backends.signs import Given, Seen
+from trainworthy.resources.backends.signs import Given, ObservedSign
 from trainworthy.resources.fork_server import ends_with
 from trainworthy.resources.settings import NODE_ADDRESS, NODE_COMMAND, NODES, read_settings, resolved_variables
 
@@ -78,7 +78,7 @@ class NodesBackend:
                 for number, host in enumerate(self.hosts, start=1)
             ]
             ended = LOCAL.run(replace(start, node=first), _Following(watcher, others), tell)
-        return _with_memory(ended, [read_end(one.folder) for one in others])
+        return _with_memory(ended, [read_end(other.folder) for other in others])
 
     def _first(self) -> Node:
         """This machine as the first node, with a port that is free now."""
@@ -104,9 +104,11 @@ class NodesBackend:
 class _Other:
     """The agent of another node, as far as it is seen from here."""
 
-    def __init__(self, host: str, node: Node, folder: Path, process: subprocess.Popen[bytes], wanted: Given) -> None:
+    def __init__(
+        self, host: str, node: Node, folder: Path, process: subprocess.Popen[bytes], wanted_sign: Given
+    ) -> None:
         self.host, self.node, self.folder = host, node, folder
-        self._process, self._wanted, self._alive = process, wanted, Seen(folder / ALIVE)
+        self._process, self._wanted, self._alive = process, wanted_sign, ObservedSign(folder / ALIVE)
         self._began = False
 
     def look(self) -> None:
@@ -139,8 +141,8 @@ class _Following:
 
     def look(self) -> None:
         self._watcher.look()
-        for one in self._others:
-            one.look()
+        for other in self._others:
+            other.look()
 
 
 @contextlib.contextmanager
@@ -148,17 +150,17 @@ def _other(command: list[str], host: str, node: Node, start: Start, starts: Path
     """Start the agent of another node by the command to its host; nothing of it is there afterwards."""
     folder = starts / f"{node.number}-{uuid.uuid4().hex[:8]}"
     folder.mkdir(parents=True)
-    wanted = Given(folder / WANTED)
-    wanted.give()
+    wanted_sign = Given(folder / WANTED)
+    wanted_sign.give()
     process = _begun([*command, "sh", "-s"], node, folder / OUTPUT)
     try:
         assert process.stdin is not None
         # By its input, since ssh hands arguments to a shell and others do not. Without a reader the look tells it.
         with contextlib.suppress(BrokenPipeError), process.stdin as given:
             given.write(script(start, node, folder).encode())
-        yield _Other(host, node, folder, process, wanted)
+        yield _Other(host, node, folder, process, wanted_sign)
     finally:
-        wanted.withdraw()
+        wanted_sign.withdraw()
         _wait_until_gone(Path(start.job.out), node, start.grace_seconds)
         process.kill()
         process.wait()
@@ -189,11 +191,11 @@ def script(start: Start, node: Node, folder: Path) -> str:
     return f"exec {shlex.join(['env', *named, sys.executable, '-m', on_node.__name__, *given])}\n"
 
 
-def _end_earlier(starts: Path, start: Start, others: int, tell: Callable[[str], None]) -> None:
+def _end_earlier(starts: Path, start: Start, other_nodes: int, tell: Callable[[str], None]) -> None:
     """End what an earlier start of this job, whose starter is gone, has left on other nodes."""
-    for wanted in starts.glob(f"*/{WANTED}"):
-        wanted.unlink(missing_ok=True)
-    nodes = [Node(number, others + 1) for number in range(1, others + 1)]
+    for sign in starts.glob(f"*/{WANTED}"):
+        sign.unlink(missing_ok=True)
+    nodes = [Node(number, other_nodes + 1) for number in range(1, other_nodes + 1)]
     if any(not is_free(starts.parent, lock_of(node)) for node in nodes):
         tell("an earlier start of this job is still on another node: it is ended first")
     for node in nodes:
@@ -208,9 +210,9 @@ def _wait_until_gone(out: Path, node: Node, grace_seconds: float) -> None:
         time.sleep(LOOK_SECONDS)
 
 
-def _with_memory(ended: Ended, others: Sequence[on_node.NodeEnd | None]) -> Ended:
+def _with_memory(ended: Ended, other_ends: Sequence[on_node.NodeEnd | None]) -> Ended:
     """The end with what another node's kernel has killed for memory, where this one's has not."""
-    killed = [one.memory for one in others if one is not None and one.memory.kernel_kills]
+    killed = [end.memory for end in other_ends if end is not None and end.memory.kernel_kills]
     return replace(ended, memory=killed[0]) if killed and not ended.memory.kernel_kills else ended
 
 

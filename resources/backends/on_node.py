@@ -42,7 +42,7 @@ from trainworthy.lifecycle.worker import read_job
 from trainworthy.resources.backends.backend import SIGNALLED, Ended, Start
 from trainworthy.resources.backends.kubernetes.meeting import Meeting, meeting_of
 from trainworthy.resources.backends.local import LOCAL
-from trainworthy.resources.backends.signs import Given, Seen
+from trainworthy.resources.backends.signs import Given, ObservedSign
 from trainworthy.resources.memory_usage import MemoryWatch
 from trainworthy.resources.process_group import EndAskedError
 
@@ -72,7 +72,7 @@ class _OnNode:
     """Follows the worker on its node; a Watcher."""
 
     def __init__(self, folder: Path, abandoned_seconds: float = ABANDONED_SECONDS) -> None:
-        self._wanted, self._alive = Seen(folder / WANTED), Given(folder / ALIVE)
+        self._wanted, self._alive = ObservedSign(folder / WANTED), Given(folder / ALIVE)
         self._abandoned_seconds, self._asked = abandoned_seconds, False
 
     def begin(self) -> None: ...
@@ -112,24 +112,24 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--packages", default="", help="versions, as JSON, that whoever starts this counts on here")
     parser.add_argument("--pods", type=int, default=1, help="pods of a Job that train together, of which this is one")
     add_arguments(parser)
-    asked = parser.parse_args(arguments)
-    job, node = read_job(asked.job), node_of(asked)
+    options = parser.parse_args(arguments)
+    job, node = read_job(options.job), node_of(options)
     if job is None:
         return EXIT_BAD_INPUT
     try:
-        return _run(asked, job, node, meeting_of(asked.folder, asked.pods))
+        return _run(options, job, node, meeting_of(options.folder, options.pods))
     except SettingsError as error:
         # Of the pods' meeting: nothing has begun.
-        told = {"problem": error.problem, "value": error.value, "fix": error.fix}
-        write_atomic(Path(job.out) / "error.json", canonical_json(told))
+        error_report = {"problem": error.problem, "value": error.value, "fix": error.fix}
+        write_atomic(Path(job.out) / "error.json", canonical_json(error_report))
         say(str(error))
         return EXIT_BAD_INPUT
 
 
-def _run(asked: argparse.Namespace, job: AnyJob, node: Node, meeting: Meeting | None) -> int:
+def _run(options: argparse.Namespace, job: AnyJob, node: Node, meeting: Meeting | None) -> int:
     """Run the worker to its end, and leave how it ended. Raises SettingsError if pods cannot meet."""
-    folder = asked.folder if meeting is None else meeting.folder
-    following, memory = _OnNode(folder, asked.abandoned), MemoryWatch()
+    folder = options.folder if meeting is None else meeting.folder
+    following, memory = _OnNode(folder, options.abandoned), MemoryWatch()
     # Of a pod that was there before, in whose place this one is.
     (folder / END).unlink(missing_ok=True)
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -144,8 +144,9 @@ def _run(asked: argparse.Namespace, job: AnyJob, node: Node, meeting: Meeting | 
             # While it was waited for.
             following.look()
             start = Start(
-                job=job, path=asked.job, queued=asked.queued, environment={}, output=(1, 2), grace_seconds=asked.grace,
-                fresh=True, lock=lock, submitted=asked.submitted, node=node, packages=asked.packages,
+                job=job, path=options.job, queued=options.queued, environment={}, output=(1, 2),
+                grace_seconds=options.grace, fresh=True, lock=lock, submitted=options.submitted, node=node,
+                packages=options.packages,
             )  # fmt: skip
             ended = LOCAL.run(start, following, say)
     except _AskedToEndError as error:
@@ -158,7 +159,7 @@ def _run(asked: argparse.Namespace, job: AnyJob, node: Node, meeting: Meeting | 
     if meeting is not None:
         meeting.leave()
         if ended.exit_code and not ended.seen and not node.first:
-            _after_the_first(asked.folder / "0")
+            _after_the_first(options.folder / "0")
     return SIGNALLED - ended.exit_code if ended.exit_code < 0 else ended.exit_code
 
 

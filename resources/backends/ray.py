@@ -29,14 +29,14 @@ from trainworthy.resources.backends.ray_jobs import (
     STARTS,
     STDERR,
     STDOUT,
-    JobSeen,
+    JobSnapshot,
     Node,
     end_without_word,
     id_prefix,
     new_id,
     request,
 )
-from trainworthy.resources.backends.signs import Given, Seen
+from trainworthy.resources.backends.signs import Given, ObservedSign
 from trainworthy.resources.settings import read_settings, resolved_variables
 
 # Between two looks at a job.
@@ -75,42 +75,42 @@ class RayBackend:
         _end_earlier(ray, start, tell)
         folder = out / STARTS / id
         folder.mkdir(parents=True)
-        wanted = Given(folder / WANTED)
-        wanted.give()
+        wanted_sign = Given(folder / WANTED)
+        wanted_sign.give()
         handed_on = resolved_variables(read_settings())
         handed_on |= {name: os.environ[name] for name in HANDED_ON if name in os.environ}
         try:
             ray.submit(request(start, self.node, id, folder, handed_on, time.time()))
-            return self._follow(ray, id, start, wanted, watcher, tell)
+            return self._follow(ray, id, start, wanted_sign, watcher, tell)
         finally:
-            wanted.withdraw()
+            wanted_sign.withdraw()
             if read_end(folder) is None and not _stop(ray, [id], out, start.grace_seconds):
                 tell(f"the worker {id} may still be on its node of Ray; the next start ends it, or it ends by itself")
             _settle(ray, id, out)
 
     def _follow(
-        self, ray: RayClient, id: str, start: Start, wanted: Given, watcher: Watcher, tell: Callable[[str], None]
+        self, ray: RayClient, id: str, start: Start, wanted_sign: Given, watcher: Watcher, tell: Callable[[str], None]
     ) -> Ended:  # fmt: skip
         """Wait for the worker's end, by what its node or else Ray says."""
         folder, submitted = Path(start.job.out) / STARTS / id, time.monotonic()
         following = _Following(ray, id, folder)
-        told: set[str] = set()
+        announced: set[str] = set()
 
         def once(what: str, line: str) -> None:
-            if what not in told:
-                told.add(what)
+            if what not in announced:
+                announced.add(what)
                 tell(line)
 
         with _copied(folder / STDOUT, start.output[0]) as copy_out, _copied(folder / STDERR, start.output[1]) as copy:
             while True:
                 watcher.look()
-                wanted.give()
+                wanted_sign.give()
                 ended = following.look()
                 copy_out()
                 copy()
-                if "began" not in told:
+                if "began" not in announced:
                     watcher.waited(time.monotonic() - submitted)
-                    told |= {"began"} if following.began else set()
+                    announced |= {"began"} if following.began else set()
                 if ended is not None:
                     return ended
                 if following.pending:
@@ -125,7 +125,7 @@ class _Following:
 
     def __init__(self, ray: RayClient, id: str, folder: Path) -> None:
         self._ray, self._id, self._folder = ray, id, folder
-        self._alive, self._answered = Seen(folder / ALIVE), time.monotonic()
+        self._alive, self._answered = ObservedSign(folder / ALIVE), time.monotonic()
         self.began, self.pending, self.away = False, False, ""
 
     def look(self) -> Ended | None:
@@ -137,12 +137,12 @@ class _Following:
             return _as_ended(end)
         if job is None:
             silent = min(silent, time.monotonic() - self._answered)
-            seen = f"neither Ray's head nor the worker gave a sign of life for {silent:.0f} s: {self.away}"
-            return Ended(-signal.SIGKILL, MemorySeen(), seen=seen) if silent > PATIENCE_SECONDS else None
+            silence = f"neither Ray's head nor the worker gave a sign of life for {silent:.0f} s: {self.away}"
+            return Ended(-signal.SIGKILL, MemorySeen(), seen=silence) if silent > PATIENCE_SECONDS else None
         self.pending = job.status == PENDING
         return self._without_word(job) if job.over else None
 
-    def _job(self) -> JobSeen | None:
+    def _job(self) -> JobSnapshot | None:
         try:
             job = self._ray.job(self._id)
         except RayAwayError as error:
@@ -151,7 +151,7 @@ class _Following:
         self._answered = time.monotonic()
         return job
 
-    def _without_word(self, job: JobSeen) -> Ended:
+    def _without_word(self, job: JobSnapshot) -> Ended:
         """The end of a job whose node has said nothing yet; where its command ended by itself, it will have."""
         until = time.monotonic() + (LATE_SECONDS if job.leaves_its_end else 0.0)
         while (end := read_end(self._folder)) is None and time.monotonic() < until:
@@ -169,8 +169,8 @@ def _as_ended(end: NodeEnd) -> Ended:
 def _end_earlier(ray: RayClient, start: Start, tell: Callable[[str], None]) -> None:
     """End what an earlier start of this job, whose starter is gone, has left on the cluster."""
     out = Path(start.job.out)
-    for wanted in (out / STARTS).glob(f"*/{WANTED}"):
-        wanted.unlink(missing_ok=True)
+    for sign in (out / STARTS).glob(f"*/{WANTED}"):
+        sign.unlink(missing_ok=True)
     running = [
         job.id for job in ray.jobs(id_prefix(start.job)) if not job.over and read_end(out / STARTS / job.id) is None
     ]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from trainworthy.lifecycle.errors import BackendError, SettingsError
-from trainworthy.resources.backends.ray_jobs import JobSeen
+from trainworthy.resources.backends.ray_jobs import JobSnapshot
 from trainworthy.resources.settings import RAY_ADDRESS
 
 if TYPE_CHECKING:
@@ -72,27 +72,27 @@ class RayClient:
             fix = "look at Ray's head; run again"
             raise BackendError(f"Ray took no job: {error}", value=self._address, fix=fix) from None
 
-    def job(self, id: str) -> JobSeen:
+    def job(self, id: str) -> JobSnapshot:
         """What Ray says of a job now. Raises RayAwayError."""
-        return _seen(_within(lambda: self._client.get_job_info(id)))
+        return _snapshot_of(_within(lambda: self._client.get_job_info(id)))
 
-    def jobs(self, prefix: str) -> list[JobSeen]:
+    def jobs(self, prefix: str) -> list[JobSnapshot]:
         """Those whose id begins so. Raises BackendError if Ray does not answer."""
         try:
-            found = _within(self._client.list_jobs)
+            all_jobs = _within(self._client.list_jobs)
         except RayAwayError as error:
             fix = "look at Ray's head; run again"
             raise BackendError(f"Ray does not answer: {error}", value=self._address, fix=fix) from None
-        return [_seen(job) for job in found if (job.submission_id or "").startswith(prefix)]
+        return [_snapshot_of(job) for job in all_jobs if (job.submission_id or "").startswith(prefix)]
 
     def stop(self, id: str) -> None:
         """Ask for a job's end. Raises RayAwayError."""
         _within(lambda: self._client.stop_job(id))
 
 
-def _seen(job: JobDetails) -> JobSeen:
+def _snapshot_of(job: JobDetails) -> JobSnapshot:
     error = job.error_type
-    return JobSeen(
+    return JobSnapshot(
         id=job.submission_id or "",
         status=str(job.status.value),
         exit_code=job.driver_exit_code,

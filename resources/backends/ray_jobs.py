@@ -49,12 +49,12 @@ class Node:
     def words(self, job: AnyJob) -> str:
         """What it asks for, in words."""
         gpus = self.gpus_of(job)
-        asked = [f"{self.cpus} CPU"] + ([f"{gpus} GPU"] if gpus else [])
-        return ", ".join(asked + [f"{count:g} of {name!r}" for name, count in self.resources.items()])
+        amounts = [f"{self.cpus} CPU"] + ([f"{gpus} GPU"] if gpus else [])
+        return ", ".join(amounts + [f"{count:g} of {name!r}" for name, count in self.resources.items()])
 
 
 @dataclass(frozen=True)
-class JobSeen:
+class JobSnapshot:
     """What Ray says of a job; `exit_code` is that of its command, negative for a signal, None where Ray has none."""
 
     id: str
@@ -96,9 +96,9 @@ def command(start: Start, folder: Path, submitted: float) -> str:
         "--grace", str(start.grace_seconds),
     ]  # fmt: skip
     python = ["env", f"PYTHONPATH={python_path()}", sys.executable, "-m", ON_NODE, *given]
-    wanted = shlex.quote(str(folder / WANTED))
+    sign = shlex.quote(str(folder / WANTED))
     files = f">{shlex.quote(str(folder / STDOUT))} 2>{shlex.quote(str(folder / STDERR))}"
-    return f"test -e {wanted} || exit 75; echo {shlex.quote(f'writes to {folder}')}; exec {shlex.join(python)} {files}"
+    return f"test -e {sign} || exit 75; echo {shlex.quote(f'writes to {folder}')}; exec {shlex.join(python)} {files}"
 
 
 def request(start: Start, node: Node, id: str, folder: Path, handed_on: Mapping[str, str], submitted: float) -> dict:
@@ -110,7 +110,7 @@ def request(start: Start, node: Node, id: str, folder: Path, handed_on: Mapping[
         **ENVIRONMENT, "OMP_NUM_THREADS": str(threads), **handed_on, **start.environment,
         "RAY_JOB_STOP_WAIT_TIME_S": str(stop),
     }  # fmt: skip
-    asked: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "submission_id": id,
         "entrypoint": command(start, folder, submitted),
         "runtime_env": {"env_vars": variables},
@@ -118,10 +118,10 @@ def request(start: Start, node: Node, id: str, folder: Path, handed_on: Mapping[
         "entrypoint_num_gpus": node.gpus_of(start.job),
         "entrypoint_resources": dict(node.resources),
     }
-    return asked
+    return arguments
 
 
-def end_without_word(job: JobSeen, began: bool, last_line: str) -> Ended:
+def end_without_word(job: JobSnapshot, began: bool, last_line: str) -> Ended:
     """What Ray says of a worker whose node has left no end.json; `began`: it had given a sign of life.
 
     Raises BackendError if it never began: the node, and no training, is at fault.
@@ -151,5 +151,5 @@ def end_without_word(job: JobSeen, began: bool, last_line: str) -> Ended:
 
 def _node_words(said: str) -> str:
     """Of what Ray says of an actor whose node is gone, that about the node."""
-    _, found, words = said.partition("The actor died because ")
-    return words.partition(" The actor ")[0] if found else said
+    _, separator, words = said.partition("The actor died because ")
+    return words.partition(" The actor ")[0] if separator else said

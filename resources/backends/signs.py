@@ -66,7 +66,7 @@ def kept_up(*signs: Given) -> Iterator[None]:
             sign.withdraw()
 
 
-class Seen:
+class ObservedSign:
     """A sign that another gives."""
 
     def __init__(self, path: Path) -> None:

@@ -16,7 +16,7 @@ from trainworthy.lifecycle.cost.prices import load_prices
 from trainworthy.lifecycle.protocol.jobs import VerifyJob
 from trainworthy.resources.backends.backend import Start
 from trainworthy.resources.backends.kubernetes.cluster import load_cluster
-from trainworthy.resources.backends.kubernetes.manifest import Asked, job_manifest
+from trainworthy.resources.backends.kubernetes.manifest import PodRequest, job_manifest
 
 sys.path.insert(0, str(Path(__file__).parent))
 from dockerfile import instructions
@@ -50,7 +50,7 @@ def manifest(sku: str, *, spot: bool = False) -> dict[str, Any]:
         job=job, path=Path(job.out) / "job.json", queued=0.0, environment={}, output=(1, 2), grace_seconds=10.0,
         fresh=False, lock=-1,
     )  # fmt: skip
-    asked = Asked(CLUSTER, CLUSTER.machine(sku), PRICES.sku(sku).gpus, spot)
+    asked = PodRequest(CLUSTER, CLUSTER.machine(sku), PRICES.sku(sku).gpus, spot)
     return job_manifest(start, Path(job.out) / "kubernetes" / "1", asked, {}, "", 0.0)
 
 

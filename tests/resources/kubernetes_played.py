@@ -14,7 +14,7 @@ from trainworthy.lifecycle.protocol.jobs import AnyJob, VerifyJob
 from trainworthy.resources.backends.backend import Ended, Start
 from trainworthy.resources.backends.kubernetes.backend import KubernetesBackend
 from trainworthy.resources.backends.kubernetes.cluster import Cluster, Machine, Volume
-from trainworthy.resources.backends.kubernetes.manifest import Asked, job_name
+from trainworthy.resources.backends.kubernetes.manifest import PodRequest, job_name
 from trainworthy.resources.backends.kubernetes.patience import Time
 
 MACHINE = Machine(cpu=1, memory_gb=4)
@@ -89,7 +89,7 @@ class Played:
 
     def run(self) -> Ended:
         backend = KubernetesBackend(
-            Asked(self.cluster, MACHINE, 0, spot=False, nodes=self.nodes),
+            PodRequest(self.cluster, MACHINE, 0, spot=False, nodes=self.nodes),
             {},
             clock=Time(self.clock.now, self.clock.sleep),
         )

@@ -13,7 +13,7 @@ from trainworthy.resources.backends import signs
 from trainworthy.resources.backends.kubernetes import manifest
 from trainworthy.resources.backends.kubernetes.backend import KubernetesBackend
 from trainworthy.resources.backends.kubernetes.cluster import Cluster, Machine, Volume
-from trainworthy.resources.backends.kubernetes.manifest import Asked
+from trainworthy.resources.backends.kubernetes.manifest import PodRequest
 from trainworthy.resources.worker_process import run_worker
 
 
@@ -23,7 +23,7 @@ def backend(volume: Path, queue: str | None = None, nodes: int = 1) -> Kubernete
         namespace=NAMESPACE, image="worker:1", volume=Volume(claim="project", mount=str(volume)), user=1000, group=1000,
         queue=queue, skus={"small": (machine := Machine(cpu=1, memory_gb=4))},
     )  # fmt: skip
-    return KubernetesBackend(Asked(cluster, machine, 0, spot=False, nodes=nodes), {}, str(volume / "src"))
+    return KubernetesBackend(PodRequest(cluster, machine, 0, spot=False, nodes=nodes), {}, str(volume / "src"))
 
 
 if __name__ == "__main__":

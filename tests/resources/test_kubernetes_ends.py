@@ -6,7 +6,15 @@ import pytest
 
 from trainworthy.lifecycle.failure import MemorySeen
 from trainworthy.resources.backends.backend import Ended
-from trainworthy.resources.backends.kubernetes.ends import Refused, Runs, Seen, Waits, has_run, ran_seconds, state_of
+from trainworthy.resources.backends.kubernetes.ends import (
+    Refused,
+    Runs,
+    Waits,
+    WorkerSnapshot,
+    has_run,
+    ran_seconds,
+    state_of,
+)
 from trainworthy.resources.backends.kubernetes.pods import owner_of
 
 JOB: dict[str, Any] = {"metadata": {"uid": "u"}, "spec": {"suspend": False}, "status": {}}
@@ -31,46 +39,56 @@ def asked(seen: str) -> Ended:
 @pytest.mark.parametrize(
     ("seen", "state"),
     [
-        (Seen("u", JOB, None), Waits("the cluster makes its pod")),
-        (Seen("u", job(suspend=True), None), Waits("queued by Kueue")),
-        (Seen("u", JOB, pod()), Waits("a node for its pod")),
+        (WorkerSnapshot("u", JOB, None), Waits("the cluster makes its pod")),
+        (WorkerSnapshot("u", job(suspend=True), None), Waits("queued by Kueue")),
+        (WorkerSnapshot("u", JOB, pod()), Waits("a node for its pod")),
         (
-            Seen("u", JOB, pod({"waiting": {"reason": "ContainerCreating"}})),
+            WorkerSnapshot("u", JOB, pod({"waiting": {"reason": "ContainerCreating"}})),
             Waits("the node makes its container, and pulls the image where it lacks it"),
         ),
         (
-            Seen("u", JOB, pod({"waiting": {"reason": "CreateContainerError", "message": "busy"}})),
+            WorkerSnapshot("u", JOB, pod({"waiting": {"reason": "CreateContainerError", "message": "busy"}})),
             Waits("its container cannot be made: CreateContainerError: busy", trouble=True),
         ),
-        (Seen("u", JOB, pod(RUNNING)), Runs()),
+        (WorkerSnapshot("u", JOB, pod(RUNNING)), Runs()),
         # What is suspended while its pod still runs ends with the pod: a checkpoint is being written.
-        (Seen("u", job(suspend=True), pod(RUNNING)), Runs()),
-        (Seen("u", job(suspend=True), pod(RUNNING), deleted=True), asked("its Job was suspended")),
-        (Seen("u", job("Failed", "BackoffLimitExceeded"), pod(RUNNING), deleted=True), asked("its pod was deleted")),
-        # Its pod was collected before anybody saw its exit code, and the controller had.
-        (Seen("u", job("Complete"), pod(RUNNING), deleted=True), Ended(0, MemorySeen())),
-        (Seen("u", job("FailureTarget", "PodFailurePolicy"), None), asked("its pod is gone, and nothing says why")),
-        (Seen("u", None, pod(RUNNING)), asked("its Job was deleted")),
-        (Seen("x", JOB, pod(RUNNING)), asked("its Job was deleted, and another of its name made")),
-        (Seen("u", JOB, pod(phase="Failed")), asked("the node ended its pod (Failed)")),
+        (WorkerSnapshot("u", job(suspend=True), pod(RUNNING)), Runs()),
+        (WorkerSnapshot("u", job(suspend=True), pod(RUNNING), deleted=True), asked("its Job was suspended")),
         (
-            Seen("u", JOB, pod({"terminated": {"exitCode": 137}}, phase="Failed", reason="Evicted", message="disk")),
+            WorkerSnapshot("u", job("Failed", "BackoffLimitExceeded"), pod(RUNNING), deleted=True),
+            asked("its pod was deleted"),
+        ),
+        # Its pod was collected before anybody saw its exit code, and the controller had.
+        (WorkerSnapshot("u", job("Complete"), pod(RUNNING), deleted=True), Ended(0, MemorySeen())),
+        (
+            WorkerSnapshot("u", job("FailureTarget", "PodFailurePolicy"), None),
+            asked("its pod is gone, and nothing says why"),
+        ),
+        (WorkerSnapshot("u", None, pod(RUNNING)), asked("its Job was deleted")),
+        (WorkerSnapshot("x", JOB, pod(RUNNING)), asked("its Job was deleted, and another of its name made")),
+        (WorkerSnapshot("u", JOB, pod(phase="Failed")), asked("the node ended its pod (Failed)")),
+        (
+            WorkerSnapshot(
+                "u", JOB, pod({"terminated": {"exitCode": 137}}, phase="Failed", reason="Evicted", message="disk")
+            ),
             asked("the node ended its pod (Evicted): disk"),
         ),
         # An answer that was written counts, whatever was asked meanwhile.
-        (Seen("u", None, pod({"terminated": {"exitCode": 0}})), Ended(0, MemorySeen())),
+        (WorkerSnapshot("u", None, pod({"terminated": {"exitCode": 0}})), Ended(0, MemorySeen())),
         (
-            Seen("u", JOB, pod({"terminated": {"exitCode": 0}}, phase="Succeeded", reason="DeadlineExceeded")),
+            WorkerSnapshot(
+                "u", JOB, pod({"terminated": {"exitCode": 0}}, phase="Succeeded", reason="DeadlineExceeded")
+            ),
             Ended(0, MemorySeen()),
         ),
         # A loader was killed for memory, and the worker lived on to tell it.
         (
-            Seen("u", JOB, pod({"terminated": {"exitCode": 70, "reason": "OOMKilled"}})),
+            WorkerSnapshot("u", JOB, pod({"terminated": {"exitCode": 70, "reason": "OOMKilled"}})),
             Ended(70, MemorySeen(kernel_kills=1, counted_in="its container")),
         ),
         # Also of one that was being evicted: the same would run out again.
         (
-            Seen("u", job(suspend=True), pod({"terminated": {"exitCode": 137, "reason": "OOMKilled"}})),
+            WorkerSnapshot("u", job(suspend=True), pod({"terminated": {"exitCode": 137, "reason": "OOMKilled"}})),
             Ended(-9, MemorySeen(kernel_kills=1, counted_in="its container"), "its Job was suspended"),
         ),
     ],
@@ -80,11 +98,11 @@ def test_state_is_what_the_cluster_says(seen, state):
 
 
 def test_deadline_and_a_container_that_cannot_start_are_refused_in_the_clusters_words():
-    late = state_of(Seen("u", JOB, pod(RUNNING, reason="DeadlineExceeded", message="too long")))
+    late = state_of(WorkerSnapshot("u", JOB, pod(RUNNING, reason="DeadlineExceeded", message="too long")))
     assert isinstance(late, Refused)
     assert late.problem.endswith("too long")
     begun = pod({"terminated": {"exitCode": 128, "reason": "StartError", "message": "no such file"}})
-    assert isinstance(state_of(Seen("u", JOB, begun)), Refused)
+    assert isinstance(state_of(WorkerSnapshot("u", JOB, begun)), Refused)
     assert not has_run(begun)
 
 
@@ -93,7 +111,7 @@ def test_queue_tells_the_first_word_that_kueue_has_on_a_wait():
         {"type": "Evicted", "status": "False", "message": "old"},
         {"type": "QuotaReserved", "status": "False", "message": "couldn't assign\n flavors"},
     ]}}  # fmt: skip
-    assert state_of(Seen("u", job(suspend=True), None, workloads=(load,))) == Waits(
+    assert state_of(WorkerSnapshot("u", job(suspend=True), None, workloads=(load,))) == Waits(
         "queued by Kueue: couldn't assign flavors"
     )
 

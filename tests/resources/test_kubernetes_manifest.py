@@ -28,7 +28,13 @@ from trainworthy.resources.backends.choose import backend_of
 from trainworthy.resources.backends.kubernetes.api import connect
 from trainworthy.resources.backends.kubernetes.backend import KubernetesBackend
 from trainworthy.resources.backends.kubernetes.cluster import Cluster, Machine, Volume, load_cluster
-from trainworthy.resources.backends.kubernetes.manifest import Asked, files_of, job_manifest, job_name, refuse_outside
+from trainworthy.resources.backends.kubernetes.manifest import (
+    PodRequest,
+    files_of,
+    job_manifest,
+    job_name,
+    refuse_outside,
+)
 from trainworthy.resources.backends.kubernetes.meeting import ADDRESS, INDEX
 from trainworthy.resources.backends.local import LOCAL
 from trainworthy.resources.settings import DATABASE, PROJECT, VAR
@@ -70,7 +76,7 @@ def manifest(
     sku: str = "ec2-l4", gpus: int = 1, *, spot: bool = False, job: Any = None, **changes: Any
 ) -> dict[str, Any]:
     found = cluster(**changes)
-    asked = Asked(found, found.machine(sku), gpus, spot)
+    asked = PodRequest(found, found.machine(sku), gpus, spot)
     variables = {"TRAINWORTHY_VAR": "/srv/tw/var"}
     return job_manifest(start_of(job or verify_job()), FOLDER, asked, variables, "/srv/tw/src", 1e9)
 
@@ -86,7 +92,7 @@ def nodes_manifest(**changes: Any) -> dict[str, Any]:
     job = toy_jobs.train_job(Path("/srv/tw/in"), Path("/srv/tw/out"), processes=4)
     found = cluster(**changes)
     machine = found.machine("ec2-l4").model_copy(update={"cpu": 6.9})
-    return job_manifest(start_of(job), FOLDER, Asked(found, machine, 2, spot=False, nodes=2), {}, "", 0.0)
+    return job_manifest(start_of(job), FOLDER, PodRequest(found, machine, 2, spot=False, nodes=2), {}, "", 0.0)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -122,7 +128,7 @@ def test_pod_of_several_has_what_a_node_has_and_learns_its_number_and_address():
 
 def test_what_is_no_training_by_several_has_one_pod_also_with_nodes():
     found = cluster()
-    asked = Asked(found, found.machine("small"), 0, spot=False, nodes=2)
+    asked = PodRequest(found, found.machine("small"), 0, spot=False, nodes=2)
     made = job_manifest(start_of(verify_job()), FOLDER, asked, {}, "", 0.0)
     (container,) = made["spec"]["template"]["spec"]["containers"]
     assert (made["spec"]["completions"], "completionMode" in made["spec"]) == (1, False)
@@ -234,7 +240,7 @@ def test_spot_machine_is_asked_for_where_it_is_declared_and_only_there():
 def test_several_processes_are_one_pod_with_torchrun_and_shares_of_its_cores(tmp_path):
     job = toy_jobs.train_job(tmp_path, Path("/srv/tw/out"), processes=2)
     found = cluster()
-    asked = Asked(found, found.machine("ec2-l4").model_copy(update={"cpu": 6.9}), 2, spot=False)
+    asked = PodRequest(found, found.machine("ec2-l4").model_copy(update={"cpu": 6.9}), 2, spot=False)
     assert start_of(job).module == TORCHRUN
     made = job_manifest(start_of(job), FOLDER, asked, {}, "", 0.0)
     (container,) = made["spec"]["template"]["spec"]["containers"]
@@ -296,7 +302,7 @@ def test_text_that_only_looks_like_a_path_is_none():
 def test_worker_whose_files_pods_cannot_see_is_refused_before_the_cluster_is_asked(tmp_path, monkeypatch):
     monkeypatch.setenv("KUBECONFIG", "/nowhere")
     found = cluster()
-    backend = KubernetesBackend(Asked(found, found.machine("small"), 0, spot=False), {}, str(tmp_path))
+    backend = KubernetesBackend(PodRequest(found, found.machine("small"), 0, spot=False), {}, str(tmp_path))
     watcher = Nobody()
     with pytest.raises(SettingsError, match="the Trainworthy that runs here"):
         backend.run(start_of(verify_job()), watcher, print)
@@ -399,13 +405,13 @@ def test_pod_has_the_gpus_of_its_sku_unless_the_file_says_otherwise(project):
     written(project, YAML)
     found = backend_of(ComputeSpec(sku="ec2-l4", launcher="kubernetes", gpus=2, processes=2))
     assert isinstance(found, KubernetesBackend)
-    assert found._asked.gpus == 2
+    assert found._request.gpus == 2
     assert found.memory_bytes == 14 * 2**30
     assert found._variables[PROJECT] == str(project)
-    assert found._asked.nodes == 1
+    assert found._request.nodes == 1
     two = backend_of(ComputeSpec(sku="ec2-l4", launcher="kubernetes", gpus=2, processes=4, nodes=2))
     assert isinstance(two, KubernetesBackend)
-    assert two._asked.nodes == 2
+    assert two._request.nodes == 2
     written(project, {**YAML, "skus": {"ec2-l4": {"cpu": 1, "memory_gb": 1, "gpus": 1}}})
     with pytest.raises(SettingsError, match=r"compute\.gpus is 2, and a pod of ec2-l4 has 1"):
         backend_of(ComputeSpec(sku="ec2-l4", launcher="kubernetes", gpus=2))

@@ -17,7 +17,7 @@ import toy_jobs
 
 from trainworthy.resources.backends import on_node, signs
 from trainworthy.resources.backends.on_node import _AskedToEndError, _OnNode, read_end
-from trainworthy.resources.backends.signs import Given, Seen
+from trainworthy.resources.backends.signs import Given, ObservedSign
 
 ROOT = Path(__file__).parents[2]
 
@@ -128,7 +128,7 @@ def test_file_that_is_no_job_is_refused(tmp_path):
 
 def test_sign_that_was_withdrawn_is_not_given_again(tmp_path, monkeypatch):
     monkeypatch.setattr("trainworthy.resources.backends.signs.BEAT_SECONDS", 0.0)
-    given, seen = Given(tmp_path / "sign"), Seen(tmp_path / "sign")
+    given, seen = Given(tmp_path / "sign"), ObservedSign(tmp_path / "sign")
     assert not seen.there()
     given.give()
     assert seen.there()
@@ -141,7 +141,7 @@ def test_sign_that_was_withdrawn_is_not_given_again(tmp_path, monkeypatch):
 
 
 def test_storage_that_is_away_is_no_sign_and_no_end(tmp_path, monkeypatch):
-    sign, seen = Given(tmp_path / "sign"), Seen(tmp_path / "sign")
+    sign, seen = Given(tmp_path / "sign"), ObservedSign(tmp_path / "sign")
     sign.give()
     assert seen.there()
     read, write = Path.read_text, Path.write_text
@@ -161,7 +161,7 @@ def test_storage_that_is_away_is_no_sign_and_no_end(tmp_path, monkeypatch):
 
 
 def test_time_in_which_nobody_could_look_is_no_silence(tmp_path, monkeypatch):
-    sign, seen = tmp_path / "sign", Seen(tmp_path / "sign")
+    sign, seen = tmp_path / "sign", ObservedSign(tmp_path / "sign")
     sign.write_text("1")
     clock = [time.monotonic()]
     monkeypatch.setattr(signs.time, "monotonic", lambda: clock[0])

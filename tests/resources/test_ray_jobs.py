@@ -21,7 +21,7 @@ from trainworthy.resources.backends import choose, on_node, ray, ray_client
 from trainworthy.resources.backends.backend import Ended, Start
 from trainworthy.resources.backends.choose import backend_of, launcher_problems
 from trainworthy.resources.backends.ray_jobs import (
-    JobSeen,
+    JobSnapshot,
     Node,
     command,
     end_without_word,
@@ -92,25 +92,29 @@ def test_command_does_nothing_where_it_is_no_longer_wanted(tmp_path):
 
 ENDS = {
     "memory monitor": (
-        JobSeen("i", "FAILED", message="1 worker(s) were killed due to the node running low on memory."),
+        JobSnapshot("i", "FAILED", message="1 worker(s) were killed due to the node running low on memory."),
         "out_of_memory",
         "running low on memory",
     ),
     "node asked to end": (
-        JobSeen("i", "FAILED", message=DIED + "terminated expectedly: received SIGTERM"),
+        JobSnapshot("i", "FAILED", message=DIED + "terminated expectedly: received SIGTERM"),
         "preempted",
         "its node was taken away; Ray said: its node has died. Node Id: e12f the actor's node was terminated",
     ),
-    "node preempted": (JobSeen("i", "FAILED", message=DIED + "preempted"), "preempted", "its node was taken away"),
+    "node preempted": (JobSnapshot("i", "FAILED", message=DIED + "preempted"), "preempted", "its node was taken away"),
     "node died": (
-        JobSeen("i", "FAILED", message=DIED + "terminated unexpectedly: late. The actor never ran"),
+        JobSnapshot("i", "FAILED", message=DIED + "terminated unexpectedly: late. The actor never ran"),
         "killed",
         "its node died; Ray said: its node has died. Node Id: e12f the actor's node was terminated unexpectedly: late.",
     ),
-    "supervisor died": (JobSeen("i", "FAILED", message="worker process has died"), "killed", "worker process has died"),
-    "stopped": (JobSeen("i", "STOPPED", message="stopped"), "preempted", "stopped by somebody else"),
-    "a log that speaks of nodes": (JobSeen("i", "FAILED", exit_code=1, message=DIED + "preempted"), "bug", "node"),
-    "our own process failed": (JobSeen("i", "FAILED", exit_code=1, message="exit code 1"), "bug", "exit code 1"),
+    "supervisor died": (
+        JobSnapshot("i", "FAILED", message="worker process has died"),
+        "killed",
+        "worker process has died",
+    ),
+    "stopped": (JobSnapshot("i", "STOPPED", message="stopped"), "preempted", "stopped by somebody else"),
+    "a log that speaks of nodes": (JobSnapshot("i", "FAILED", exit_code=1, message=DIED + "preempted"), "bug", "node"),
+    "our own process failed": (JobSnapshot("i", "FAILED", exit_code=1, message="exit code 1"), "bug", "exit code 1"),
 }
 
 
@@ -124,9 +128,9 @@ def test_end_that_only_ray_knows_gets_its_cause_and_words(name):
 
 def test_end_of_what_never_began_is_no_training_s_fault():
     with pytest.raises(BackendError, match="could not begin") as caught:
-        end_without_word(JobSeen("i", "FAILED", exit_code=127, message="exit code 127"), False, "sh: no python")
+        end_without_word(JobSnapshot("i", "FAILED", exit_code=127, message="exit code 127"), False, "sh: no python")
     assert caught.value.value == "sh: no python"
-    timeout = JobSeen("i", "FAILED", error="JOB_SUPERVISOR_ACTOR_START_TIMEOUT", message="within 900 seconds")
+    timeout = JobSnapshot("i", "FAILED", error="JOB_SUPERVISOR_ACTOR_START_TIMEOUT", message="within 900 seconds")
     with pytest.raises(BackendError, match="no node") as caught:
         end_without_word(timeout, False, "")
     assert "RAY_JOB_START_TIMEOUT_SECONDS" in caught.value.fix
@@ -197,7 +201,7 @@ def test_call_that_fails_or_is_not_answered_is_ray_away(monkeypatch):
 class Away:
     """A head that does not answer."""
 
-    def job(self, id: str) -> JobSeen:
+    def job(self, id: str) -> JobSnapshot:
         raise ray_client.RayAwayError("refused")
 
 
@@ -225,9 +229,9 @@ class Over:
     """A head that says of every job that it is over."""
 
     def __init__(self, **fields: Any) -> None:
-        self._job = JobSeen("i", **fields)
+        self._job = JobSnapshot("i", **fields)
 
-    def job(self, id: str) -> JobSeen:
+    def job(self, id: str) -> JobSnapshot:
         return self._job
 
 

@@ -33,8 +33,8 @@ TOO_MANY, EXPIRED, CONFLICT, NOT_THERE = 429, 410, 409, 404
 class AwayError(Exception):
     """The API could not be reached, or had no time: it asks for `wait` seconds of peace, None if it says nothing."""
 
-    def __init__(self, told: str, wait: float | None = None) -> None:
-        super().__init__(told)
+    def __init__(self, message: str, wait: float | None = None) -> None:
+        super().__init__(message)
         self.wait = wait
 
 
@@ -89,8 +89,8 @@ class Api:
     def pods(self, selector: str) -> tuple[list[Json], str]:
         """The pods with a label, and from which version on their changes can be watched."""
         listed = self._core.list_namespaced_pod
-        found = _json("list", "pods", listed, self._namespace, label_selector=selector)
-        return found["items"], found["metadata"]["resourceVersion"]
+        pod_list = _json("list", "pods", listed, self._namespace, label_selector=selector)
+        return pod_list["items"], pod_list["metadata"]["resourceVersion"]
 
     def pod_changes(self, selector: str, version: str, seconds: int) -> Iterator[Json]:
         """What happens to them for so many seconds, as events of a watch. Raises ExpiredError for too old a version."""
@@ -103,8 +103,8 @@ class Api:
                 event = _parsed(line)
                 if event["type"] == "ERROR":
                     # The stream began well, and this is all that it can say.
-                    told = event["object"].get("message", "")
-                    raise ExpiredError(told) if event["object"].get("code") == EXPIRED else AwayError(told)
+                    message = event["object"].get("message", "")
+                    raise ExpiredError(message) if event["object"].get("code") == EXPIRED else AwayError(message)
                 yield event
 
     def delete_pod(self, name: str, grace_seconds: int) -> None:
@@ -205,25 +205,25 @@ def _ask(verb: str, resource: str, request: Callable[..., Any], *values: Any, **
 
 
 def _refusal(error: ApiException, verb: str, resource: str) -> Exception:
-    status, told = error.status or 0, _told(error)
+    status, message = error.status or 0, _message(error)
     named = {CONFLICT: ConflictError, EXPIRED: ExpiredError, NOT_THERE: NotThereError}
     if status in named:
-        return named[status](told)
+        return named[status](message)
     if status == TOO_MANY or status >= 500:
-        return AwayError(told, _seconds((error.headers or {}).get("Retry-After")))
+        return AwayError(message, _seconds((error.headers or {}).get("Retry-After")))
     if status == 401:
         fix = "log in again (kubectl get jobs tells whether it works), or name another context in kubernetes.yaml"
-        return BackendError(f"the cluster does not know who asks: {told}", fix=fix)
+        return BackendError(f"the cluster does not know who asks: {message}", fix=fix)
     if status == 403:
         fix = (
             f"allow the verb {verb} on {resource} in a Role of the namespace: docs/how-to/kubernetes.md has a whole one"
         )
-        return BackendError(f"the cluster forbids to {verb} {resource}: {told}", fix=fix)
+        return BackendError(f"the cluster forbids to {verb} {resource}: {message}", fix=fix)
     fix = "correct kubernetes.yaml where the message names its value"
-    return BackendError(f"the cluster refuses to {verb} {resource}: {told}", fix=fix)
+    return BackendError(f"the cluster refuses to {verb} {resource}: {message}", fix=fix)
 
 
-def _told(error: ApiException) -> str:
+def _message(error: ApiException) -> str:
     """The API's own words, of which the client's message is a page."""
     try:
         return str(json.loads(error.body or "")["message"])

@@ -18,7 +18,7 @@ from trainworthy.resources.backends.backend import LAUNCH_LOCK, Ended, Start, Wa
 from trainworthy.resources.backends.kubernetes.api import connect
 from trainworthy.resources.backends.kubernetes.cluster import FILE, load_cluster
 from trainworthy.resources.backends.kubernetes.manifest import (
-    Asked,
+    PodRequest,
     files_of,
     job_manifest,
     memory_bytes,
@@ -46,22 +46,22 @@ class KubernetesBackend:
     lock = LAUNCH_LOCK
 
     def __init__(
-        self, asked: Asked, variables: Mapping[str, str], python_path: str = "", clock: Time = CLOCK
+        self, request: PodRequest, variables: Mapping[str, str], python_path: str = "", clock: Time = CLOCK
     ) -> None:  # fmt: skip
-        self._asked, self._variables, self._python_path, self._time = asked, variables, python_path, clock
+        self._request, self._variables, self._python_path, self._time = request, variables, python_path, clock
 
     @property
     def memory_bytes(self) -> int:
         """The pod's limit."""
-        return memory_bytes(self._asked.machine)
+        return memory_bytes(self._request.machine)
 
     def run(self, start: Start, watcher: Watcher, tell: Callable[[str], None]) -> Ended:
         """As Backend.run. Raises SettingsError, or BackendError in the cluster's words."""
-        cluster = self._asked.cluster
+        cluster = self._request.cluster
         ours = {"the Trainworthy that runs here": self._python_path} if self._python_path else {}
         refuse_outside(files_of(start.job) | ours, cluster)
         folder = Path(start.job.out) / STARTS / uuid.uuid4().hex[:8]
-        manifest = job_manifest(start, folder, self._asked, self._variables, self._python_path, time.time())
+        manifest = job_manifest(start, folder, self._request, self._variables, self._python_path, time.time())
         with contextlib.closing(connect(cluster.namespace, cluster.context)) as api:
             return Submitted(api, manifest, folder, cluster, start, watcher, tell, self._time).run()
 
@@ -80,5 +80,5 @@ def kubernetes_backend(compute: ComputeSpec, settings: Settings) -> KubernetesBa
             f"compute.gpus is {compute.gpus}, and a pod of {compute.sku} has {gpus}", value=compute.gpus, fix=fix
         )
     return KubernetesBackend(
-        Asked(cluster, machine, gpus, compute.spot, compute.nodes), resolved_variables(settings), own_python_path()
+        PodRequest(cluster, machine, gpus, compute.spot, compute.nodes), resolved_variables(settings), own_python_path()
     )  # fmt: skip

@@ -29,7 +29,7 @@ _SENT = (SIGNALLED + signal.SIGTERM, SIGNALLED + signal.SIGKILL)
 
 
 @dataclass(frozen=True)
-class Seen:
+class WorkerSnapshot:
     """What the cluster says of the worker of the Job `uid`.
 
     `job` is None if there is none of its name, `pod` the newest of its own, as it was last seen, None before there is
@@ -67,50 +67,50 @@ class Refused:
 State = Waits | Runs | Refused | Ended
 
 
-def state_of(seen: Seen) -> State:
+def state_of(snapshot: WorkerSnapshot) -> State:
     """In which state the worker is."""
-    if seen.pod is not None:
-        state = _state_of_pod(seen.pod, seen)
+    if snapshot.pod is not None:
+        state = _state_of_pod(snapshot.pod, snapshot)
         if state is not None:
             return state
-    if not owns(seen):
-        return asked_to_end(seen)
-    assert seen.job is not None
-    if seen.pod is not None and not seen.deleted:
-        return _begins(seen.pod)
-    if seen.pod is not None and has_run(seen.pod):
-        return Ended(0, MemorySeen()) if _condition(seen.job, "Complete") else asked_to_end(seen)
-    failed = _condition(seen.job, "Failed") or _condition(seen.job, "FailureTarget")
+    if not owns(snapshot):
+        return asked_to_end(snapshot)
+    assert snapshot.job is not None
+    if snapshot.pod is not None and not snapshot.deleted:
+        return _begins(snapshot.pod)
+    if snapshot.pod is not None and has_run(snapshot.pod):
+        return Ended(0, MemorySeen()) if _condition(snapshot.job, "Complete") else asked_to_end(snapshot)
+    failed = _condition(snapshot.job, "Failed") or _condition(snapshot.job, "FailureTarget")
     if failed is not None:
-        return _deadline(failed) if failed.get("reason") == "DeadlineExceeded" else asked_to_end(seen)
-    if is_suspended(seen):
-        return queued(seen)
+        return _deadline(failed) if failed.get("reason") == "DeadlineExceeded" else asked_to_end(snapshot)
+    if is_suspended(snapshot):
+        return queued(snapshot)
     return Waits("the cluster makes its pod")
 
 
-def asked_to_end(seen: Seen) -> Ended:
+def asked_to_end(snapshot: WorkerSnapshot) -> Ended:
     """An end that somebody asked for, and how that is known."""
-    return Ended(-signal.SIGTERM, MemorySeen(), who_asked(seen) or "its pod is gone, and nothing says why")
+    return Ended(-signal.SIGTERM, MemorySeen(), who_asked(snapshot) or "its pod is gone, and nothing says why")
 
 
-def owns(seen: Seen) -> bool:
+def owns(snapshot: WorkerSnapshot) -> bool:
     """True while the Job is there that the worker was started by; one of its name may be another's."""
-    return seen.job is not None and seen.job["metadata"]["uid"] == seen.uid
+    return snapshot.job is not None and snapshot.job["metadata"]["uid"] == snapshot.uid
 
 
-def is_suspended(seen: Seen) -> bool:
+def is_suspended(snapshot: WorkerSnapshot) -> bool:
     """True while Kueue has not admitted its Job, or no longer."""
-    return owns(seen) and bool((seen.job or {}).get("spec", {}).get("suspend"))
+    return owns(snapshot) and bool((snapshot.job or {}).get("spec", {}).get("suspend"))
 
 
-def queued(seen: Seen) -> Waits:
+def queued(snapshot: WorkerSnapshot) -> Waits:
     """It waits to be admitted, in Kueue's words."""
-    return Waits(f"queued by Kueue{_colon(_queued(seen.workloads))}")
+    return Waits(f"queued by Kueue{_colon(_queued(snapshot.workloads))}")
 
 
-def is_leaving(seen: Seen) -> bool:
+def is_leaving(snapshot: WorkerSnapshot) -> bool:
     """True once somebody has asked for the end of its pod, which its node has to carry out."""
-    return bool((seen.pod or {}).get("metadata", {}).get("deletionTimestamp"))
+    return bool((snapshot.pod or {}).get("metadata", {}).get("deletionTimestamp"))
 
 
 def has_run(pod: Json) -> bool:
@@ -135,69 +135,72 @@ def ran_seconds(pod: Json) -> float:
     return max(0.0, (end - began).total_seconds())
 
 
-def who_asked(seen: Seen) -> str:
+def who_asked(snapshot: WorkerSnapshot) -> str:
     """Who asked the worker to end, as half a sentence; "" if nobody is known to."""
-    evicted = next((one for load in seen.workloads if (one := _condition(load, "Evicted"))), None)
+    evicted = next((condition for load in snapshot.workloads if (condition := _condition(load, "Evicted"))), None)
     if evicted is not None:
         return f"Kueue evicted it ({evicted.get('reason', '')}){_colon(evicted.get('message'))}"
-    disrupted = _condition(seen.pod, "DisruptionTarget")
+    disrupted = _condition(snapshot.pod, "DisruptionTarget")
     if disrupted is not None:
         return f"the cluster ended its pod ({disrupted.get('reason', '')}){_colon(disrupted.get('message'))}"
-    status = (seen.pod or {}).get("status", {})
+    status = (snapshot.pod or {}).get("status", {})
     if status.get("reason") in ("Evicted", "Preempting", "NodeLost", "Shutdown", "NodeShutdown", "Terminated"):
         return f"the node ended its pod ({status['reason']}){_colon(status.get('message'))}"
-    if seen.job is None:
+    if snapshot.job is None:
         return "its Job was deleted"
-    if not owns(seen):
+    if not owns(snapshot):
         return "its Job was deleted, and another of its name made"
-    if seen.job.get("spec", {}).get("suspend"):
+    if snapshot.job.get("spec", {}).get("suspend"):
         return "its Job was suspended"
-    if seen.deleted or is_leaving(seen):
+    if snapshot.deleted or is_leaving(snapshot):
         return "its pod was deleted"
     return ""
 
 
-def _state_of_pod(pod: Json, seen: Seen) -> State | None:
+def _state_of_pod(pod: Json, snapshot: WorkerSnapshot) -> State | None:
     """None where the pod does not decide."""
     status, container = pod.get("status", {}), _container(pod)
     ended = container.get("state", {}).get("terminated")
     if status.get("reason") == "DeadlineExceeded" and (ended is None or ended.get("exitCode") != 0):
         return _deadline(status)
     if ended is not None:
-        return _ended(ended, seen)
+        return _ended(ended, snapshot)
     if status.get("phase") == "Failed":
         # The node took the pod and gave it up before its container could tell of itself.
-        told = f"{status.get('reason', 'Failed')}{_colon(status.get('message'))}"
-        return Ended(-signal.SIGTERM, MemorySeen(), who_asked(seen) or f"the node ended its pod ({told})")
-    if seen.deleted or not owns(seen):
+        reason = f"{status.get('reason', 'Failed')}{_colon(status.get('message'))}"
+        return Ended(-signal.SIGTERM, MemorySeen(), who_asked(snapshot) or f"the node ended its pod ({reason})")
+    if snapshot.deleted or not owns(snapshot):
         return None
     return Runs() if "running" in container.get("state", {}) else None
 
 
-def _ended(ended: Json, seen: Seen) -> State:
+def _ended(ended: Json, snapshot: WorkerSnapshot) -> State:
     """A container's end: its exit code, unless that is only the signal that somebody sent it."""
     code, reason = int(ended.get("exitCode", 0)), ended.get("reason", "")
     if reason in NOT_BEGUN:
         fix = "correct image of kubernetes.yaml: it needs python on its PATH, and Trainworthy with its packages"
         return Refused(f"the container cannot start: {reason}{_colon(ended.get('message'))}", fix)
     memory = MemorySeen(kernel_kills=1, counted_in="its container") if reason == "OOMKilled" else MemorySeen()
-    asked = who_asked(seen) if code else ""
-    if asked and code in _SENT and reason != "OOMKilled":
-        return Ended(-signal.SIGTERM, memory, asked)
-    return Ended(SIGNALLED - code if code > SIGNALLED else code, memory, asked)
+    cause = who_asked(snapshot) if code else ""
+    if cause and code in _SENT and reason != "OOMKilled":
+        return Ended(-signal.SIGTERM, memory, cause)
+    return Ended(SIGNALLED - code if code > SIGNALLED else code, memory, cause)
 
 
 def _begins(pod: Json) -> State:
     """What a pod waits for that has not begun."""
     waiting = _container(pod).get("state", {}).get("waiting", {})
-    reason, told = waiting.get("reason", ""), _colon(waiting.get("message"))
+    reason, detail = waiting.get("reason", ""), _colon(waiting.get("message"))
     if reason in NEVER:
-        return Refused(f"its container cannot be made: {reason}{told}", IMAGE_FIX)
+        return Refused(f"its container cannot be made: {reason}{detail}", IMAGE_FIX)
     if reason in PULLS:
-        return Waits(f"the image cannot be pulled: {reason}{told}", trouble=True)
+        return Waits(f"the image cannot be pulled: {reason}{detail}", trouble=True)
     if reason in MAKES:
-        return Waits(f"its container cannot be made: {reason}{told}", trouble=True)
-    scheduled = next((one for one in pod.get("status", {}).get("conditions", []) if one["type"] == "PodScheduled"), {})
+        return Waits(f"its container cannot be made: {reason}{detail}", trouble=True)
+    scheduled = next(
+        (condition for condition in pod.get("status", {}).get("conditions", []) if condition["type"] == "PodScheduled"),
+        {},
+    )
     if scheduled.get("status") == "False":
         return Waits(f"no node takes its pod ({scheduled.get('reason', '')}){_colon(scheduled.get('message'))}")
     if not _container(pod):
@@ -209,29 +212,35 @@ def _begins(pod: Json) -> State:
 IMAGE_FIX = "correct image of kubernetes.yaml, or the right to pull it (imagePullSecrets of the service account)"
 
 
-def _deadline(told: Json) -> Refused:
-    problem = f"the worker had no answer within run_timeout_seconds{_colon(told.get('message'))}"
+def _deadline(status: Json) -> Refused:
+    problem = f"the worker had no answer within run_timeout_seconds{_colon(status.get('message'))}"
     return Refused(problem, "a larger run_timeout_seconds in kubernetes.yaml, then run again: a training resumes")
 
 
 def _queued(workloads: Iterable[Json]) -> str:
     """Kueue's words about a Workload that waits: of its quota, else of its eviction."""
     for load in workloads:
-        for one in load.get("status", {}).get("conditions", []):
-            if one["type"] in ("QuotaReserved", "Admitted") and one.get("status") == "False" and one.get("message"):
-                return str(one["message"])
+        for condition in load.get("status", {}).get("conditions", []):
+            if (
+                condition["type"] in ("QuotaReserved", "Admitted")
+                and condition.get("status") == "False"
+                and condition.get("message")
+            ):
+                return str(condition["message"])
     return ""
 
 
 def _container(pod: Json) -> Json:
-    found = pod.get("status", {}).get("containerStatuses") or []
-    return next((one for one in found if one["name"] == CONTAINER), {})
+    statuses = pod.get("status", {}).get("containerStatuses") or []
+    return next((status for status in statuses if status["name"] == CONTAINER), {})
 
 
 def _condition(thing: Json | None, kind: str) -> Json | None:
     """A condition that holds."""
-    found = (thing or {}).get("status", {}).get("conditions") or []
-    return next((one for one in found if one["type"] == kind and one.get("status") == "True"), None)
+    conditions = (thing or {}).get("status", {}).get("conditions") or []
+    return next(
+        (condition for condition in conditions if condition["type"] == kind and condition.get("status") == "True"), None
+    )
 
 
 def _colon(message: object) -> str:

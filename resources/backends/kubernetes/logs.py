@@ -98,11 +98,11 @@ class Position:
 
     def new(self, line: bytes) -> bytes | None:
         """The text of a line that begins with its time; None if it was read before."""
-        found = _TIME.match(line)
-        if found is None:
+        match = _TIME.match(line)
+        if match is None:
             # The node's own words about the log, or the rest of a line whose beginning was lost.
             return line
-        time_of_it = found[1] + (found[2] or b"").ljust(9, b"0")
+        time_of_it = match[1] + (match[2] or b"").ljust(9, b"0")
         if time_of_it < self._time:
             return None
         if time_of_it == self._time:
@@ -113,7 +113,7 @@ class Position:
         else:
             self._time, self._of_it, self._again = time_of_it, 1, 1
         self.lines, self._read_at = self.lines + 1, time.monotonic()
-        return line[found.end() :]
+        return line[match.end() :]
 
 
 # Seconds and up to nine digits of one, as nodes write them without zeros at the end.

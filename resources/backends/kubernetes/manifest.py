@@ -33,7 +33,7 @@ MIB = 2**20
 
 
 @dataclass(frozen=True)
-class Asked:
+class PodRequest:
     """What the use case and the tables ask of a pod: its machine with `gpus`, and whether it may be taken away.
 
     `nodes` are the pods of a training by several processes.
@@ -51,14 +51,14 @@ class Asked:
 
 
 def job_manifest(
-    start: Start, folder: Path, asked: Asked, variables: Mapping[str, str], python_path: str, submitted: float
+    start: Start, folder: Path, request: PodRequest, variables: Mapping[str, str], python_path: str, submitted: float
 ) -> Json:  # fmt: skip
     """The Job, suspended where Kueue has to admit it.
 
     `folder` is where this start's signs are (on_node.py). `variables` are settings for the worker; `python_path` is
     where the pod finds this Trainworthy, "" where its image has one. `submitted` is the Unix time of now.
     """
-    cluster, name, pods = asked.cluster, job_name(start.job, asked.cluster), asked.pods(start.job)
+    cluster, name, pods = request.cluster, job_name(start.job, request.cluster), request.pods(start.job)
     labels = {
         "app.kubernetes.io/name": "trainworthy",
         "app.kubernetes.io/managed-by": "trainworthy",
@@ -95,18 +95,18 @@ def job_manifest(
             "suspend": cluster.queue is not None,
             "template": {
                 "metadata": {"labels": labels},
-                "spec": _pod(start, folder, asked, variables, python_path, submitted),
+                "spec": _pod(start, folder, request, variables, python_path, submitted),
             },
         },
     }
 
 
 def _pod(
-    start: Start, folder: Path, asked: Asked, variables: Mapping[str, str], python_path: str, submitted: float
+    start: Start, folder: Path, request: PodRequest, variables: Mapping[str, str], python_path: str, submitted: float
 ) -> Json:  # fmt: skip
-    cluster, machine, pods = asked.cluster, asked.machine, asked.pods(start.job)
-    tolerations = (*machine.tolerations, *(cluster.spot_tolerations if asked.spot else ()))
-    selector = machine.node_selector | (cluster.spot_node_selector if asked.spot else {})
+    cluster, machine, pods = request.cluster, request.machine, request.pods(start.job)
+    tolerations = (*machine.tolerations, *(cluster.spot_tolerations if request.spot else ()))
+    selector = machine.node_selector | (cluster.spot_node_selector if request.spot else {})
     return {
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": max(1, math.ceil(start.grace_seconds)),
@@ -125,7 +125,7 @@ def _pod(
         },
         **({"priorityClassName": cluster.priority_class} if cluster.priority_class is not None else {}),
         **({"nodeSelector": selector} if selector else {}),
-        **({"tolerations": [_toleration(one) for one in tolerations]} if tolerations else {}),
+        **({"tolerations": [_toleration(toleration) for toleration in tolerations]} if tolerations else {}),
         "volumes": [
             {"name": "project", "persistentVolumeClaim": {"claimName": cluster.volume.claim}},
             # Processes that load rows hand them over in shared memory, of which a container has 64 MiB. What lies there
@@ -147,11 +147,11 @@ def _pod(
                 "workingDir": cluster.volume.mount,
                 "env": [
                     {"name": name, "value": value}
-                    for name, value in sorted(environment(start, asked, variables, python_path).items())
+                    for name, value in sorted(environment(start, request, variables, python_path).items())
                 ]
                 + ([{"name": ADDRESS, "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}] if pods > 1 else []),
                 **({"envFrom": [{"secretRef": {"name": cluster.secret}}]} if cluster.secret is not None else {}),
-                "resources": _resources(asked),
+                "resources": _resources(request),
                 "securityContext": {
                     "allowPrivilegeEscalation": False,
                     "capabilities": {"drop": ["ALL"]},
@@ -170,9 +170,9 @@ def _pod(
 
 def job_name(job: AnyJob, cluster: Cluster) -> str:
     """A DNS label, the same for equal folders on equal volumes: by it a Job is found that a dead launcher left."""
-    told = hashlib.sha256(f"{cluster.volume.claim} {job.out}".encode()).hexdigest()[:10]
+    digest = hashlib.sha256(f"{cluster.volume.claim} {job.out}".encode()).hexdigest()[:10]
     use_case = re.sub(r"[^a-z0-9]+", "-", Path(job.use_case_folder).name.lower()).strip("-")[:40].rstrip("-")
-    return f"{use_case or 'worker'}-{job.kind}-{told}"
+    return f"{use_case or 'worker'}-{job.kind}-{digest}"
 
 
 def selector(name: str) -> str:
@@ -181,11 +181,11 @@ def selector(name: str) -> str:
 
 
 def environment(
-    start: Start, asked: Asked, variables: Mapping[str, str], python_path: str
+    start: Start, request: PodRequest, variables: Mapping[str, str], python_path: str
 ) -> dict[str, str]:  # fmt: skip
     """The worker's variables: of this process's environment, which may hold secrets, nothing else reaches the pod."""
     # As many threads as it has cores: torch would count the node's.
-    threads = max(1, math.floor(asked.machine.cpu) * asked.pods(start.job) // processes_of(start.job))
+    threads = max(1, math.floor(request.machine.cpu) * request.pods(start.job) // processes_of(start.job))
     return {
         # The user's number has no entry, and so no home, in most images.
         "HOME": "/tmp",
@@ -226,19 +226,19 @@ def _texts(value: Any, where: str) -> Iterator[tuple[str, str]]:
         case str():
             yield where, value
         case dict():
-            for name, one in value.items():
-                yield from _texts(one, f"{where}.{name}" if where else str(name))
+            for name, entry in value.items():
+                yield from _texts(entry, f"{where}.{name}" if where else str(name))
         case list():
-            for number, one in enumerate(value):
-                yield from _texts(one, f"{where}[{number}]")
+            for number, entry in enumerate(value):
+                yield from _texts(entry, f"{where}[{number}]")
         case _:
             pass
 
 
-def _resources(asked: Asked) -> Json:
+def _resources(request: PodRequest) -> Json:
     """Limits are requests: neighbours take nothing of a measurement, and a queue counts what is used."""
-    counted = {"cpu": f"{round(asked.machine.cpu * 1000)}m", "memory": f"{memory_bytes(asked.machine) // MIB}Mi"}
-    gpus = {asked.cluster.gpu_resource: str(asked.gpus)} if asked.gpus else {}
+    counted = {"cpu": f"{round(request.machine.cpu * 1000)}m", "memory": f"{memory_bytes(request.machine) // MIB}Mi"}
+    gpus = {request.cluster.gpu_resource: str(request.gpus)} if request.gpus else {}
     return {"requests": counted | gpus, "limits": counted | gpus}
 
 
@@ -247,15 +247,15 @@ def memory_bytes(machine: Machine) -> int:
     return int(machine.memory_gb * 2**30)
 
 
-def _toleration(one: Toleration) -> Json:
-    told = {
-        "key": one.key,
-        "operator": one.operator,
-        "value": one.value,
-        "effect": one.effect,
-        "tolerationSeconds": one.toleration_seconds,
+def _toleration(toleration: Toleration) -> Json:
+    fields = {
+        "key": toleration.key,
+        "operator": toleration.operator,
+        "value": toleration.value,
+        "effect": toleration.effect,
+        "tolerationSeconds": toleration.toleration_seconds,
     }
-    return {name: value for name, value in told.items() if value is not None}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _label(name: str) -> str:

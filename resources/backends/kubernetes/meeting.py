@@ -34,10 +34,10 @@ def folders(folder: Path, pods: int) -> list[Path]:
 
 def prepare(folder: Path, pods: int) -> None:
     """Make the folders of a start, before any pod of it."""
-    for one in folders(folder, pods):
-        one.mkdir(parents=True)
+    for pod_folder in folders(folder, pods):
+        pod_folder.mkdir(parents=True)
         if pods > 1:
-            (one / _HERE).touch()
+            (pod_folder / _HERE).touch()
     if pods > 1:
         (folder / _ENDPOINT).touch()
 
@@ -56,12 +56,12 @@ class Meeting:
         if self._number == 0:
             # An address that is none is told before the wait.
             _free_port(self._address)
-            tokens = [word[-1] for word in self._when_told(self._all, look)]
+            tokens = [word[-1] for word in self._wait_until_written(self._all, look)]
             port = _free_port(self._address)
             (self._start / _ENDPOINT).write_text(f"{self._address} {port} {' '.join(tokens)}\n")
             return Node(0, self._pods, self._address, port)
-        ((host, told, *_),) = self._when_told(self._endpoint, look)
-        return Node(self._number, self._pods, host, int(told))
+        ((host, port_text, *_),) = self._wait_until_written(self._endpoint, look)
+        return Node(self._number, self._pods, host, int(port_text))
 
     def leave(self) -> None:
         """What runs in its place later is another."""
@@ -80,21 +80,21 @@ class Meeting:
         words = _words(self._start / _ENDPOINT)
         return [words if self._token in words else []]
 
-    def _when_told(self, ask: Callable[[], list[list[str]]], look: Callable[[], None]) -> list[list[str]]:
-        while not all(told := ask()):
+    def _wait_until_written(self, ask: Callable[[], list[list[str]]], look: Callable[[], None]) -> list[list[str]]:
+        while not all(answers := ask()):
             look()
             time.sleep(LOOK_SECONDS)
-        return told
+        return answers
 
 
 def meeting_of(folder: Path, pods: int) -> Meeting | None:
     """Where this pod meets those that train with it, by its environment; None of one alone. Raises SettingsError."""
     if pods == 1:
         return None
-    told = os.environ.get(INDEX, "")
-    if not told.isdecimal() or int(told) >= pods:
-        raise SettingsError(f"{INDEX} names none of {pods} pods", value=told or None, fix="run it by an Indexed Job")
-    return Meeting(folder, int(told), pods, os.environ.get(ADDRESS, ""))
+    index = os.environ.get(INDEX, "")
+    if not index.isdecimal() or int(index) >= pods:
+        raise SettingsError(f"{INDEX} names none of {pods} pods", value=index or None, fix="run it by an Indexed Job")
+    return Meeting(folder, int(index), pods, os.environ.get(ADDRESS, ""))
 
 
 def _words(path: Path) -> list[str]:

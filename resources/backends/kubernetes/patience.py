@@ -41,5 +41,5 @@ def patiently(request: Callable[[], Given], about: str, clock: Time) -> Given:
 
 def pause(error: Exception, clock: Time) -> None:
     """Wait as long as a busy server asks for, within bounds."""
-    asked = error.wait if isinstance(error, AwayError) else None
-    clock.sleep(min(PAUSE_SECONDS if asked is None else asked, LONGEST_WAIT_SECONDS))
+    wait_seconds = error.wait if isinstance(error, AwayError) else None
+    clock.sleep(min(PAUSE_SECONDS if wait_seconds is None else wait_seconds, LONGEST_WAIT_SECONDS))

@@ -25,8 +25,8 @@ def remove(
 
     Raises BackendError if they do not end, or the API stays away.
     """
-    began, asked, told = clock.now(), set[str](), False
-    while left := patiently(lambda: list(_left(api, name, uid, asked, grace_seconds)), name, clock):
+    began, deleted_uids, announced = clock.now(), set[str](), False
+    while left := patiently(lambda: list(_left(api, name, uid, deleted_uids, grace_seconds)), name, clock):
         waited = clock.now() - began
         if waited > grace_seconds + GONE_SECONDS:
             fix = (
@@ -34,27 +34,27 @@ def remove(
                 "again: two trainers at once would write each other's files"
             )
             raise BackendError("a worker's pod does not end", value=left, fix=fix)
-        if waited > TOLD_SECONDS and not told:
+        if waited > TOLD_SECONDS and not announced:
             tell(f"waits for the end of {', '.join(left)}")
-            told = True
+            announced = True
         clock.sleep(GOING_SECONDS)
 
 
-def _left(api: Api, name: str, uid: str | None, asked: set[str], grace_seconds: int) -> Iterator[str]:
-    """What is still there; each is asked to end once, whose uid is then in `asked`."""
+def _left(api: Api, name: str, uid: str | None, deleted_uids: set[str], grace_seconds: int) -> Iterator[str]:
+    """What is still there; each is asked to end once, whose uid is then in `deleted_uids`."""
     job = api.job(name)
     if job is not None and uid in (None, job["metadata"]["uid"]):
         yield f"job {name}"
-        if job["metadata"]["uid"] not in asked:
+        if job["metadata"]["uid"] not in deleted_uids:
             with contextlib.suppress(ConflictError):
                 api.delete_job(name, job["metadata"]["uid"])
-            asked.add(job["metadata"]["uid"])
+            deleted_uids.add(job["metadata"]["uid"])
     for pod in api.pods(selector(name))[0]:
         metadata = pod["metadata"]
         if uid not in (None, owner_of(pod)):
             continue
         yield f"pod {metadata['name']}"
         # Of a Job that was deleted without its pods nobody else ends them.
-        if metadata["uid"] not in asked and "deletionTimestamp" not in metadata:
+        if metadata["uid"] not in deleted_uids and "deletionTimestamp" not in metadata:
             api.delete_pod(metadata["name"], grace_seconds)
-            asked.add(metadata["uid"])
+            deleted_uids.add(metadata["uid"])

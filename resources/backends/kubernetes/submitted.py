@@ -16,9 +16,9 @@ from trainworthy.resources.backends.kubernetes.ends import (
     IMAGE_FIX,
     Refused,
     Runs,
-    Seen,
     State,
     Waits,
+    WorkerSnapshot,
     asked_to_end,
     has_run,
     is_leaving,
@@ -65,9 +65,9 @@ class Submitted:
         # By the pod's name.
         self._logs: dict[str, LogCopy] = {}
         # Who asked for the end, from when that was known.
-        self._asked = ""
+        self._end_cause = ""
         # What was told last of a wait, and of the log.
-        self._told = {"waits": "", "log": ""}
+        self._last_lines = {"waits": "", "log": ""}
 
     def run(self) -> Ended:
         """Submit it, follow it to its end, and leave nothing."""
@@ -87,8 +87,8 @@ class Submitted:
 
     def _end_earlier(self) -> None:
         """End what an earlier start has left, and have it gone."""
-        for wanted in self._folder.parent.rglob(WANTED):
-            wanted.unlink(missing_ok=True)
+        for sign in self._folder.parent.rglob(WANTED):
+            sign.unlink(missing_ok=True)
         self._remove(None)
         shutil.rmtree(self._folder.parent, ignore_errors=True)
 
@@ -108,49 +108,60 @@ class Submitted:
     def _follow(self, uid: str) -> Ended:
         pods, trouble_since, ends_since = Pods(self._api, selector(self._name), uid), math.inf, math.inf
         while True:
-            seen = self._look(pods, uid)
-            if seen is None:
+            snapshots = self._look(pods, uid)
+            if snapshots is None:
                 continue
-            states, waited = [state_of(one) for one in seen], self._time.now() - self._submitted
-            if not self._began and have_run(seen):
+            states, waited = [state_of(snapshot) for snapshot in snapshots], self._time.now() - self._submitted
+            if not self._began and have_run(snapshots):
                 self._began = True
-                self._watcher.waited(max(0.0, waited - min(ran_seconds(one.pod) for one in seen if one.pod)))
-            self._asked = (self._asked if self._began else "") or first_asked(seen)
-            self._copy_logs(seen)
-            match state_of_all(seen, states, began=self._began):
+                self._watcher.waited(
+                    max(0.0, waited - min(ran_seconds(snapshot.pod) for snapshot in snapshots if snapshot.pod))
+                )
+            self._end_cause = (self._end_cause if self._began else "") or first_asked(snapshots)
+            self._copy_logs(snapshots)
+            match state_of_all(snapshots, states, began=self._began):
                 case Ended():
-                    return self._ended(seen, states)
+                    return self._ended(snapshots, states)
                 case Refused() as state:
-                    raise BackendError(f"{self._name}: {state.problem}", value=self._where(seen), fix=state.fix)
+                    raise BackendError(f"{self._name}: {state.problem}", value=self._where(snapshots), fix=state.fix)
                 case Waits() as state:
                     trouble_since = min(trouble_since, self._time.now()) if state.trouble else math.inf
                     self._wait(state, waited, self._time.now() - trouble_since)
                 case Runs():
-                    ends = any(map(is_leaving, seen)) or one_has_failed(states) is not None
+                    ends = any(map(is_leaving, snapshots)) or one_has_failed(states) is not None
                     ends_since = min(ends_since, self._time.now()) if ends else math.inf
                     if self._time.now() - ends_since > self._start.grace_seconds + LOST_SECONDS:
                         # A node that is gone says of its containers no more than it last did.
-                        return self._ended(seen, states)
+                        return self._ended(snapshots, states)
             self._watcher.look()
 
-    def _ended(self, seen: list[Seen], states: list[State]) -> Ended:
+    def _ended(self, snapshots: list[WorkerSnapshot], states: list[State]) -> Ended:
         """How it ended; what has not is given up."""
         # Before the pods are removed, and their logs with them.
-        self._end_logs({one.pod["metadata"]["name"] for one in seen if one.pod is not None and is_over(one.pod)})
+        self._end_logs(
+            {
+                snapshot.pod["metadata"]["name"]
+                for snapshot in snapshots
+                if snapshot.pod is not None and is_over(snapshot.pod)
+            }
+        )
         ends = [
-            state if isinstance(state, Ended) else asked_to_end(one) for one, state in zip(seen, states, strict=True)
+            state if isinstance(state, Ended) else asked_to_end(snapshot)
+            for snapshot, state in zip(snapshots, states, strict=True)
         ]
-        return judged(ends, [read_end(folder) for folder in folders(self._folder, self._pods)], self._asked)
+        return judged(ends, [read_end(folder) for folder in folders(self._folder, self._pods)], self._end_cause)
 
-    def _look(self, pods: Pods, uid: str) -> list[Seen] | None:
+    def _look(self, pods: Pods, uid: str) -> list[WorkerSnapshot] | None:
         """What the cluster says now of each pod, after LOOK_SECONDS if nothing happens; None if it does not answer."""
         try:
             pods.look(LOOK_SECONDS)
             job = self._api.job(self._name)
-            seen = [Seen(uid, job, *pods.newest(index)) for index in range(self._pods)]
-            if self._cluster.queue is not None and not all(isinstance(state_of(one), Runs) for one in seen):
+            snapshots = [WorkerSnapshot(uid, job, *pods.newest(index)) for index in range(self._pods)]
+            if self._cluster.queue is not None and not all(
+                isinstance(state_of(snapshot), Runs) for snapshot in snapshots
+            ):
                 workloads = self._api.workloads(uid)
-                seen = [replace(one, workloads=workloads) for one in seen]
+                snapshots = [replace(snapshot, workloads=workloads) for snapshot in snapshots]
         except (AwayError, BackendError) as error:
             if isinstance(error, BackendError) and not self._began:
                 raise
@@ -159,7 +170,7 @@ class Submitted:
         if self._failures > 1:
             self._tell(f"the cluster answers again about {self._name}")
         self._failures = 0
-        return seen
+        return snapshots
 
     def _bear_with(self, error: AwayError | BackendError) -> None:
         """Wait for a cluster that does not answer. Raises BackendError when it did not for too long."""
@@ -171,8 +182,8 @@ class Submitted:
             self._tell(f"the cluster does not answer about {self._name}, which goes on: {error}")
         if away > AWAY_SECONDS:
             fix = "once it answers, run again: what is left of this worker is ended first, and a training resumes"
-            told = f"the cluster did not answer about {self._name} for {away / 60:.0f} min: {error}"
-            raise BackendError(told, value=self._name, fix=fix)
+            problem = f"the cluster did not answer about {self._name} for {away / 60:.0f} min: {error}"
+            raise BackendError(problem, value=self._name, fix=fix)
         pause(error, self._time)
         self._watcher.look()
 
@@ -183,20 +194,20 @@ class Submitted:
             raise BackendError(f"{self._name}: {state.what}", value=f"for {trouble:.0f} s", fix=IMAGE_FIX)
         if waited > self._cluster.queue_timeout_seconds:
             fix = "free what it waits for, or a larger queue_timeout_seconds in kubernetes.yaml"
-            told = f"{self._name} has not begun within queue_timeout_seconds: {state.what}"
-            raise BackendError(told, value=self._cluster.queue_timeout_seconds, fix=fix)
+            problem = f"{self._name} has not begun within queue_timeout_seconds: {state.what}"
+            raise BackendError(problem, value=self._cluster.queue_timeout_seconds, fix=fix)
 
-    def _copy_logs(self, seen: list[Seen]) -> None:
+    def _copy_logs(self, snapshots: list[WorkerSnapshot]) -> None:
         """Follow the log of each pod that runs or has run; those of nodes after the first by their number."""
-        for number, pod in enumerate(one.pod for one in seen):
+        for number, pod in enumerate(snapshot.pod for snapshot in snapshots):
             if pod is None or not has_run(pod):
                 continue
             name = pod["metadata"]["name"]
             if name not in self._logs:
                 self._logs[name] = LogCopy(self._api, name, self._start.output[0], f"node {number}: " * (number > 0))
             elif self._logs[name].trouble:
-                told = f"the log of {name} cannot be read, and the worker goes on: {self._logs[name].trouble}"
-                self._say("log", told)
+                line = f"the log of {name} cannot be read, and the worker goes on: {self._logs[name].trouble}"
+                self._say("log", line)
 
     def _end_logs(self, of: Container[str] | None = None) -> None:
         """Read to the end what pods have written, all or some by their names."""
@@ -217,10 +228,10 @@ class Submitted:
 
     def _say(self, about: str, line: str) -> None:
         """Once, and again when it changes."""
-        if line != self._told[about]:
-            self._told[about] = line
+        if line != self._last_lines[about]:
+            self._last_lines[about] = line
             self._tell(line)
 
-    def _where(self, seen: list[Seen]) -> str:
-        pods = [one.pod["metadata"]["name"] for one in seen if one.pod is not None]
+    def _where(self, snapshots: list[WorkerSnapshot]) -> str:
+        pods = [snapshot.pod["metadata"]["name"] for snapshot in snapshots if snapshot.pod is not None]
         return f"{self._cluster.namespace}/{self._name} ({', '.join(pods) or 'no pod'})"

@@ -15,9 +15,9 @@ from trainworthy.resources.backends.backend import Ended
 from trainworthy.resources.backends.kubernetes.ends import (
     Refused,
     Runs,
-    Seen,
     State,
     Waits,
+    WorkerSnapshot,
     has_run,
     is_suspended,
     queued,
@@ -29,21 +29,21 @@ from trainworthy.resources.backends.on_node import NodeEnd
 _FOR_OTHERS = (0, EXIT_PREEMPTED, EXIT_RANK_LOST)
 
 
-def have_run(pods: Sequence[Seen]) -> bool:
+def have_run(snapshots: Sequence[WorkerSnapshot]) -> bool:
     """True once the container of each has begun."""
-    return all(one.pod is not None and has_run(one.pod) for one in pods)
+    return all(snapshot.pod is not None and has_run(snapshot.pod) for snapshot in snapshots)
 
 
-def state_of_all(pods: Sequence[Seen], states: Sequence[State], *, began: bool) -> State:
+def state_of_all(snapshots: Sequence[WorkerSnapshot], states: Sequence[State], *, began: bool) -> State:
     """In which state the whole is; `began`: all pods had run at once. How it ended `judged` says.
 
     Of several it has ended only when none runs any more: the first may have to tell the end yet.
     """
     if len(states) == 1:
         return states[0]
-    if not began and is_suspended(pods[0]):
+    if not began and is_suspended(snapshots[0]):
         # Kueue takes back what has not begun, and all of it comes again.
-        return queued(pods[0])
+        return queued(snapshots[0])
     for at, state in enumerate(states):
         if isinstance(state, Refused):
             return Refused(f"{_node(at, states)}: {state.problem}", state.fix)
@@ -57,36 +57,36 @@ def one_has_failed(states: Sequence[State]) -> Ended | None:
     return next((state for state in states if isinstance(state, Ended) and state.exit_code), None)
 
 
-def first_asked(pods: Sequence[Seen]) -> str:
+def first_asked(snapshots: Sequence[WorkerSnapshot]) -> str:
     """Who asked for the end of all or of which node, as half a sentence; "" if nobody is known to.
 
     To be remembered from when it is first known: the end of one pod is followed by the cluster's end of the others.
     """
-    told = [who_asked(one) for one in pods]
-    at = next((at for at, who in enumerate(told) if who), None)
-    if at is None or len(set(told)) == 1:
-        return told[0]
-    return f"{_node(at, pods)}: {told[at]}"
+    causes = [who_asked(snapshot) for snapshot in snapshots]
+    at = next((at for at, who in enumerate(causes) if who), None)
+    if at is None or len(set(causes)) == 1:
+        return causes[0]
+    return f"{_node(at, snapshots)}: {causes[at]}"
 
 
-def judged(states: Sequence[Ended], words: Sequence[NodeEnd | None], asked: str) -> Ended:
-    """How the whole ended: by the pods' ends, what their nodes have left of them, and who `asked` for it first."""
+def judged(states: Sequence[Ended], words: Sequence[NodeEnd | None], cause: str) -> Ended:
+    """How the whole ended: by the pods' ends, what their nodes have left of them and its first `cause`, "" if unknown."""
     first, word = states[0], words[0]
-    seen = [one.memory for one in (*states, *words) if one is not None and one.memory.kernel_kills]
-    memory = seen[0] if seen else word.memory if word is not None else MemorySeen()
+    kills = [end.memory for end in (*states, *words) if end is not None and end.memory.kernel_kills]
+    memory = kills[0] if kills else word.memory if word is not None else MemorySeen()
     if len(states) == 1:
         return Ended(first.exit_code, memory, first.seen or (word.seen if word is not None else ""))
     if first.exit_code == 0 or (word is not None and word.exit_code == 0):
         return Ended(0, memory)
     if word is not None and not word.seen:
         # It ended by itself, and so by its agent's judgement of all.
-        return Ended(word.exit_code, memory, asked if word.exit_code == EXIT_PREEMPTED else "")
-    own = [at for at, one in enumerate(states) if one.exit_code not in _FOR_OTHERS and _by_itself(one)]
+        return Ended(word.exit_code, memory, cause if word.exit_code == EXIT_PREEMPTED else "")
+    own = [at for at, end in enumerate(states) if end.exit_code not in _FOR_OTHERS and _by_itself(end)]
     if own:
         return Ended(states[own[0]].exit_code, memory, f"it was {_node(own[0], states)}")
-    kept = EXIT_PREEMPTED in (first.exit_code, word.exit_code if word is not None else None)
-    why = asked or (word.seen if word is not None else "") or first.seen
-    return Ended(EXIT_PREEMPTED if kept else -signal.SIGTERM, memory, why)
+    preempted = EXIT_PREEMPTED in (first.exit_code, word.exit_code if word is not None else None)
+    why = cause or (word.seen if word is not None else "") or first.seen
+    return Ended(EXIT_PREEMPTED if preempted else -signal.SIGTERM, memory, why)
 
 
 def _by_itself(ended: Ended) -> bool:
@@ -100,8 +100,8 @@ def _waits(states: Sequence[State]) -> Waits | None:
         return None
     whats = {state.what for state in waiting.values()}
     together = len(waiting) == len(states) and len(whats) == 1
-    told = whats if together else [f"{_node(at, states)}: {state.what}" for at, state in waiting.items()]
-    return Waits("; ".join(told), trouble=any(state.trouble for state in waiting.values()))
+    waits = whats if together else [f"{_node(at, states)}: {state.what}" for at, state in waiting.items()]
+    return Waits("; ".join(waits), trouble=any(state.trouble for state in waiting.values()))
 
 
 def _node(number: int, of: Sequence[object]) -> str:

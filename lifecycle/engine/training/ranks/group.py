@@ -67,7 +67,7 @@ class Ranks:
         self, out: Path, rank: int, size: int, asked: Callable[[], bool] = lambda: False, here: int | None = None
     ) -> None:  # fmt: skip
         self.out, self.rank, self.size = out, rank, size
-        self._beside_first = 0 < rank < (here or size)
+        self._on_first_machine = 0 < rank < (here or size)
         self.place = PlaceFile(out, rank)
         self.rows = 0
         self._asked, self._other_asked = asked, False
@@ -251,7 +251,7 @@ class Ranks:
     def others_sum(self, mine: float) -> float:
         """In the first rank the sum of what the others of its machine have given."""
         with self._in("after"):
-            total = torch.tensor(mine if self._beside_first else 0.0, dtype=torch.float64)
+            total = torch.tensor(mine if self._on_first_machine else 0.0, dtype=torch.float64)
             distributed.all_reduce(total, group=self._group)
         return total.item()
 
