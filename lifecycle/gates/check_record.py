@@ -70,9 +70,12 @@ class Record(Frozen):
         """In words: detection, false alarms, each where there is one."""
         counts = self.counts
         if counts.named:
-            by_others = f", {counts.by_others} more by another that is named with it" if counts.by_others else ""
+            missed = counts.named - counts.found - counts.by_others
             share = f"; after {counts.share:.1%} of the run in the median" if counts.share is not None else ""
-            yield f"found {counts.found} of {counts.named} planted faults that name it or its family{by_others}{share}"
+            yield (
+                f"of {counts.named} planted faults that name it or its family {counts.found} found by it, "
+                f"{counts.by_others} by another that is named with it, {missed} missed{share}"
+            )
         if counts.looked:
             yield f"{counts.alarms} false alarms and {counts.warnings} warnings in {counts.looked} healthy runs"
 

@@ -21,6 +21,21 @@ WIDTH = 100
 Lines = Callable[[], Iterator[str]]
 # Checks that are asked of figures, and a family that model.py has: they stand beside the catalogue.
 OTHER_CHECKS = {
+    "content_hash": "the rows are those that were published, by the hash of their content: docs/how-to/datasets.md",
+    "backfill": "what earlier versions hold is still there, or the change is declared: docs/how-to/datasets.md",
+    "contract": "the rows keep every rule of contract.yaml: docs/how-to/contract.md",
+    "availability": "every feature is known at prediction time: docs/how-to/contract.md",
+    "files": "every file that a row names can be read and is of the declared kind and size: docs/how-to/files.md",
+    "splits": "the splits are apart as declared, with both labels and enough groups: docs/how-to/splits.md",
+    "class_balance": "a rare class of the training rows is declared in training.class_weights: docs/how-to/training.md",
+    "history": "the new days are like the same weekdays before, in rows and nulls: docs/how-to/drift.md",
+    "drift": "the newest window is within what history shows, column by column: docs/how-to/drift.md",
+    "leakage": "no input gives the label away, and no row is in two splits: docs/how-to/leakage.md",
+    "leakage_in_training": "the network as it trains sees no label and no held-out row: docs/how-to/leakage.md",
+    "dataset": "the rows are the published ones, and those of the snapshot: docs/how-to/evaluation.md",
+    "benchmark": "it is apart from all that both models saw, with the same label: docs/how-to/evaluation.md",
+    "cost": "it was forecast, and is within budget.run_usd: docs/how-to/use-case.md",
+    "reproducibility": "the code is a commit, and a rerun gives the same weights: docs/how-to/evaluation.md",
     "memory_forecast": "what training will hold, against the machine and its GPU: docs/preflight/memory_forecast.md",
     "cost_forecast": "time and price of the three stages, against budget.run_usd: docs/how-to/preflight.md",
     "predictions": "every row of the benchmark is answered once, validly, by every model: docs/how-to/evaluation.md",
@@ -122,7 +137,11 @@ def _check(check: CheckWords) -> Iterator[str]:
 
 
 def _stage_check(check: StageWords) -> Iterator[str]:
-    stops = "a failure stops the step" if check.severity == "error" else "a failure is a warning and stops nothing"
+    stops = (
+        "a failure stops the step, but for one that is shown as a warning"
+        if check.severity == "error"
+        else "a failure is a warning and stops nothing"
+    )
     yield f"{check.id}: {check.question}"
     yield f"  {stops}"
     yield from _words(symptom=check.symptom, cause=check.cause, fix=check.fix)

@@ -273,13 +273,22 @@ def test_explain_tells_a_check_with_its_fix_a_family_and_all(capsys):
         ("learned", ["stage.references: Do the predictions"]),
         ("stage", ["stage.remaining_cost "]),
         ("looks", ["how many models were measured on the same rows"]),
-        ("wiring.causal", ["planted faults that name it", "healthy runs", "from: benchmarks preflight"]),
+        ("wiring.causal", ["planted faults that name it", "missed", "healthy runs", "from: benchmarks preflight"]),
+        ("class_balance", ["training.class_weights", "docs/how-to/training.md"]),
     ],
 )
 def test_explain_tells_a_monitor_a_cause_a_stages_check_and_the_record(capsys, name, told):
     assert cli.main(["explain", name]) == 0
     printed = capsys.readouterr().out
     assert [part for part in told if part not in printed] == []
+
+
+def test_explain_knows_every_check_of_every_step(capsys):
+    from trainworthy.assets.declare import CHECKS
+
+    unknown = [name for names in CHECKS.values() for name in names if cli.main(["explain", name])]
+    capsys.readouterr()
+    assert unknown == []
 
 
 @pytest.mark.parametrize(("name", "near"), [("los_spike", "loss_spike"), ("stage.reference", "stage.references")])

@@ -70,7 +70,7 @@ def first_asked(snapshots: Sequence[WorkerSnapshot]) -> str:
 
 
 def judged(states: Sequence[Ended], words: Sequence[NodeEnd | None], cause: str) -> Ended:
-    """How the whole ended: by the pods' ends, what their nodes have left of them and its first `cause`, "" if unknown."""
+    """How the whole ended: by the pods' ends, what their nodes have left of them and its first `cause`, or ""."""
     first, word = states[0], words[0]
     kills = [end.memory for end in (*states, *words) if end is not None and end.memory.kernel_kills]
     memory = kills[0] if kills else word.memory if word is not None else MemorySeen()
