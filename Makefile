@@ -116,7 +116,7 @@ mlflow-ui: PORT ?= 5000
 mlflow-ui: $(READY)  ## MLflow at http://127.0.0.1:5000, or PORT=5001
 	@trainworthy mlflow-ui --port $(PORT)
 
-bench: $(READY)  ## make bench NAME=busy|chaos|checkpoint|comfort|demo|described|diagnosis|evaluation|evening|evidence|flights|general|go_no_go|gradients|house|install|large|launchers|leakage|lifecycle|loading|loop|metrics|monitors|preflight|preflight_memory|preflight_seconds|protection|references|reviewed|rollback|slices|snapshot|stories|tasks|unmoved|validation; ARGS=--short: its whole way in seconds
+bench: $(READY)  ## make bench NAME=busy|chaos|checkpoint|comfort|demo|described|diagnosis|evaluation|evening|evidence|flights|general|go_no_go|gradients|house|install|large|launchers|leakage|lifecycle|loading|loop|metrics|monitors|peers|preflight|preflight_memory|preflight_seconds|protection|references|reviewed|rollback|slices|snapshot|stories|tasks|unmoved|validation; ARGS=--short: its whole way in seconds
 	python -m benchmarks.$(NAME) $(ARGS)
 
 screenshots: $(READY)  ## the pictures of docs/images, from the newest flight_delays run; needs Chromium
