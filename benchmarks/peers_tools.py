@@ -123,7 +123,8 @@ def fetched(folder: Path) -> None:
 
     Raises CalledProcessError if pip cannot fetch them.
     """
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder)]
+    options = ["--quiet", "--disable-pip-version-check", "--retries", "2", "--no-deps", "--target", str(folder)]
+    command = [sys.executable, "-m", "pip", "install", *options]
     subprocess.run([*command, *WHEELS.values()], check=True)
     sys.path.insert(0, str(folder))
 
