@@ -160,7 +160,7 @@ def _words(one: Asked) -> str:
 
 
 def table(part: str, found: Sequence[Asked]) -> dict[str, float]:
-    """Print what each tool found or alarmed, its seconds and its misses; the figures of ours."""
+    """Print what each tool found or alarmed, its seconds and its misses; the same as figures."""
     print(f"\n{WORDS[part]}: {len({one.network for one in found})} networks")
     rows = {tool: [one for one in found if one.tool == tool] for tool in dict.fromkeys(one.tool for one in found)}
     return (_faulty if PARTS[part].faulty else _healthy)(rows)
@@ -180,8 +180,18 @@ def _faulty(rows: Mapping[str, Sequence[Asked]]) -> dict[str, float]:
         missed = [one.network for one in of if not one.new]
         asked_of = ", ".join(name for name in missed if name not in APART) or "none"
         print(f"missed by {tool}: {asked_of}; of the others: {', '.join(n for n in missed if n in APART) or 'none'}")
-    ours = rows["ours"]
-    return {"missed": sum(not one.new for one in ours), "faults": len(ours), "seconds": _seconds(ours)}
+    return {
+        f"{_key(tool)}_{name}": value
+        for tool, of in rows.items()
+        for name, value in (
+            ("missed", sum(not one.new for one in of)), ("faults", len(of)), ("cpu_seconds", _seconds(of))
+        )
+    }  # fmt: skip
+
+
+def _key(tool: str) -> str:
+    """As a figure's name has it."""
+    return tool.replace(" --", "_").replace("-", "_")
 
 
 def _healthy(rows: Mapping[str, Sequence[Asked]]) -> dict[str, float]:
@@ -193,7 +203,11 @@ def _healthy(rows: Mapping[str, Sequence[Asked]]) -> dict[str, float]:
     for tool, of in rows.items():
         told = [f"{one.network} ({', '.join(sorted(one.said.alarms))})" for one in of if one.said.alarms]
         print(f"alarmed by {tool}: {'; '.join(told) or 'none'}")
-    return {"alarms": sum(bool(one.said.alarms) for one in rows["ours"]), "seconds": _seconds(rows["ours"])}
+    return {
+        f"{_key(tool)}_{name}": value
+        for tool, of in rows.items()
+        for name, value in (("alarms", sum(bool(one.said.alarms) for one in of)), ("cpu_seconds", _seconds(of)))
+    }
 
 
 def _count(of: Sequence[Asked]) -> int:
@@ -224,6 +238,7 @@ def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("part", nargs="?", choices=PARTS, help="all of them without it")
     parser.add_argument("--only", nargs="+", default=(), help="networks of that part; all of them without it")
+    parser.add_argument("--tools", nargs="+", choices=OURS | OTHERS, help="some tools; all of them without it")
     parser.add_argument(
         "--wheels", type=Path, help="a folder that the three were installed into; else they are fetched"
     )
@@ -234,6 +249,7 @@ def main() -> None:
     figures: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as folder:
         tools = _tools(given.wheels, Path(folder), given.short)
+        tools = {name: tool for name, tool in tools.items() if not given.tools or name in given.tools}
         for part in [given.part] if given.part else SHORT if given.short else PARTS:
             every = tuple(PARTS[part].networks)
             names = given.only or (SHORT.get(part, every[:1]) if given.short else every)

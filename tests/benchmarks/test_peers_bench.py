@@ -45,16 +45,16 @@ def test_planted_network_is_found_beside_its_quiet_host_and_counted(capsys):
     assert "wiring.gradients" in one.new_alarms
     assert one.twin is not None
     assert not one.twin.told
-    assert table("planted", [one])["missed"] == 0
+    assert table("planted", [one])["ours_missed"] == 0
     printed = capsys.readouterr().out
     assert "| ours | 1 of 1 | 1 | 0 of 0 |" in printed
 
 
 def test_missed_and_alarmed_networks_are_named(capsys):
     missed = [Asked(name, "ours", said(), said()) for name in ("detached", "no_causal_mask")]
-    assert table("planted", missed)["missed"] == 2
+    assert table("planted", missed)["ours_missed"] == 2
     assert "missed by ours: detached; of the others: no_causal_mask" in capsys.readouterr().out
-    assert table("healthy", [Asked("mlp", "ours", said("x"))])["alarms"] == 1
+    assert table("healthy", [Asked("mlp", "ours", said("x"))])["ours_alarms"] == 1
     assert "alarmed by ours: mlp (x)" in capsys.readouterr().out
 
 
