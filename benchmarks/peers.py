@@ -58,7 +58,7 @@ BEYOND_ONE_BATCH: dict[str, tuple[str, ...]] = {
         "shuffled_labels", "images_of_other_rows", "labels_of_the_next_row",
     ),
     "seeds and checkpoints": ("seeded_by_nothing", "hidden_state", "counts_its_passes", "unseeded_augmentation"),
-    "what is declared": ("weights_not_loaded",),
+    "what is declared": ("weights_not_loaded", "frozen_by_mistake"),
     "which position may see which": (
         "no_causal_mask", "mask_off_by_one", "mean_of_sequence", "asks_for_what_it_sees", "mask_transposed",
     ),
