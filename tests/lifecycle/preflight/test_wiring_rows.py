@@ -233,6 +233,34 @@ def shifted_in_the_loss(outputs, targets):
     return word_loss(outputs[:, :-1], targets[:, 1:])
 
 
+class Repainted(nn.Module):
+    """Pictures of three colours, each of which is made of all three."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Conv2d(3, 3, 3, padding=1)
+
+    def forward(self, inputs):
+        return self.layers(inputs["picture"])
+
+
+def given_back(length=3):
+    pictures = torch.randn(96, length, 8, 8, generator=draws())
+    return TrainData({"picture": pictures}, pictures)
+
+
+# Each feature is made of all colours, and least of the second one: what that changes meets the others most.
+MIX = torch.tensor([[2.0, 0.5, 1.9], [1.9, 0.5, 2.0], [2.0, 0.1, 2.0]])
+
+
+def features_apart(outputs, targets):
+    return (torch.einsum("ck,nk...->nc...", MIX, outputs - targets)).square().flatten(1).mean(1)
+
+
+def next_frame(outputs, targets):
+    return (outputs[:, :-1] - targets[:, 1:]).square().flatten(1).mean(1)
+
+
 @pytest.mark.parametrize("claims", [{"causal": ("words",)}, {"causal": ()}])
 @pytest.mark.parametrize("network", [NoMask, MaskOfNumbers, OneTooFar, MaskOnlyInEvaluation, Backwards, Centred])
 def test_words_that_see_what_they_predict_fail_claimed_or_not(network, claims):
@@ -246,8 +274,9 @@ def test_words_that_see_what_they_predict_fail_claimed_or_not(network, claims):
         gpt(NoMask, data=texts(0), loss_fn=shifted_in_the_loss, causal=()),
         gpt(data=texts(0)),
         gpt(causal=("word",)),
+        cnn(Repainted, data=given_back(), loss_fn=next_frame),
     ],
-    ids=["series", "shifted in the loss", "not shifted at all", "misspelt"],
+    ids=["series", "shifted in the loss", "not shifted at all", "misspelt", "frames"],
 )
 def test_other_ways_to_see_the_target_fail(one):
     assert trial(one, "causal").status == "fail"
@@ -278,6 +307,7 @@ def tagged_words():
         (gpt(NoMask, data=texts(0), causal=()), "not_applicable"),
         (gpt(NoMask, data=tagged_words(), causal=()), "not_applicable"),
         (mlp(), "not_applicable"),
+        (cnn(Repainted, data=given_back(), loss_fn=features_apart), "not_applicable"),
     ],
     ids=[
         "claimed",
@@ -290,6 +320,7 @@ def tagged_words():
         "given back",
         "tags",
         "table",
+        "features of pictures",
     ],
 )
 def test_sound_sequences_pass_and_others_are_not_judged(one, status):
