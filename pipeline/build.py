@@ -90,7 +90,7 @@ def load_all() -> tuple[list[UseCase], list[UseCaseError]]:
         try:
             loaded.append(load_use_case(folder))
         except UseCaseError as error:
-            click.echo(f"Error: {error}", err=True)
+            click.echo(f"Left out, while the other use cases go on: {error}", err=True)
             broken.append(error)
     return loaded, broken
 

@@ -37,12 +37,16 @@ FILES = ("use_case.yaml", "contract.yaml", "dataset.py", "model.py")
 
 @dataclass(frozen=True)
 class Part:
-    """One file or function: what was seen, what is wrong; `untried` says why nothing was seen."""
+    """One file or function: what was seen, what is wrong; `untried` says why nothing was seen.
+
+    `open_checks` counts checks that warn or are inconclusive, which the evidence tells.
+    """
 
     name: str
     evidence: str = ""
     problems: tuple[Problem, ...] = ()
     untried: str = ""
+    open_checks: int = 0
 
     @property
     def well(self) -> bool:
@@ -215,7 +219,9 @@ def parts_text(name: str, parts: list[Part], seconds: float) -> str:
     lines = [line for part in parts for line in _part_lines(part, width)]
     if all(part.well for part in parts):
         job = f"dagster job execute -m trainworthy.pipeline.definitions -j preflight_{name}"
-        return "\n".join([*lines, "", f"nothing wrong in {name}, in {seconds:.1f} s; next, on its data: {job}"])
+        open_checks = sum(part.open_checks for part in parts)
+        end = f"{open_checks} inconclusive or with a warning" if open_checks else "nothing wrong"
+        return "\n".join([*lines, "", f"{end} in {name}, in {seconds:.1f} s; next, on its data: {job}"])
     count = sum(len(part.problems) for part in parts)
     return "\n".join([*lines, "", f"{count} {'problem' if count == 1 else 'problems'} in {name}, in {seconds:.1f} s"])
 

@@ -114,8 +114,8 @@ def _family(name: str, trials: Sequence[Trial]) -> Part:
         Problem(trial.check, f"{trial.evidence}: {trial.cause}" if trial.cause else trial.evidence, trial.fix)
         for trial in stopping
     )
-    return Part(name, f"{len(trials)} checks in {seconds:.2f} s{notes}", problems)
+    return Part(name, f"{len(trials)} checks in {seconds:.2f} s{notes}", problems, open_checks=len(notable))
 
 
 def _word(trial: Trial) -> str:
-    return "not told" if trial.status == "insufficient" else "warning"
+    return "inconclusive" if trial.status == "insufficient" else "warning"

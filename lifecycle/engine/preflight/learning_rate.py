@@ -105,7 +105,7 @@ def _judged(
         )
     if first.loss - min(loss for _, loss in curve) < LEAST_GAIN * level:
         return _flat(first, level, total, evidence, measured)
-    evidence = f"{evidence}; all planned updates together come {min(share, 1):.1%} of the way that the range came"
+    evidence = f"{evidence}; all planned updates together lower it by {min(share, 1):.1%} of what the tried rates did"
     if share < (NO_PROGRESS_TRAINED if trained else SLOW):
         severity = "error" if trained or share < NO_PROGRESS else "warning"
         cause, fix = "a rate that is too small for the planned updates", f"declare a rate of about {high:.1g}{tried}"

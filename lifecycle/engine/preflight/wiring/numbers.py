@@ -30,6 +30,8 @@ OFF_LABEL = 0.5
 # By how much an answer rises with its label, between this and its inverse, where a loss only shifts: a smooth pinball
 # loss likes best an answer beside the label, by the same distance for all rows, and is right for all rows together.
 ONE_UNIT = 0.8
+# Said of such a loss.
+ENDLESS = "the loss falls without end, as with a wrong sign, so that none is the best one"
 # Standard deviations that one answer for all may lie from the labels' mean: their median lies within one.
 OFF_MIDDLE = 1.0
 # Share of the labels that may lie on the wrong side of a quantile. Measured: 0.01 with a smoothed pinball loss; a bell
@@ -89,7 +91,7 @@ def predicted_numbers(subject: Subject, kind: Kind) -> Outcome:
     if wrong is not None and falls_without_end(
         lambda some: subject.recipe.loss_fn(some, targets[:ROWS]), outputs[:ROWS], of_rows[1]
     ):
-        return Outcome("insufficient", f"{description}; but the loss falls without end, so that none is the best one")
+        return Outcome("insufficient", f"{description}; but {ENDLESS}")
     labels = targets.double().cpu().numpy()
     middle = _off_middle(of_all[0], labels, kind, description)
     if len(kind.answer_names) > 1 and middle is None and _in_one_unit(of_rows[0], labels[:ROWS]):
