@@ -137,7 +137,7 @@ class RiseAboveBest(Base):
 
     def after_window(self, updates: Sequence[Signals]) -> Finding | None:
         """A finding once RISEN windows in a row lie above the best one."""
-        closed, losses = window_of(updates), [one.loss for one in updates]
+        closed, losses = window_of(updates), [update.loss for update in updates]
         if self._start is None:
             self._start = closed.mean
         if not self._lowest or closed.mean < self._lowest[0]:
