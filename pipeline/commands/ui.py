@@ -8,11 +8,13 @@ import shlex
 import signal
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from trainworthy.lifecycle.errors import SettingsError
 from trainworthy.pipeline.commands import Subparsers
-from trainworthy.resources.dagster_settings import dagster_home, refuse_unset
-from trainworthy.resources.settings import Settings, read_settings, resolved_variables
+
+if TYPE_CHECKING:
+    # At run time settings would cost every command four fifths of its start.
+    from trainworthy.resources.settings import Settings
 
 # What a user can do nothing about: `dagster dev` is marked as superseded by a command of another package.
 QUIET = "ignore:Function `dev_command`,ignore::UserWarning:click.core"
@@ -31,6 +33,10 @@ def add(commands: Subparsers) -> None:
 
 def _dagster(parsed: argparse.Namespace) -> int:
     """Run `dagster dev` in place of this process."""
+    from trainworthy.lifecycle.errors import SettingsError
+    from trainworthy.resources.dagster_settings import dagster_home, refuse_unset
+    from trainworthy.resources.settings import read_settings
+
     settings = read_settings()
     if _is_taken("ui", parsed.port):
         return 1
@@ -48,6 +54,8 @@ def _dagster(parsed: argparse.Namespace) -> int:
 
 def _mlflow(parsed: argparse.Namespace) -> int:
     """Run `mlflow ui` in place of this process."""
+    from trainworthy.resources.settings import read_settings
+
     settings = read_settings()
     if _is_taken("mlflow-ui", parsed.port):
         return 1
@@ -77,6 +85,8 @@ def _is_taken(ui: str, port: int) -> bool:
 
 def _become(command: Sequence[str], settings: Settings, **variables: str) -> int:
     """Replaces this process, so that an interrupt reaches the UI itself. Does not return."""
+    from trainworthy.resources.settings import resolved_variables
+
     warnings = ",".join(part for part in (os.environ.get("PYTHONWARNINGS"), QUIET) if part)
     # A shell's `&` in a script has SIGINT ignored, and Dagster then would not end on TERM either.
     signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -238,6 +238,11 @@ def test_cli_output_that_nobody_reads_to_its_end_is_no_traceback(fresh):
     assert (done.code, done.out) in ((0, ""), (1, ""))
 
 
+def test_command_line_is_declared_without_what_its_commands_need():
+    words = "import sys, trainworthy.pipeline.cli; print({'pydantic', 'dagster', 'numpy'} & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True).stdout == "set()\n"
+
+
 def test_cli_error_says_where_its_kind_is_explained(fresh):
     done = fresh.call("-m", "trainworthy.pipeline.cli", "verdict", "toi")
     assert done.out.splitlines()[-1] == "  more: docs/errors.md#settingserror"

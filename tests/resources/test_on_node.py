@@ -109,12 +109,9 @@ def test_starter_that_is_silent_for_long_is_taken_for_gone_and_asked_once(tmp_pa
     (tmp_path / "wanted").write_text("1")
     following = _OnNode(tmp_path, abandoned_seconds=0.1)
     following.look()
-    time.sleep(0.08)
     (tmp_path / "wanted").write_text("2")
     following.look()
-    time.sleep(0.08)
-    following.look()
-    time.sleep(0.08)
+    time.sleep(0.2)
     with pytest.raises(_AskedToEndError, match="no sign of life"):
         following.look()
     # A second one would cut the grace short.
