@@ -31,7 +31,7 @@ def splits_check(
     key_hashes: np.ndarray | None = None,
 ) -> CheckResult:
     """Fails if a split is empty, has labels that are all alike or of a class that training lacks, has too few groups,
-    or if two splits share what is declared to lie in one.
+    or if two splits share what is declared to lie in one. Warns of classes of which the benchmark has no row.
 
     That is rows (by number and by primary key), groups, time up to the embargo. Validation and benchmark are judged
     with intervals by group: found missing after the pilot, too few would have cost the pilot. `labelled_rows` are all
@@ -51,9 +51,13 @@ def splits_check(
             problems += _in_time({name: ticks_of(splits[name], spec) for name in SPLITS}, spec)
         elif isinstance(spec, StratifiedSplit):
             problems += _shares(splits, spec, label)
-    evidence = "; ".join(problems) or _summary(splits, spec, labelled_rows)
-    fix = "use other windows, shares or columns in split, or a dataset version with more rows" if problems else ""
-    return holds("splits", not problems, evidence=evidence, fix=fix, details=_details(splits, label))
+    warnings = [] if problems else [*_unmeasured_classes(splits["benchmark"][label.name], label)]
+    evidence = "; ".join(problems) or "; ".join([*warnings, _summary(splits, spec, labelled_rows)])
+    fix = "use other windows, shares or columns in split, or a dataset version with more rows"
+    return holds(
+        "splits", not problems and not warnings, severity="error" if problems else "warning", evidence=evidence,
+        fix=fix if problems or warnings else "", details=_details(splits, label),
+    )  # fmt: skip
 
 
 def _emptiness(splits: Mapping[str, pd.DataFrame], label: Label) -> Iterator[str]:
@@ -78,6 +82,16 @@ def _unlearnt_classes(labels: Mapping[str, pd.Series], label: Label) -> Iterator
         ]
         if missing:
             yield f"{name} has classes that training lacks: {', '.join(missing[:5])}"
+
+
+def _unmeasured_classes(labels: pd.Series, label: Label) -> Iterator[str]:
+    """Classes of which the benchmark has no row, so that no figure says anything of them."""
+    if not label.classes:
+        return
+    counts = label.kind.class_rows(label.kind.checked_labels(labels))
+    missing = [str(class_name) for class_name, rows in zip(label.classes, counts, strict=True) if not rows]
+    if missing:
+        yield f"benchmark has no row of {', '.join(missing[:5])}: nothing will be measured of it"
 
 
 def _few_groups(splits: Mapping[str, pd.DataFrame], spec: SplitSpec) -> Iterator[str]:

@@ -1,9 +1,11 @@
 """Each fault that can be cut into splits, planted in the rows: the check asks nothing of how they were cut."""
 
+import numpy as np
 import pandas as pd
 import pytest
 from split_specs import CONTRACT, KINDS, LABEL, rows, spec
 
+from trainworthy.lifecycle.contract.model import Label
 from trainworthy.lifecycle.data.split import SPLITS, split_rows, splits_check
 
 ROWS = rows()
@@ -28,6 +30,25 @@ def test_empty_split_and_one_of_one_class_are_found(by, name):
     found(checked(by, lambda splits: splits.update({name: splits[name].head(0)})), f"{name} has no rows")
     one_class = lambda splits: splits.update({name: splits[name].assign(**{LABEL: 1})})
     found(checked(by, one_class), f"{name} has one class only")
+
+
+@pytest.mark.parametrize("by", sorted(KINDS.keys() - {"stratified"}))
+@pytest.mark.parametrize("absent", ["benchmark", "training", None])
+def test_class_that_the_benchmark_lacks_is_a_warning_and_one_that_training_lacks_a_failure(by, absent):
+    label = Label(name=LABEL, version=1, column=LABEL, type="class", classes=("dry", "rain", "snow"))
+    declared = spec(by)
+    splits = split_rows(ROWS, declared, CONTRACT)
+    for name, split in splits.items():
+        places = np.arange(len(split)) % (2 if name == absent else 3)
+        splits[name] = split.assign(**{LABEL: places.astype("int8")})
+    check = splits_check(splits, declared, label, CONTRACT.primary_key, len(ROWS))
+    if absent == "training":
+        found(check, "validation has classes that training lacks: snow")
+    elif absent:
+        assert (check.status, check.severity, check.stops) == ("fail", "warning", False)
+        assert check.evidence.startswith("benchmark has no row of snow: nothing will be measured of it")
+    else:
+        assert (check.status, check.fix) == ("pass", "")
 
 
 @pytest.mark.parametrize("by", KINDS)
