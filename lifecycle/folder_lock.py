@@ -13,29 +13,35 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import IO
 
 from trainworthy.lifecycle.cost.meter import queued
 from trainworthy.lifecycle.errors import LeaseLostError
 
-# How often a lease is looked at, seconds: on a file server a look is a round trip.
+# How often a lease, or a lock that another holds, is looked at, seconds: on a file server a look is a round trip.
 LOOK_SECONDS = 1.0
 # The file that is locked.
 LOCK = ".lock"
 
 
 @contextlib.contextmanager
-def locked(folder: Path, tell: Callable[[str], None], name: str = LOCK) -> Iterator[int]:
+def locked(
+    folder: Path, tell: Callable[[str], None], name: str = LOCK, look: Callable[[], None] | None = None
+) -> Iterator[int]:  # fmt: skip
     """Hold the folder's lock `name` and give its descriptor; a wait for it is told, and counted as queue seconds.
 
-    A child that inherits the descriptor holds the lock too: it is free when both are gone.
+    A child that inherits the descriptor holds the lock too: it is free when both are gone. With `look` it is tried
+    every LOOK_SECONDS, and that is called between; what it raises ends the wait.
     """
     with (folder / name).open("a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not _taken(file):
             tell(f"another run does the same work{_holder(folder / name)}; waiting for it to end")
             with queued():
-                fcntl.flock(file, fcntl.LOCK_EX)
+                if look is None:
+                    fcntl.flock(file, fcntl.LOCK_EX)
+                while look is not None and not _taken(file):
+                    look()
+                    time.sleep(LOOK_SECONDS)
         file.truncate(0)
         # With the time, so that a later process of that number is another holder.
         file.write(f"process {os.getpid()} on {socket.gethostname()} since {time.time_ns()}")
@@ -46,10 +52,15 @@ def locked(folder: Path, tell: Callable[[str], None], name: str = LOCK) -> Itera
 def is_free(folder: Path, name: str = LOCK) -> bool:
     """True if nobody holds the folder's lock `name` now."""
     with (folder / name).open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
+        return _taken(file)
+
+
+def _taken(file: IO[str]) -> bool:
+    """Take the lock of an open file if nobody holds it; True once this one does."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
     return True
 
 

@@ -121,7 +121,7 @@ def main(arguments: list[str] | None = None) -> int:
     except SettingsError as error:
         # Of the pods' meeting: nothing has begun.
         error_report = {"problem": error.problem, "value": error.value, "fix": error.fix}
-        write_atomic(Path(job.out) / "error.json", canonical_json(error_report))
+        _leave(Path(job.out) / "error.json", error_report)
         say(str(error))
         return EXIT_BAD_INPUT
 
@@ -138,7 +138,7 @@ def _run(options: argparse.Namespace, job: AnyJob, node: Node, meeting: Meeting 
         following.look()
         if meeting is not None:
             node = meeting.node(following.look)
-        with locked(Path(job.out), say, lock_of(node)) as lock:
+        with locked(Path(job.out), say, lock_of(node), following.look) as lock:
             # Held until this process is gone, so that whoever finds it free finds nobody.
             os.dup(lock)
             # While it was waited for.
@@ -155,12 +155,20 @@ def _run(options: argparse.Namespace, job: AnyJob, node: Node, meeting: Meeting 
         # There is nothing left to end.
         signal.signal(number, signal.SIG_IGN)
     end = NodeEnd(exit_code=ended.exit_code, memory=ended.memory, seen=ended.seen)
-    write_atomic(folder / END, canonical_json(end.model_dump(mode="json")))
+    _leave(folder / END, end.model_dump(mode="json"))
     if meeting is not None:
         meeting.leave()
         if ended.exit_code and not ended.seen and not node.first:
             _after_the_first(options.folder / "0")
     return SIGNALLED - ended.exit_code if ended.exit_code < 0 else ended.exit_code
+
+
+def _leave(path: Path, content: object) -> None:
+    """Write what others read once this is over; storage that is away does not change how it ended."""
+    try:
+        write_atomic(path, canonical_json(content))
+    except OSError as error:
+        say(f"{path.name} could not be left, and the exit code tells the end: {error}")
 
 
 def _after_the_first(folder: Path) -> None:

@@ -21,22 +21,28 @@ class Given:
 
     def __init__(self, path: Path) -> None:
         self._path: Path = path
-        self._given: float | None = None
+        self._tried: float | None = None
+        # Whether it was ever there, and is to be no more.
+        self._given, self._withdrawn = False, False
 
     def give(self) -> None:
-        """Renew it, every BEAT_SECONDS at most. What was withdrawn is not given again.
+        """Renew it, every BEAT_SECONDS at most. What was withdrawn, here or by another, is not given again.
 
-        Storage that is away is no end of the work: the other side judges how long it hears nothing.
+        Storage that is away is no end of the work: it is tried again at the next beat, and the other side judges how
+        long it hears nothing.
         """
         now = time.monotonic()
-        if self._given is not None and (now - self._given < BEAT_SECONDS or not self._path.exists()):
+        if self._withdrawn or (self._tried is not None and now - self._tried < BEAT_SECONDS):
             return
-        self._given = now
-        with contextlib.suppress(OSError):
-            self._path.write_text(str(time.time_ns()))
+        self._tried = now
+        # What is there already is opened and not made; its length stays, so that nobody reads a part of it.
+        with contextlib.suppress(OSError), self._path.open("r+" if self._given else "w") as file:
+            file.write(str(time.time_ns()))
+            self._given = True
 
     def withdraw(self) -> None:
         """Take it away for good, as far as the storage answers."""
+        self._withdrawn = True
         with contextlib.suppress(OSError):
             self._path.unlink(missing_ok=True)
 

@@ -1,10 +1,13 @@
 """What runs beside the worker on a node: it starts it, is told whether it is still wanted, and says how it ended."""
 
 import contextlib
+import errno
+import fcntl
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +18,9 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "lifecycle"))
 import toy_jobs
 
+from trainworthy.lifecycle.failure import MemorySeen
 from trainworthy.resources.backends import on_node, signs
+from trainworthy.resources.backends.backend import Ended
 from trainworthy.resources.backends.on_node import _AskedToEndError, _OnNode, read_end
 from trainworthy.resources.backends.signs import Given, ObservedSign
 
@@ -137,24 +142,76 @@ def test_sign_that_was_withdrawn_is_not_given_again(tmp_path, monkeypatch):
     assert not seen.there()
 
 
+class Storage:
+    """A file server that is away from files of some names, by whatever way they are asked for."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.away: tuple[str, ...] = ()
+        for way in ("stat", "open", "read_text", "write_text", "unlink"):
+            monkeypatch.setattr(Path, way, self._asked(getattr(Path, way)))
+
+    def _asked(self, real):
+        def ask(path: Path, *given, **named):
+            if path.name in self.away:
+                raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), str(path))
+            return real(path, *given, **named)
+
+        return ask
+
+
 def test_storage_that_is_away_is_no_sign_and_no_end(tmp_path, monkeypatch):
-    sign, seen = Given(tmp_path / "sign"), ObservedSign(tmp_path / "sign")
+    storage, sign, seen = Storage(monkeypatch), Given(tmp_path / "sign"), ObservedSign(tmp_path / "sign")
     sign.give()
     assert seen.there()
-    read, write = Path.read_text, Path.write_text
-
-    def away(path: Path, *given: object) -> str:
-        raise OSError(5, "Input/output error", str(path))
-
-    monkeypatch.setattr(Path, "read_text", away)
-    monkeypatch.setattr(Path, "write_text", away)
+    first = (tmp_path / "sign").read_text()
     monkeypatch.setattr(signs, "BEAT_SECONDS", 0.0)
+    storage.away = ("sign",)
     sign.give()
     assert seen.there()
-    monkeypatch.setattr(Path, "read_text", read)
-    monkeypatch.setattr(Path, "write_text", write)
+    storage.away = ()
+    sign.give()
+    assert (tmp_path / "sign").read_text() not in (first, "")
     sign.withdraw()
     assert not seen.there()
+
+
+def test_sign_that_could_not_be_given_at_first_is_given_once_the_storage_is_back(tmp_path, monkeypatch):
+    monkeypatch.setattr(signs, "BEAT_SECONDS", 0.0)
+    storage, sign = Storage(monkeypatch), Given(tmp_path / "sign")
+    storage.away = ("sign",)
+    sign.give()
+    storage.away = ()
+    assert not (tmp_path / "sign").exists()
+    sign.give()
+    assert (tmp_path / "sign").exists()
+    # Its giver wants no more of it, also where the storage did not answer.
+    storage.away = ("sign",)
+    sign.withdraw()
+    storage.away = ()
+    before = (tmp_path / "sign").read_text()
+    sign.give()
+    assert (tmp_path / "sign").read_text() == before
+
+
+def changes(file: Path) -> bool:
+    """True once a file's content is another than now."""
+    first, until = file.read_text(), time.monotonic() + 10
+    while file.read_text() in (first, ""):
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def test_sign_that_cannot_be_given_keeps_no_other_back_and_is_given_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(signs, "BEAT_SECONDS", 0.02)
+    storage = Storage(monkeypatch)
+    with signs.kept_up(Given(tmp_path / "one"), Given(tmp_path / "two")):
+        storage.away = ("one",)
+        assert changes(tmp_path / "two")
+        assert changes(tmp_path / "two")
+        storage.away = ()
+        assert changes(tmp_path / "one")
 
 
 def test_time_in_which_nobody_could_look_is_no_silence(tmp_path, monkeypatch):
@@ -197,3 +254,56 @@ def test_worker_that_was_asked_to_end_ends_by_its_own_word_if_it_has_one(code, t
     asked = _AskedToEndError("no longer wanted")
     asked.exit_code = code
     assert on_node._code_of_asked(asked) == told
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """Runs on_node in this process, on a worker that is told by what it ends; gives its exit code."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    # It is held until the process is gone, which is not to be this one.
+    monkeypatch.setattr(on_node.os, "dup", lambda descriptor: descriptor)
+
+    def run(ends_by: int, *given: object, seen: str = "") -> int:
+        job = toy_jobs.write_job(toy_jobs.train_job(tmp_path, tmp_path / "out"))
+        monkeypatch.setattr(on_node.LOCAL.__class__, "run", lambda *_: Ended(ends_by, MemorySeen(), seen))
+        asked = ["--folder", tmp_path, "--job", job, "--queued", 0, "--submitted", 0, "--grace", 1, *given]
+        return on_node.main([str(one) for one in asked])
+
+    yield run
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("code", [0, 75])
+def test_exit_code_is_the_workers_although_its_end_cannot_be_left(tmp_path, monkeypatch, capsys, here, code):
+    def away(path: Path, content: bytes) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+
+    (tmp_path / "wanted").write_text("1")
+    monkeypatch.setattr(on_node, "write_atomic", away)
+    assert here(code) == code
+    assert "end.json could not be left, and the exit code tells the end" in "".join(capsys.readouterr())
+
+
+def test_wait_for_the_folder_ends_when_the_worker_is_no_longer_wanted(tmp_path, monkeypatch, here):
+    (tmp_path / "wanted").write_text("1")
+    (tmp_path / "out").mkdir()
+    # What takes the sign away is the second look of the wait.
+    waits: list[float] = []
+
+    def wait(seconds: float) -> None:
+        waits.append(seconds)
+        (tmp_path / "wanted").unlink(missing_ok=True)
+
+    monkeypatch.setattr("trainworthy.lifecycle.folder_lock.time.sleep", wait)
+    with (tmp_path / "out" / ".lock").open("a") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        # Who waits in the kernel is not heard any more: better a test that ends.
+        timer = threading.Timer(20, lambda: fcntl.flock(other, fcntl.LOCK_UN))
+        timer.start()
+        assert here(0) == 143
+        timer.cancel()
+    assert len(waits) == 1
+    end = read_end(tmp_path)
+    assert end is not None
+    assert "no longer wanted" in end.seen
