@@ -75,6 +75,8 @@ class Kube:
         # A watch is left open so long, however long it was asked for; a log is cut off after so many lines, once.
         self.watch_seconds, self.cut_log_after = 0.02, 0
         self.changed = threading.Condition()
+        # Pods that Kueue took back: no failure of their Job, which makes others in their place once it is admitted.
+        self._taken_back: set[str] = set()
         self._version, self._events = 0, list[tuple[int, str, Json]]()
         self._threads: list[threading.Thread] = []
 
@@ -88,8 +90,12 @@ class Kube:
             self._make_pods(self.jobs[name])
 
     def evict(self, name: str, message: str, code: int | None = None) -> None:
-        """Kueue takes the Job's place away: it is suspended, its pods are asked to end, and do so by this exit code."""
+        """Kueue takes the Job's place away: it is suspended, its pods are asked to end.
+
+        Those that run do so by this exit code.
+        """
         with self.changed:
+            self._taken_back |= set(self.pods)
             self.jobs[name]["spec"]["suspend"] = True
             told = {"type": "Evicted", "status": "True", "reason": "Preempted", "message": message}
             self.workloads = [{"status": {"conditions": [told]}}]
@@ -130,7 +136,7 @@ class Kube:
         with self.changed:
             self.logs[name].ended = True
             self.set_pod(name, {"terminated": ended | began}, **status)
-        if code:
+        if code and name not in self._taken_back:
             self._end_others(self.pods[name])
 
     def say(self, name: str, text: str) -> None:
@@ -140,7 +146,7 @@ class Kube:
             self.changed.notify_all()
 
     def delete_pod(self, name: str, grace: float = 5.0, code: int | None = None) -> None:
-        """Ask a pod to end; it is gone once its process is. Without one it ends by `code`, if that is given."""
+        """Ask a pod to end; it is gone once its process is. One that runs without one ends by `code`, if any."""
         with self.changed:
             if name not in self.pods or "deletionTimestamp" in self.pods[name]["metadata"]:
                 return
@@ -156,10 +162,17 @@ class Kube:
                 self.logs[name].ended = True
                 self._tell("DELETED", pod)
                 job = self.jobs.get(pod["metadata"]["ownerReferences"][0]["name"])
-                if job is not None and not job["spec"].get("suspend"):
+                if name in self._taken_back:
+                    if (
+                        job is not None
+                        and not job["spec"].get("suspend")
+                        and "deletionTimestamp" not in job["metadata"]
+                    ):
+                        self._make_pods(job)
+                elif job is not None and not job["spec"].get("suspend"):
                     # backoffLimit is 0.
                     job["status"].setdefault("conditions", [{"type": "Failed", "status": "True", "reason": "Lost"}])
-        if pod is not None and pod["status"]["phase"] != "Succeeded":
+        if pod is not None and pod["status"]["phase"] != "Succeeded" and name not in self._taken_back:
             self._end_others(pod)
         with self.changed:
             for job in [name for name, job in self.jobs.items() if "deletionTimestamp" in job["metadata"]]:
@@ -229,12 +242,16 @@ class Kube:
         return str(self._version)
 
     def _make_pods(self, job: Json) -> None:
+        """Those that are not there: podReplacementPolicy makes none in the place of one that has not ended."""
+        there = {self.pods[name]["metadata"]["annotations"].get(INDEX) for name in self._pods_of(job)}
         if job["spec"].get("completionMode") == "Indexed":
-            for index in range(job["spec"]["completions"]):
-                self._make_pod(job, str(index))
+            for index in map(str, range(job["spec"]["completions"])):
+                if index not in there:
+                    self._make_pod(job, index)
         else:
             assert job["spec"]["completions"] == 1
-            self._make_pod(job, None)
+            if not there:
+                self._make_pod(job, None)
 
     def _make_pod(self, job: Json, index: str | None) -> None:
         metadata, template = job["metadata"], copy.deepcopy(job["spec"]["template"])
@@ -267,9 +284,12 @@ class Kube:
             process.wait()
             with self.changed:
                 self.changed.wait_for(lambda: self.logs[name].ended, 5)
-        elif code is not None:
+        elif code is not None and self._runs(name):
             self.ends(name, code)
         self.drop_pod(name)
+
+    def _runs(self, name: str) -> bool:
+        return any("running" in one["state"] for one in self.pods[name]["status"].get("containerStatuses", []))
 
     def _end_others(self, pod: Json) -> None:
         """What podFailurePolicy and backoffLimit do with the other pods of a Job, of which one has failed."""

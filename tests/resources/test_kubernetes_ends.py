@@ -1,5 +1,6 @@
 """What a cluster's words about a worker mean, where a scripted cluster would be a long way to them."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +16,8 @@ from trainworthy.resources.backends.kubernetes.ends import (
     ran_seconds,
     state_of,
 )
-from trainworthy.resources.backends.kubernetes.pods import owner_of
+from trainworthy.resources.backends.kubernetes.pods import Pods, owner_of
+from trainworthy.resources.backends.kubernetes.whole import have_run, state_of_all
 
 JOB: dict[str, Any] = {"metadata": {"uid": "u"}, "spec": {"suspend": False}, "status": {}}
 RUNNING = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
@@ -64,6 +66,8 @@ def asked(seen: str) -> Ended:
             WorkerSnapshot("u", job("FailureTarget", "PodFailurePolicy"), None),
             asked("its pod is gone, and nothing says why"),
         ),
+        # Final: a queue does not let it in again.
+        (WorkerSnapshot("u", job("Failed", "PodFailurePolicy", suspend=True), None), asked("its Job was suspended")),
         (WorkerSnapshot("u", None, pod(RUNNING)), asked("its Job was deleted")),
         (WorkerSnapshot("x", JOB, pod(RUNNING)), asked("its Job was deleted, and another of its name made")),
         (WorkerSnapshot("u", JOB, pod(phase="Failed")), asked("the node ended its pod (Failed)")),
@@ -95,6 +99,63 @@ def asked(seen: str) -> Ended:
 )  # fmt: skip
 def test_state_is_what_the_cluster_says(seen, state):
     assert state_of(seen) == state
+
+
+# What a node says when it gives up a pod whose container never was.
+NEVER_WAS = {"terminated": {"exitCode": 137, "reason": "ContainerStatusUnknown"}}
+
+
+def leaving(state: dict[str, Any] | None = None) -> dict[str, Any]:
+    gone = pod(state)
+    return gone | {"metadata": gone["metadata"] | {"deletionTimestamp": "2026-01-01T00:00:00Z"}}
+
+
+@pytest.mark.parametrize("other", [
+    WorkerSnapshot("u", JOB, leaving(NEVER_WAS)), WorkerSnapshot("u", JOB, pod(NEVER_WAS), deleted=True),
+    WorkerSnapshot("u", JOB, pod(RUNNING), deleted=True), WorkerSnapshot("u", JOB, pod(), deleted=True),
+])  # fmt: skip
+@pytest.mark.parametrize("number", [0, 1])
+def test_pod_that_is_taken_back_before_all_have_begun_comes_again_unless_the_job_is_final(other, number):
+    snapshots = [WorkerSnapshot("u", JOB, pod(RUNNING))]
+    snapshots.insert(number, other)
+    assert not have_run(snapshots)
+
+    def state(of: dict[str, Any], *, began: bool = False):
+        seen = [replace(snapshot, job=of) for snapshot in snapshots]
+        return state_of_all(seen, [state_of(snapshot) for snapshot in seen], began=began)
+
+    assert state(JOB) == Waits(f"node {number} of 2: the cluster makes its pod")
+    assert state(job(suspend=True)) == Waits("queued by Kueue")
+    # The other one runs, and its container is let end.
+    assert state(job("Failed", "PodFailurePolicy", suspend=True)) == Runs()
+    if other.pod is not None and has_run(other.pod):
+        assert state(JOB, began=True) == Runs()
+
+
+def test_newest_pod_is_one_that_is_there_whatever_the_times_say():
+    def made(uid: str, time: str) -> dict[str, Any]:
+        owner = {"kind": "Job", "uid": "j"}
+        return {"metadata": {"name": uid, "uid": uid, "creationTimestamp": time, "ownerReferences": [owner]}}
+
+    class Lists:
+        there = (made("old", "2026-01-01T00:00:05Z"),)
+
+        def pods(self, selector: str):
+            return self.there, ""
+
+    lists: Any = Lists()
+    pods = Pods(lists, "", "j")
+    assert pods.newest(0) == (None, False)
+    pods.look(1)
+    assert pods.newest(0) == (lists.there[0], False)
+    # By another server, whose clock is behind; and of the same second.
+    for uid, time in (("new", "2026-01-01T00:00:03Z"), ("newer", "2026-01-01T00:00:03Z")):
+        lists.there = (made(uid, time),)
+        pods.look(1)
+        assert pods.newest(0) == (lists.there[0], False)
+    lists.there = ()
+    pods.look(1)
+    assert pods.newest(0) == (made("old", "2026-01-01T00:00:05Z"), True)
 
 
 def test_deadline_and_a_container_that_cannot_start_are_refused_in_the_clusters_words():

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from kubernetes_api import Kube, index_of, kube_server
-from kubernetes_played import Clock, Played, ends_with, runs
+from kubernetes_played import Clock, Played, runs
 
 from trainworthy.lifecycle.errors import BackendError, SettingsError
 from trainworthy.lifecycle.failure import MemorySeen
@@ -99,23 +99,51 @@ def test_container_that_can_never_be_made_is_told_with_its_node(played):
     assert played.left() == []
 
 
-def test_kueue_lets_both_in_and_takes_both_back_before_they_have_begun(played):
+@pytest.mark.parametrize("ran", ["0", "1"])
+@pytest.mark.parametrize("again_after", [0, 12])
+def test_kueue_lets_both_in_and_takes_both_back_before_they_have_begun(played, ran, again_after):
+    played.cluster = played.cluster.model_copy(update={"queue": "gpus"})
+    played.kube.played = lambda kube, pod: kube.runs(pod) if index_of(kube.pods[pod]) == ran else None
+
+    def look(looks: int) -> None:
+        if looks == 2:
+            played.kube.admit(played.name)
+        if looks == 8:
+            # One of them runs, and waits for the other: no attempt has begun.
+            played.kube.evict(played.name, "pods not ready", code=143)
+        if looks == 8 + again_after:
+            # New ones come as soon as the old are gone, and are not seen at once.
+            played.kube.played = runs
+            played.kube.admit(played.name)
+        if looks == 40:
+            for pod in pods(played):
+                played.kube.ends(pod, 0)
+
+    played.look_does = look
+    assert played.run().exit_code == 0
+    assert len(played.told("waits: queued by Kueue")) == (2 if again_after else 1)
+    assert played.kube.manifests[0]["spec"]["suspend"] is True
+    assert played.left() == []
+
+
+@pytest.mark.parametrize("kind", ["Failed", "FailureTarget"])
+def test_job_that_failed_while_it_was_suspended_is_waited_for_no_more(played, kind):
     played.cluster = played.cluster.model_copy(update={"queue": "gpus"})
     played.kube.played = lambda kube, pod: kube.runs(pod) if index_of(kube.pods[pod]) == "0" else None
 
-    def again() -> None:
-        played.kube.played = ends_with(0)
-        played.kube.admit(played.name)
+    def look(looks: int) -> None:
+        assert looks < 40, "it still waits for what no queue lets in again"
+        if looks == 2:
+            played.kube.admit(played.name)
+        if looks == 8:
+            # The exit code of the pod that ran is a failure by the Job's own policy, whoever asked it to end.
+            failed = {"type": kind, "status": "True", "reason": "PodFailurePolicy", "message": "exit code 143"}
+            played.kube.jobs[played.name]["status"]["conditions"] = [failed]
+            played.kube.evict(played.name, "pods not ready", code=143)
 
-    played.look_does = {
-        2: lambda: played.kube.admit(played.name),
-        # The first one runs, and waits for the second: no attempt has begun.
-        8: lambda: played.kube.evict(played.name, "pods not ready", code=143),
-        20: again,
-    }
-    assert played.run().exit_code == 0
-    assert len(played.told("waits: queued by Kueue")) == 2
-    assert played.kube.manifests[0]["spec"]["suspend"] is True
+    played.look_does = look
+    ended = played.run()
+    assert (ended.exit_code, ended.seen) == (-15, "Kueue evicted it (Preempted): pods not ready")
     assert played.left() == []
 
 

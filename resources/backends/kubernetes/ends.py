@@ -24,6 +24,8 @@ PULLS = ("ErrImagePull", "ImagePullBackOff", "RegistryUnavailable")
 MAKES = ("CreateContainerError", "RunContainerError")
 # Of a container that ended and had not begun.
 NOT_BEGUN = ("StartError", "ContainerCannotRun")
+# What a worker without a pod waits for.
+POD_IS_MADE = "the cluster makes its pod"
 # What the kubelet tells with a signal that it sends; the code alone would not say who sent it.
 _SENT = (SIGNALLED + signal.SIGTERM, SIGNALLED + signal.SIGKILL)
 
@@ -80,12 +82,12 @@ def state_of(snapshot: WorkerSnapshot) -> State:
         return _begins(snapshot.pod)
     if snapshot.pod is not None and has_run(snapshot.pod):
         return Ended(0, MemorySeen()) if _condition(snapshot.job, "Complete") else asked_to_end(snapshot)
-    failed = _condition(snapshot.job, "Failed") or _condition(snapshot.job, "FailureTarget")
+    failed = _failed(snapshot.job)
     if failed is not None:
         return _deadline(failed) if failed.get("reason") == "DeadlineExceeded" else asked_to_end(snapshot)
     if is_suspended(snapshot):
         return queued(snapshot)
-    return Waits("the cluster makes its pod")
+    return Waits(POD_IS_MADE)
 
 
 def asked_to_end(snapshot: WorkerSnapshot) -> Ended:
@@ -96,6 +98,11 @@ def asked_to_end(snapshot: WorkerSnapshot) -> Ended:
 def owns(snapshot: WorkerSnapshot) -> bool:
     """True while the Job is there that the worker was started by; one of its name may be another's."""
     return snapshot.job is not None and snapshot.job["metadata"]["uid"] == snapshot.uid
+
+
+def is_final(snapshot: WorkerSnapshot) -> bool:
+    """True once its Job has failed or is complete: no pod of it is made again, also if it is suspended."""
+    return owns(snapshot) and (_failed(snapshot.job) or _condition(snapshot.job, "Complete")) is not None
 
 
 def is_suspended(snapshot: WorkerSnapshot) -> bool:
@@ -241,6 +248,11 @@ def _condition(thing: Json | None, kind: str) -> Json | None:
     return next(
         (condition for condition in conditions if condition["type"] == kind and condition.get("status") == "True"), None
     )
+
+
+def _failed(job: Json | None) -> Json | None:
+    """The condition by which a Job has failed, or is about to."""
+    return _condition(job, "Failed") or _condition(job, "FailureTarget")
 
 
 def _colon(message: object) -> str:

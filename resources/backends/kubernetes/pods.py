@@ -38,10 +38,17 @@ class Pods:
             raise
 
     def newest(self, index: int) -> tuple[Json | None, bool]:
-        """The pod that was made last, as it was seen last, and whether it is gone; None before there was one."""
-        of_index = [pod for pod in self._known.values() if index_of(pod) == index]
-        newest = max(of_index, key=lambda pod: pod["metadata"]["creationTimestamp"], default=None)
-        return newest, newest is not None and newest["metadata"]["uid"] in self._gone
+        """The pod that was made last, as it was seen last, and whether it is gone; None before there was one.
+
+        One that is there comes before those that are gone: the times are whole seconds, of more than one server.
+        """
+        of_index = [
+            (pod["metadata"]["uid"] not in self._gone, pod["metadata"]["creationTimestamp"], pod)
+            for pod in self._known.values()
+            if index_of(pod) == index
+        ]
+        there, _, newest = max(of_index, key=lambda known: known[:2], default=(True, "", None))
+        return newest, not there
 
     def _list(self) -> None:
         there, version = self._api.pods(self._selector)

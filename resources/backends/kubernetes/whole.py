@@ -13,13 +13,17 @@ from collections.abc import Sequence
 from trainworthy.lifecycle.failure import EXIT_PREEMPTED, EXIT_RANK_LOST, MemorySeen
 from trainworthy.resources.backends.backend import Ended
 from trainworthy.resources.backends.kubernetes.ends import (
+    POD_IS_MADE,
     Refused,
     Runs,
     State,
     Waits,
     WorkerSnapshot,
     has_run,
+    is_final,
+    is_leaving,
     is_suspended,
+    owns,
     queued,
     who_asked,
 )
@@ -30,8 +34,17 @@ _FOR_OTHERS = (0, EXIT_PREEMPTED, EXIT_RANK_LOST)
 
 
 def have_run(snapshots: Sequence[WorkerSnapshot]) -> bool:
-    """True once the container of each has begun."""
-    return all(snapshot.pod is not None and has_run(snapshot.pod) for snapshot in snapshots)
+    """True once the container of each has begun; of several, while none of them is gone or leaves.
+
+    One that leaves may be taken back, and what a node says then of a container that never was looks like an end.
+    """
+    several = len(snapshots) > 1
+    return all(
+        snapshot.pod is not None
+        and has_run(snapshot.pod)
+        and not (several and (snapshot.deleted or is_leaving(snapshot)))
+        for snapshot in snapshots
+    )
 
 
 def state_of_all(snapshots: Sequence[WorkerSnapshot], states: Sequence[State], *, began: bool) -> State:
@@ -41,15 +54,23 @@ def state_of_all(snapshots: Sequence[WorkerSnapshot], states: Sequence[State], *
     """
     if len(states) == 1:
         return states[0]
-    if not began and is_suspended(snapshots[0]):
+    if not began and not is_final(snapshots[0]):
         # Kueue takes back what has not begun, and all of it comes again.
-        return queued(snapshots[0])
+        if is_suspended(snapshots[0]):
+            return queued(snapshots[0])
+        states = [_made_again(snapshot, state) for snapshot, state in zip(snapshots, states, strict=True)]
     for at, state in enumerate(states):
         if isinstance(state, Refused):
             return Refused(f"{_node(at, states)}: {state.problem}", state.fix)
     if ended := one_has_failed(states) or (states[0] if all(isinstance(state, Ended) for state in states) else None):
         return Runs() if any(isinstance(state, Runs) for state in states) else ended
     return _waits(states) or Runs()
+
+
+def _made_again(snapshot: WorkerSnapshot, state: State) -> State:
+    """What a pod that is gone or leaves waits for while its Job goes on: it was taken back, and another comes."""
+    taken_back = owns(snapshot) and (snapshot.deleted or is_leaving(snapshot))
+    return Waits(POD_IS_MADE) if taken_back and isinstance(state, Ended) and state.exit_code else state
 
 
 def one_has_failed(states: Sequence[State]) -> Ended | None:
