@@ -17,7 +17,7 @@ from trainworthy.lifecycle.nodes.node import Node
 from trainworthy.resources.backends import on_node
 from trainworthy.resources.backends.backend import Ended
 from trainworthy.resources.backends.kubernetes import logs, meeting, remove
-from trainworthy.resources.backends.kubernetes.meeting import ADDRESS, INDEX, Meeting, meeting_of, prepare
+from trainworthy.resources.backends.kubernetes.meeting import ADDRESS, INDEX, Meeting, absent, meeting_of, prepare
 from trainworthy.resources.backends.kubernetes.whole import judged
 from trainworthy.resources.backends.on_node import END, NodeEnd
 
@@ -212,6 +212,67 @@ def test_node_that_is_gone_with_its_pod_ends_the_wait(played, monkeypatch):
     assert played.told("could not be removed")
 
 
+def test_pods_that_run_and_do_not_find_each_other_are_an_error_that_names_who_is_missing(played):
+    def look(looks: int) -> None:
+        assert looks < 60, "it still waits"
+        if looks == 6:
+            (start,) = (Path(played.job.out) / "kubernetes").iterdir()
+            (start / "0" / "address").write_text("127.0.0.2 first\n")
+        if looks > 6:
+            played.clock.at += 100
+
+    played.kube.played = runs
+    played.look_does = look
+    with pytest.raises(BackendError, match="its pods run, and wait for an address of node 1 of 2") as error:
+        played.run()
+    assert 1800 < played.clock.at < 2400
+    assert error.value.value == "for 1800 s"
+    assert played.left() == []
+
+
+@pytest.mark.parametrize("known_by", ["their files", "an end"])
+def test_pods_that_have_met_may_take_as_long_as_they_need(played, known_by):
+    def look(looks: int) -> None:
+        if looks == 6 and known_by == "an end":
+            # The API was away while they met.
+            played.kube.ends(pods(played)[1], 0)
+        elif looks == 6:
+            (start,) = (Path(played.job.out) / "kubernetes").iterdir()
+            found = dict[int, Node]()
+            for thread in [meet(start, number, found) for number in (0, 1)]:
+                thread.join(10)
+            assert len(found) == 2
+        if looks == 10 and known_by == "their files":
+            # Node 1 leaves: the first one has to save yet.
+            (start,) = (Path(played.job.out) / "kubernetes").iterdir()
+            (start / "1" / "address").write_text("")
+        if looks > 6:
+            played.clock.at += 1000
+        if looks == 20:
+            for pod in pods(played):
+                played.kube.ends(pod, 0)
+
+    played.kube.played = runs
+    played.look_does = look
+    assert played.run().exit_code == 0
+    assert played.clock.at > 10_000
+
+
+def test_first_node_that_ended_well_waits_for_no_other_for_ever(played):
+    def look(looks: int) -> None:
+        assert looks < 60, "it still waits"
+        if looks == 6:
+            played.kube.ends(pods(played)[0], 0)
+        if looks > 6:
+            played.clock.at += 100
+
+    played.kube.played = runs
+    played.look_does = look
+    assert played.run() == Ended(0, MemorySeen())
+    assert 300 < played.clock.at < 1000
+    assert played.left() == []
+
+
 LOST, ASKED = Ended(77, MemorySeen()), Ended(-15, MemorySeen(), "its pod was deleted")
 
 
@@ -271,6 +332,50 @@ def test_pods_meet_at_the_first_ones_address_once_all_are_there(tmp_path, monkey
         thread.join(10)
     assert found[0].port == found[1].port > 0
     assert [found[number] for number in (0, 1)] == [Node(number, 2, "127.0.0.2", found[0].port) for number in (0, 1)]
+
+
+def test_pods_that_were_killed_hard_before_are_none_that_the_later_ones_meet(tmp_path, monkeypatch):
+    monkeypatch.setattr(meeting, "LOOK_SECONDS", 0.01)
+    prepare(start := tmp_path / "start", 2)
+    # All of an earlier admission: nobody has left.
+    earlier, looks = dict[int, Node](), list[int]()
+    for thread in [meet(start, number, earlier) for number in (1, 0)]:
+        thread.join(10)
+    assert set(earlier) == {0, 1}
+    assert absent(start, 2) == []
+    found = dict[int, Node]()
+    first = meet(start, 0, found, lambda: looks.append(0))
+    until = time.monotonic() + 10
+    while len(looks) < 5:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    assert found == {}
+    assert absent(start, 2) == [1]
+    second = meet(start, 1, found)
+    for thread in (first, second):
+        thread.join(10)
+    assert found[0].port == found[1].port
+    assert absent(start, 2) == []
+
+
+def test_storage_that_is_away_from_a_pod_delays_the_meeting(tmp_path, monkeypatch):
+    monkeypatch.setattr(meeting, "LOOK_SECONDS", 0.01)
+    prepare(start := tmp_path / "start", 2)
+    assert absent(start, 2) == [0, 1]
+    write, refused = Path.write_text, set[Path]()
+
+    def write_text(path: Path, text: str) -> int:
+        if path not in refused:
+            refused.add(path)
+            raise OSError(5, "Input/output error", str(path))
+        return write(path, text)
+
+    monkeypatch.setattr(Path, "write_text", write_text)
+    found = dict[int, Node]()
+    for thread in [meet(start, number, found) for number in (0, 1)]:
+        thread.join(10)
+    assert refused == {start / "0" / "address", start / "1" / "address", start / "endpoint"}
+    assert found[0].port == found[1].port
 
 
 def test_endpoint_that_an_earlier_pod_was_told_is_not_taken(tmp_path, monkeypatch):

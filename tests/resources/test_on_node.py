@@ -19,9 +19,11 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "lifecycle"))
 import toy_jobs
 
 from trainworthy.lifecycle.failure import MemorySeen
+from trainworthy.lifecycle.nodes.node import Node
 from trainworthy.resources.backends import on_node, signs
 from trainworthy.resources.backends.backend import Ended
-from trainworthy.resources.backends.on_node import _AskedToEndError, _OnNode, read_end
+from trainworthy.resources.backends.kubernetes.meeting import INDEX, Meeting, prepare
+from trainworthy.resources.backends.on_node import NodeEnd, _AskedToEndError, _OnNode, read_end
 from trainworthy.resources.backends.signs import Given, ObservedSign
 
 ROOT = Path(__file__).parents[2]
@@ -307,3 +309,29 @@ def test_wait_for_the_folder_ends_when_the_worker_is_no_longer_wanted(tmp_path, 
     end = read_end(tmp_path)
     assert end is not None
     assert "no longer wanted" in end.seen
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "seen", "waits"),
+    [(1, 77, "", True), (1, 0, "", False), (1, -15, "by SIGTERM", False), (0, 77, "", False)],
+)
+def test_node_that_ended_badly_by_itself_lets_the_first_one_judge(
+    tmp_path, monkeypatch, here, number, code, seen, waits
+):
+    prepare(start := tmp_path / "start", 2)
+    (start / str(number) / "wanted").write_text("1")
+    monkeypatch.setenv(INDEX, str(number))
+    monkeypatch.setattr(Meeting, "node", lambda *_: Node(number, 2, "127.0.0.2", 4000))
+    monkeypatch.setattr(on_node, "LOOK_SECONDS", 0.001)
+    # Its word comes at the third look.
+    asked: list[Path] = []
+
+    def read(folder: Path):
+        # What this node leaves is there before it waits.
+        assert (start / str(number) / "end.json").exists()
+        asked.append(folder)
+        return NodeEnd(exit_code=65) if len(asked) == 3 else None
+
+    monkeypatch.setattr(on_node, "read_end", read)
+    assert here(code, "--folder", start, "--pods", 2, seen=seen) == (code if code >= 0 else 128 - code)
+    assert asked == [start / "0"] * (3 if waits else 0)

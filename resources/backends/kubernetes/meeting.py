@@ -16,6 +16,7 @@ import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from trainworthy.lifecycle.errors import SettingsError
 from trainworthy.lifecycle.nodes.node import Node
@@ -25,6 +26,7 @@ INDEX, ADDRESS = "JOB_COMPLETION_INDEX", "POD_IP"
 # In the folder of a start: a folder for each pod by its number, with its address in it; and where they meet.
 _HERE, _ENDPOINT = "address", "endpoint"
 LOOK_SECONDS = 0.5
+Answer = TypeVar("Answer")
 
 
 def folders(folder: Path, pods: int) -> list[Path]:
@@ -42,25 +44,32 @@ def prepare(folder: Path, pods: int) -> None:
         (folder / _ENDPOINT).touch()
 
 
+def absent(folder: Path, pods: int) -> list[int]:
+    """The numbers of those that the pods of a start wait for; none once the first has said where all meet."""
+    here = [_words(one / _HERE) for one in folders(folder, pods)]
+    if all(here) and [words[1] for words in here] == _words(folder / _ENDPOINT)[2:]:
+        return []
+    return [number for number, words in enumerate(here) if not _answers(words, here[0])] or [0]
+
+
 class Meeting:
-    """Pod `number` of so many, at `address` of the cluster's network, in the folder of their start."""
+    """Pod `number` of so many, at `address` of the cluster's network, in the folder of their start.
+
+    Each writes its address, a token of its own and that of the first pod that it sees: what a pod has left that was
+    killed hard, when the cluster took all of them back, answers to none that comes later.
+    """
 
     def __init__(self, folder: Path, number: int, pods: int, address: str) -> None:
         self._start, self._number, self._pods, self._address = folder, number, pods, address
-        # Of a pod whose place another has taken since the same file may tell.
         self._token = uuid.uuid4().hex[:8]
 
     def node(self, look: Callable[[], None]) -> Node:
         """This pod as a node, once all are there; `look` is called meanwhile. Raises SettingsError."""
-        (self.folder / _HERE).write_text(f"{self._address} {self._token}\n")
+        # An address that is none is told before the wait.
+        _free_port(self._address)
         if self._number == 0:
-            # An address that is none is told before the wait.
-            _free_port(self._address)
-            tokens = [word[-1] for word in self._wait_until_written(self._all, look)]
-            port = _free_port(self._address)
-            (self._start / _ENDPOINT).write_text(f"{self._address} {port} {' '.join(tokens)}\n")
-            return Node(0, self._pods, self._address, port)
-        ((host, port_text, *_),) = self._wait_until_written(self._endpoint, look)
+            return self._meet_here(look)
+        host, port_text, *_ = _wait_for(self._endpoint, look)
         return Node(self._number, self._pods, host, int(port_text))
 
     def leave(self) -> None:
@@ -73,18 +82,28 @@ class Meeting:
         """That of this pod."""
         return self._start / str(self._number)
 
-    def _all(self) -> list[list[str]]:
-        return [_words(folder / _HERE) for folder in folders(self._start, self._pods)]
+    def _meet_here(self, look: Callable[[], None]) -> Node:
+        """As the first: where all meet, told to those that have answered to this pod, and to no earlier one."""
+        mine = [self._address, self._token]
+        _wait_for(lambda: _written(self.folder / _HERE, mine), look)
+        tokens = _wait_for(self._tokens, look)
+        port = _free_port(self._address)
+        _wait_for(lambda: _written(self._start / _ENDPOINT, [self._address, str(port), *tokens]), look)
+        return Node(0, self._pods, self._address, port)
 
-    def _endpoint(self) -> list[list[str]]:
-        words = _words(self._start / _ENDPOINT)
-        return [words if self._token in words else []]
+    def _tokens(self) -> list[str]:
+        """Of all pods, once all have answered; none before."""
+        here = [_words(folder / _HERE) for folder in folders(self._start, self._pods)]
+        return [words[1] for words in here] if all(_answers(words, here[0]) for words in here) else []
 
-    def _wait_until_written(self, ask: Callable[[], list[list[str]]], look: Callable[[], None]) -> list[list[str]]:
-        while not all(answers := ask()):
-            look()
-            time.sleep(LOOK_SECONDS)
-        return answers
+    def _endpoint(self) -> list[str]:
+        """What the first has said to this pod; nothing before. Answers to the first that is there now."""
+        first, mine = _words(self._start / "0" / _HERE)[1:2], self.folder / _HERE
+        answer = [self._address, self._token, *first]
+        if _words(mine) != answer:
+            _written(mine, answer)
+        endpoint = _words(self._start / _ENDPOINT)
+        return endpoint if self._token in endpoint else []
 
 
 def meeting_of(folder: Path, pods: int) -> Meeting | None:
@@ -95,6 +114,28 @@ def meeting_of(folder: Path, pods: int) -> Meeting | None:
     if not index.isdecimal() or int(index) >= pods:
         raise SettingsError(f"{INDEX} names none of {pods} pods", value=index or None, fix="run it by an Indexed Job")
     return Meeting(folder, int(index), pods, os.environ.get(ADDRESS, ""))
+
+
+def _wait_for(ask: Callable[[], Answer], look: Callable[[], None]) -> Answer:
+    """What is not empty of what is asked for again and again."""
+    while not (answer := ask()):
+        look()
+        time.sleep(LOOK_SECONDS)
+    return answer
+
+
+def _answers(words: list[str], first: list[str]) -> bool:
+    """True where a pod has answered to the first one; that by itself does."""
+    return bool(words and first) and words[-1] == first[1]
+
+
+def _written(path: Path, words: list[str]) -> bool:
+    """Write a line; False while the storage does not answer."""
+    try:
+        path.write_text(f"{' '.join(words)}\n")
+    except OSError:
+        return False
+    return True
 
 
 def _words(path: Path) -> list[str]:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from trainworthy.lifecycle.errors import BackendError
+from trainworthy.lifecycle.protocol.jobs import TrainJob
 from trainworthy.resources.backends.backend import Ended, Start, Watcher
 from trainworthy.resources.backends.kubernetes.api import Api, AwayError, ConflictError
 from trainworthy.resources.backends.kubernetes.cluster import Cluster
@@ -21,18 +22,24 @@ from trainworthy.resources.backends.kubernetes.ends import (
     WorkerSnapshot,
     asked_to_end,
     has_run,
-    is_leaving,
     is_over,
     ran_seconds,
     state_of,
 )
 from trainworthy.resources.backends.kubernetes.logs import LogCopy
 from trainworthy.resources.backends.kubernetes.manifest import Json, selector
-from trainworthy.resources.backends.kubernetes.meeting import folders, prepare
+from trainworthy.resources.backends.kubernetes.meeting import absent, folders, prepare
 from trainworthy.resources.backends.kubernetes.patience import Time, patiently, pause
 from trainworthy.resources.backends.kubernetes.pods import Pods
 from trainworthy.resources.backends.kubernetes.remove import remove
-from trainworthy.resources.backends.kubernetes.whole import first_asked, have_run, judged, one_has_failed, state_of_all
+from trainworthy.resources.backends.kubernetes.whole import (
+    first_asked,
+    have_run,
+    is_ending,
+    judged,
+    node_of,
+    state_of_all,
+)
 from trainworthy.resources.backends.on_node import WANTED, read_end
 from trainworthy.resources.backends.signs import Given, kept_up
 
@@ -59,7 +66,9 @@ class Submitted:
         self._folder, self._pods = folder, int(manifest["spec"]["completions"])
         self._watcher, self._tell, self._time = watcher, tell, clock
         self._name = manifest["metadata"]["name"]
-        self._submitted, self._began = clock.now(), False
+        self._submitted, self._began, self._began_at = clock.now(), False, math.inf
+        # Whether the pods of one training have found each other.
+        self._met = self._pods == 1
         # Unanswered requests in a row, and since when.
         self._failures, self._away_since = 0, 0.0
         # By the pod's name.
@@ -113,7 +122,7 @@ class Submitted:
                 continue
             states, waited = [state_of(snapshot) for snapshot in snapshots], self._time.now() - self._submitted
             if not self._began and have_run(snapshots):
-                self._began = True
+                self._began, self._began_at = True, self._time.now()
                 self._watcher.waited(
                     max(0.0, waited - min(ran_seconds(snapshot.pod) for snapshot in snapshots if snapshot.pod))
                 )
@@ -128,8 +137,10 @@ class Submitted:
                     trouble_since = min(trouble_since, self._time.now()) if state.trouble else math.inf
                     self._wait(state, waited, self._time.now() - trouble_since)
                 case Runs():
-                    ends = any(map(is_leaving, snapshots)) or one_has_failed(states) is not None
+                    ends = is_ending(snapshots, states)
                     ends_since = min(ends_since, self._time.now()) if ends else math.inf
+                    if self._began and all(isinstance(state, Runs) for state in states) and not ends:
+                        self._expect_to_meet(snapshots)
                     if self._time.now() - ends_since > self._start.grace_seconds + LOST_SECONDS:
                         # A node that is gone says of its containers no more than it last did.
                         return self._ended(snapshots, states)
@@ -196,6 +207,25 @@ class Submitted:
             fix = "free what it waits for, or a larger queue_timeout_seconds in kubernetes.yaml"
             problem = f"{self._name} has not begun within queue_timeout_seconds: {state.what}"
             raise BackendError(problem, value=self._cluster.queue_timeout_seconds, fix=fix)
+
+    def _expect_to_meet(self, snapshots: list[WorkerSnapshot]) -> None:
+        """Raises BackendError if all pods run, and have not found each other for as long as a rank waits for another.
+
+        Their agents, which would end by themselves, begin after that.
+        """
+        job = self._start.job
+        if self._met or not isinstance(job, TrainJob):
+            return
+        missing, seconds = absent(self._folder, self._pods), job.collective_timeout_seconds
+        self._met = not missing
+        if missing and self._time.now() - self._began_at > seconds:
+            fix = (
+                f"see by kubectl logs and describe what keeps them from writing below {self._folder}, then run again; "
+                "or a larger compute.collective_timeout_seconds"
+            )
+            waits_for = ", ".join(node_of(number, snapshots) for number in missing)
+            problem = f"{self._where(snapshots)}: its pods run, and wait for an address of {waits_for}"
+            raise BackendError(problem, value=f"for {seconds:g} s", fix=fix)
 
     def _copy_logs(self, snapshots: list[WorkerSnapshot]) -> None:
         """Follow the log of each pod that runs or has run; those of nodes after the first by their number."""

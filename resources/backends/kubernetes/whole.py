@@ -61,7 +61,7 @@ def state_of_all(snapshots: Sequence[WorkerSnapshot], states: Sequence[State], *
         states = [_made_again(snapshot, state) for snapshot, state in zip(snapshots, states, strict=True)]
     for at, state in enumerate(states):
         if isinstance(state, Refused):
-            return Refused(f"{_node(at, states)}: {state.problem}", state.fix)
+            return Refused(f"{node_of(at, states)}: {state.problem}", state.fix)
     if ended := one_has_failed(states) or (states[0] if all(isinstance(state, Ended) for state in states) else None):
         return Runs() if any(isinstance(state, Runs) for state in states) else ended
     return _waits(states) or Runs()
@@ -78,6 +78,15 @@ def one_has_failed(states: Sequence[State]) -> Ended | None:
     return next((state for state in states if isinstance(state, Ended) and state.exit_code), None)
 
 
+def is_ending(snapshots: Sequence[WorkerSnapshot], states: Sequence[State]) -> bool:
+    """True once nothing is to be waited for but the end of those that still run.
+
+    That is when one was asked to end or has failed, or the first, which judges, has ended well.
+    """
+    first_is_over = isinstance(states[0], Ended)
+    return first_is_over or one_has_failed(states) is not None or any(map(is_leaving, snapshots))
+
+
 def first_asked(snapshots: Sequence[WorkerSnapshot]) -> str:
     """Who asked for the end of all or of which node, as half a sentence; "" if nobody is known to.
 
@@ -87,7 +96,7 @@ def first_asked(snapshots: Sequence[WorkerSnapshot]) -> str:
     at = next((at for at, who in enumerate(causes) if who), None)
     if at is None or len(set(causes)) == 1:
         return causes[0]
-    return f"{_node(at, snapshots)}: {causes[at]}"
+    return f"{node_of(at, snapshots)}: {causes[at]}"
 
 
 def judged(states: Sequence[Ended], words: Sequence[NodeEnd | None], cause: str) -> Ended:
@@ -104,7 +113,7 @@ def judged(states: Sequence[Ended], words: Sequence[NodeEnd | None], cause: str)
         return Ended(word.exit_code, memory, cause if word.exit_code == EXIT_PREEMPTED else "")
     own = [at for at, end in enumerate(states) if end.exit_code not in _FOR_OTHERS and _by_itself(end)]
     if own:
-        return Ended(states[own[0]].exit_code, memory, f"it was {_node(own[0], states)}")
+        return Ended(states[own[0]].exit_code, memory, f"it was {node_of(own[0], states)}")
     preempted = EXIT_PREEMPTED in (first.exit_code, word.exit_code if word is not None else None)
     why = cause or (word.seen if word is not None else "") or first.seen
     return Ended(EXIT_PREEMPTED if preempted else -signal.SIGTERM, memory, why)
@@ -121,9 +130,10 @@ def _waits(states: Sequence[State]) -> Waits | None:
         return None
     whats = {state.what for state in waiting.values()}
     together = len(waiting) == len(states) and len(whats) == 1
-    waits = whats if together else [f"{_node(at, states)}: {state.what}" for at, state in waiting.items()]
+    waits = whats if together else [f"{node_of(at, states)}: {state.what}" for at, state in waiting.items()]
     return Waits("; ".join(waits), trouble=any(state.trouble for state in waiting.values()))
 
 
-def _node(number: int, of: Sequence[object]) -> str:
+def node_of(number: int, of: Sequence[object]) -> str:
+    """As which an error names one of them."""
     return f"node {number} of {len(of)}"
