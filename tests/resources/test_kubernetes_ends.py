@@ -16,8 +16,8 @@ from trainworthy.resources.backends.kubernetes.ends import (
     ran_seconds,
     state_of,
 )
+from trainworthy.resources.backends.kubernetes.ends_of_all import have_run, state_of_all
 from trainworthy.resources.backends.kubernetes.pods import Pods, owner_of
-from trainworthy.resources.backends.kubernetes.whole import have_run, state_of_all
 
 JOB: dict[str, Any] = {"metadata": {"uid": "u"}, "spec": {"suspend": False}, "status": {}}
 RUNNING = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}

@@ -17,8 +17,8 @@ from trainworthy.lifecycle.nodes.node import Node
 from trainworthy.resources.backends import on_node
 from trainworthy.resources.backends.backend import Ended
 from trainworthy.resources.backends.kubernetes import logs, meeting, remove
+from trainworthy.resources.backends.kubernetes.ends_of_all import judged
 from trainworthy.resources.backends.kubernetes.meeting import ADDRESS, INDEX, Meeting, absent, meeting_of, prepare
-from trainworthy.resources.backends.kubernetes.whole import judged
 from trainworthy.resources.backends.on_node import END, NodeEnd
 
 KILLED = MemorySeen(kernel_kills=1, counted_in="its container")
@@ -100,7 +100,7 @@ def test_container_that_can_never_be_made_is_told_with_its_node(played):
 
 
 @pytest.mark.parametrize("ran", ["0", "1"])
-@pytest.mark.parametrize("again_after", [0, 12])
+@pytest.mark.parametrize("again_after", [0, 8])
 def test_kueue_lets_both_in_and_takes_both_back_before_they_have_begun(played, ran, again_after):
     played.cluster = played.cluster.model_copy(update={"queue": "gpus"})
     played.kube.played = lambda kube, pod: kube.runs(pod) if index_of(kube.pods[pod]) == ran else None
@@ -115,7 +115,7 @@ def test_kueue_lets_both_in_and_takes_both_back_before_they_have_begun(played, r
             # New ones come as soon as the old are gone, and are not seen at once.
             played.kube.played = runs
             played.kube.admit(played.name)
-        if looks == 40:
+        if looks == 28:
             for pod in pods(played):
                 played.kube.ends(pod, 0)
 

@@ -26,13 +26,7 @@ from trainworthy.resources.backends.kubernetes.ends import (
     ran_seconds,
     state_of,
 )
-from trainworthy.resources.backends.kubernetes.logs import LogCopy
-from trainworthy.resources.backends.kubernetes.manifest import Json, selector
-from trainworthy.resources.backends.kubernetes.meeting import absent, folders, prepare
-from trainworthy.resources.backends.kubernetes.patience import Time, patiently, pause
-from trainworthy.resources.backends.kubernetes.pods import Pods
-from trainworthy.resources.backends.kubernetes.remove import remove
-from trainworthy.resources.backends.kubernetes.whole import (
+from trainworthy.resources.backends.kubernetes.ends_of_all import (
     first_asked,
     have_run,
     is_ending,
@@ -40,6 +34,12 @@ from trainworthy.resources.backends.kubernetes.whole import (
     node_of,
     state_of_all,
 )
+from trainworthy.resources.backends.kubernetes.logs import LogCopy
+from trainworthy.resources.backends.kubernetes.manifest import Json, selector
+from trainworthy.resources.backends.kubernetes.meeting import absent, folders, prepare
+from trainworthy.resources.backends.kubernetes.patience import Time, patiently, pause
+from trainworthy.resources.backends.kubernetes.pods import Pods
+from trainworthy.resources.backends.kubernetes.remove import remove
 from trainworthy.resources.backends.on_node import WANTED, read_end
 from trainworthy.resources.backends.signs import Given, kept_up
 
