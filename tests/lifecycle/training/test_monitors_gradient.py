@@ -65,11 +65,11 @@ class Finds(Base):
         super().__init__()
         self.name, self.severities = monitor, severities
 
-    def after_backward(self, seen: Signals) -> Finding | None:
-        severity = self.severities[seen.step // 60]
-        if seen.step % 60:
+    def after_backward(self, signals: Signals) -> Finding | None:
+        severity = self.severities[signals.step // 60]
+        if signals.step % 60:
             return None
-        return Finding(self.name, severity, seen.step, seen.step, "symptom", "evidence", ())  # pyright: ignore
+        return Finding(self.name, severity, signals.step, signals.step, "symptom", "evidence", ())  # pyright: ignore
 
 
 def watched(monitor: str, severities: tuple[str, ...], look: GradientLook):
