@@ -112,7 +112,8 @@ def quick(subject: Subject, known: Known) -> Said:
 
 def _said(trials: Iterable[Trial]) -> Said:
     found = [(kind(trial), trial.check) for trial in trials]
-    return Said(*(frozenset(check for word, check in found if word == one) for one in ("alarm", "warning")))
+    alarms, warnings = (frozenset(check for word, check in found if word == level) for level in ("alarm", "warning"))
+    return Said(alarms, warnings)
 
 
 # ---- the others ------------------------------------------------------------------------------------------------------
@@ -148,7 +149,8 @@ def torchtest2(subject: Subject, known: Known) -> Said:
         optimizer=state.optimizers[0] if len(state.optimizers) == 1 else None, gradcheck=known.own_backward, **apart,
     )  # fmt: skip
     statuses = [(result.status.name, result.name) for result in report.results]
-    return Said(*(frozenset(name for status, name in statuses if status == one) for one in ("FAIL", "WARN")))
+    alarms, warnings = (frozenset(name for status, name in statuses if status == level) for level in ("FAIL", "WARN"))
+    return Said(alarms, warnings)
 
 
 def torch_audit(subject: Subject, known: Known) -> Said:
@@ -164,7 +166,10 @@ def torch_audit(subject: Subject, known: Known) -> Said:
             auditor.optimizer_step()
     found = [(one.severity.value, one.rule_id) for one in auditor.finish(report=False).findings]
     levels = (("ERROR", "FATAL"), ("WARN",), ("INFO",))
-    return Said(*(frozenset(rule for word, rule in found if word in level and rule != CRASHED) for level in levels))
+    alarms, warnings, hints = (
+        frozenset(rule for word, rule in found if word in level and rule != CRASHED) for level in levels
+    )
+    return Said(alarms, warnings, hints)
 
 
 def torcheck(subject: Subject, known: Known) -> Said:

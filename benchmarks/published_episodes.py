@@ -52,7 +52,7 @@ def _program(path: Path, rate: float, made: str, kept: str, loss: Callable[[Any,
         if made == "model":
             from collections import namedtuple
 
-            published.SavedAction = namedtuple("SavedAction", ["log_prob", "value"])
+            setattr(published, "SavedAction", namedtuple("SavedAction", ["log_prob", "value"]))  # noqa: B010
         model: nn.Module = published.Policy()
         setattr(published, made, model)
         optimizer = torch.optim.Adam(model.parameters(), lr=rate)

@@ -117,11 +117,11 @@ def _job(folder: Path, name: str, examples: Path, program: Program) -> jobs.Trai
     (folder / "out").mkdir()
     spec = load_use_case(TOY).spec
     training = spec.training.model_dump(mode="json") | {"batch_size": batch_rows, "epochs": 1}
-    paths = {f"{split}_file": str(folder / "rows.parquet") for split in ("training", "validation", "calibration")}
+    path = str(folder / "rows.parquet")
     return jobs.TrainJob(
         use_case_folder=str(folder), out=str(folder / "out"), device="cpu", stages=spec.stages, stage="full",
         rows=jobs.Rows(features=("number",), label="positive", group="day"), identity="published", trainer="train.py",
-        training=TrainingSpec.model_validate(training), **paths,
+        training=TrainingSpec.model_validate(training), training_file=path, validation_file=path, calibration_file=path,
         hyperparameters={"program": name, "folder": str(examples)},
     )  # fmt: skip
 

@@ -108,7 +108,8 @@ class Rows:
             optimizer.zero_grad()
             losses = self.loss(model(rows.inputs), rows.targets)
             (losses.sum() if self.summed else losses.mean()).backward()
-            told = {"learning_rate": optimizer.param_groups[0]["lr"]} if self.by_hand else {"optimizer": optimizer}
+            rate: float = optimizer.param_groups[0]["lr"]
+            told: dict[str, Any] = {"learning_rate": rate} if self.by_hand else {"optimizer": optimizer}
             session.step(losses.mean(), rows=len(losses), model=model, **told)
             if self.clip < math.inf:
                 nn.utils.clip_grad_norm_(model.parameters(), self.clip)
@@ -190,9 +191,9 @@ def super_resolution(folder: Path) -> Program:
     network = definitions(folder / "super_resolution" / "model.py").Net
     # Pixels eight by eight, asked for at three times the size.
     small, large = digits(8, normalised=False), digits(24, normalised=False)
-    pairs = [TrainData(a.inputs, b.inputs["image"]) for a, b in zip(small, large, strict=True)]
+    training, held_out = (TrainData(a.inputs, b.inputs["image"]) for a, b in zip(small, large, strict=True))
     rows = Rows(lambda: On(network(3), "image"), lambda o, t: each_mean((o - t) ** 2),
-                lambda m: torch.optim.Adam(m.parameters(), lr=0.01), *pairs)  # fmt: skip
+                lambda m: torch.optim.Adam(m.parameters(), lr=0.01), training, held_out)  # fmt: skip
     return of_rows(rows)
 
 
@@ -230,10 +231,11 @@ def siamese_network(folder: Path) -> Program:
             other[row] = same[int(torch.randint(len(same), (1,), generator=generator))]
         return TrainData({"one": image, "other": image[other]}, (part.targets == part.targets[other]).float())
 
+    training, held_out = map(paired, digits(28, normalised=False))
     rows = Rows(lambda: On(network(), "one", "other", then=lambda outputs: outputs.squeeze(1)),
                 lambda o, t: functional.binary_cross_entropy(o, t, reduction="none"),
                 lambda m: torch.optim.Adadelta(m.parameters(), lr=1.0),
-                *map(paired, digits(28, normalised=False)), gamma=0.7)  # fmt: skip
+                training, held_out, gamma=0.7)  # fmt: skip
     return of_rows(rows)
 
 
@@ -279,7 +281,8 @@ class Recurrent(On):
 
     def forward(self, inputs: dict[str, Tensor]) -> Tensor:
         tokens = inputs["tokens"].T
-        outputs, _ = self.network(tokens, self.network.init_hidden(tokens.shape[1]))
+        network: Any = self.network
+        outputs, _ = network(tokens, network.init_hidden(tokens.shape[1]))
         return outputs.view(*tokens.shape, -1).transpose(0, 1)
 
 
@@ -407,7 +410,8 @@ def regression(folder: Path) -> Program:
             session.step(loss, rows=len(targets), model=model, learning_rate=0.1)
             with torch.no_grad():
                 for parameter in model.parameters():
-                    parameter -= 0.1 * parameter.grad
+                    if parameter.grad is not None:
+                        parameter -= 0.1 * parameter.grad
             yield loss.item()
 
     return Program(train)

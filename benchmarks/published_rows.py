@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,7 +19,7 @@ def digits(size: int, normalised: bool = True) -> tuple[TrainData, TrainData]:
     """Images (N, 1, size, size) from 0 to 1, or as the examples standardise them: 1,500 to train on and 297 others."""
     from sklearn.datasets import load_digits
 
-    found = load_digits()
+    found: Any = load_digits()
     small = torch.tensor(found.images, dtype=torch.float32)[:, None] / 16
     images = functional.interpolate(small, size=(size, size), mode="bilinear", align_corners=False).clamp(0, 1)
     images = (images - 0.1307) / 0.3081 if normalised else images
