@@ -222,7 +222,6 @@ def test_two_pods_go_on_after_a_killed_rank_to_the_bits_of_one_machine(volume, k
     ("number", "how", "cause", "told"),
     [
         (0, "deleted", "preempted", "node 0 of 2: its pod was deleted"),
-        (1, "deleted", "preempted", "node 1 of 2: its pod was deleted"),
         (1, "killed", "killed", "it was node 1 of 2"),
     ],
 )
