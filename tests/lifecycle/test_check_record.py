@@ -65,10 +65,11 @@ def test_record_of_sums_the_parts_and_says_where_they_are_from():
     }
     record = record_of("a", "checks", known)
     assert record is not None
-    found, alarms = record.in_words()
-    assert found.startswith("found 1 of 3 planted faults")
-    assert "after 25.0% of the run" in found
-    assert alarms.startswith("0 false alarms and 0 warnings in 3 ")
+    assert record.counts == Counts(named=3, found=1, by_others=1, share=0.25, looked=3)
+    detection, false_alarms = record.in_words()
+    assert "of 3 planted faults" in detection
+    assert "after 25.0% of the run" in detection
+    assert "0 false alarms and 0 warnings in 3 " in false_alarms
     assert list(record.sources()) == ["benchmarks x planted (3 runs), x healthy (3 runs): commit 1, 2026-01-01, h"]
 
 
