@@ -17,7 +17,7 @@ from trainworthy.lifecycle.code_identity import KEPT, CodeOnDisk
 from trainworthy.lifecycle.gates.preflight import CHECKS as PREFLIGHT_CHECKS
 from trainworthy.lifecycle.gates.preflight import TRAINER
 from trainworthy.lifecycle.gates.stage import CHECKS as STAGE_CHECKS
-from trainworthy.lifecycle.gates.stage_words import questions
+from trainworthy.lifecycle.gates.step_checks import QUESTIONS
 from trainworthy.lifecycle.protocol.records import PARENTS, STAGES, Step
 from trainworthy.lifecycle.use_case import UseCase
 from trainworthy.resources.launcher import Launcher
@@ -34,49 +34,6 @@ CHECKS: dict[Step, tuple[str, ...]] = {
     "full": STAGE_CHECKS["full"],
     "evaluation": ("predictions", "groups", "benchmark_window", "prediction_drift", "looks", "blind_spots"),
     "promotion": ("dataset", "benchmark", "cost", "reproducibility", "deployment"),
-}
-# What each check asks; its result says what was found and how to fix it. A stage's are those of stages.toml.
-QUESTIONS: dict[str, str] = {
-    **questions(),
-    "content_hash": "Are the rows those that were published, by the hash of their content?",
-    "backfill": "Is what earlier versions hold still there, or is the change declared?",
-    "contract": "Do the rows keep every rule of contract.yaml?",
-    "availability": "Is every feature known at prediction time?",
-    "splits": "Are the splits apart as declared, in time, groups or rows, with both labels and enough groups?",
-    "class_balance": "Is a rare class of the training rows declared in training.class_weights?",
-    "files": "Can every file that a row names be read, and is it of the declared kind and size?",
-    "history": (
-        "Are the new days like the same weekdays before, in rows and nulls,"
-        " or, of rows without times, the nulls of each split like those of training?"
-    ),
-    "drift": (
-        "Is the newest window within what history shows, column by column,"
-        " or, of splits without time, the benchmark within what training shows?"
-    ),
-    "configuration": "Do schedule, optimizer, batch, precision, checkpoints and stores fit together?",
-    "inputs": "Is what enters the network finite, scaled, shuffled, and prepared alike for training and validation?",
-    "one_batch": "Does one batch go through training, validation, checkpoint, resume, prediction and export?",
-    "wiring": "Does each output depend on what it should, by autograd, and on nothing else?",
-    "start": "Is the untrained network's first loss what the labels' shares say, and is every layer alive?",
-    "determinism": "Does the same seed give the same weights, and a resumed run those of an uninterrupted one?",
-    "learning_rate": "Does the learning rate make progress without diverging?",
-    "overfit": "Can the network learn ten batches by heart, and more than by heart?",
-    "throughput": "Does the network compute most of the time, or does it wait for its rows?",
-    "own": "Do the use case's own checks pass?",
-    "trainer": "Does the use case's own script train, end and resume as it has to, and what of it could not be seen?",
-    "memory_forecast": "Does the upper end of the forecast fit into the machine's memory?",
-    "cost_forecast": "Does the upper end of the forecast fit into budget.run_usd?",
-    "predictions": "Is there one finite prediction for every row of the benchmark?",
-    "groups": "Are there enough groups for an interval?",
-    "benchmark_window": "Is the benchmark apart from all training data, in time, rows or groups as declared?",
-    "prediction_drift": "Are the answers on the benchmark distributed as on the rows before it?",
-    "blind_spots": "Does the model lose about as much everywhere, beside what simple models find hard?",
-    "looks": "Were fewer models measured on these rows than benchmark.looks says?",
-    "dataset": "Are the rows the published ones, and those of the snapshot?",
-    "benchmark": "Is the benchmark apart from all that both models saw, with the same label?",
-    "cost": "Was the cost forecast, and within budget.run_usd, above which the run ends unjudged?",
-    "reproducibility": "Is the code a commit, and does a rerun of the first steps give the same weights?",
-    "deployment": "Do the registered files load in a fresh process and give the evaluated answers, fast enough?",
 }
 DESCRIPTIONS: dict[Step, str] = {
     "dataset": "A published version of the dataset, fetched through DVC and checked against its content hash.",

@@ -38,8 +38,3 @@ def fix_of(name: str, case: str = "") -> str:
     """What to do about a stage's check of that name. Raises KeyError."""
     words = _BY_NAME[name]
     return words.fixes[case] if case else words.fix
-
-
-def questions() -> dict[str, str]:
-    """What each of these checks asks, by its name."""
-    return {check.name: check.question for check in STAGE_CHECKS}

@@ -16,39 +16,10 @@ if TYPE_CHECKING:
     from trainworthy.lifecycle.gates.check_record import Of
     from trainworthy.lifecycle.gates.monitor_words import CauseWords, MonitorWords
     from trainworthy.lifecycle.gates.stage_words import StageWords
+    from trainworthy.lifecycle.gates.step_checks import StepCheck
 
 WIDTH = 100
 Lines = Callable[[], Iterator[str]]
-# Checks that are asked of figures, and a family that model.py has: they stand beside the catalogue.
-OTHER_CHECKS = {
-    "content_hash": "the rows are those that were published, by the hash of their content: docs/how-to/datasets.md",
-    "backfill": "what earlier versions hold is still there, or the change is declared: docs/how-to/datasets.md",
-    "contract": "the rows keep every rule of contract.yaml: docs/how-to/contract.md",
-    "availability": "every feature is known at prediction time: docs/how-to/contract.md",
-    "files": "every file that a row names can be read and is of the declared kind and size: docs/how-to/files.md",
-    "splits": "the splits are apart as declared, with both labels and enough groups: docs/how-to/splits.md",
-    "class_balance": "a rare class of the training rows is declared in training.class_weights: docs/how-to/training.md",
-    "history": "the new days are like the same weekdays before, in rows and nulls: docs/how-to/drift.md",
-    "drift": "the newest window is within what history shows, column by column: docs/how-to/drift.md",
-    "leakage": "no input gives the label away, and no row is in two splits: docs/how-to/leakage.md",
-    "leakage_in_training": "the network as it trains sees no label and no held-out row: docs/how-to/leakage.md",
-    "dataset": "the rows are the published ones, and those of the snapshot: docs/how-to/evaluation.md",
-    "benchmark": "it is apart from all that both models saw, with the same label: docs/how-to/evaluation.md",
-    "cost": "it was forecast, and is within budget.run_usd: docs/how-to/use-case.md",
-    "reproducibility": "the code is a commit, and a rerun gives the same weights: docs/how-to/evaluation.md",
-    "memory_forecast": "what training will hold, against the machine and its GPU: docs/preflight/memory_forecast.md",
-    "cost_forecast": "time and price of the three stages, against budget.run_usd: docs/how-to/preflight.md",
-    "predictions": "every row of the benchmark is answered once, validly, by every model: docs/how-to/evaluation.md",
-    "groups": "groups and labels suffice for intervals, and which slices are too small: docs/how-to/evaluation.md",
-    "benchmark_window": "no model saw rows of the benchmark while it was made: docs/how-to/evaluation.md",
-    "prediction_drift": "the answers to the benchmark are distributed as before it: docs/how-to/drift.md",
-    "blind_spots": "rows on which the candidate loses more than need be: docs/how-to/evaluation.md#blind-spots",
-    "behaviour": "declared tests of answers if an input changes: docs/how-to/evaluation.md#what-has-to-hold",
-    "fairness": "how far rates lie apart between values of a column: docs/how-to/evaluation.md#fairness",
-    "deployment": "loads in a fresh process, answers the same, quick and small enough: docs/how-to/evaluation.md",
-    "looks": "how many models were measured on the same rows: docs/how-to/evaluation.md#the-suite",
-    "own": "the functions check_<something> of model.py: docs/how-to/preflight.md",
-}
 
 
 def add(commands: Subparsers) -> None:
@@ -88,6 +59,7 @@ def _known() -> dict[str, list[Lines]]:
     from trainworthy.lifecycle.gates.catalogue import CATALOGUE
     from trainworthy.lifecycle.gates.monitor_words import CAUSES, MONITORS
     from trainworthy.lifecycle.gates.stage_words import STAGE_CHECKS
+    from trainworthy.lifecycle.gates.step_checks import STEP_CHECKS
     from trainworthy.lifecycle.protocol.checks import RENAMED
 
     known: dict[str, list[Lines]] = {}
@@ -101,7 +73,8 @@ def _known() -> dict[str, list[Lines]]:
         checks = [check for check in CATALOGUE if check.family == family]
         known[family] = [lambda checks=checks: (_row(check) for check in checks)]
     known |= {check.id: [lambda check=check: _check(check)] for check in CATALOGUE}
-    known |= {name: [lambda name=name: iter([f"{name}: {OTHER_CHECKS[name]}"])] for name in OTHER_CHECKS}
+    for step_check in STEP_CHECKS:
+        known.setdefault(step_check.name, [lambda step_check=step_check: _step_check(step_check)])
     known |= {monitor.id: [lambda monitor=monitor: _monitor(monitor)] for monitor in MONITORS}
     for name in dict.fromkeys(cause.id for cause in CAUSES):
         cases = [cause for cause in CAUSES if cause.id == name]
@@ -113,7 +86,9 @@ def _list() -> Iterator[str]:
     from trainworthy.lifecycle.gates.catalogue import CATALOGUE
     from trainworthy.lifecycle.gates.monitor_words import CAUSES, MONITORS
     from trainworthy.lifecycle.gates.stage_words import STAGE_CHECKS
+    from trainworthy.lifecycle.gates.step_checks import STEP_CHECKS
 
+    yield from (f"{check.name:<40} {check.question}" for check in STEP_CHECKS)
     yield from map(_row, (*CATALOGUE, *STAGE_CHECKS, *MONITORS))
     for name in dict.fromkeys(cause.id for cause in CAUSES):
         yield f"{name:<40} a cause that alarms name"
@@ -148,6 +123,11 @@ def _stage_check(check: StageWords) -> Iterator[str]:
     for fix in check.fixes.values():
         yield from _words(fix=fix)
     yield from _record(check.id, "checks")
+    yield f"  more: {check.page}"
+
+
+def _step_check(check: StepCheck) -> Iterator[str]:
+    yield f"{check.name}: {check.question}"
     yield f"  more: {check.page}"
 
 

@@ -277,7 +277,7 @@ def test_explain_tells_a_check_with_its_fix_a_family_and_all(capsys):
         ("stage.seeds", ["record: no record"]),
         ("learned", ["stage.references: Do the predictions"]),
         ("stage", ["stage.remaining_cost "]),
-        ("looks", ["how many models were measured on the same rows"]),
+        ("looks", ["Were fewer models measured on these rows", "docs/how-to/evaluation.md#the-suite"]),
         ("wiring.causal", ["planted faults that name it", "missed", "healthy runs", "from: benchmarks preflight"]),
         ("class_balance", ["training.class_weights", "docs/how-to/training.md"]),
     ],
