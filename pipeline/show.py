@@ -6,31 +6,52 @@ The history of a use case as text: the verdict log, with data and reasons from t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from trainworthy.lifecycle.errors import RecordError
 from trainworthy.lifecycle.promotion import log
 from trainworthy.lifecycle.promotion.history import rolled_back, tenures
 from trainworthy.lifecycle.promotion.judged import Standing, standing
 from trainworthy.lifecycle.promotion.log import LogEntry
-from trainworthy.lifecycle.protocol.records import DatasetVersion, Verdict
+from trainworthy.lifecycle.protocol.records import STEPS, DatasetVersion, Verdict
 from trainworthy.lifecycle.run_config import first_model_fix
 from trainworthy.lifecycle.storage.records import FileRecordStore, record_sha256
 from trainworthy.lifecycle.storage.state import StateFolder
 from trainworthy.lifecycle.use_case import UseCase, load_use_case
 from trainworthy.resources.settings import dagster_url, mlflow_url, read_settings, use_case_folder
 
+if TYPE_CHECKING:
+    from trainworthy.lifecycle.report.outcome import Outcome
+
 
 def newest_verdict(use_case: str) -> Verdict:
     """The newest verdict. Raises RecordError if the use case was never judged, or if the log lacks the verdict."""
-    entries = verdict_log(use_case)
-    verdict = FileRecordStore(StateFolder(read_settings().var)).newest(use_case, "promotion")
+    entries, store = verdict_log(use_case), FileRecordStore(StateFolder(read_settings().var))
+    verdict = store.newest(use_case, "promotion")
     fix = judge_fix(use_case, entries)
     if not isinstance(verdict, Verdict):
-        raise RecordError("there is no verdict yet", value=use_case, fix=fix)
+        run_id, stop = newest_stop(use_case, store)
+        if stop is None:
+            raise RecordError("there is no verdict yet", value=use_case, fix=fix)
+        problem = f"there is no verdict yet: the newest run was {stop.label.lower()}: {stop.why}"
+        raise RecordError(problem, value=f"run {run_id}", fix=f"{'; '.join(stop.changes)}; then {fix}")
     if record_sha256(verdict) not in {entry.verdict_sha256 for entry in entries}:
         problem = "the newest verdict is not in the log: its run ended before it was entered, so it never counted"
         raise RecordError(problem, value=verdict.provenance.run_id, fix=fix)
     return verdict
+
+
+def newest_stop(use_case: str, store: FileRecordStore) -> tuple[str, Outcome | None]:
+    """The newest run, and why it was stopped before a verdict; None if it was not, or if its records can't be read."""
+    from trainworthy.lifecycle.report.outcome import outcome, stopped_step
+
+    run_id = next(iter(store.run_ids(use_case)), "")
+    try:
+        records = {step: record for step in STEPS if run_id and (record := store.of_run(use_case, step, run_id))}
+    except RecordError:
+        return run_id, None
+    step = stopped_step(records, None)
+    return run_id, outcome(records, step) if step is not None else None
 
 
 def judge_fix(use_case: str, entries: tuple[log.LogEntry, ...]) -> str:
@@ -77,6 +98,7 @@ def verdict_text(verdict: Verdict) -> str:
     judged = f"judged {verdict.provenance.created_at[:16].replace('T', ' ')} UTC"
     withdrawn = rolled_back(verdict_log(verdict.use_case), verdict.model_version)
     since = f"Since then: {withdrawn.sentence}.\n" if withdrawn and verdict.decision == "promote" else ""
+    since += _stopped_since(verdict)
     champion = log.champion(verdict_log(verdict.use_case))
     live = f"version {champion.model_version}" if champion else "none"
     decided = f"{verdict.decision.upper()}{verdict.headline and f', {verdict.headline}'}"
@@ -93,6 +115,12 @@ def verdict_text(verdict: Verdict) -> str:
         f"Dagster UI  {start_command('ui')}, then {dagster_url()}/runs/{run_id}\n"
         f"MLflow UI   {start_command('mlflow-ui')}, then {mlflow_url()}\n"
     )
+
+
+def _stopped_since(verdict: Verdict) -> str:
+    """That a newer run was stopped before a verdict, and why; nothing if none was."""
+    run_id, stop = newest_stop(verdict.use_case, FileRecordStore(StateFolder(read_settings().var)))
+    return f"Since then: run {run_id} was {stop.label.lower()}: {stop.why}\n" if stop is not None else ""
 
 
 def _why(verdict: Verdict) -> str:

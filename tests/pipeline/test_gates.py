@@ -3,6 +3,7 @@
 Three end the bare command: a stop of Dagster's own process, of a worker, and of a stage. The others run in this one.
 """
 
+import shutil
 from types import SimpleNamespace
 from typing import Any
 
@@ -105,6 +106,10 @@ def test_gate_unknown_value_in_the_data_stops_at_snapshot(toy):
     told = stops_at(toy, "snapshot", "contract", done)
     assert "known_shops" in told
     assert failed_checks(toy, done.run_id) == {"snapshot/contract"}
+    # The toy was promoted before: its verdict stands, and what happened since is told.
+    shown = toy.call("-m", "trainworthy.pipeline.cli", "verdict", "toy")
+    assert shown.code == 0
+    assert f"Since then: run {done.run_id} was stopped at snapshot: " in shown.out
     assert not list((toy.var / "snapshots" / "toy").glob("*/*.tmp"))
 
 
@@ -129,6 +134,12 @@ def test_gate_budget_below_the_forecast_stops_at_preflight(toy):
         done = toy.run(TRAINWORTHY_WEBHOOK=receiver.url)
     told = stops_at(toy, "preflight", "cost_forecast", done)
     assert "budget.run_usd" in told
+    # Judged by no run: why the newest ended is the answer.
+    shutil.rmtree(toy.var / "records" / "toy" / "newest")
+    shown = toy.call("-m", "trainworthy.pipeline.cli", "verdict", "toy")
+    assert shown.code == 1
+    assert "there is no verdict yet: the newest run was stopped at preflight: " in shown.out
+    assert done.run_id in shown.out
     assert receiver.told() == [("error", "budget", "toy_rows@v1")]
 
 
