@@ -17,7 +17,7 @@ from trainworthy.lifecycle.artifact import artifact_kind
 from trainworthy.lifecycle.code_identity import ENTRY_OF_JOB, KEPT, WORKER, CodeOnDisk
 from trainworthy.lifecycle.data.files import SplitFiles
 from trainworthy.lifecycle.errors import ChampionError, WorkerError
-from trainworthy.lifecycle.evaluation.benchmark_spots import benchmark_spots
+from trainworthy.lifecycle.evaluation.blind_spots import benchmark_spots
 from trainworthy.lifecycle.evaluation.comparison import comparison, weighed
 from trainworthy.lifecycle.evaluation.decision import of_decisions
 from trainworthy.lifecycle.evaluation.kept_answers import keep_answers, kept_answers, side_by_side

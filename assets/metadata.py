@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
-from trainworthy.assets.columns import column_schema
 from trainworthy.assets.step_run import StepOfRun
+from trainworthy.lifecycle.contract.model import Column, Contract
+from trainworthy.lifecycle.contract.rule import never_null
 from trainworthy.lifecycle.contract.snapshot_contract import contract_is_kept, contract_of
 from trainworthy.lifecycle.cost.forecast_error import error_figures
 from trainworthy.lifecycle.errors import TrainworthyError
@@ -353,3 +354,29 @@ def check_result(check: CheckResult) -> dg.AssetCheckResult:
     return dg.AssetCheckResult(
         check_name=check.name, passed=passed, severity=severity, metadata=metadata, description=description
     )
+
+
+def column_schema(contract: Contract) -> dg.TableSchema:
+    """Name, type, what it is to a model, and whether rows may be null; constraints of several columns stay apart."""
+    required = never_null(contract.rules)
+    return dg.TableSchema(
+        columns=[
+            dg.TableColumn(
+                column.name,
+                column.logical_type,
+                description=_description(column),
+                constraints=dg.TableColumnConstraints(
+                    nullable=column.name not in required, unique=contract.primary_key == (column.name,)
+                ),
+                tags={"role": column.role},
+            )
+            for column in contract.columns
+        ]
+    )
+
+
+def _description(column: Column) -> str:
+    """Role, unit and time of a column, and that its values are never shown."""
+    unit = f" in {column.unit}" if column.unit else ""
+    known = f", known at {column.available_at}" if column.available_at else ""
+    return f"{column.role.replace('_', ' ')}{unit}{known}{', sensitive' if column.sensitive else ''}"

@@ -7,6 +7,7 @@ report and carry the same metadata keys.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -32,15 +33,17 @@ from trainworthy.assets.step_run import (
     StepRun,
 )
 from trainworthy.assets.stopped import StoppedError, error_check
-from trainworthy.assets.time_left import step_line
-from trainworthy.assets.track import first_step, last_step, track, without_mlflow
+from trainworthy.assets.track import first_step, last_step, steps_of, track, without_mlflow
 from trainworthy.lifecycle.code_identity import KEPT, CodeOnDisk
+from trainworthy.lifecycle.cost.duration import forecast_time
 from trainworthy.lifecycle.cost.meter import Meter
-from trainworthy.lifecycle.errors import SettingsError, TrainworthyError
+from trainworthy.lifecycle.cost.time_left import forecast_seconds, in_words, seconds_left
+from trainworthy.lifecycle.errors import RecordError, SettingsError, TrainworthyError
 from trainworthy.lifecycle.files.versions import published_version
 from trainworthy.lifecycle.gates.baseline import read_baseline, readable_baseline, with_accepted
 from trainworthy.lifecycle.gates.ci import rows_of, table
 from trainworthy.lifecycle.gates.preflight import trials_of
+from trainworthy.lifecycle.gates.seeds import updates_of_stages
 from trainworthy.lifecycle.lineage import identity_of, refuse_outdated
 from trainworthy.lifecycle.progress import never_silent
 from trainworthy.lifecycle.promotion.earlier import tell_open
@@ -49,7 +52,9 @@ from trainworthy.lifecycle.protocol.records import (
     FORM,
     STEPS,
     Body,
+    PreflightReport,
     Record,
+    Snapshot,
     StageReport,
     Step,
     StoppedStep,
@@ -325,3 +330,49 @@ def _message(checks: tuple[CheckResult, ...]) -> str:
         limits_text = f" (found {check.observed}, allowed {check.threshold})" if check.threshold is not None else ""
         lines.append(f"  - {check.name}: {check.status}{limits_text}: {check.evidence}\n    fix: {check.fix}")
     return "\n".join(lines)
+
+
+def step_line(run: StepRun, *, reused: bool = False) -> str:
+    """Which step of how many this is, and how long the run will still take where there is a basis for it.
+
+    After a step that is reused the next ones may be, too, and nothing is said of the time.
+    """
+    steps = steps_of(run)
+    place = f"step {steps.index(run.step) + 1} of {len(steps)}"
+    if reused:
+        return place
+    # Nothing hangs on it: a record that cannot be read stops the step that needs it.
+    with contextlib.suppress(RecordError):
+        left = time_left(run, steps)
+        return place if left is None else f"{place}, {in_words(left)}"
+    return place
+
+
+def time_left(run: StepRun, steps: list[Step]) -> float | None:
+    """Seconds from this step's start to the end of the run's `steps`; None without a basis.
+
+    Raises RecordError if a record of this run or of an earlier one cannot be read.
+    """
+    records, name = run.workspace.records, run.use_case.name
+    here = of_run(run, run.run_id)
+    made = {step: record.cost.wall_seconds for step, record in here.items() if record.provenance.run_id == run.run_id}
+    last = records.newest(name, steps[-1])
+    earlier = of_run(run, last.provenance.run_id) if last is not None else {}
+    seconds = {step: record.cost.wall_seconds for step, record in earlier.items()}
+    return seconds_left(steps[steps.index(run.step) :], made, seconds, forecast_of(run, here))
+
+
+def of_run(run: StepRun, run_id: str) -> dict[str, Record]:
+    """A run's passed records by step."""
+    records = ((step, run.workspace.records.of_run(run.use_case.name, step, run_id)) for step in STEPS)
+    return {step: record for step, record in records if record is not None and record.passed}
+
+
+def forecast_of(run: StepRun, here: dict[str, Record]) -> dict[str, float]:
+    """Seconds of each later step by this run's preflight; {} before there is one."""
+    preflight, snapshot, spec = here.get("preflight"), here.get("snapshot"), run.use_case.spec
+    time = forecast_time(preflight.checks) if isinstance(preflight, PreflightReport) else None
+    if time is None or not isinstance(snapshot, Snapshot):
+        return {}
+    split = snapshot.splits["training"]
+    return forecast_seconds(time, updates_of_stages(split.rows, split.positives or 0, spec.training, spec.stages))

@@ -1,5 +1,7 @@
 """smoke, pilot, full: training on 1 %, 10 % and 100 % of the rows, with a go or no-go after each."""
 
+from __future__ import annotations
+
 import contextlib
 import math
 import time
@@ -11,13 +13,12 @@ import dagster as dg
 
 from trainworthy.assets.announce import announce_incidents
 from trainworthy.assets.contract import judged_contract
-from trainworthy.assets.curve import stage_curve
 from trainworthy.assets.declare import gpu_pool, step_asset
 from trainworthy.assets.diagnosis import diagnose_stage
 from trainworthy.assets.machine import machine_followed
 from trainworthy.assets.mirror import mirrored, stage_folder
 from trainworthy.assets.step import Outcome
-from trainworthy.assets.step_run import StepRun
+from trainworthy.assets.step_run import StepOfRun, StepRun
 from trainworthy.lifecycle.artifact import verify_artifact
 from trainworthy.lifecycle.contract.model import Contract
 from trainworthy.lifecycle.cost.checkpoint_interval import interruptions
@@ -25,6 +26,7 @@ from trainworthy.lifecycle.cost.duration import remaining_cost
 from trainworthy.lifecycle.cost.meter import Meter
 from trainworthy.lifecycle.data.snapshot import snapshot_is_whole
 from trainworthy.lifecycle.errors import CheckpointError, DatasetError, WorkerError
+from trainworthy.lifecycle.gates.data_curve import Point, curve_after_full, curve_at_pilot, data_curve_check, point_of
 from trainworthy.lifecycle.gates.diagnosis import to_diagnose, with_diagnosis
 from trainworthy.lifecycle.gates.seeds import (
     lost_gpu_seconds,
@@ -39,14 +41,16 @@ from trainworthy.lifecycle.gates.seeds import (
 from trainworthy.lifecycle.gates.stage import stage_checks, training_checks
 from trainworthy.lifecycle.leakage.unreviewed import unreviewed_check
 from trainworthy.lifecycle.lineage import training_run_id
-from trainworthy.lifecycle.protocol.checks import stopping
+from trainworthy.lifecycle.protocol.checks import CheckResult, stopping
 from trainworthy.lifecycle.protocol.jobs import CheckpointRef, KeptFeatures, Rows, TrainJob
 from trainworthy.lifecycle.protocol.records import (
     STAGES,
+    DataCurve,
     DatasetVersion,
     Forecast,
     PreflightReport,
     Record,
+    SeedResult,
     Snapshot,
     StageBody,
     StageFindings,
@@ -328,3 +332,25 @@ def _still_to_come(run: StepRun, snapshot: Snapshot, stage: Stage) -> Forecast |
     spec, split = run.use_case.spec, snapshot.splits["training"]
     updates = updates_of_stages(split.rows, split.positives or 0, spec.training, spec.stages)
     return remaining_cost(preflight if isinstance(preflight, PreflightReport) else None, updates, stage)
+
+
+def stage_curve(
+    run: StepOfRun, kind: Kind, result: TrainResult, trained: Sequence[SeedResult], still_usd: Forecast | None,
+    training_usd: float,
+) -> tuple[DataCurve | None, tuple[CheckResult, ...]]:  # fmt: skip
+    """The curve after pilot or full, and the pilot's check of it; `training_usd` is what one training cost."""
+    last, spec = point_of(result.rows, result.metrics, trained), run.use_case.spec
+    if run.step == "full":
+        pilot = _recorded(run.record("pilot", StageReport))
+        return curve_after_full(pilot, last, training_usd, spec.stages.mode, kind.words), ()
+    if run.step != "pilot":
+        return None, ()
+    smoke, rows = _recorded(run.record("smoke", StageReport)), run.record("snapshot", Snapshot).splits["training"].rows
+    curve, primary = curve_at_pilot(smoke, last, rows, still_usd, spec.stages.mode, kind.words), spec.benchmark.primary
+    # Of another metric the margin says nothing about the loss that the stages measure.
+    margin = primary.margin if primary.metric == kind.loss else None
+    return curve, (data_curve_check(curve, last, margin),)
+
+
+def _recorded(stage: StageReport) -> Point | None:
+    return point_of(stage.rows, stage.metrics, stage.trained)

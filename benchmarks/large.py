@@ -202,7 +202,7 @@ def child(use_case_folder: Path, folder: Path) -> None:
 
 
 def _snapshot(use_case: UseCase, folder: Path) -> SnapshotBody:
-    from trainworthy.assets.validation import checked_contract
+    from trainworthy.assets.snapshot import checked_contract
     from trainworthy.lifecycle.protocol.checks import stopping
     from trainworthy.lifecycle.snapshot import make_snapshot
 

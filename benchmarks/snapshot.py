@@ -123,7 +123,7 @@ def child(folder: Path) -> None:
 
 def _step(folder: Path, use_case: UseCase, contract: Contract) -> str:
     """Names of the checks that stopped the step."""
-    from trainworthy.assets.validation import checked_contract
+    from trainworthy.assets.snapshot import checked_contract
     from trainworthy.lifecycle.protocol.checks import stopping
     from trainworthy.lifecycle.snapshot import make_snapshot
 

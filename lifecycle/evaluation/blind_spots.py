@@ -3,17 +3,18 @@
 All predicates of up to two columns are searched on two thirds of the groups, and what is found is confirmed on the
 others. A part may be hard for any model: evening flights are. So a row's loss is held against what simple models'
 losses on the same row let expect of this one, by least squares over all rows; without such models, against the mean.
-Nothing is decided here: whoever reads of a spot decides what it means.
+Nothing is decided here: whoever reads of a spot decides what it means. A check warns of those of the candidate.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from trainworthy.lifecycle.errors import EvaluationError
+from trainworthy.lifecycle.evaluation.comparison import row_weights
 from trainworthy.lifecycle.evaluation.slice_levels import Levels, levels_of
 from trainworthy.lifecycle.evaluation.slice_search import (
     Difference,
@@ -25,8 +26,10 @@ from trainworthy.lifecycle.evaluation.slice_search import (
     search_rules,
     telling_pairs,
 )
+from trainworthy.lifecycle.protocol.checks import CheckResult, holds
 from trainworthy.lifecycle.protocol.figures import BlindSpot, Estimate
 from trainworthy.lifecycle.tasks.interval import MINIMUM_GROUPS, joined_codes
+from trainworthy.lifecycle.tasks.kind import JudgedLosses, Kind, from_columns, statistic_columns
 
 if TYPE_CHECKING:
     import numpy as np
@@ -43,6 +46,9 @@ _MOST_UNITS = 200
 _FALSE_DISCOVERIES = 0.05
 _EXAMPLES = 5
 _SALT = "blind spots"
+NAME = "blind_spots"
+# What a check's evidence names; the record has all.
+_MOST_NAMED = 3
 
 
 @dataclass(frozen=True)
@@ -265,3 +271,60 @@ def _by_hash(groups: Any) -> np.ndarray:
     place = np.empty(len(values), dtype=np.intp)
     place[np.argsort(hashes, kind="stable")] = np.arange(len(values))
     return place[codes]
+
+
+def benchmark_spots(
+    predictions: pd.DataFrame,
+    features: pd.DataFrame,
+    cuts: Mapping[str, tuple[float, ...]],
+    kind: Kind,
+    baselines: Sequence[str],
+    *,
+    model: str = "candidate",
+    champion: str = "champion",
+) -> BlindSpots:
+    """Where `model` loses more than the baselines let expect, by columns of `features`, none of them sensitive.
+
+    `predictions` has row, group, label and the statistics of the models, `features` the same rows in the same order;
+    `cuts` are slice_levels.training_cuts of the training rows. The champion's are used where the table has them.
+    """
+    labels, numbers = kind.checked_labels(predictions["label"]), predictions["row"].to_numpy()
+    there = set(statistic_columns(kind, champion)) <= set(predictions.columns)
+
+    def losses(name: str) -> JudgedLosses:
+        return kind.judged_losses(labels, from_columns(kind, name, predictions))
+
+    mine = losses(model)
+    spots = blind_spots(
+        features,
+        mine.losses,
+        predictions["group"],
+        cuts,
+        references=[losses(name).losses for name in baselines],
+        champion=losses(champion).losses if there else None,
+        weights=mine.weights(row_weights(predictions)),
+    )
+    named = [spot.model_copy(update={"examples": tuple(numbers[[*spot.examples]].tolist())}) for spot in spots.spots]
+    return replace(spots, spots=tuple(named))
+
+
+def blind_spots_check(spots: BlindSpots) -> CheckResult:
+    """Warns of confirmed blind spots; it never stops a step and decides nothing."""
+    if spots.insufficient:
+        return CheckResult(
+            name=NAME, status="not_applicable", severity="warning", evidence=f"not searched: {spots.insufficient}",
+            fix="give the benchmark more groups, or columns with values that come back",
+        )  # fmt: skip
+    confirmed = [spot for spot in spots.spots if spot.confirmed]
+    named = "; ".join(f"{spot.rule} ({spot.rows:,} rows, {spot.excess.value:+.3g})" for spot in confirmed[:_MOST_NAMED])
+    more = f"; {len(confirmed) - _MOST_NAMED} more" if len(confirmed) > _MOST_NAMED else ""
+    evidence = f"{len(confirmed)} confirmed, by mean loss above what the baselines let expect: {named}{more}"
+    return holds(
+        NAME,
+        not confirmed,
+        severity="warning",
+        observed=len(confirmed),
+        threshold=0,
+        evidence=evidence if confirmed else f"none confirmed over pairs of {len(spots.columns)} columns",
+        fix="look at the rows; declare the rule as a slice (where:) with a bound, so that it decides from now on",
+    )

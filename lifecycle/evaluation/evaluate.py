@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from trainworthy.lifecycle.errors import EvaluationError
-from trainworthy.lifecycle.evaluation.benchmark_spots import benchmark_spots, blind_spots_check
+from trainworthy.lifecycle.evaluation.blind_spots import benchmark_spots, blind_spots_check
 from trainworthy.lifecycle.evaluation.comparison import comparison, row_weights, weighed
 from trainworthy.lifecycle.evaluation.decision import decision_column
 from trainworthy.lifecycle.evaluation.model_figures import all_slices, figures_of_model, overall_metrics

@@ -19,7 +19,6 @@ from trainworthy.lifecycle.report import (
     alarms,
     battery,
     changed_inputs,
-    deciding_slices,
     decision_costs,
     figures,
     first_page,
@@ -29,7 +28,6 @@ from trainworthy.lifecycle.report import (
     outcome,
     scaling,
     sections,
-    serving_table,
 )
 from trainworthy.lifecycle.report.outcome import Records
 
@@ -84,9 +82,7 @@ def render(
             first_page=first_page,
             origins=origins,
             battery=battery,
-            serving_table=serving_table,
             changed_inputs=changed_inputs,
-            deciding_slices=deciding_slices,
             decision_costs=decision_costs,
             scaling=scaling,
             alarm_rows=alarms.alarm_rows(outcome.stages_of(records)),

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from known import known
 
-from trainworthy.lifecycle.evaluation.benchmark_spots import benchmark_spots
+from trainworthy.lifecycle.evaluation.blind_spots import benchmark_spots
 from trainworthy.lifecycle.evaluation.fairness import fairness
 from trainworthy.lifecycle.evaluation.predicate import parse
 from trainworthy.lifecycle.evaluation.residuals import residuals

@@ -51,7 +51,6 @@ from trainworthy.lifecycle.protocol.records import (
 from trainworthy.lifecycle.protocol.serving import ServingFigure
 from trainworthy.lifecycle.protocol.words import Words
 from trainworthy.lifecycle.report import (
-    deciding_slices,
     figures,
     first_page,
     formatting,
@@ -745,7 +744,7 @@ def test_report_tells_how_each_slice_that_decides_stands() -> None:
     assert "log loss at most 0.6 (wind &gt; 1)" in table
     plain = tuple(result.model_copy(update={"bound": "not_asked"}) for result in results)
     waiting: dict[Step, Record] = {"evaluation": records["evaluation"].model_copy(update={"slices": plain})}
-    assert {deciding_slices.standing(item) for item in deciding_slices.slices_of(waiting)} == {"not judged"}
+    assert {model_tables.slice_standing(item) for item in model_tables.deciding_slices(waiting)} == {"not judged"}
 
 
 def test_report_tells_calibration_fairness_and_where_the_loss_lies() -> None:

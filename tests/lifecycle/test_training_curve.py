@@ -10,10 +10,9 @@ from matplotlib.figure import Figure
 from trainworthy.lifecycle.protocol.records import Alarm, StageReport, StageSeconds
 from trainworthy.lifecycle.report import sections
 from trainworthy.lifecycle.report.alarms import alarm_rows
-from trainworthy.lifecycle.report.loss_axis import clipped_at
 from trainworthy.lifecycle.report.pictures import learning_curve
 from trainworthy.lifecycle.report.render import render
-from trainworthy.lifecycle.report.training_curve import drawn_sentence, training_curve
+from trainworthy.lifecycle.report.training_curve import clipped_at, drawn_sentence, training_curve
 
 
 def full_of_four_passes() -> StageReport:

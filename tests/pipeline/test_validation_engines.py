@@ -7,7 +7,7 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from trainworthy.assets.validation import checked_contract, chosen_engine, validator
+from trainworthy.assets.snapshot import checked_contract, chosen_engine, validator
 from trainworthy.lifecycle.contract.failing_rows import file_name
 from trainworthy.lifecycle.contract.model import Column, Contract, Label
 from trainworthy.lifecycle.contract.result import MAX_NAMED_ROWS
@@ -89,9 +89,7 @@ def test_file_name_two_odd_ids_never_share_a_file():
 
 def test_validator_spark_that_is_not_installed_says_what_to_install(monkeypatch):
     real = importlib.util.find_spec
-    monkeypatch.setattr(
-        "trainworthy.assets.validation.find_spec", lambda name: None if name == "pyspark" else real(name)
-    )
+    monkeypatch.setattr("trainworthy.assets.snapshot.find_spec", lambda name: None if name == "pyspark" else real(name))
     with pytest.raises(SettingsError, match=r"(?s)pyspark.*pip install -e '\.\[spark\]'"):
         validator("spark")
 

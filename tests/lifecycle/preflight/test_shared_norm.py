@@ -4,7 +4,7 @@ import torch
 from torch import nn
 from wiring_subjects import MLP, bce, draws, mlp, subject, trial
 
-from trainworthy.lifecycle.engine.preflight.wiring.shared_norm import shared_norm
+from trainworthy.lifecycle.engine.preflight.wiring.modes import shared_norm
 from trainworthy.lifecycle.engine.training.state import TrainData
 
 
