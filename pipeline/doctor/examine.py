@@ -8,7 +8,7 @@ from pathlib import Path
 
 from trainworthy.lifecycle.errors import SettingsError, TrainworthyError
 from trainworthy.lifecycle.protocol.checks import CheckResult
-from trainworthy.pipeline.doctor import copies, machine, ports, project, sensitive, stores
+from trainworthy.pipeline.doctor import machine, ports, project, sensitive, stores
 from trainworthy.pipeline.doctor.project import in_short, refused
 from trainworthy.resources.settings import Settings, project_folder, read_settings, state_folder
 
@@ -18,7 +18,7 @@ SIGNS = {"pass": "✓", "not_applicable": "-", "insufficient": "!"}
 
 def runs_checks(settings: Settings) -> Iterator[CheckResult]:
     """The checks that need Dagster, which takes a second to import."""
-    from trainworthy.pipeline.doctor import attempts, runs
+    from trainworthy.pipeline.doctor import runs
 
     if settings_there()[1] is not None or (settings.var.exists() and not os.access(settings.var, os.W_OK)):
         evidence, fix = (
@@ -27,14 +27,14 @@ def runs_checks(settings: Settings) -> Iterator[CheckResult]:
         )
         yield CheckResult(name="runs", status="insufficient", severity="warning", evidence=evidence, fix=fix)
         return
-    for check in (runs.stuck, runs.pools, runs.workers, attempts.attempts):
+    for check in (runs.stuck, runs.pools, runs.workers, runs.attempts):
         yield from examined(check, settings)
 
 
 # The nearest to the machine first: what fails there explains what fails below.
 CHECKS: tuple[Check, ...] = (
     machine.python, machine.packages, machine.environment, machine.alerts, machine.disk, ports.ports,
-    stores.state_folder, copies.durable_folder, project.location, project.use_cases, project.prices, project.git,
+    stores.state_folder, stores.durable_folder, project.location, project.use_cases, project.prices, project.git,
     stores.dagster_store, stores.mlflow_store, stores.verdicts, sensitive.sensitive, runs_checks,
 )  # fmt: skip
 
@@ -90,11 +90,11 @@ def examined(check: Check, settings: Settings) -> list[CheckResult]:
 
 def repairs() -> Iterator[str]:
     """The safe repairs; a line for each that was done, and for each that could not be."""
-    from trainworthy.pipeline.doctor import attempts, runs
+    from trainworthy.pipeline.doctor import runs
 
     settings, _ = settings_there()
     for repair in (
-        runs.repair_runs, attempts.repair_attempts, stores.repair_addresses, stores.repair_aliases,
+        runs.repair_runs, runs.repair_attempts, stores.repair_addresses, stores.repair_aliases,
         sensitive.repair_sensitive,
     ):  # fmt: skip
         try:

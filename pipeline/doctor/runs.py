@@ -1,4 +1,4 @@
-"""Runs: those that are stuck, the pool slots they hold, and workers that nobody waits for."""
+"""Runs: those that are stuck, the pool slots they hold, workers that nobody waits for, and attempts without an end."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from trainworthy.lifecycle.errors import SettingsError
 from trainworthy.lifecycle.protocol.checks import CheckResult, holds
 from trainworthy.pipeline.doctor.ports import command_of
 from trainworthy.pipeline.doctor.stores import dagster_folder
+from trainworthy.resources.attempt_table import attempt_table
+from trainworthy.resources.attempts import kept_ends, lost_attempts, settle
 from trainworthy.resources.dagster_settings import dagster_home, declared, refuse_unset, storage_kind
 from trainworthy.resources.settings import Settings
 from trainworthy.resources.stuck_runs import elsewhere, end_stuck_run, leaked_slots, running, stuck_runs
@@ -142,3 +144,28 @@ def repaired(settings: Settings, instance: dg.DagsterInstance) -> Iterator[str]:
     for pool, run_id in leaked_slots(instance):
         instance.event_log_storage.free_concurrency_slots_for_run(run_id)
         yield f"a slot of the pool {pool} that run {run_id[:8]} held is free"
+
+
+def attempts(settings: Settings) -> Iterator[CheckResult]:
+    """The table can be read and written, has every end that was kept beside it, and no attempt is lost."""
+    table = attempt_table(settings)
+    table.try_write()
+    yield CheckResult(name="attempts", status="pass", evidence=f"every start of a worker is entered in {table.shown}")
+    unentered, lost = kept_ends(settings), lost_attempts(settings)
+    named = "; ".join(
+        f"{row.started.charged_to.use_case} {row.started.charged_to.step}: {why}" for row, why in lost[:5]
+    )
+    yield holds(
+        "open_attempts",
+        not unentered and not lost,
+        severity="warning",
+        observed=len(unentered) + len(lost),
+        evidence=(f"{len(unentered)} ends are kept in {unentered[0].parent} and not entered; " if unentered else "")
+        + (f"{len(lost)} were left open: {named}" if lost else "none was left open"),
+        fix=f"{FIX} enters and ends them, and so does the next start of a worker",
+    )
+
+
+def repair_attempts(settings: Settings) -> Iterator[str]:
+    """Enter the ends that were kept, and end what is lost."""
+    yield from settle(settings)

@@ -1,8 +1,8 @@
 """What `trainworthy new` does: read a file, find out what it holds, and write a use case that passes its preflight.
 
 request.py what is asked; reading.py how a CSV file is written; source.py the file and the types of its columns;
-dates.py the forms of dates; roles.py what each column means; windows.py the split by time and the stages, shares.py the
-split of rows without times; stage_text.py dvc.yaml; create.py the main path: all problems first, then everything or
+roles.py what each column means; windows.py the split by time and the stages, shares.py the split of rows without
+times; stage_text.py dvc.yaml; create.py the main path: all problems first, then everything or
 nothing. found.py what all of this gives, table_profile.py how a table comes to it and what a person should know. Of a
 folder of files: folder.py what its names say, contents.py what the files hold, folder_files.py the network,
 folder_profile.py the rows and the label.

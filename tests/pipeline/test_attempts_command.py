@@ -8,7 +8,7 @@ from doctor_checks import bad, dead_pid, only
 from trainworthy.lifecycle.errors import SettingsError
 from trainworthy.lifecycle.protocol.attempts import ChargedTo, EndedAttempt, StartedAttempt
 from trainworthy.pipeline.attempts import SHOWN, attempts_text
-from trainworthy.pipeline.doctor import attempts, examine
+from trainworthy.pipeline.doctor import examine, runs
 from trainworthy.resources.attempt_table import attempt_table
 from trainworthy.resources.attempts import keep_end, this_process
 from trainworthy.resources.settings import DATABASE, read_settings
@@ -97,38 +97,38 @@ def test_attempts_of_an_unknown_use_case_name_the_nearest_one(place):
 
 def test_doctor_attempt_of_a_gone_process_is_told_and_ended_only_by_fix(place):
     (place / "state").mkdir()
-    assert bad(attempts.attempts) == []
+    assert bad(runs.attempts) == []
     entered("a", at=time.time())
-    assert bad(attempts.attempts) == []
+    assert bad(runs.attempts) == []
     gone = entered("b", gone=True, at=time.time())
     told = f"its process (pid {gone.process.pid}) is gone"
-    only(attempts.attempts, "! open attempts: 1 were left open: toy full: ", told, "trainworthy doctor --fix")
+    only(runs.attempts, "! open attempts: 1 were left open: toy full: ", told, "trainworthy doctor --fix")
     assert [line for line in examine.repairs() if "attempt" in line] == [
         f"repaired: attempt b (toy full, run rrrrrrrr) is lost: {told}"
     ]
-    assert bad(attempts.attempts) == []
+    assert bad(runs.attempts) == []
 
 
 def test_doctor_end_that_was_kept_is_told_and_entered_by_fix(place, monkeypatch):
     entered("a")
     keep_end(read_settings(), EndedAttempt(attempt="a", outcome="answered", ended_at=3.0, seconds=1.0))
-    only(attempts.attempts, "! open attempts: 1 ends are kept in ", "none was left open")
+    only(runs.attempts, "! open attempts: 1 ends are kept in ", "none was left open")
     monkeypatch.setattr("trainworthy.resources.attempts.PATIENCE_SECONDS", -1.0)
-    assert list(attempts.repair_attempts(read_settings())) == ["the end of attempt a is entered, which was kept"]
-    assert bad(attempts.attempts) == []
+    assert list(runs.repair_attempts(read_settings())) == ["the end of attempt a is entered, which was kept"]
+    assert bad(runs.attempts) == []
 
 
 def test_doctor_table_that_takes_no_rows_fails_and_looking_leaves_none(place):
     entered("a", at=1.0)
-    assert bad(attempts.attempts) == []
+    assert bad(runs.attempts) == []
     assert [row.last_sign for row in attempt_table(read_settings()).rows()] == [1.0]
     database = place / "state" / "attempts.db"
     database.write_bytes(b"no database" * 100)
-    only(attempts.attempts, "✗ attempts: the table of attempts in ", "file is not a database", "move it away")
+    only(runs.attempts, "✗ attempts: the table of attempts in ", "file is not a database", "move it away")
 
 
 def test_doctor_address_that_cannot_be_used_fails_without_its_password(place, monkeypatch):
     (place / "state").mkdir()
     monkeypatch.setenv(DATABASE, "mysql://me:hush@db/x")
-    only(attempts.attempts, f"✗ attempts: {DATABASE} names no PostgreSQL database", "write postgresql://USER")
-    assert "hush" not in str(bad(attempts.attempts))
+    only(runs.attempts, f"✗ attempts: {DATABASE} names no PostgreSQL database", "write postgresql://USER")
+    assert "hush" not in str(bad(runs.attempts))

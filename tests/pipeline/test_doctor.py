@@ -19,7 +19,7 @@ from toy_project import ROOT, until
 
 from trainworthy.lifecycle.promotion import log
 from trainworthy.lifecycle.worker import NOTICE
-from trainworthy.pipeline.doctor import copies, examine, machine, ports, project, runs, sensitive, stores
+from trainworthy.pipeline.doctor import examine, machine, ports, project, runs, sensitive, stores
 from trainworthy.resources.mlflow import Tracking
 from trainworthy.resources.mlflow_folder import champion_alias
 from trainworthy.resources.settings import Settings, read_settings
@@ -154,24 +154,24 @@ def test_doctor_state_folder_that_cannot_be_made_or_written_fails(place):
 
 
 def test_doctor_durable_folder_that_takes_no_files_fails_and_is_never_made(place, monkeypatch):
-    (found,) = examine.examined(copies.durable_folder, read_settings())
+    (found,) = examine.examined(stores.durable_folder, read_settings())
     assert found.status == "not_applicable"
     volume = place / "volume"
     volume.mkdir()
     monkeypatch.setenv("TRAINWORTHY_DURABLE", str(volume))
     monkeypatch.setenv(NOTICE, str(place / "notice"))
-    assert bad(copies.durable_folder) == []
+    assert bad(stores.durable_folder) == []
     assert bad(machine.environment) == []
     assert list(volume.iterdir()) == []
     monkeypatch.setenv("TRAINWORTHY_DURABLE", str(place / "unmounted"))
-    only(copies.durable_folder, "✗ durable folder", str(place / "unmounted"), "mount it")
+    only(stores.durable_folder, "✗ durable folder", str(place / "unmounted"), "mount it")
     assert not (place / "unmounted").exists()
     volume.rmdir()
     volume.touch()
     monkeypatch.setenv("TRAINWORTHY_DURABLE", str(volume))
-    only(copies.durable_folder, "✗ durable folder", "is no folder")
+    only(stores.durable_folder, "✗ durable folder", "is no folder")
     monkeypatch.setenv("TRAINWORTHY_DURABLE", "gs://models/team")
-    only(copies.durable_folder, "✗ durable folder", "gs://models/team", "no address", "s3://BUCKET/PREFIX")
+    only(stores.durable_folder, "✗ durable folder", "gs://models/team", "no address", "s3://BUCKET/PREFIX")
 
 
 def test_doctor_durable_folder_that_refuses_files_fails(place, monkeypatch):
@@ -180,7 +180,7 @@ def test_doctor_durable_folder_that_refuses_files_fails(place, monkeypatch):
 
     monkeypatch.setenv("TRAINWORTHY_DURABLE", str(place))
     monkeypatch.setattr(tempfile, "TemporaryFile", refuses)
-    only(copies.durable_folder, "✗ durable folder", "takes no files: Permission denied", "make it writable")
+    only(stores.durable_folder, "✗ durable folder", "takes no files: Permission denied", "make it writable")
 
 
 @pytest.mark.parametrize("declared", [True, False])
@@ -189,10 +189,10 @@ def test_doctor_spot_machine_without_storage_that_outlives_it_is_a_warning(place
     path.write_text(path.read_text().replace("compute: {", "compute: {spot: true, "))
     if declared:
         monkeypatch.setenv("TRAINWORTHY_DURABLE", str(place))
-    monkeypatch.setattr(copies, "file_system", lambda folder: "nfs4")
-    assert bad(copies.durable_folder) == []
-    monkeypatch.setattr(copies, "file_system", lambda folder: "tmpfs")
-    only(copies.durable_folder, "! durable folder", "tmpfs", "on spot machines train toy", "TRAINWORTHY_DURABLE")
+    monkeypatch.setattr(stores, "file_system", lambda folder: "nfs4")
+    assert bad(stores.durable_folder) == []
+    monkeypatch.setattr(stores, "file_system", lambda folder: "tmpfs")
+    only(stores.durable_folder, "! durable folder", "tmpfs", "on spot machines train toy", "TRAINWORTHY_DURABLE")
 
 
 @pytest.mark.parametrize(

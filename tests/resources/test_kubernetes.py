@@ -8,7 +8,7 @@ from kubernetes_api import NAMESPACE, Fault, Kube, kube_server
 from kubernetes_played import Clock, Played, ends_with, runs
 
 from trainworthy.lifecycle.errors import BackendError
-from trainworthy.resources.backends.kubernetes import logs, patience, remove, submitted
+from trainworthy.resources.backends.kubernetes import logs, patience, submitted
 from trainworthy.resources.backends.kubernetes.api import lines
 
 
@@ -189,7 +189,7 @@ def test_signal_of_whoever_deletes_the_pod_is_a_request_to_end_and_no_kill(playe
 
 
 def test_node_that_is_gone_ends_the_wait_although_its_container_still_runs_by_its_last_word(played, monkeypatch):
-    monkeypatch.setattr(remove, "GONE_SECONDS", 8.0)
+    monkeypatch.setattr(submitted, "GONE_SECONDS", 8.0)
     # Nor does it answer.
     monkeypatch.setattr(played.kube, "drop_pod", lambda name: None)
     tainted = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager", "message": ""}
@@ -277,7 +277,7 @@ def test_job_that_an_earlier_launcher_left_is_ended_before_the_new_one(played):
 
 
 def test_pod_that_does_not_end_lets_no_second_trainer_begin(played, monkeypatch):
-    monkeypatch.setattr(remove, "GONE_SECONDS", 8.0)
+    monkeypatch.setattr(submitted, "GONE_SECONDS", 8.0)
     played.kube.played = runs
     played.look_does = {2: lambda: played.kube.ends(played.pod, 0)}
     played.run()

@@ -13,10 +13,11 @@ from trainworthy.resources.backends.kubernetes.ends import (
     Waits,
     WorkerSnapshot,
     has_run,
+    have_run,
     ran_seconds,
     state_of,
+    state_of_all,
 )
-from trainworthy.resources.backends.kubernetes.ends_of_all import have_run, state_of_all
 from trainworthy.resources.backends.kubernetes.pods import Pods, owner_of
 
 JOB: dict[str, Any] = {"metadata": {"uid": "u"}, "spec": {"suspend": False}, "status": {}}

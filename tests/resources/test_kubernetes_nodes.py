@@ -16,8 +16,8 @@ from trainworthy.lifecycle.identity import canonical_json
 from trainworthy.lifecycle.nodes.node import Node
 from trainworthy.resources.backends import on_node
 from trainworthy.resources.backends.backend import Ended
-from trainworthy.resources.backends.kubernetes import logs, meeting, remove
-from trainworthy.resources.backends.kubernetes.ends_of_all import judged
+from trainworthy.resources.backends.kubernetes import logs, meeting, submitted
+from trainworthy.resources.backends.kubernetes.ends import judged
 from trainworthy.resources.backends.kubernetes.meeting import ADDRESS, INDEX, Meeting, absent, meeting_of, prepare
 from trainworthy.resources.backends.on_node import END, NodeEnd
 
@@ -192,7 +192,7 @@ def test_job_that_somebody_made_anew_ends_this_training_and_is_left_alone(played
 
 
 def test_node_that_is_gone_with_its_pod_ends_the_wait(played, monkeypatch):
-    monkeypatch.setattr(remove, "GONE_SECONDS", 8.0)
+    monkeypatch.setattr(submitted, "GONE_SECONDS", 8.0)
     monkeypatch.setattr(logs, "LAST_WORDS_SECONDS", 0.1)
     monkeypatch.setattr(played.kube, "drop_pod", lambda name: None)
     tainted = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager", "message": ""}

@@ -1,10 +1,14 @@
-"""One worker from its submission to its end: followed through its pod, its log copied, and gone afterwards."""
+"""One worker from its submission to its end: followed through its pod, its log copied, and gone afterwards.
+
+Its Job and pods are waited for until they are gone: never two trainers at once.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import math
 import shutil
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,25 +25,22 @@ from trainworthy.resources.backends.kubernetes.ends import (
     Waits,
     WorkerSnapshot,
     asked_to_end,
-    has_run,
-    is_over,
-    ran_seconds,
-    state_of,
-)
-from trainworthy.resources.backends.kubernetes.ends_of_all import (
     first_asked,
+    has_run,
     have_run,
     is_ending,
+    is_over,
     judged,
     node_of,
+    ran_seconds,
+    state_of,
     state_of_all,
 )
 from trainworthy.resources.backends.kubernetes.logs import LogCopy
 from trainworthy.resources.backends.kubernetes.manifest import Json, selector
 from trainworthy.resources.backends.kubernetes.meeting import absent, folders, prepare
 from trainworthy.resources.backends.kubernetes.patience import Time, patiently, pause
-from trainworthy.resources.backends.kubernetes.pods import Pods
-from trainworthy.resources.backends.kubernetes.remove import remove
+from trainworthy.resources.backends.kubernetes.pods import Pods, owner_of
 from trainworthy.resources.backends.on_node import WANTED, read_end
 from trainworthy.resources.backends.signs import Given, kept_up
 
@@ -53,6 +54,11 @@ TROUBLE_SECONDS = 300.0
 LOST_SECONDS = 300.0
 # How often Jobs of one name that others make are removed for one's own.
 CONFLICTS = 3
+# How long a pod that was asked to end may take beyond its grace: a node that does not answer is given up by the cluster
+# after five minutes.
+GONE_SECONDS = 600.0
+# How often it is asked whether they are gone, and after how long the wait is told.
+GOING_SECONDS, TOLD_SECONDS = 0.5, 5.0
 
 
 class Submitted:
@@ -265,3 +271,45 @@ class Submitted:
     def _where(self, snapshots: list[WorkerSnapshot]) -> str:
         pods = [snapshot.pod["metadata"]["name"] for snapshot in snapshots if snapshot.pod is not None]
         return f"{self._cluster.namespace}/{self._name} ({', '.join(pods) or 'no pod'})"
+
+
+def remove(
+    api: Api, name: str, uid: str | None, grace_seconds: int, clock: Time, tell: Callable[[str], None]
+) -> None:  # fmt: skip
+    """End the Job of the name and its pods: those of `uid`, None for all, also pods that a Job has left.
+
+    Raises BackendError if they do not end, or the API stays away.
+    """
+    began, deleted_uids, announced = clock.now(), set[str](), False
+    while left := patiently(lambda: list(_left(api, name, uid, deleted_uids, grace_seconds)), name, clock):
+        waited = clock.now() - began
+        if waited > grace_seconds + GONE_SECONDS:
+            fix = (
+                "see that its node is off, or its process gone; then kubectl delete --force each of them, and run "
+                "again: two trainers at once would write each other's files"
+            )
+            raise BackendError("a worker's pod does not end", value=left, fix=fix)
+        if waited > TOLD_SECONDS and not announced:
+            tell(f"waits for the end of {', '.join(left)}")
+            announced = True
+        clock.sleep(GOING_SECONDS)
+
+
+def _left(api: Api, name: str, uid: str | None, deleted_uids: set[str], grace_seconds: int) -> Iterator[str]:
+    """What is still there; each is asked to end once, whose uid is then in `deleted_uids`."""
+    job = api.job(name)
+    if job is not None and uid in (None, job["metadata"]["uid"]):
+        yield f"job {name}"
+        if job["metadata"]["uid"] not in deleted_uids:
+            with contextlib.suppress(ConflictError):
+                api.delete_job(name, job["metadata"]["uid"])
+            deleted_uids.add(job["metadata"]["uid"])
+    for pod in api.pods(selector(name))[0]:
+        metadata = pod["metadata"]
+        if uid not in (None, owner_of(pod)):
+            continue
+        yield f"pod {metadata['name']}"
+        # Of a Job that was deleted without its pods nobody else ends them.
+        if metadata["uid"] not in deleted_uids and "deletionTimestamp" not in metadata:
+            api.delete_pod(metadata["name"], grace_seconds)
+            deleted_uids.add(metadata["uid"])
