@@ -30,7 +30,8 @@ from trainworthy.lifecycle.errors import DatasetError, NotifierError, Trainworth
 from trainworthy.lifecycle.files.versions import read_versions
 from trainworthy.lifecycle.gates.baseline import readable_baseline, with_accepted
 from trainworthy.lifecycle.protocol.checks import CheckResult
-from trainworthy.lifecycle.protocol.records import Alarm, Record, Step
+from trainworthy.lifecycle.protocol.records import Record, Step
+from trainworthy.lifecycle.protocol.training_figures import Alarm
 from trainworthy.lifecycle.use_case import UseCase
 from trainworthy.resources.notifier import LogNotifier, webhook
 from trainworthy.resources.workspace import Workspace

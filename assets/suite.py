@@ -24,7 +24,8 @@ from trainworthy.lifecycle.identity import sha256_file
 from trainworthy.lifecycle.promotion import log
 from trainworthy.lifecycle.promotion.finding import Window
 from trainworthy.lifecycle.protocol.jobs import Rows
-from trainworthy.lifecycle.protocol.records import ChangedLimit, DatasetVersion, EvaluationReport, Snapshot, Suite
+from trainworthy.lifecycle.protocol.records import DatasetVersion, EvaluationReport, Snapshot
+from trainworthy.lifecycle.protocol.suite import ChangedLimit, Suite
 from trainworthy.lifecycle.provenance import last_change
 from trainworthy.lifecycle.sampling import ROWS_OF_QUANTILES, evenly_spread
 from trainworthy.lifecycle.spec.split import Windows

@@ -24,7 +24,6 @@ from trainworthy.lifecycle.errors import TrainworthyError
 from trainworthy.lifecycle.promotion import log
 from trainworthy.lifecycle.protocol.records import (
     STEPS,
-    Alarm,
     Cost,
     DatasetVersion,
     EvaluationReport,
@@ -34,6 +33,7 @@ from trainworthy.lifecycle.protocol.records import (
     Step,
     Verdict,
 )
+from trainworthy.lifecycle.protocol.training_figures import Alarm
 from trainworthy.lifecycle.spec.task import target_of
 from trainworthy.lifecycle.storage.metrics_file import FILE_NAME, MetricsLine, line_of, windows_in
 from trainworthy.lifecycle.storage.records import record_sha256

@@ -50,17 +50,16 @@ from trainworthy.lifecycle.protocol.records import (
     Forecast,
     PreflightReport,
     Record,
-    SeedResult,
     Snapshot,
     StageBody,
     StageFindings,
     StageReport,
     Step,
-    TrainingFigures,
     joined,
     part_of,
 )
 from trainworthy.lifecycle.protocol.results import TrainResult
+from trainworthy.lifecycle.protocol.training_figures import SeedResult, TrainingFigures
 from trainworthy.lifecycle.spec.task import target_of
 from trainworthy.lifecycle.storage.checkpoints import verify_checkpoint
 from trainworthy.lifecycle.storage.metrics_file import MetricsLine

@@ -16,7 +16,8 @@ from trainworthy.lifecycle.gates.stage import BUDGET, ROWS_FOLLOW
 from trainworthy.lifecycle.promotion import log
 from trainworthy.lifecycle.promotion.log import LogEntry
 from trainworthy.lifecycle.protocol.checks import CheckResult, stopping
-from trainworthy.lifecycle.protocol.records import Alarm, DatasetVersion, Record, StageReport, Verdict
+from trainworthy.lifecycle.protocol.records import DatasetVersion, Record, StageReport, Verdict
+from trainworthy.lifecycle.protocol.training_figures import Alarm
 from trainworthy.lifecycle.use_case import UseCase
 from trainworthy.resources.workspace import Workspace
 

@@ -34,8 +34,8 @@ from benchmarks.rank_jobs import rank_job
 from benchmarks.result import arguments, begin, finish, hardware
 from trainworthy.lifecycle.errors import WorkerError
 from trainworthy.lifecycle.protocol.jobs import TrainJob
-from trainworthy.lifecycle.protocol.records import Cause
 from trainworthy.lifecycle.protocol.results import TrainResult
+from trainworthy.lifecycle.protocol.training_figures import Cause
 from trainworthy.lifecycle.storage.checkpoints import reached_step
 from trainworthy.lifecycle.storage.durable.place import stores_of
 from trainworthy.lifecycle.storage.rank_files import read_places

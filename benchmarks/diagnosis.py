@@ -25,7 +25,7 @@ from benchmarks.result import arguments, begin, finish
 from trainworthy.lifecycle.engine.substitution.diagnose import run_diagnosis
 from trainworthy.lifecycle.gates.diagnosis import ORDER
 from trainworthy.lifecycle.protocol.jobs import DiagnoseJob, Rows, TrainJob
-from trainworthy.lifecycle.protocol.records import Diagnosis, Part
+from trainworthy.lifecycle.protocol.training_figures import Diagnosis, Part
 from trainworthy.lifecycle.spec.task import Target
 from trainworthy.lifecycle.spec.training import OptimizerSpec, ScheduleSpec, StagesSpec, TrainingSpec
 

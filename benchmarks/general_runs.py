@@ -43,7 +43,7 @@ from trainworthy.lifecycle.engine.preflight.subject import Subject
 from trainworthy.lifecycle.engine.train import run_stage
 from trainworthy.lifecycle.gates.stage import training_checks
 from trainworthy.lifecycle.protocol.jobs import PreflightJob, TrainJob
-from trainworthy.lifecycle.protocol.records import Alarm
+from trainworthy.lifecycle.protocol.training_figures import Alarm
 from trainworthy.lifecycle.protocol.trial import Trial
 from trainworthy.lifecycle.spec.preflight import PreflightSpec
 from trainworthy.lifecycle.spec.split import HashSplit, Shares

@@ -23,7 +23,7 @@ PACKAGES = ("lifecycle", "assets", "pipeline", "resources", "expectations")
 # Attributes that hold words for people: to compare one with text, or to look into it, is to decide by a sentence.
 WORDS = {"evidence", "cause", "fix", "problem", "symptom", "told"}
 LOOKS = {"startswith", "endswith", "find", "index", "count"}
-# There `cause` is a code: protocol.records.Cause.
+# There `cause` is a code: protocol.training_figures.Cause.
 CODES_ONLY = ("trainworthy.lifecycle.failure",)
 REPEATS = 5
 TARGETS = {"circles": 0, "linter_exceptions": 0, "decisions_on_words": 0, "definitions_beyond_dagster_cpu_s": 0.3}

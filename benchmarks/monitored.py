@@ -28,8 +28,8 @@ from trainworthy.lifecycle.engine.training.state import TrainState, Update
 from trainworthy.lifecycle.engine.training.watching.clock import VALIDATION
 from trainworthy.lifecycle.engine.training.watching.progressive import Progressive
 from trainworthy.lifecycle.memory_limit import memory_limit_bytes
-from trainworthy.lifecycle.protocol.records import Alarm
 from trainworthy.lifecycle.protocol.signals import Sample, Signals
+from trainworthy.lifecycle.protocol.training_figures import Alarm
 from trainworthy.lifecycle.spec.training import MonitorsSpec
 
 # Called before an update, which a planted fault of that update may change.

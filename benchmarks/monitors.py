@@ -44,7 +44,7 @@ from benchmarks.setup import on_device
 from benchmarks.unprepared_damage import DAMAGED
 from trainworthy.lifecycle.engine.preflight.subject import Subject
 from trainworthy.lifecycle.engine.training.monitors.causes import RULES
-from trainworthy.lifecycle.protocol.records import Alarm
+from trainworthy.lifecycle.protocol.training_figures import Alarm
 
 T = TypeVar("T")
 PARTS = ("planted", "healthy", "rates", "overhead")

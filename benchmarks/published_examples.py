@@ -38,7 +38,7 @@ from trainworthy.lifecycle.engine.training.state import Recipe
 from trainworthy.lifecycle.engine.training.watching.clock import Clock
 from trainworthy.lifecycle.plan import Plan
 from trainworthy.lifecycle.protocol import jobs
-from trainworthy.lifecycle.protocol.records import Alarm
+from trainworthy.lifecycle.protocol.training_figures import Alarm
 from trainworthy.lifecycle.spec.training import TrainingSpec
 from trainworthy.lifecycle.use_case import load_use_case
 from trainworthy.resources.settings import PRODUCT

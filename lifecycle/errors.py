@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from trainworthy.lifecycle.protocol.records import Attempt, Cause
+    from trainworthy.lifecycle.protocol.training_figures import Attempt, Cause
 
 
 @dataclass(frozen=True)

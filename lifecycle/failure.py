@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from trainworthy.lifecycle.errors import WorkerError
-from trainworthy.lifecycle.protocol.records import Attempt, Cause
+from trainworthy.lifecycle.protocol.training_figures import Attempt, Cause
 from trainworthy.lifecycle.spec.frozen import Frozen
 
 EXIT_BAD_INPUT, EXIT_LEASE_LOST, EXIT_INTERNAL, EXIT_OUT_OF_MEMORY = 65, 66, 70, 71

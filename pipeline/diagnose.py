@@ -10,7 +10,8 @@ from pydantic import ValidationError
 from trainworthy.lifecycle.errors import RecordError, SettingsError, TrainworthyError, did_you_mean
 from trainworthy.lifecycle.gates.diagnosis import DIAGNOSED_STAGES, ORDER, answer, exchange_row
 from trainworthy.lifecycle.protocol.jobs import JobFile, TrainJob
-from trainworthy.lifecycle.protocol.records import Diagnosis, Exchange, Part, StageReport
+from trainworthy.lifecycle.protocol.records import StageReport
+from trainworthy.lifecycle.protocol.training_figures import Diagnosis, Exchange, Part
 from trainworthy.lifecycle.storage.records import FileRecordStore
 from trainworthy.lifecycle.storage.state import StateFolder
 from trainworthy.lifecycle.use_case import load_use_case

@@ -27,7 +27,7 @@ from trainworthy.lifecycle.protocol.attempts import (
     StartedAttempt,
 )
 from trainworthy.lifecycle.protocol.jobs import AnyJob, TrainJob
-from trainworthy.lifecycle.protocol.records import Cause
+from trainworthy.lifecycle.protocol.training_figures import Cause
 from trainworthy.lifecycle.storage.checkpoints import reached_step
 from trainworthy.lifecycle.storage.state import write_atomic
 from trainworthy.resources.settings import Settings, read_settings

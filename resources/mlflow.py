@@ -37,7 +37,7 @@ from trainworthy.lifecycle.evaluation.operating_point import (
 )
 from trainworthy.lifecycle.identity import sha256_json
 from trainworthy.lifecycle.protocol.operating_point import OperatingPoint
-from trainworthy.lifecycle.protocol.records import CurvePoint
+from trainworthy.lifecycle.protocol.training_figures import CurvePoint
 from trainworthy.lifecycle.provenance import without_credentials
 from trainworthy.lifecycle.storage.metrics_file import MetricsLine
 from trainworthy.resources.mlflow_folder import VIEW, settle, source_of

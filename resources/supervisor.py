@@ -11,8 +11,8 @@ from trainworthy.lifecycle.cost.meter import Meter
 from trainworthy.lifecycle.errors import WorkerError
 from trainworthy.lifecycle.failure import MOST_RESUMED, counted, in_words, pause_seconds, why_not_again
 from trainworthy.lifecycle.protocol.jobs import TrainJob
-from trainworthy.lifecycle.protocol.records import Attempt
 from trainworthy.lifecycle.protocol.results import AnyResult, TrainResult
+from trainworthy.lifecycle.protocol.training_figures import Attempt
 from trainworthy.lifecycle.storage.checkpoints import reached_step
 
 

@@ -15,7 +15,7 @@ import statistics
 from collections.abc import Sequence
 
 from trainworthy.lifecycle.protocol.figures import Comparison, Estimate, SeedSpread
-from trainworthy.lifecycle.protocol.records import SeedResult
+from trainworthy.lifecycle.protocol.training_figures import SeedResult
 from trainworthy.lifecycle.wording import decimals_of, metric_name
 
 _QUANTILE = 0.975

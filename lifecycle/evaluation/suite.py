@@ -16,7 +16,7 @@ from typing import Any
 from trainworthy.lifecycle.errors import RecordError
 from trainworthy.lifecycle.identity import canonical_json, sha256_json
 from trainworthy.lifecycle.protocol.checks import CheckResult, holds
-from trainworthy.lifecycle.protocol.records import Looks, Suite
+from trainworthy.lifecycle.protocol.suite import Looks, Suite
 from trainworthy.lifecycle.spec.benchmark import BenchmarkSpec
 
 NAME = "looks"

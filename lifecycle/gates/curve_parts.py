@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trainworthy.lifecycle.protocol.records import CurvePoint
+from trainworthy.lifecycle.protocol.training_figures import CurvePoint
 
 # The curve is judged in tenths. Single windows of few rows gave 1 to 50 % false alarms on simulated plateaus; tenths of
 # at least 30 rows reach 3.7 standard errors in 12,000 of them (batches of 1 to 128, positives of 2 to 50 %).

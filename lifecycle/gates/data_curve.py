@@ -23,7 +23,8 @@ from trainworthy.lifecycle.cost.duration import HIGH, LOW
 from trainworthy.lifecycle.gates.references_check import TRAINED_BEFORE
 from trainworthy.lifecycle.gates.stage_words import fix_of
 from trainworthy.lifecycle.protocol.checks import CheckResult
-from trainworthy.lifecycle.protocol.records import DataCurve, Forecast, SeedResult
+from trainworthy.lifecycle.protocol.records import DataCurve, Forecast
+from trainworthy.lifecycle.protocol.training_figures import SeedResult
 from trainworthy.lifecycle.protocol.words import Words
 from trainworthy.lifecycle.spec.frozen import Frozen
 from trainworthy.lifecycle.wording import figures

@@ -15,8 +15,8 @@ from pathlib import Path
 from trainworthy.lifecycle.gates.references_check import NAME, SMALLEST_SHARE
 from trainworthy.lifecycle.protocol.checks import CheckResult, stopping
 from trainworthy.lifecycle.protocol.figures import Estimate
-from trainworthy.lifecycle.protocol.records import Diagnosis, Exchange, Part
 from trainworthy.lifecycle.protocol.results import TrainResult
+from trainworthy.lifecycle.protocol.training_figures import Diagnosis, Exchange, Part
 from trainworthy.lifecycle.wording import figures
 
 STANDARD_ERRORS = 2.0

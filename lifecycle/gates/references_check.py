@@ -11,8 +11,8 @@ from trainworthy.lifecycle.gates.curve_parts import curve_parts
 from trainworthy.lifecycle.gates.stage_words import fix_of
 from trainworthy.lifecycle.protocol.checks import CheckResult
 from trainworthy.lifecycle.protocol.figures import Estimate
-from trainworthy.lifecycle.protocol.records import CurvePoint
 from trainworthy.lifecycle.protocol.results import LINEAR, Arm, Progress, References
+from trainworthy.lifecycle.protocol.training_figures import CurvePoint
 from trainworthy.lifecycle.protocol.words import Words
 from trainworthy.lifecycle.wording import figures
 

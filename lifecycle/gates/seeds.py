@@ -11,8 +11,9 @@ from trainworthy.lifecycle.gates.stage import training_checks
 from trainworthy.lifecycle.gates.stage_words import fix_of
 from trainworthy.lifecycle.plan import plan_of_counts
 from trainworthy.lifecycle.protocol.checks import CheckResult
-from trainworthy.lifecycle.protocol.records import STAGES, SeedResult
+from trainworthy.lifecycle.protocol.records import STAGES
 from trainworthy.lifecycle.protocol.results import TrainResult
+from trainworthy.lifecycle.protocol.training_figures import SeedResult
 from trainworthy.lifecycle.spec.training import StagesSpec, TrainingSpec
 from trainworthy.lifecycle.wording import stage_metric_name
 

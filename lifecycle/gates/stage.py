@@ -12,8 +12,8 @@ from trainworthy.lifecycle.gates.references_check import references_check
 from trainworthy.lifecycle.gates.stage_words import fix_of
 from trainworthy.lifecycle.plan import MIN_STEPS
 from trainworthy.lifecycle.protocol.checks import CheckResult, at_least, at_most, holds
-from trainworthy.lifecycle.protocol.records import Alarm, CurvePoint
 from trainworthy.lifecycle.protocol.results import Progress, TrainResult
+from trainworthy.lifecycle.protocol.training_figures import Alarm, CurvePoint
 from trainworthy.lifecycle.wording import figures
 
 RISE_STANDARD_ERRORS = 4.0

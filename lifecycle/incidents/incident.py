@@ -18,8 +18,9 @@ from trainworthy.lifecycle.errors import IncidentError
 from trainworthy.lifecycle.identity import canonical_json, sha256_file
 from trainworthy.lifecycle.plan import Plan
 from trainworthy.lifecycle.protocol.jobs import CheckpointRef, TrainJob
-from trainworthy.lifecycle.protocol.records import Alarm, StoredFile
+from trainworthy.lifecycle.protocol.records import StoredFile
 from trainworthy.lifecycle.protocol.signals import Sample, Signals
+from trainworthy.lifecycle.protocol.training_figures import Alarm
 from trainworthy.lifecycle.spec.frozen import Frozen
 from trainworthy.lifecycle.storage.state import write_atomic
 

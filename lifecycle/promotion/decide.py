@@ -49,7 +49,8 @@ from trainworthy.lifecycle.promotion.finding import (
 from trainworthy.lifecycle.promotion.history import RolledBack
 from trainworthy.lifecycle.promotion.slice_rules import judged_slice, slice_findings
 from trainworthy.lifecycle.protocol.figures import Comparison, Estimate, SliceResult
-from trainworthy.lifecycle.protocol.records import ChangedLimit, Control
+from trainworthy.lifecycle.protocol.records import Control
+from trainworthy.lifecycle.protocol.suite import ChangedLimit
 from trainworthy.lifecycle.run_config import first_model_fix
 from trainworthy.lifecycle.spec.frozen import Frozen
 from trainworthy.lifecycle.tasks.interval import rows_and_room

@@ -21,7 +21,8 @@ from trainworthy.lifecycle.protocol.figures import (
     Metric,
     SliceResult,
 )
-from trainworthy.lifecycle.protocol.records import ChangedLimit, Control
+from trainworthy.lifecycle.protocol.records import Control
+from trainworthy.lifecycle.protocol.suite import ChangedLimit
 from trainworthy.lifecycle.protocol.words import Words
 from trainworthy.lifecycle.spec.benchmark import BehaviourSpec, Guardrail, OnUnderpowered
 from trainworthy.lifecycle.spec.frozen import Frozen

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from trainworthy.lifecycle.protocol.records import Cause
+from trainworthy.lifecycle.protocol.training_figures import Cause
 from trainworthy.lifecycle.spec.frozen import Frozen
 
 # `lost`: its process was gone, and somebody else wrote so.

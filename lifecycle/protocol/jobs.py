@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from trainworthy.lifecycle.protocol.records import Part
+from trainworthy.lifecycle.protocol.training_figures import Part
 from trainworthy.lifecycle.spec.benchmark import BehaviourSpec, DecisionSpec
 from trainworthy.lifecycle.spec.frozen import Frozen
 from trainworthy.lifecycle.spec.preflight import PreflightSpec

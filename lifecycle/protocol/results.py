@@ -11,16 +11,9 @@ from trainworthy.lifecycle.protocol.forecasts import GpuFit, MemoryForecast, Run
 from trainworthy.lifecycle.protocol.jobs import CheckpointRef
 from trainworthy.lifecycle.protocol.latency import Latency
 from trainworthy.lifecycle.protocol.leak import Leak
-from trainworthy.lifecycle.protocol.records import (
-    Alarm,
-    Attempt,
-    Diagnosis,
-    Forecast,
-    StageSeconds,
-    StoredFile,
-    TrainingFigures,
-)
+from trainworthy.lifecycle.protocol.records import Forecast, StoredFile
 from trainworthy.lifecycle.protocol.serving import ServingFigure
+from trainworthy.lifecycle.protocol.training_figures import Alarm, Attempt, Diagnosis, StageSeconds, TrainingFigures
 from trainworthy.lifecycle.protocol.trial import Trial
 from trainworthy.lifecycle.protocol.words import Words
 from trainworthy.lifecycle.spec.frozen import Frozen

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trainworthy.lifecycle.protocol.records import Alarm, StageReport
+from trainworthy.lifecycle.protocol.records import StageReport
+from trainworthy.lifecycle.protocol.training_figures import Alarm
 from trainworthy.lifecycle.wording import count, words
 
 if TYPE_CHECKING:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trainworthy.lifecycle.cost.forecast_error import reached_by_full
-from trainworthy.lifecycle.protocol.records import SeedResult, StageReport
+from trainworthy.lifecycle.protocol.records import StageReport
+from trainworthy.lifecycle.protocol.training_figures import SeedResult
 from trainworthy.lifecycle.report.formatting import figure
 from trainworthy.lifecycle.report.outcome import Records, stages_of
 from trainworthy.lifecycle.wording import metric_name

@@ -10,7 +10,8 @@ import statistics
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from trainworthy.lifecycle.protocol.records import CurvePoint, StageReport
+from trainworthy.lifecycle.protocol.records import StageReport
+from trainworthy.lifecycle.protocol.training_figures import CurvePoint
 from trainworthy.lifecycle.report.alarms import draw_marks
 
 if TYPE_CHECKING:

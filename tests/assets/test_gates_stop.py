@@ -20,8 +20,9 @@ from trainworthy.lifecycle.errors import DatasetError, EvaluationError
 from trainworthy.lifecycle.evaluation import row_costs
 from trainworthy.lifecycle.gates import host as host_looks
 from trainworthy.lifecycle.protocol.checks import CheckResult
-from trainworthy.lifecycle.protocol.records import Control, Cost, Forecast, StageSeconds
+from trainworthy.lifecycle.protocol.records import Control, Cost, Forecast
 from trainworthy.lifecycle.protocol.results import TrainResult
+from trainworthy.lifecycle.protocol.training_figures import StageSeconds
 from trainworthy.lifecycle.protocol.trial import Trial
 from trainworthy.lifecycle.spec.benchmark import DecisionSpec
 from trainworthy.lifecycle.tasks.binary import BINARY

@@ -9,7 +9,7 @@ from trainworthy.assets import machine
 from trainworthy.assets import mirror as mirrors
 from trainworthy.assets.mirror import Mirror
 from trainworthy.assets.training import _mirrored as mirrored
-from trainworthy.lifecycle.protocol.records import Alarm, CurvePoint
+from trainworthy.lifecycle.protocol.training_figures import Alarm, CurvePoint
 from trainworthy.lifecycle.storage.metrics_file import FILE_NAME, MetricsFile, WindowSignals, windows_in
 from trainworthy.resources.mlflow import Tracking
 

@@ -12,8 +12,8 @@ from trainworthy.lifecycle.cost.prices import Sku
 from trainworthy.lifecycle.errors import WorkerError
 from trainworthy.lifecycle.gates import seeds
 from trainworthy.lifecycle.gates.seeds import lost_gpu_seconds, seed_results, seeds_check, spread
-from trainworthy.lifecycle.protocol.records import Attempt, StageSeconds
 from trainworthy.lifecycle.protocol.results import TrainResult
+from trainworthy.lifecycle.protocol.training_figures import Attempt, StageSeconds
 from trainworthy.lifecycle.use_case import load_use_case
 
 TOY = training.Path(__file__).parents[1] / "toy" / "use_cases" / "toy"

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from trainworthy.assets.step import where_to_look
-from trainworthy.lifecycle.protocol.records import Alarm, StageReport
+from trainworthy.lifecycle.protocol.records import StageReport
+from trainworthy.lifecycle.protocol.training_figures import Alarm
 
 
 def alarm(step: int, severity: str, incident: str | None) -> Alarm:

@@ -7,7 +7,7 @@ from scipy.special import expit
 from trainworthy.lifecycle.engine.training.export import calibrated_metrics
 from trainworthy.lifecycle.evaluation.seed_spread import with_seeds
 from trainworthy.lifecycle.protocol.figures import Comparison, Estimate
-from trainworthy.lifecycle.protocol.records import SeedResult
+from trainworthy.lifecycle.protocol.training_figures import SeedResult
 from trainworthy.lifecycle.tasks.binary import BINARY
 from trainworthy.lifecycle.tasks.interval import mean_estimate, rows_and_room
 from trainworthy.lifecycle.tasks.metric import gain, value

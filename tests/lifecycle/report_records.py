@@ -15,14 +15,12 @@ from trainworthy.lifecycle.protocol.records import (
     STEPS,
     Control,
     Cost,
-    CurvePoint,
     DatasetVersion,
     EvaluationReport,
     Forecast,
     PreflightReport,
     Provenance,
     Record,
-    SeedResult,
     Snapshot,
     Split,
     StageReport,
@@ -30,6 +28,7 @@ from trainworthy.lifecycle.protocol.records import (
     StoredFile,
     Verdict,
 )
+from trainworthy.lifecycle.protocol.training_figures import CurvePoint, SeedResult
 from trainworthy.lifecycle.spec.task import Target
 from trainworthy.lifecycle.tasks import kind_of
 

@@ -4,7 +4,8 @@ import report_records
 from trainworthy.lifecycle.cost.forecast_error import error_figures, reckonings
 from trainworthy.lifecycle.protocol.checks import CheckResult
 from trainworthy.lifecycle.protocol.forecasts import StepTime
-from trainworthy.lifecycle.protocol.records import Attempt, Cost, StageSeconds
+from trainworthy.lifecycle.protocol.records import Cost
+from trainworthy.lifecycle.protocol.training_figures import Attempt, StageSeconds
 
 
 def stages(**changed):

@@ -38,17 +38,10 @@ from trainworthy.lifecycle.protocol.figures import (
     WorstRow,
 )
 from trainworthy.lifecycle.protocol.operating_point import OperatingPoint
-from trainworthy.lifecycle.protocol.records import (
-    STEPS,
-    Attempt,
-    Cost,
-    EvaluationReport,
-    Record,
-    Step,
-    StoppedStep,
-    Suite,
-)
+from trainworthy.lifecycle.protocol.records import STEPS, Cost, EvaluationReport, Record, Step, StoppedStep
 from trainworthy.lifecycle.protocol.serving import ServingFigure
+from trainworthy.lifecycle.protocol.suite import Suite
+from trainworthy.lifecycle.protocol.training_figures import Attempt
 from trainworthy.lifecycle.protocol.words import Words
 from trainworthy.lifecycle.report import (
     figures,

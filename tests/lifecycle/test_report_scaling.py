@@ -3,7 +3,8 @@
 import report_records as example
 
 from trainworthy.lifecycle.cost.forecast_error import error_figures
-from trainworthy.lifecycle.protocol.records import DataCurve, Forecast, SeedResult, StageReport
+from trainworthy.lifecycle.protocol.records import DataCurve, Forecast, StageReport
+from trainworthy.lifecycle.protocol.training_figures import SeedResult
 from trainworthy.lifecycle.report import in_words
 from trainworthy.lifecycle.report.render import render
 from trainworthy.lifecycle.report.scaling import curve_sentences, score_name, seed_rows

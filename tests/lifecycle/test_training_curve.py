@@ -7,7 +7,8 @@ import pytest
 import report_records as example
 from matplotlib.figure import Figure
 
-from trainworthy.lifecycle.protocol.records import Alarm, StageReport, StageSeconds
+from trainworthy.lifecycle.protocol.records import StageReport
+from trainworthy.lifecycle.protocol.training_figures import Alarm, StageSeconds
 from trainworthy.lifecycle.report import sections
 from trainworthy.lifecycle.report.alarms import alarm_rows
 from trainworthy.lifecycle.report.pictures import learning_curve

@@ -16,7 +16,7 @@ from trainworthy.lifecycle.errors import ChampionError, WorkerError
 from trainworthy.lifecycle.failure import End, error_of
 from trainworthy.lifecycle.promotion import log
 from trainworthy.lifecycle.protocol.checks import CheckResult
-from trainworthy.lifecycle.protocol.records import Alarm
+from trainworthy.lifecycle.protocol.training_figures import Alarm
 from trainworthy.lifecycle.storage.records import FileRecordStore
 from trainworthy.lifecycle.storage.state import StateFolder
 from trainworthy.lifecycle.use_case import load_use_case

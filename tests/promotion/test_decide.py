@@ -25,7 +25,9 @@ from trainworthy.lifecycle.protocol.figures import (
     RateOfValue,
     SliceResult,
 )
-from trainworthy.lifecycle.protocol.records import ChangedLimit, Control, SeedResult
+from trainworthy.lifecycle.protocol.records import Control
+from trainworthy.lifecycle.protocol.suite import ChangedLimit
+from trainworthy.lifecycle.protocol.training_figures import SeedResult
 from trainworthy.lifecycle.spec.benchmark import BehaviourSpec, Guardrail, SliceSpec
 from trainworthy.lifecycle.tasks.binary import BINARY
 from trainworthy.lifecycle.tasks.interval import without_spread

@@ -14,7 +14,7 @@ import pytest
 from trainworthy.assets.metadata import figure_key
 from trainworthy.lifecycle.errors import ChampionError, SettingsError
 from trainworthy.lifecycle.protocol.operating_point import OperatingPoint
-from trainworthy.lifecycle.protocol.records import CurvePoint
+from trainworthy.lifecycle.protocol.training_figures import CurvePoint
 from trainworthy.lifecycle.spec.benchmark import DecisionSpec
 from trainworthy.lifecycle.storage.metrics_file import MetricsLine
 from trainworthy.resources.mlflow import DataInput, Judged, Tracking, figures_of_point, refuse_silent

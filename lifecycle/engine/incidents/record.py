@@ -30,8 +30,9 @@ from trainworthy.lifecycle.incidents.incident import (
 from trainworthy.lifecycle.plan import Plan
 from trainworthy.lifecycle.progress import say
 from trainworthy.lifecycle.protocol.jobs import CheckpointRef, TrainJob
-from trainworthy.lifecycle.protocol.records import Alarm, StoredFile
+from trainworthy.lifecycle.protocol.records import StoredFile
 from trainworthy.lifecycle.protocol.signals import Signals
+from trainworthy.lifecycle.protocol.training_figures import Alarm
 from trainworthy.lifecycle.provenance import PRODUCT, git_state
 from trainworthy.lifecycle.storage.checkpoints import MANIFEST, checkpoint_path, checkpoints_in
 from trainworthy.lifecycle.storage.durable.place import checkpoint_folders

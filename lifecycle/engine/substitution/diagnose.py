@@ -19,8 +19,8 @@ from trainworthy.lifecycle.errors import TrainingError
 from trainworthy.lifecycle.gates.diagnosis import TRAININGS, part_at_fault, recovers
 from trainworthy.lifecycle.progress import say
 from trainworthy.lifecycle.protocol.jobs import DiagnoseJob
-from trainworthy.lifecycle.protocol.records import Diagnosis, Exchange, Part
 from trainworthy.lifecycle.protocol.results import DiagnoseResult
+from trainworthy.lifecycle.protocol.training_figures import Diagnosis, Exchange, Part
 from trainworthy.lifecycle.scoring import choose_device
 from trainworthy.lifecycle.task import error_line, load_task
 from trainworthy.lifecycle.tasks.labels import labels_of

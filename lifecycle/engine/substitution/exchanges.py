@@ -30,7 +30,7 @@ from trainworthy.lifecycle.engine.training.judging.rise import halves
 from trainworthy.lifecycle.engine.training.prepare import prepare_rows, seed_everything
 from trainworthy.lifecycle.engine.training.recipe import make_model, make_optimizers, make_recipe
 from trainworthy.lifecycle.engine.training.state import LossFn, TrainData
-from trainworthy.lifecycle.protocol.records import Part
+from trainworthy.lifecycle.protocol.training_figures import Part
 from trainworthy.lifecycle.sampling import evenly_spaced
 from trainworthy.lifecycle.spec.training import OptimizerSpec, ScheduleSpec
 from trainworthy.lifecycle.tasks.encoding import Encoding, fit_encoding

@@ -31,8 +31,8 @@ from trainworthy.lifecycle.engine.training.watching.clock import COMPUTE, START,
 from trainworthy.lifecycle.engine.training.watching.curve import Curve
 from trainworthy.lifecycle.plan import Plan
 from trainworthy.lifecycle.protocol.jobs import TrainJob
-from trainworthy.lifecycle.protocol.records import Alarm
 from trainworthy.lifecycle.protocol.signals import Signals
+from trainworthy.lifecycle.protocol.training_figures import Alarm
 
 # A script that makes a model anew at each update would fill the memory with what is kept of each.
 MOST_MODELS = 8

@@ -36,8 +36,8 @@ from trainworthy.lifecycle.gates.monitor_words import severity_of, symptom_of
 from trainworthy.lifecycle.memory_limit import device_limit_bytes
 from trainworthy.lifecycle.plan import Plan
 from trainworthy.lifecycle.protocol.jobs import TrainJob
-from trainworthy.lifecycle.protocol.records import Alarm
 from trainworthy.lifecycle.protocol.signals import SAMPLE_EVERY, Sample, Signals
+from trainworthy.lifecycle.protocol.training_figures import Alarm
 
 # Layers that do another thing in evaluation mode.
 MODAL = (_BatchNorm, _DropoutNd)

@@ -49,7 +49,7 @@ from trainworthy.lifecycle.identity import canonical_json
 from trainworthy.lifecycle.memory_limit import device_limit_bytes
 from trainworthy.lifecycle.progress import say
 from trainworthy.lifecycle.protocol.jobs import CheckpointRef, TrainJob
-from trainworthy.lifecycle.protocol.records import Alarm, CurvePoint
+from trainworthy.lifecycle.protocol.training_figures import Alarm, CurvePoint
 from trainworthy.lifecycle.storage.metrics_file import WindowSignals
 from trainworthy.lifecycle.storage.state import write_atomic
 from trainworthy.lifecycle.tasks.labels import named_column

@@ -27,7 +27,7 @@ from trainworthy.lifecycle.engine.training.techniques.focal import focal
 from trainworthy.lifecycle.engine.training.watching.clock import COMPUTE, DATA, SKIPPED
 from trainworthy.lifecycle.errors import TrainingError
 from trainworthy.lifecycle.plan import Plan
-from trainworthy.lifecycle.protocol.records import Alarm
+from trainworthy.lifecycle.protocol.training_figures import Alarm
 from trainworthy.lifecycle.spec.training import Precision
 
 

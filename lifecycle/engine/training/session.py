@@ -19,7 +19,7 @@ from trainworthy.lifecycle.engine.training.watching.clock import Clock
 from trainworthy.lifecycle.plan import Plan
 from trainworthy.lifecycle.progress import Progress
 from trainworthy.lifecycle.protocol.jobs import TrainJob
-from trainworthy.lifecycle.protocol.records import Alarm, CurvePoint
+from trainworthy.lifecycle.protocol.training_figures import Alarm, CurvePoint
 from trainworthy.lifecycle.storage.metrics_file import FILE_NAME, MetricsFile, WindowSignals
 
 # An equal rerun must meet the parameters after this many updates.

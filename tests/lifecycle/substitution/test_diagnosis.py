@@ -24,7 +24,7 @@ from trainworthy.lifecycle.gates.diagnosis import (
 from trainworthy.lifecycle.protocol.checks import CheckResult
 from trainworthy.lifecycle.protocol.figures import Estimate
 from trainworthy.lifecycle.protocol.jobs import DiagnoseJob
-from trainworthy.lifecycle.protocol.records import Diagnosis, Exchange
+from trainworthy.lifecycle.protocol.training_figures import Diagnosis, Exchange
 from trainworthy.lifecycle.spec.task import Target
 from trainworthy.lifecycle.tasks import kind_of
 

@@ -9,8 +9,8 @@ import toy_jobs
 from trainworthy.lifecycle.engine.train import run_stage
 from trainworthy.lifecycle.error_causes import PreemptedError
 from trainworthy.lifecycle.gates.stage import monitors_check, stage_checks
-from trainworthy.lifecycle.protocol.records import Alarm
 from trainworthy.lifecycle.protocol.results import TrainResult
+from trainworthy.lifecycle.protocol.training_figures import Alarm
 
 # Two networks that are told by turns; the second one learns to find rows that the first one gets wrong, and the first
 # one is pulled to hide them: adversarial, as a GAN is.

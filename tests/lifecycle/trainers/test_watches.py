@@ -12,7 +12,7 @@ from trainworthy.lifecycle.engine.trainers.logbook import WatchedModels
 from trainworthy.lifecycle.engine.training.monitors.recorder import Recorder
 from trainworthy.lifecycle.engine.training.watching.clock import Clock
 from trainworthy.lifecycle.plan import Plan
-from trainworthy.lifecycle.protocol.records import Alarm
+from trainworthy.lifecycle.protocol.training_figures import Alarm
 from trainworthy.lifecycle.spec.training import MonitorsSpec
 
 PLAN = Plan(rows=640, batch_size=32, steps_per_epoch=20, horizon_steps=400, first_step=0, last_step=400, seed=0)

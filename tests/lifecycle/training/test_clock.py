@@ -4,7 +4,7 @@ import pytest
 
 from trainworthy.lifecycle.engine.training.watching import clock as clocks
 from trainworthy.lifecycle.engine.training.watching.clock import COMPUTE, DATA, QUEUE, START, Clock
-from trainworthy.lifecycle.protocol.records import StageSeconds
+from trainworthy.lifecycle.protocol.training_figures import StageSeconds
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from trainworthy.lifecycle.failure import (
     smaller_batch,
     why_not_again,
 )
-from trainworthy.lifecycle.protocol.records import Attempt
+from trainworthy.lifecycle.protocol.training_figures import Attempt
 
 GIB = 2**30
 

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from trainworthy.lifecycle.engine.training.watching.window_signals import window_signals
-from trainworthy.lifecycle.protocol.records import Alarm, CurvePoint
 from trainworthy.lifecycle.protocol.signals import Sample, Signals
+from trainworthy.lifecycle.protocol.training_figures import Alarm, CurvePoint
 from trainworthy.lifecycle.storage import metrics_file
 from trainworthy.lifecycle.storage.metrics_file import (
     AttemptLine,

@@ -22,7 +22,7 @@ from trainworthy.lifecycle.engine.training.monitors.feeding import RepeatedBatch
 from trainworthy.lifecycle.engine.training.monitors.monitor import Finding
 from trainworthy.lifecycle.engine.training.monitors.resources import GpuIdle, MemoryGrowth, ReplicasApart
 from trainworthy.lifecycle.gates.monitor_words import symptom_of
-from trainworthy.lifecycle.protocol.records import CurvePoint
+from trainworthy.lifecycle.protocol.training_figures import CurvePoint
 
 MADE = {
     "plateau": lambda: Plateau(400, prior_loss=0.69), "rise": RiseAboveBest, "constant": ConstantPredictions,

@@ -11,7 +11,7 @@ from torch import nn
 from trainworthy.lifecycle.engine.training.monitors.all import all_monitors
 from trainworthy.lifecycle.engine.training.monitors.monitor import CurveMonitor
 from trainworthy.lifecycle.engine.training.state import TrainState
-from trainworthy.lifecycle.protocol.records import CurvePoint
+from trainworthy.lifecycle.protocol.training_figures import CurvePoint
 
 STEPS = 400
 MEMORY_BYTES = 5e8

@@ -22,7 +22,7 @@ from trainworthy.lifecycle.engine.training.watching.progressive import (
     undisturbed,
 )
 from trainworthy.lifecycle.plan import make_plan, monitored_rows, rows_of_stage, stage_rows, without_reserve
-from trainworthy.lifecycle.protocol.records import CurvePoint
+from trainworthy.lifecycle.protocol.training_figures import CurvePoint
 
 EPOCHS = toy_jobs.spec_with(training={"batch_size": 16, "epochs": 3}).training
 

@@ -21,8 +21,9 @@ from trainworthy.lifecycle.gates.seeds import (
     updates_of_stages,
 )
 from trainworthy.lifecycle.gates.stage import training_checks
-from trainworthy.lifecycle.protocol.records import Forecast, SeedResult
+from trainworthy.lifecycle.protocol.records import Forecast
 from trainworthy.lifecycle.protocol.results import TrainResult
+from trainworthy.lifecycle.protocol.training_figures import SeedResult
 from trainworthy.lifecycle.storage.checkpoints import verify_checkpoint
 from trainworthy.lifecycle.tasks.binary import BINARY
 from trainworthy.lifecycle.tasks.metric import value

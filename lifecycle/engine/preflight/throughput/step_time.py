@@ -28,7 +28,7 @@ from trainworthy.lifecycle.plan import step_seed
 from trainworthy.lifecycle.processor import usable_cores
 from trainworthy.lifecycle.progress import Progress
 from trainworthy.lifecycle.protocol.forecasts import StepTime
-from trainworthy.lifecycle.protocol.records import CurvePoint
+from trainworthy.lifecycle.protocol.training_figures import CurvePoint
 from trainworthy.lifecycle.storage.durable.place import trial_store
 from trainworthy.lifecycle.storage.metrics_file import FILE_NAME, MetricsFile
 

@@ -16,7 +16,7 @@ from trainworthy.lifecycle.engine.training.monitors.evidence import JUMP, JUST_B
 from trainworthy.lifecycle.engine.training.monitors.monitor import Finding
 from trainworthy.lifecycle.engine.training.state import Recipe
 from trainworthy.lifecycle.gates.monitor_words import cause_of
-from trainworthy.lifecycle.protocol.records import Alarm
+from trainworthy.lifecycle.protocol.training_figures import Alarm
 
 # Change over norm below which a training at its full rate goes nowhere: 138 healthy ones reached 0.0005 or more.
 TINY_RATIO = 3e-5

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from trainworthy.lifecycle.gates.monitor_words import Severity
-from trainworthy.lifecycle.protocol.records import CurvePoint
 from trainworthy.lifecycle.protocol.signals import Sample, Signals
+from trainworthy.lifecycle.protocol.training_figures import CurvePoint
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from trainworthy.lifecycle.engine.training.monitors.causes import NO_CONTEXT, di
 from trainworthy.lifecycle.engine.training.monitors.evidence import Context
 from trainworthy.lifecycle.engine.training.monitors.monitor import Finding
 from trainworthy.lifecycle.gates.monitor_words import severity_of, symptom_of
-from trainworthy.lifecycle.protocol.records import Alarm
 from trainworthy.lifecycle.protocol.signals import Sample, Signals
+from trainworthy.lifecycle.protocol.training_figures import Alarm
 
 # More names say no more.
 NAMED = 5

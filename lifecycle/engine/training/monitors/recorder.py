@@ -12,8 +12,8 @@ from torch import Tensor
 from trainworthy.lifecycle.engine.training.monitors.row_keys import NO_ROWS, NamedRows
 from trainworthy.lifecycle.engine.training.random_state import torch_states
 from trainworthy.lifecycle.engine.training.watching.clock import DATA, Clock
-from trainworthy.lifecycle.protocol.records import Alarm
 from trainworthy.lifecycle.protocol.signals import Sample, Signals
+from trainworthy.lifecycle.protocol.training_figures import Alarm
 
 # Updates whose signals are kept.
 KEPT_SIGNALS = 200

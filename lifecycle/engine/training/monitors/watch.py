@@ -36,8 +36,8 @@ from trainworthy.lifecycle.engine.training.monitors.true_gradient import NOTHING
 from trainworthy.lifecycle.engine.training.monitors.updates import update_ratio
 from trainworthy.lifecycle.engine.training.state import Recipe, TrainState, Update
 from trainworthy.lifecycle.gates.monitor_words import cause_of
-from trainworthy.lifecycle.protocol.records import Alarm, CurvePoint
 from trainworthy.lifecycle.protocol.signals import SAMPLE_EVERY, WINDOW, Sample, Signals
+from trainworthy.lifecycle.protocol.training_figures import Alarm, CurvePoint
 from trainworthy.lifecycle.spec.training import MonitorsSpec
 
 # The newest closer looks, for who records what led to an alarm.

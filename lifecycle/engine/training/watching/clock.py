@@ -14,7 +14,7 @@ from array import array
 from collections.abc import Mapping
 from pathlib import Path
 
-from trainworthy.lifecycle.protocol.records import StageSeconds
+from trainworthy.lifecycle.protocol.training_figures import StageSeconds
 
 # Columns: the step reached, seconds by part in the order of StageSeconds, steps done again.
 STEP, START, QUEUE, DATA, COMPUTE, CHECKPOINT, VALIDATION, EXPORT, SKIPPED, REPLAYED, REPLAYED_STEPS = range(11)

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainworthy.lifecycle.protocol.records import CurvePoint
+from trainworthy.lifecycle.protocol.training_figures import CurvePoint
 
 # Of fewer updates the spread of their means says nothing about a window's error.
 FEWEST_MEANS = 5

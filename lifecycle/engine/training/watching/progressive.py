@@ -24,7 +24,7 @@ from trainworthy.lifecycle.errors import EvaluationError
 from trainworthy.lifecycle.evaluation.slices import coded, slice_codes
 from trainworthy.lifecycle.plan import Plan
 from trainworthy.lifecycle.protocol.checks import FEWEST_ROWS
-from trainworthy.lifecycle.protocol.records import CurvePoint
+from trainworthy.lifecycle.protocol.training_figures import CurvePoint
 
 # A column of more values would fill the record with windows that say nothing.
 MOST_VALUES = 20
