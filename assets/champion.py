@@ -14,7 +14,8 @@ from trainworthy.lifecycle.promotion.champion import agreed_champion
 from trainworthy.lifecycle.promotion.reuse import Reused, reused_verdict
 from trainworthy.lifecycle.protocol.records import Record, Verdict
 from trainworthy.lifecycle.use_case import UseCase
-from trainworthy.resources.mlflow import RegisteredModel, Tracking
+from trainworthy.resources.mlflow import Tracking
+from trainworthy.resources.mlflow_model import RegisteredModel
 from trainworthy.resources.workspace import Workspace
 
 

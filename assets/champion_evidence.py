@@ -30,7 +30,7 @@ from trainworthy.lifecycle.protocol.jobs import PredictJob
 from trainworthy.lifecycle.protocol.records import DatasetVersion, EvaluationReport, Snapshot, StageReport, StoredFile
 from trainworthy.lifecycle.protocol.results import PredictResult
 from trainworthy.lifecycle.tasks.kind import Kind
-from trainworthy.resources.mlflow import RegisteredModel
+from trainworthy.resources.mlflow_model import RegisteredModel
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -18,7 +18,7 @@ from trainworthy.lifecycle.protocol.records import Snapshot
 from trainworthy.lifecycle.run_config import config_text
 from trainworthy.lifecycle.spec.split import Windows
 from trainworthy.lifecycle.tasks import Kind
-from trainworthy.resources.mlflow import RegisteredModel
+from trainworthy.resources.mlflow_model import RegisteredModel
 
 
 def refuse_candidate(run: StepRun) -> None:

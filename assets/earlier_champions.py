@@ -18,7 +18,7 @@ from trainworthy.lifecycle.promotion.log import LogEntry
 from trainworthy.lifecycle.protocol.figures import CANDIDATE, Estimate
 from trainworthy.lifecycle.protocol.records import EarlierChampion, EvaluationReport
 from trainworthy.lifecycle.tasks.metric import estimate
-from trainworthy.resources.mlflow import RegisteredModel
+from trainworthy.resources.mlflow_model import RegisteredModel
 
 if TYPE_CHECKING:
     import pandas as pd

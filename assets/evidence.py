@@ -18,7 +18,7 @@ from trainworthy.lifecycle.protocol.checks import CheckResult
 from trainworthy.lifecycle.protocol.records import EvaluationReport, Snapshot, StageReport
 from trainworthy.lifecycle.protocol.results import PredictResult, TrainResult
 from trainworthy.lifecycle.tasks.kind import from_columns
-from trainworthy.resources.mlflow import RegisteredModel
+from trainworthy.resources.mlflow_model import RegisteredModel
 
 COMPARED_ROWS = 200
 

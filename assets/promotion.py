@@ -72,7 +72,7 @@ from trainworthy.lifecycle.spec.benchmark import BenchmarkSpec, OnUnderpowered
 from trainworthy.lifecycle.storage.records import record_sha256
 from trainworthy.lifecycle.tasks import words_of
 from trainworthy.lifecycle.use_case import UseCase
-from trainworthy.resources.mlflow import RegisteredModel
+from trainworthy.resources.mlflow_model import RegisteredModel
 from trainworthy.resources.workspace import Workspace
 
 

@@ -25,7 +25,8 @@ from trainworthy.lifecycle.protocol.records import Verdict
 from trainworthy.lifecycle.protocol.results import VerifyResult
 from trainworthy.lifecycle.use_case import UseCase
 from trainworthy.resources.launcher import Launcher
-from trainworthy.resources.mlflow import RegisteredModel, Tracking
+from trainworthy.resources.mlflow import Tracking
+from trainworthy.resources.mlflow_model import RegisteredModel
 from trainworthy.resources.workspace import Workspace
 
 NO_REASON = "no reason was given"

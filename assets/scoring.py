@@ -10,7 +10,7 @@ from trainworthy.lifecycle.evaluation.operating_point import frozen_threshold
 from trainworthy.lifecycle.failure import EXIT_BAD_INPUT, EXIT_INTERNAL
 from trainworthy.lifecycle.protocol.jobs import PredictJob
 from trainworthy.lifecycle.protocol.records import Snapshot
-from trainworthy.resources.mlflow import RegisteredModel
+from trainworthy.resources.mlflow_model import RegisteredModel
 
 
 def benchmark_job(

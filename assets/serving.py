@@ -13,7 +13,7 @@ from trainworthy.lifecycle.protocol.jobs import ServedArtifact, ServingJob
 from trainworthy.lifecycle.protocol.records import Snapshot
 from trainworthy.lifecycle.protocol.results import ServingResult
 from trainworthy.lifecycle.protocol.serving import TITLES, ServingFigure
-from trainworthy.resources.mlflow import RegisteredModel
+from trainworthy.resources.mlflow_model import RegisteredModel
 
 # What a service answers at once; more rows would measure the arithmetic alone.
 BATCH_ROWS = 256

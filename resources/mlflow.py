@@ -1,38 +1,34 @@
 """MLflow remembers models and runs: one MLflow run per Dagster run, linked both ways, and the registry.
 
-The only importer of mlflow. The store is SQLite below the state folder, unless MLFLOW_TRACKING_URI
-names a server. MLflow's aliases have no history and no compare-and-swap, so the verdict log is the
-truth and an alias its projection.
+With mlflow_model.py, which has a model's form, and mlflow_folder.py, which has the local store, the only importer of
+mlflow. The store is SQLite below the state folder, unless MLFLOW_TRACKING_URI names a server. MLflow's aliases have no
+history and no compare-and-swap, so the verdict log is the truth and an alias its projection.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import logging
 import os
 import re
 import ssl
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from http.client import HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.error import HTTPError, URLError
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 from urllib.request import urlopen
 
 import dagster as dg
 
 from trainworthy.lifecycle.errors import ChampionError, SettingsError
 from trainworthy.lifecycle.evaluation.operating_point import (
-    FILE,
-    content_of,
     point_tags,
-    read_point,
     registered_with,
 )
 from trainworthy.lifecycle.identity import sha256_json
@@ -40,8 +36,8 @@ from trainworthy.lifecycle.protocol.operating_point import OperatingPoint
 from trainworthy.lifecycle.protocol.training_figures import CurvePoint
 from trainworthy.lifecycle.provenance import without_credentials
 from trainworthy.lifecycle.storage.metrics_file import MetricsLine
-from trainworthy.resources.mlflow_folder import VIEW, settle, source_of
-from trainworthy.resources.mlflow_model import save_pyfunc
+from trainworthy.resources.mlflow_folder import VIEW, create_database, first_use, settle, source_of
+from trainworthy.resources.mlflow_model import NOT_THERE, RegisteredModel, has_files, model_of, save_pyfunc
 from trainworthy.resources.settings import dagster_url, mlflow_url, read_settings
 
 if TYPE_CHECKING:
@@ -58,9 +54,8 @@ MOST_DIGEST = 36
 # So long its first answer is waited for; a server that is busy for longer is left to MLflow, which itself tries for
 # 250 s where nobody listens.
 ANSWER_SECONDS = 10.0
-# What MLflow answers to whom it does not know or let in; and for a name, an alias or a file that does not exist.
+# What MLflow answers to whom it does not know or let in.
 _REFUSED = ("UNAUTHENTICATED", "PERMISSION_DENIED")
-_NOT_THERE = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
 
 
 def refuse_silent(uri: str) -> None:
@@ -111,64 +106,6 @@ class TrackedRun:
 
 
 @dataclass(frozen=True)
-class RegisteredModel:
-    """A version in the registry. `source` is the address of its files."""
-
-    name: str
-    version: str
-    source: str
-    tags: Mapping[str, str]
-
-    @property
-    def artifact_sha256(self) -> str:
-        """By which versions with the same files are known; what they decide may differ. One without a tag has its own.
-
-        Not of what Tracking.version gives, which reads no tags. Of versions that were promoted or rolled back to,
-        promotion.judged.artifacts_of tells it without a registry.
-        """
-        return self.tags.get("artifact_sha256") or f"version {self.version}"
-
-    @property
-    def local(self) -> Path | None:
-        """The folder that `source` names, there or not; None if the files lie on a server."""
-        address = urlsplit(self.source)
-        return Path(unquote(self.source.removeprefix("file://"))) if address.scheme in ("", "file") else None
-
-    @cached_property
-    def artifact(self) -> Path:
-        """Folder of the artifact, downloaded from a server at its first use. Raises ChampionError if it is gone."""
-        folder = (self.local or self._downloaded()) / "artifacts" / "artifact"
-        if not folder.is_dir():
-            raise self._gone()
-        return folder
-
-    @property
-    def decision_file(self) -> Path:
-        """Where the file of its operating point lies, if it has one. Raises ChampionError if its files are gone."""
-        return self.artifact.parent / FILE
-
-    @property
-    def decides(self) -> OperatingPoint | None:
-        """The operating point that is frozen in it; None if it gives answers alone. Raises ChampionError."""
-        return read_point(self.decision_file)
-
-    def _downloaded(self) -> Path:
-        from mlflow.artifacts import download_artifacts
-        from mlflow.exceptions import MlflowException
-
-        try:
-            return Path(download_artifacts(self.source))
-        except MlflowException as error:
-            if error.error_code in _NOT_THERE:
-                raise self._gone() from error
-            raise
-
-    def _gone(self) -> ChampionError:
-        problem = f"{self.name} version {self.version} is registered, its artifact is gone"
-        return ChampionError(problem, value=self.source, fix="restore this folder from a backup; a verdict needs it")
-
-
-@dataclass(frozen=True)
 class DataInput:
     """Rows that a run was made from: `digest` is the hash of their content, `context` what they were for."""
 
@@ -212,7 +149,7 @@ class Tracking(dg.ConfigurableResource):
         with first_use(self._folder):
             if self._local:
                 settle(self._folder)
-                _create(self._folder / "mlflow.db")
+                create_database(self._folder / "mlflow.db")
             client = MlflowClient(tracking_uri=self.uri)
             try:
                 client.search_experiments(max_results=1)
@@ -385,7 +322,7 @@ class Tracking(dg.ConfigurableResource):
         """
         for model in self.versions(name):
             equal = model.tags.get("artifact_sha256") == artifact_sha256 and registered_with(model.tags, point)
-            if equal and _has_files(model, point):
+            if equal and has_files(model, point):
                 return model
         from mlflow.exceptions import MlflowException
 
@@ -398,7 +335,7 @@ class Tracking(dg.ConfigurableResource):
             model_id, source = self._log_model(run, name, path, all_tags)
         all_tags[LOGGED_MODEL] = model_id
         version = self.client.create_model_version(name, source, run_id=run.run_id, tags=all_tags, model_id=model_id)
-        return _model(version)
+        return model_of(version)
 
     def _log_model(self, run: TrackedRun, name: str, path: Path, tags: dict[str, str]) -> tuple[str, str]:
         """Id and address of a logged model with these files, an output of the run."""
@@ -417,7 +354,7 @@ class Tracking(dg.ConfigurableResource):
     def versions(self, name: str) -> list[RegisteredModel]:
         """Every version of a model, newest first; [] if it was never registered."""
         registered = self.client.search_model_versions(f"name = '{name}'")
-        return sorted((_model(version) for version in registered), key=lambda model: -int(model.version))
+        return sorted((model_of(version) for version in registered), key=lambda model: -int(model.version))
 
     def version(self, name: str, version: str) -> RegisteredModel | None:
         """A version without its tags, None if there is none. A local registry is read without importing MLflow."""
@@ -445,9 +382,9 @@ class Tracking(dg.ConfigurableResource):
         # Outside: MLflow tells an address that it cannot use with the same code as an alias that is not there.
         client = self.client
         try:
-            return _model(client.get_model_version_by_alias(name, CHAMPION))
+            return model_of(client.get_model_version_by_alias(name, CHAMPION))
         except MlflowException as error:
-            if error.error_code in _NOT_THERE:
+            if error.error_code in NOT_THERE:
                 return None
             raise
 
@@ -515,43 +452,3 @@ def figures_of_point(stage: str, point: CurvePoint) -> dict[str, float]:
         return {f"{name}/{plain if exact else f'{plain[:60]}-{sha256_json(point.slice)[:6]}'}": point.loss}
     main = point.mode == "training"
     return {name: point.loss} | ({f"{stage}/learning_rate": point.learning_rate} if main else {})
-
-
-def _model(version: Any) -> RegisteredModel:
-    return RegisteredModel(version.name, str(version.version), version.source, dict(version.tags))
-
-
-def _has_files(model: RegisteredModel, point: OperatingPoint | None) -> bool:
-    """True if the artifact is there, and the file of the operating point is the one that was registered, if any was."""
-    try:
-        file = model.decision_file
-    except ChampionError:
-        return False
-    if not file.is_file():
-        return "decision_sha256" not in model.tags
-    return point is not None and file.read_bytes() == content_of(point)
-
-
-def _create(database: Path) -> None:
-    """Make a database that does not exist, under another name until it is whole.
-
-    Migrations take seconds; one that was killed on the way would leave a file that MLflow can neither use nor migrate.
-    """
-    if database.exists():
-        return
-    from mlflow import MlflowClient
-
-    for left in database.parent.glob(".new-*"):
-        left.unlink()
-    fresh = database.with_name(".new-mlflow.db")
-    MlflowClient(tracking_uri=f"sqlite:///{fresh}").search_experiments(max_results=1)
-    os.replace(fresh, database)
-
-
-@contextlib.contextmanager
-def first_use(folder: Path) -> Iterator[None]:
-    """One process at a time makes the local store, or writes its addresses anew."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield

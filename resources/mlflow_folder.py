@@ -1,4 +1,4 @@
-"""The artifact addresses in MLflow's SQLite file: read, and written anew after its state folder was moved or copied.
+"""MLflow's SQLite file: made once and whole, read without MLflow, its artifact addresses those of where it lies.
 
 MLflow stores absolute artifact addresses. Without this, a moved registry names files that are gone, and
 a copied one goes on writing into the folder that it was copied from.
@@ -7,7 +7,10 @@ a copied one goes on writing into the folder that it was copied from.
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import os
 import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
 
 # The view of an experiment that shows its runs with the columns that people compare.
@@ -84,3 +87,28 @@ def _rewrite(database: Path, old: str, new: str) -> None:
                 f"UPDATE {table} SET {column} = ? || substr({column}, ?) WHERE substr({column}, 1, ?) = ?",
                 (new, len(old) + 1, len(old) + 1, f"{old}/"),
             )
+
+
+def create_database(database: Path) -> None:
+    """Make a database that does not exist, under another name until it is whole.
+
+    Migrations take seconds; one that was killed on the way would leave a file that MLflow can neither use nor migrate.
+    """
+    if database.exists():
+        return
+    from mlflow import MlflowClient
+
+    for left in database.parent.glob(".new-*"):
+        left.unlink()
+    fresh = database.with_name(".new-mlflow.db")
+    MlflowClient(tracking_uri=f"sqlite:///{fresh}").search_experiments(max_results=1)
+    os.replace(fresh, database)
+
+
+@contextlib.contextmanager
+def first_use(folder: Path) -> Iterator[None]:
+    """One process at a time makes the local store, or writes its addresses anew."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

@@ -1,4 +1,4 @@
-"""The form of an artifact in MLflow: models from code, a signature made from the contract, and an example.
+"""A model in MLflow: a version of its registry; and its form: from code, a signature by the contract, an example.
 
 Golden rows alone would make a wrong signature: a column that may be null is optional by the contract, whether one of
 fifty rows shows it or not.
@@ -11,13 +11,24 @@ import json
 import mimetypes
 import shutil
 import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
 
 from trainworthy.lifecycle.artifact import artifact_kind
 from trainworthy.lifecycle.contract.model import Column, Contract
 from trainworthy.lifecycle.contract.rule import never_null
-from trainworthy.lifecycle.evaluation.operating_point import DECISION, FILE, PROBABILITY, content_of
+from trainworthy.lifecycle.errors import ChampionError
+from trainworthy.lifecycle.evaluation.operating_point import (
+    DECISION,
+    FILE,
+    PROBABILITY,
+    content_of,
+    read_point,
+)
 from trainworthy.lifecycle.golden import file_columns, read_golden
 from trainworthy.lifecycle.identity import DECIDING_PACKAGES
 from trainworthy.lifecycle.protocol.operating_point import OperatingPoint
@@ -35,6 +46,8 @@ TYPES = {
 }  # fmt: skip
 # Bytes of the files in an example; beyond it a model has none.
 MOST_EXAMPLE = 200_000
+# What MLflow answers for a name, an alias or a file that does not exist.
+NOT_THERE = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
 
 
 def save_pyfunc(
@@ -127,3 +140,77 @@ def _loader(folder: Path) -> Path:
     for name in ("__init__.py", "earlier_name.py"):
         shutil.copy(IMPORTED_FROM / "trainworthy" / name, made)
     return made
+
+
+@dataclass(frozen=True)
+class RegisteredModel:
+    """A version in the registry. `source` is the address of its files."""
+
+    name: str
+    version: str
+    source: str
+    tags: Mapping[str, str]
+
+    @property
+    def artifact_sha256(self) -> str:
+        """By which versions with the same files are known; what they decide may differ. One without a tag has its own.
+
+        Not of what Tracking.version gives, which reads no tags. Of versions that were promoted or rolled back to,
+        promotion.judged.artifacts_of tells it without a registry.
+        """
+        return self.tags.get("artifact_sha256") or f"version {self.version}"
+
+    @property
+    def local(self) -> Path | None:
+        """The folder that `source` names, there or not; None if the files lie on a server."""
+        address = urlsplit(self.source)
+        return Path(unquote(self.source.removeprefix("file://"))) if address.scheme in ("", "file") else None
+
+    @cached_property
+    def artifact(self) -> Path:
+        """Folder of the artifact, downloaded from a server at its first use. Raises ChampionError if it is gone."""
+        folder = (self.local or self._downloaded()) / "artifacts" / "artifact"
+        if not folder.is_dir():
+            raise self._gone()
+        return folder
+
+    @property
+    def decision_file(self) -> Path:
+        """Where the file of its operating point lies, if it has one. Raises ChampionError if its files are gone."""
+        return self.artifact.parent / FILE
+
+    @property
+    def decides(self) -> OperatingPoint | None:
+        """The operating point that is frozen in it; None if it gives answers alone. Raises ChampionError."""
+        return read_point(self.decision_file)
+
+    def _downloaded(self) -> Path:
+        from mlflow.artifacts import download_artifacts
+        from mlflow.exceptions import MlflowException
+
+        try:
+            return Path(download_artifacts(self.source))
+        except MlflowException as error:
+            if error.error_code in NOT_THERE:
+                raise self._gone() from error
+            raise
+
+    def _gone(self) -> ChampionError:
+        problem = f"{self.name} version {self.version} is registered, its artifact is gone"
+        return ChampionError(problem, value=self.source, fix="restore this folder from a backup; a verdict needs it")
+
+
+def model_of(version: Any) -> RegisteredModel:
+    """A version as MLflow gives it."""
+    return RegisteredModel(version.name, str(version.version), version.source, dict(version.tags))
+
+
+def has_files(model: RegisteredModel, point: OperatingPoint | None) -> bool:
+    """True if the artifact is there, and the file of the operating point is the one that was registered, if any was."""
+    try:
+        file = model.decision_file
+    except ChampionError:
+        return False
+    if not file.is_file():
+        return "decision_sha256" not in model.tags
+    return point is not None and file.read_bytes() == content_of(point)

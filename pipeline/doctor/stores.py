@@ -200,7 +200,7 @@ def repair_addresses(settings: Settings) -> Iterator[str]:
     folder = settings.var / "mlflow"
     if server() or not (folder / "mlflow.db").is_file():
         return
-    from trainworthy.resources.mlflow import first_use
+    from trainworthy.resources.mlflow_folder import first_use
 
     with first_use(folder):
         before = written_for(folder)

@@ -14,7 +14,7 @@ from trainworthy.lifecycle.data.rows import read_rows
 from trainworthy.lifecycle.errors import ChampionError, DatasetError, WorkerError
 from trainworthy.lifecycle.protocol.jobs import Rows
 from trainworthy.lifecycle.worker import EXIT_BAD_INPUT
-from trainworthy.resources.mlflow import RegisteredModel
+from trainworthy.resources.mlflow_model import RegisteredModel
 
 
 @pytest.fixture

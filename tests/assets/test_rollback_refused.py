@@ -13,7 +13,7 @@ from trainworthy.lifecycle.protocol.latency import Latency
 from trainworthy.lifecycle.protocol.records import Verdict
 from trainworthy.lifecycle.protocol.results import GoldenAnswers, VerifyResult
 from trainworthy.lifecycle.storage.state import StateFolder
-from trainworthy.resources.mlflow import RegisteredModel
+from trainworthy.resources.mlflow_model import RegisteredModel
 
 LATENCY = Latency(wall_ms=1, cpu_ms=1, least_ms=1, most_ms=1, rounds=1, load=0, cores=2)
 
