@@ -24,11 +24,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.process import run
+from trainworthy.lifecycle.answer import read_result
 from trainworthy.lifecycle.identity import canonical_json
 from trainworthy.lifecycle.protocol.jobs import JobFile, Rows, TrainJob
 from trainworthy.lifecycle.protocol.results import TrainResult
 from trainworthy.lifecycle.use_case import load_use_case
-from trainworthy.lifecycle.worker import read_result
 from trainworthy.resources.settings import PRODUCT
 
 TOY = PRODUCT / "tests" / "toy" / "use_cases" / "toy"

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from trainworthy.lifecycle.failure import EXIT_BAD_INPUT
 from trainworthy.lifecycle.identity import canonical_json
 from trainworthy.lifecycle.protocol.jobs import JobFile, Rows, TrainJob
 from trainworthy.lifecycle.use_case import load_use_case
-from trainworthy.lifecycle.worker import EXIT_BAD_INPUT
 
 EXIT_WITHOUT_ROWS = EXIT_BAD_INPUT
 

@@ -27,6 +27,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from trainworthy.lifecycle.answer import has_answer
 from trainworthy.lifecycle.error_causes import lost_rank
 from trainworthy.lifecycle.errors import SettingsError
 from trainworthy.lifecycle.failure import EXIT_BAD_INPUT, EXIT_HANG, EXIT_PREEMPTED, EXIT_RANK_LOST
@@ -53,7 +54,8 @@ from trainworthy.lifecycle.storage.rank_files import (
     write_node,
 )
 from trainworthy.lifecycle.storage.state import write_atomic
-from trainworthy.lifecycle.worker import command_line, ended, has_answer, open_pipes, read_job, refuses_packages, report
+from trainworthy.lifecycle.worker import command_line, open_pipes, read_job, refuses_packages, report
+from trainworthy.lifecycle.worker_end import ended
 
 # From SIGTERM to SIGKILL for ranks that are asked to end; the first writes its checkpoint meanwhile.
 SHUTDOWN_SECONDS = 30

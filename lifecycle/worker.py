@@ -14,13 +14,11 @@ from __future__ import annotations
 import argparse
 import contextlib
 import ctypes
-import errno
 import json
 import os
 import signal
 import sys
 import time
-import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
@@ -28,31 +26,13 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from trainworthy.lifecycle.artifact import verify_artifact
-from trainworthy.lifecycle.error_causes import (
-    PASSING_ERRNOS,
-    BatchError,
-    PreemptedError,
-    ended_its_device,
-    in_an_update,
-    lost_rank,
-    ran_out_of_memory,
-    storage_errno,
-)
-from trainworthy.lifecycle.errors import CheckpointError, LeaseLostError, TrainworthyError
+from trainworthy.lifecycle.answer import MODULES, has_answer
 from trainworthy.lifecycle.failure import (
     EXIT_BAD_INPUT,
-    EXIT_DISK_FULL,
     EXIT_HANG,
-    EXIT_INTERNAL,
-    EXIT_LEASE_LOST,
-    EXIT_OUT_OF_MEMORY,
-    EXIT_PREEMPTED,
-    EXIT_RANK_LOST,
-    EXIT_STORAGE,
 )
 from trainworthy.lifecycle.folder_lock import Lease, locked
-from trainworthy.lifecycle.identity import canonical_json, job_sha256, other_packages, sha256_file
+from trainworthy.lifecycle.identity import canonical_json, job_sha256, other_packages
 from trainworthy.lifecycle.progress import say
 from trainworthy.lifecycle.protocol.jobs import (
     AnyJob,
@@ -68,8 +48,7 @@ from trainworthy.lifecycle.protocol.jobs import (
     TrainJob,
     VerifyJob,
 )
-from trainworthy.lifecycle.protocol.results import AnyResult, PredictResult, ResultFile, TrainResult
-from trainworthy.lifecycle.storage.checkpoints import verify_checkpoint
+from trainworthy.lifecycle.protocol.results import AnyResult, ResultFile
 from trainworthy.lifecycle.storage.durable.lease import durable_lease
 from trainworthy.lifecycle.storage.rank_files import (
     OUTPUT,
@@ -80,15 +59,11 @@ from trainworthy.lifecycle.storage.rank_files import (
     write_end,
 )
 from trainworthy.lifecycle.storage.state import write_atomic
-from trainworthy.lifecycle.task import line_of
+from trainworthy.lifecycle.worker_end import LOST, ended
 
 # Names a file that appears when a spot machine is about to be taken away.
 NOTICE = "TRAINWORTHY_SPOT_NOTICE"
-# Beside the answer: which modules of Trainworthy the job loaded, for code_identity.py.
-MODULES = "modules.json"
 _PR_SET_PDEATHSIG = 1
-# Errors of a connection to another rank that is gone.
-_LOST: list[BaseException] = []
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -160,56 +135,8 @@ def read_job(path: Path) -> AnyJob | None:
         return None
 
 
-def read_result(out: Path, job: AnyJob) -> AnyResult | None:
-    """The answer to exactly this job, if it lies in the folder."""
-    try:
-        stored = ResultFile.model_validate_json((out / "result.json").read_bytes())
-    except (OSError, ValidationError):
-        return None
-    return stored.result if stored.job_sha256 == job_sha256(job) else None
-
-
-def read_modules(out: Path) -> list[str] | None:
-    """Modules of ours that the worker had loaded when it answered; None if it did not say."""
-    try:
-        return [str(name) for name in json.loads((out / MODULES).read_bytes())]
-    except (OSError, ValueError, TypeError):
-        return None
-
-
 def _loaded_modules() -> list[str]:
     return sorted(name for name in list(sys.modules) if name == "trainworthy" or name.startswith("trainworthy."))
-
-
-def files_are_whole(result: AnyResult) -> bool:
-    """True if the files that an answer names are still what was written; else its job must be done again."""
-    match result:
-        case TrainResult():
-            checkpoint = result.checkpoint is None or _verifies(
-                verify_checkpoint, result.checkpoint.path, result.checkpoint.sha256
-            )
-            artifact = result.artifact is None or _verifies(
-                verify_artifact, result.artifact, result.artifact_sha256 or ""
-            )
-            return checkpoint and artifact
-        case PredictResult():
-            files = [file for file in (result.predictions, result.reference) if file is not None]
-            return all(Path(file.path).is_file() and sha256_file(Path(file.path)) == file.sha256 for file in files)
-        case _:
-            return True
-
-
-def _ended_by_budget(result: AnyResult) -> bool:
-    """True for a training that goes on where a larger budget lets it."""
-    return isinstance(result, TrainResult) and result.ended == "budget"
-
-
-def _verifies(verify: Callable[[Path, str], object], path: str, sha256: str) -> bool:
-    try:
-        verify(Path(path), sha256)
-    except CheckpointError:
-        return False
-    return True
 
 
 def _run(job: AnyJob, out: Path, pipes: Any, waited: float, queued: float) -> tuple[int, dict[str, Any] | None]:
@@ -265,20 +192,12 @@ def _rank(job: TrainJob, rendezvous: str, queued: float) -> int:
         if code == EXIT_HANG:
             # Those that this one has waited for in vain would be waited for once more, by torchrun.
             end_others(out, mine)
-    if _LOST:
-        # As above: an interpreter that ends in order would run that destructor.
+    if LOST:
+        # An interpreter that ends in order would run its destructor (worker_end.py).
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
     return code
-
-
-def has_answer(job: AnyJob, out: Path) -> bool:
-    """True if the folder has a whole answer to exactly this job, which no larger budget would go on from."""
-    earlier = read_result(out, job)
-    return not (
-        earlier is None or read_modules(out) is None or _ended_by_budget(earlier) or not files_are_whole(earlier)
-    )
 
 
 def _answer(
@@ -312,39 +231,6 @@ def report(job: AnyJob, pipes: Any) -> None:
 def _forward(pipes: Any) -> Callable[[str], None] | None:
     """As debug lines: the terminal shows the worker's own bar or lines already."""
     return None if pipes is None else pipes.log.debug
-
-
-def ended(
-    do: Callable[[], object], use_case: Path, *, by_ranks: bool = False
-) -> tuple[int, dict[str, Any] | None]:  # fmt: skip
-    """Exit code of what is done and, if it is not 0, what to tell.
-
-    `by_ranks`: of one of several ranks, for which a lost connection is another rank's end. A script may use
-    torch.distributed by itself, and its errors are its own.
-    """
-    try:
-        do()
-    except PreemptedError as error:
-        message = str(error) or "preempted; a checkpoint is written"
-        return EXIT_PREEMPTED, {"problem": message, "fix": "run again: it resumes"}
-    except TrainworthyError as error:
-        code = EXIT_LEASE_LOST if isinstance(error, LeaseLostError) else EXIT_BAD_INPUT
-        details = {"problem": error.problem, "value": _text(error.value), "fix": error.fix}
-        return code, details | {"exception": type(error).__name__}
-    except Exception as error:
-        lost = lost_rank(error) if by_ranks else None
-        if lost is not None:
-            # Its frames hold torch's connection to the rank that is gone, whose destructor may wait for it for long: in
-            # native code, where nothing is told any more and no signal is handled.
-            _LOST.append(error)
-            # What ended the other rank is told by rank_ends.py.
-            code = EXIT_HANG if lost == "late" else EXIT_RANK_LOST
-            where = line_of(error, use_case)
-            return code, {"problem": str(error).splitlines()[0], "value": where, "fix": "see the other ranks"}
-        traceback.print_exc()
-        code, details = _internal(error, use_case)
-        return code, details | {"exception": type(error).__name__}
-    return 0, None
 
 
 def _do(
@@ -408,50 +294,6 @@ def _spent(waited: float, queued: float) -> dict[int, float]:
 
     lived = time.time() - psutil.Process().create_time()
     return {START: max(0.0, lived - waited), QUEUE: waited + queued}
-
-
-def _internal(error: Exception, folder: Path) -> tuple[int, dict[str, Any]]:
-    """What to tell, with the last line of the use case's own code that was reached, if any.
-
-    A full disk, memory and storage have codes of their own; torch tells a full disk only in words.
-    """
-    # What a loader met counts as if it had happened here.
-    root = error.__cause__ if isinstance(error, BatchError) and error.__cause__ else error
-    number = storage_errno(root)
-    full = number == errno.ENOSPC or "No space left" in str(error)
-    problem = f"{type(error).__name__}: {error}"
-    where = line_of(error, folder)
-    if full:
-        return EXIT_DISK_FULL, {
-            "problem": problem,
-            "value": where,
-            "fix": "free disk space, then run again: it resumes",
-        }
-    if ran_out_of_memory(error):
-        # The fix has the numbers of the job, which whoever started this process has too.
-        details = {"problem": problem, "value": where, "in_update": in_an_update(error)}
-        return EXIT_OUT_OF_MEMORY, details | {"fix": "use less memory"}
-    if ended_its_device(error):
-        return EXIT_INTERNAL, {
-            "problem": f"{problem.splitlines()[0]}: a kernel on the GPU refused what it was given. Usual are a class, "
-            "label or token number out of range, and a loss that wants numbers from 0 to 1",
-            "value": where,
-            "fix": "run preflight with compute.device: cpu, where the same raises with its line and the number; the "
-            "line told here is where the GPU was next waited for",
-        }
-    if number is not None:
-        return EXIT_STORAGE, {
-            "problem": problem,
-            "value": where,
-            "passes": number in PASSING_ERRNOS,
-            "fix": "look at the storage, then run again: it resumes",
-        }
-    fix = "the traceback above names the line; if it is in the use case's code, correct it there"
-    return EXIT_INTERNAL, {"problem": problem, "value": where, "fix": fix}
-
-
-def _text(value: object) -> str | None:
-    return None if value is None else str(value)
 
 
 def _stop_on_signal() -> Callable[[], bool]:

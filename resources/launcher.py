@@ -11,6 +11,7 @@ from typing import Literal
 import dagster as dg
 from pydantic import Field
 
+from trainworthy.lifecycle.answer import read_modules
 from trainworthy.lifecycle.code_identity import KEPT, CodeOnDisk, refuse_unhashed
 from trainworthy.lifecycle.cost.meter import Meter
 from trainworthy.lifecycle.identity import job_sha256
@@ -18,7 +19,6 @@ from trainworthy.lifecycle.protocol.attempts import ChargedTo
 from trainworthy.lifecycle.protocol.jobs import AnyJob, TrainJob, processes_of
 from trainworthy.lifecycle.protocol.results import AnyResult
 from trainworthy.lifecycle.spec.use_case import ComputeSpec
-from trainworthy.lifecycle.worker import read_modules
 from trainworthy.resources.attempts import OpenAttempt, recorded
 from trainworthy.resources.backends.backend import Backend
 from trainworthy.resources.backends.choose import backend_of

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from trainworthy.lifecycle.answer import read_result
 from trainworthy.lifecycle.cost.meter import Meter, count_queued
 from trainworthy.lifecycle.errors import WorkerError
 from trainworthy.lifecycle.failure import End, error_of
@@ -16,7 +17,6 @@ from trainworthy.lifecycle.progress import say
 from trainworthy.lifecycle.protocol.jobs import AnyJob, JobFile, TrainJob
 from trainworthy.lifecycle.protocol.results import AnyResult, TrainResult
 from trainworthy.lifecycle.storage.state import write_atomic
-from trainworthy.lifecycle.worker import read_result
 from trainworthy.resources.backends.backend import Backend, Ended, Start, Watcher
 from trainworthy.resources.backends.local import LOCAL
 

@@ -12,8 +12,8 @@ from trainworthy.assets import scoring
 from trainworthy.assets.champion_evidence import champion_evidence, own_features
 from trainworthy.lifecycle.data.rows import read_rows
 from trainworthy.lifecycle.errors import ChampionError, DatasetError, WorkerError
+from trainworthy.lifecycle.failure import EXIT_BAD_INPUT
 from trainworthy.lifecycle.protocol.jobs import Rows
-from trainworthy.lifecycle.worker import EXIT_BAD_INPUT
 from trainworthy.resources.mlflow_model import RegisteredModel
 
 

@@ -17,9 +17,10 @@ from forked_ranks import SECONDS
 from toy_jobs import write_job
 
 from trainworthy.lifecycle import torchrun
+from trainworthy.lifecycle.answer import read_result
 from trainworthy.lifecycle.protocol.jobs import TrainJob
 from trainworthy.lifecycle.protocol.results import TrainResult
-from trainworthy.lifecycle.worker import main, read_result
+from trainworthy.lifecycle.worker import main
 
 NODES = 2
 

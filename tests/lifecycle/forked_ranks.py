@@ -9,6 +9,7 @@ from typing import Any
 
 from toy_jobs import write_job
 
+from trainworthy.lifecycle.answer import read_result
 from trainworthy.lifecycle.folder_lock import locked
 from trainworthy.lifecycle.identity import canonical_json
 from trainworthy.lifecycle.protocol.jobs import JobFile, TrainJob
@@ -16,7 +17,7 @@ from trainworthy.lifecycle.protocol.ranks import RankEnd
 from trainworthy.lifecycle.protocol.results import TrainResult
 from trainworthy.lifecycle.rank_ends import end_of_ranks
 from trainworthy.lifecycle.storage.rank_files import begin_ranks, read_ends, read_lines, read_places
-from trainworthy.lifecycle.worker import main, read_result
+from trainworthy.lifecycle.worker import main
 
 SECONDS = 25
 

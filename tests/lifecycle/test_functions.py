@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 import toy_jobs
 
+from trainworthy.lifecycle.answer import read_result
 from trainworthy.lifecycle.engine.preflight.function_trials import FIXES
 from trainworthy.lifecycle.engine.preflight.functions import try_functions
 from trainworthy.lifecycle.protocol.jobs import FunctionsJob, Rows
 from trainworthy.lifecycle.protocol.results import FunctionsResult, TriedFunction
-from trainworthy.lifecycle.worker import read_result
 
 FUNCTIONS = tuple(FIXES)
 FIT = 'return {name: [float(training[name].mean()), float(training[name].std())] for name in ("x1", "x2")}'

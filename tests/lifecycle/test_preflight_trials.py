@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 import toy_jobs
 
+from trainworthy.lifecycle.answer import read_result
 from trainworthy.lifecycle.cost.prices import Sku
 from trainworthy.lifecycle.data.rows import read_rows
 from trainworthy.lifecycle.engine.preflight.run import run_preflight
@@ -19,7 +20,6 @@ from trainworthy.lifecycle.protocol.checks import CheckResult
 from trainworthy.lifecycle.protocol.forecasts import StepTime
 from trainworthy.lifecycle.protocol.results import PreflightResult
 from trainworthy.lifecycle.protocol.trial import Trial
-from trainworthy.lifecycle.worker import read_result
 
 LIMIT = 4 * 2**30
 SKU = Sku(usd_per_hour=0.1)

@@ -10,17 +10,11 @@ import pytest
 import toy_jobs
 
 from trainworthy.lifecycle import torchrun
+from trainworthy.lifecycle.answer import files_are_whole, read_result
+from trainworthy.lifecycle.failure import EXIT_BAD_INPUT, EXIT_DISK_FULL, EXIT_INTERNAL, EXIT_STORAGE
 from trainworthy.lifecycle.identity import other_packages, told_packages
 from trainworthy.lifecycle.protocol.results import PredictResult, TrainResult
-from trainworthy.lifecycle.worker import (
-    EXIT_BAD_INPUT,
-    EXIT_DISK_FULL,
-    EXIT_INTERNAL,
-    EXIT_STORAGE,
-    files_are_whole,
-    main,
-    read_result,
-)
+from trainworthy.lifecycle.worker import main
 
 
 @pytest.fixture(scope="module")

@@ -17,11 +17,11 @@ import toy_jobs
 from forked_ranks import train_by_ranks
 from network_namespaces import Machine, two_machines
 
+from trainworthy.lifecycle.answer import read_result
 from trainworthy.lifecycle.protocol.jobs import TrainJob
 from trainworthy.lifecycle.protocol.ranks import RankPlace
 from trainworthy.lifecycle.protocol.results import TrainResult
 from trainworthy.lifecycle.storage.rank_files import read_places
-from trainworthy.lifecycle.worker import read_result
 
 pytestmark = pytest.mark.slow
 SLOW = ("    def forward(self, inputs):\n", "    def forward(self, inputs):\n        import time; time.sleep(0.02)\n")

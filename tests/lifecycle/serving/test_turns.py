@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 import toy_jobs
 
+from trainworthy.lifecycle.answer import read_result
 from trainworthy.lifecycle.artifact import artifact_sha256
 from trainworthy.lifecycle.engine.train import run_stage
 from trainworthy.lifecycle.identity import canonical_json, sha256_file
 from trainworthy.lifecycle.protocol.jobs import ServedArtifact, ServingJob
 from trainworthy.lifecycle.protocol.results import ServingResult
 from trainworthy.lifecycle.serving.turns import ROUNDS
-from trainworthy.lifecycle.worker import read_result
 
 # Work that no clock decides: so many products before each answer.
 SLOW = (

@@ -11,12 +11,13 @@ import own_trainers
 import pytest
 import toy_jobs
 
+from trainworthy.lifecycle.answer import read_result
 from trainworthy.lifecycle.engine.train import run_stage
 from trainworthy.lifecycle.error_causes import PreemptedError
 from trainworthy.lifecycle.errors import CheckpointError, TrainingError
+from trainworthy.lifecycle.failure import EXIT_PREEMPTED
 from trainworthy.lifecycle.protocol.jobs import Interruptions, TrainJob
 from trainworthy.lifecycle.protocol.results import TrainResult
-from trainworthy.lifecycle.worker import EXIT_PREEMPTED, read_result
 
 HAND = own_trainers.documented("hand")
 

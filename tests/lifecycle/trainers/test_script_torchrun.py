@@ -8,8 +8,8 @@ import own_trainers
 import pytest
 import toy_jobs
 
+from trainworthy.lifecycle.answer import read_result
 from trainworthy.lifecycle.protocol.results import TrainResult
-from trainworthy.lifecycle.worker import read_result
 
 # As docs/how-to/own-trainer.md says.
 CHANGES = {

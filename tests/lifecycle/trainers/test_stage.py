@@ -7,11 +7,11 @@ import pandas as pd
 import pytest
 import toy_jobs
 
+from trainworthy.lifecycle.answer import files_are_whole, read_result
 from trainworthy.lifecycle.engine.train import run_stage
 from trainworthy.lifecycle.errors import CheckpointError, TrainingError
 from trainworthy.lifecycle.gates.stage import stage_checks
 from trainworthy.lifecycle.protocol.results import TrainResult
-from trainworthy.lifecycle.worker import files_are_whole, read_result
 
 HAND = own_trainers.documented("hand")
 STEP = "        session.step(loss=loss, rows=rows, model=model, optimizer=optimizer)\n"

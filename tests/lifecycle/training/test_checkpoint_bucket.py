@@ -16,9 +16,11 @@ import test_checkpoint
 import toy_jobs
 
 from tests import s3_servers
+from trainworthy.lifecycle.answer import read_result
 from trainworthy.lifecycle.engine.training.checkpoints.checkpoint import load_newest, state_dict, write_checkpoint
 from trainworthy.lifecycle.engine.training.checkpoints.checkpointing import go_back
 from trainworthy.lifecycle.errors import LeaseLostError, SettingsError
+from trainworthy.lifecycle.failure import EXIT_LEASE_LOST
 from trainworthy.lifecycle.protocol.jobs import Interruptions, JobFile, TrainJob
 from trainworthy.lifecycle.protocol.results import TrainResult
 from trainworthy.lifecycle.storage.checkpoints import verify_checkpoint
@@ -29,7 +31,6 @@ from trainworthy.lifecycle.storage.durable.bucket_store import FETCHED, HEAD, Bu
 from trainworthy.lifecycle.storage.durable.folder import FolderStore
 from trainworthy.lifecycle.storage.durable.place import own_store, takes_copies, trial_store
 from trainworthy.lifecycle.storage.durable.store import newest_sound
-from trainworthy.lifecycle.worker import EXIT_LEASE_LOST, read_result
 
 
 @pytest.fixture(scope="module")

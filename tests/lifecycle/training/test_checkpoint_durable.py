@@ -12,11 +12,12 @@ from trainworthy.lifecycle.engine.training.checkpoints import writer as writer_m
 from trainworthy.lifecycle.engine.training.checkpoints.checkpoint import state_dict, write_checkpoint
 from trainworthy.lifecycle.engine.training.checkpoints.writer import Writer
 from trainworthy.lifecycle.errors import LeaseLostError
+from trainworthy.lifecycle.failure import EXIT_LEASE_LOST
 from trainworthy.lifecycle.protocol.jobs import DURABLE_SECONDS, Interruptions, JobFile
 from trainworthy.lifecycle.storage.checkpoints import checkpoints_in, copy_checkpoint
 from trainworthy.lifecycle.storage.durable import lease
 from trainworthy.lifecycle.storage.durable.folder import NAME, FolderHolder, FolderStore
-from trainworthy.lifecycle.worker import EXIT_LEASE_LOST, main
+from trainworthy.lifecycle.worker import main
 
 state_at = test_checkpoint.state_at
 

@@ -16,10 +16,11 @@ from trainworthy.lifecycle.engine.training.checkpoints import writer as writer_m
 from trainworthy.lifecycle.engine.training.checkpoints.checkpoint import load_newest, state_dict, write_checkpoint
 from trainworthy.lifecycle.engine.training.checkpoints.checkpointing import Checkpoints
 from trainworthy.lifecycle.engine.training.checkpoints.writer import Buffers, Writer
+from trainworthy.lifecycle.failure import EXIT_DISK_FULL, EXIT_STORAGE
 from trainworthy.lifecycle.protocol.jobs import DURABLE_SECONDS, Interruptions
 from trainworthy.lifecycle.storage.checkpoints import checkpoints_in
 from trainworthy.lifecycle.storage.durable.folder import FolderStore
-from trainworthy.lifecycle.worker import EXIT_DISK_FULL, EXIT_STORAGE, main
+from trainworthy.lifecycle.worker import main
 
 state_at = test_checkpoint.state_at
 

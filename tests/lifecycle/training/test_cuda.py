@@ -10,6 +10,7 @@ import pytest
 import torch
 from toy_jobs import ROOT, changed_use_case, environment, preflight_job, spec_with, train_job, write_job
 
+from trainworthy.lifecycle.answer import read_result
 from trainworthy.lifecycle.engine.preflight.run import run_preflight
 from trainworthy.lifecycle.engine.train import run_stage
 from trainworthy.lifecycle.error_causes import PreemptedError
@@ -17,7 +18,6 @@ from trainworthy.lifecycle.folder_lock import locked
 from trainworthy.lifecycle.protocol.jobs import TrainJob
 from trainworthy.lifecycle.protocol.results import TrainResult
 from trainworthy.lifecycle.storage.rank_files import begin_ranks, read_ends
-from trainworthy.lifecycle.worker import read_result
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
 

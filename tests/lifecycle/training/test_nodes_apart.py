@@ -18,11 +18,11 @@ from network_namespaces import Machine, ip, two_machines
 from test_ranks import job_of, losses
 from toy_jobs import ROOT, changed_use_case, environment, error_of, write_job
 
+from trainworthy.lifecycle.answer import read_result
 from trainworthy.lifecycle.failure import EXIT_BAD_INPUT, EXIT_PREEMPTED
 from trainworthy.lifecycle.protocol.jobs import TrainJob
 from trainworthy.lifecycle.protocol.results import TrainResult
 from trainworthy.lifecycle.storage.rank_files import read_places
-from trainworthy.lifecycle.worker import read_result
 
 pytestmark = pytest.mark.slow
 SLOW = ("    def forward(self, inputs):\n", "    def forward(self, inputs):\n        import time; time.sleep(0.02)\n")

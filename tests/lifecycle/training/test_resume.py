@@ -10,13 +10,15 @@ from pathlib import Path
 import pytest
 import toy_jobs
 
+from trainworthy.lifecycle.answer import read_result
 from trainworthy.lifecycle.engine.train import run_stage
 from trainworthy.lifecycle.errors import CheckpointError
+from trainworthy.lifecycle.failure import EXIT_PREEMPTED
 from trainworthy.lifecycle.protocol.jobs import Interruptions, TrainJob
 from trainworthy.lifecycle.protocol.records import STAGES
 from trainworthy.lifecycle.protocol.results import TrainResult
 from trainworthy.lifecycle.storage.metrics_file import FILE_NAME, MetricsLine, read_from, windows_in
-from trainworthy.lifecycle.worker import EXIT_PREEMPTED, NOTICE, read_result
+from trainworthy.lifecycle.worker import NOTICE
 
 # About 1,100 updates, so that there is time to interrupt them.
 SPEC = toy_jobs.spec_with(training={"batch_size": 32, "checkpoint_every_steps": 50})
