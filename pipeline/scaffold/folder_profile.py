@@ -15,11 +15,12 @@ from trainworthy.lifecycle.spec.task import TaskSpec
 from trainworthy.pipeline.scaffold.contents import Contents, read_contents
 from trainworthy.pipeline.scaffold.folder import NO_CLASSES, PICTURES, TEXTS, Folder, read_folder
 from trainworthy.pipeline.scaffold.folder_files import PART, FoundFiles
+from trainworthy.pipeline.scaffold.held import LEAST_CLASS_ROWS
 from trainworthy.pipeline.scaffold.profile import Plan, UseCaseDraft, load_dataset
 from trainworthy.pipeline.scaffold.render import rendered
 from trainworthy.pipeline.scaffold.request import Request
 from trainworthy.pipeline.scaffold.shares import are_groups, choose_shares
-from trainworthy.pipeline.scaffold.target import LEAST_CLASS_ROWS, FoundTarget, find_target
+from trainworthy.pipeline.scaffold.target import FoundTarget, find_target
 from trainworthy.pipeline.scaffold.text_profile import find_texts_of_folder
 from trainworthy.pipeline.scaffold.windows import Windows, updates
 

@@ -15,9 +15,11 @@ from trainworthy.lifecycle.tasks.language_model import LanguageModel
 from trainworthy.lifecycle.tasks.multiclass import Multiclass
 from trainworthy.lifecycle.tasks.multilabel import Multilabel
 from trainworthy.lifecycle.tasks.regression import Regression
+from trainworthy.pipeline.scaffold.held import LEAST_CLASS_ROWS
 from trainworthy.pipeline.scaffold.pieces import MOST_BYTES, MOST_PIECES, PIECES_A_PASSAGE
 from trainworthy.pipeline.scaffold.shares import LEAST_GROUPS
-from trainworthy.pipeline.scaffold.target import FEW, LEAST_CLASS_ROWS, LONG_BYTES, MOST_TEXTS, NEARLY_ALL, ROWS_A_TEXT
+from trainworthy.pipeline.scaffold.target import LONG_BYTES, NEARLY_ALL
+from trainworthy.pipeline.scaffold.unfit import FEW, MOST_TEXTS, ROWS_A_TEXT
 
 TEXT = (toy_jobs.ROOT / "docs" / "how-to" / "tasks.md").read_text()
 SECTIONS: dict[str, Any] = {
