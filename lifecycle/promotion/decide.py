@@ -33,9 +33,7 @@ from pathlib import Path
 
 from trainworthy.lifecycle.errors import ChampionError
 from trainworthy.lifecycle.evaluation.comparison import not_better_than_prior, standing
-from trainworthy.lifecycle.promotion.behaviour_rules import behaviour_findings
 from trainworthy.lifecycle.promotion.evidence import CONTROLS, GuardrailResult, PromotionEvidence, usable
-from trainworthy.lifecycle.promotion.fairness_rules import fairness_findings
 from trainworthy.lifecycle.promotion.finding import (
     NO_SPREAD,
     Finding,
@@ -47,7 +45,12 @@ from trainworthy.lifecycle.promotion.finding import (
     room,
 )
 from trainworthy.lifecycle.promotion.history import RolledBack
-from trainworthy.lifecycle.promotion.slice_rules import judged_slice, slice_findings
+from trainworthy.lifecycle.promotion.limit_rules import (
+    behaviour_findings,
+    fairness_findings,
+    judged_slice,
+    slice_findings,
+)
 from trainworthy.lifecycle.protocol.figures import Comparison, Estimate, SliceResult
 from trainworthy.lifecycle.protocol.records import Control
 from trainworthy.lifecycle.protocol.suite import ChangedLimit

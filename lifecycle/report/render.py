@@ -17,7 +17,6 @@ from trainworthy.lifecycle.protocol.figures import Estimate
 from trainworthy.lifecycle.protocol.records import DatasetVersion, EvaluationReport, Snapshot, Step, Verdict
 from trainworthy.lifecycle.report import (
     alarms,
-    battery,
     changed_inputs,
     decision_costs,
     figures,
@@ -26,7 +25,6 @@ from trainworthy.lifecycle.report import (
     model_tables,
     origins,
     outcome,
-    scaling,
     sections,
 )
 from trainworthy.lifecycle.report.outcome import Records
@@ -81,10 +79,8 @@ def render(
             question=question,
             first_page=first_page,
             origins=origins,
-            battery=battery,
             changed_inputs=changed_inputs,
             decision_costs=decision_costs,
-            scaling=scaling,
             alarm_rows=alarms.alarm_rows(outcome.stages_of(records)),
             sections=sections,
             model_tables=model_tables,

@@ -1,12 +1,16 @@
-"""The rows of the report's tables, derived from the records; the template only lays them out."""
+"""The rows of the report's tables, derived from the records; the template only lays them out.
+
+Preflight's trials too, a family after the other; and the seeds and the data-learning curve, with what came of it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from trainworthy.lifecycle.cost.forecast_error import Reckoning, reckonings
+from trainworthy.lifecycle.cost.forecast_error import Reckoning, reached_by_full, reckonings
+from trainworthy.lifecycle.gates.preflight import trials_of
 from trainworthy.lifecycle.protocol.checks import CheckResult, Status
 from trainworthy.lifecycle.protocol.figures import CANDIDATE, CHAMPION, Comparison, Estimate, Metric, ModelFigures
 from trainworthy.lifecycle.protocol.records import (
@@ -20,10 +24,12 @@ from trainworthy.lifecycle.protocol.records import (
     Step,
     Verdict,
 )
+from trainworthy.lifecycle.protocol.training_figures import SeedResult
 from trainworthy.lifecycle.protocol.trial import Trial
 from trainworthy.lifecycle.protocol.words import Words
 from trainworthy.lifecycle.report.formatting import (
     estimate,
+    figure,
     interval,
     plain,
     quantity,
@@ -278,3 +284,92 @@ def _distance(error: float | None) -> str:
         return ""
     rounded = f"{abs(error):.0%}"
     return ", as forecast" if rounded == "0%" else f", {rounded} {'above' if error > 0 else 'below'} the forecast"
+
+
+@dataclass(frozen=True)
+class TrialFamily:
+    """A family's trials; `summary` says how they ended."""
+
+    name: str
+    trials: tuple[Trial, ...]
+    summary: str
+
+
+def trial_families(records: Records) -> list[TrialFamily]:
+    """The families that have trials, in the order of the gate."""
+    record = records.get("preflight")
+    by_check = [(check.name, trials_of([check])) for check in record.checks] if record is not None else []
+    return [TrialFamily(name, trials, check_summary(trials)) for name, trials in by_check if trials]
+
+
+def has_trials(check: CheckResult) -> bool:
+    """True for a check whose details are told here, and need no table of their own."""
+    return bool(trials_of([check]))
+
+
+def trials_standing(records: Records) -> str:
+    """All trials in a sentence: how many, in how many seconds, with how many updates, and how they ended."""
+    trials = [trial for family in trial_families(records) for trial in family.trials]
+    seconds, updates = sum(trial.seconds for trial in trials), sum(trial.optimizer_steps for trial in trials)
+    made = f"{updates:,} optimizer {'update' if updates == 1 else 'updates'}"
+    return f"{len(trials)} checks in {seconds:.1f} s, with {made}: {check_summary(trials)}."
+
+
+def trial_words(trial: Trial) -> tuple[tuple[str, str], ...]:
+    """Symptom, cause and fix of a trial that did not pass, each if there is one."""
+    if trial.status in ("pass", "not_applicable"):
+        return ()
+    named = (("Symptom", trial.symptom), ("Likely cause", trial.cause), ("Fix", trial.fix))
+    return tuple((name, text) for name, text in named if text)
+
+
+def trial_note(trial: Trial) -> str:
+    """What the status means for the run, in the words of the checks' table."""
+    return check_note(
+        CheckResult(name=trial.check, status=trial.status, severity=trial.severity, required=trial.required)
+    )
+
+
+@dataclass(frozen=True)
+class SeedRow:
+    """One training of a stage as text; `note` says whether it counts, and what would have stopped it."""
+
+    stage: str
+    seed: int
+    val_loss: str
+    val_score: str
+    note: str
+
+
+def seed_rows(records: Records) -> list[SeedRow]:
+    """Every training of the stages that had several."""
+    return [_seed_row(stage, trained) for stage in stages_of(records) for trained in stage.trained]
+
+
+def score_name(records: Records) -> str:
+    """What the trainings' score is, as a column is headed."""
+    named = [trained.score for stage in stages_of(records) for trained in stage.trained]
+    return f"Validation {metric_name(named[0])}" if named else ""
+
+
+def curve_sentences(records: Records) -> list[str]:
+    """What the pilot expected of full, whether it came so, and what twice the rows of full would give."""
+    stages = stages_of(records)
+    sentences = [f"After {stage.kind}: {stage.data_curve.told}." for stage in stages if stage.data_curve is not None]
+    return [*sentences[:1], *_what_came(stages), *sentences[1:]]
+
+
+def _seed_row(stage: StageReport, trained: SeedResult) -> SeedRow:
+    notes = ["this one counts"] if trained.seed == stage.seed else []
+    notes += [f"would be stopped by {', '.join(trained.stopped_by)}"] if trained.stopped_by else []
+    notes += [f"gave no answer: {trained.error}"] if trained.error is not None else []
+    loss, score = (("not measured" if value is None else figure(value)) for value in (trained.val_loss, trained.scored))
+    return SeedRow(stage.kind, trained.seed, loss, score, "; ".join(notes))
+
+
+def _what_came(stages: Sequence[StageReport]) -> list[str]:
+    reached = reached_by_full(stages)
+    if reached is None or reached.forecast is None or reached.actual is None:
+        return []
+    side = "inside" if reached.inside else "above" if reached.actual > reached.forecast.high else "below"
+    return [f"Full reached {figure(reached.actual)}, {side} the interval."]

@@ -7,7 +7,7 @@ from known import known
 from pydantic import ValidationError
 
 from trainworthy.lifecycle.evaluation.behaviour import behaviour_results
-from trainworthy.lifecycle.promotion.behaviour_rules import behaviour_findings
+from trainworthy.lifecycle.promotion.limit_rules import behaviour_findings
 from trainworthy.lifecycle.protocol.figures import BehaviourResult
 from trainworthy.lifecycle.protocol.jobs import InputColumn
 from trainworthy.lifecycle.spec.benchmark import BehaviourSpec

@@ -7,7 +7,7 @@ from trainworthy.lifecycle.protocol.records import DataCurve, Forecast, StageRep
 from trainworthy.lifecycle.protocol.training_figures import SeedResult
 from trainworthy.lifecycle.report import in_words
 from trainworthy.lifecycle.report.render import render
-from trainworthy.lifecycle.report.scaling import curve_sentences, score_name, seed_rows
+from trainworthy.lifecycle.report.sections import curve_sentences, score_name, seed_rows
 
 CURVE = DataCurve(
     told="doubling the rows lowers the validation loss by 0.0000 to 0.0170",
