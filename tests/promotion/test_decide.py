@@ -1,84 +1,28 @@
-import math
-from datetime import date
+"""promote, shadow or reject: what decide() makes of each piece of evidence."""
+
 from pathlib import Path
-from typing import Any
 
 import pytest
+from decided import INF, NAN, estimate, evidence, gain, with_control
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from trainworthy.lifecycle.errors import ChampionError
 from trainworthy.lifecycle.evaluation.seed_spread import with_seeds
-from trainworthy.lifecycle.promotion.decide import Decision, check_first_model, decide
+from trainworthy.lifecycle.promotion.decide import check_first_model, decide
 from trainworthy.lifecycle.promotion.evidence import CONTROLS, PromotionEvidence, guardrail_results
-from trainworthy.lifecycle.promotion.finding import Window
 from trainworthy.lifecycle.promotion.history import RolledBack
 from trainworthy.lifecycle.protocol.figures import (
-    BehaviourResult,
     Calibration,
     Comparison,
-    Disparity,
-    Estimate,
     Metric,
-    PairDifference,
-    RateOfValue,
-    SliceResult,
 )
-from trainworthy.lifecycle.protocol.records import Control
-from trainworthy.lifecycle.protocol.suite import ChangedLimit
 from trainworthy.lifecycle.protocol.training_figures import SeedResult
-from trainworthy.lifecycle.spec.benchmark import BehaviourSpec, Guardrail, SliceSpec
-from trainworthy.lifecycle.tasks.binary import BINARY
-from trainworthy.lifecycle.tasks.interval import without_spread
-from trainworthy.lifecycle.tasks.multiclass import Multiclass
-from trainworthy.lifecycle.tasks.regression import Regression
+from trainworthy.lifecycle.spec.benchmark import Guardrail
 
-MARGIN = 0.005
 RANK = {"reject": 0, "shadow": 1, "promote": 2}
-NAN, INF = math.nan, math.inf
 OFF = RolledBack(model_version="4", to_version="3", at="2026-11-21T13:51:00+00:00", reason="answers were late")
-
-
-def estimate(low: float, high: float) -> Estimate:
-    return Estimate(value=(low + high) / 2, low=low, high=high, standard_error=(high - low) / 4, groups=30)
-
-
-def gain(reference: str, low: float, high: float) -> Comparison:
-    return Comparison(reference=reference, metric="log_loss", gain=estimate(low, high))
-
-
-def guardrails(rules: list[tuple[str, float, float, float]]):
-    """(at_most or at_least, bound, low, high) → results."""
-    found = []
-    for rule, bound, low, high in rules:
-        guardrail = Guardrail.model_validate({"metric": "auc", rule: bound})
-        metric = Metric(model="candidate", metric="auc", estimate=estimate(low, high), rows=900)
-        found += guardrail_results([guardrail], [metric], "candidate")
-    return tuple(found)
-
-
-def evidence(*, prior=(0.01, 0.03), linear=(0.001, 0.02), champion=None, rules=(), **changed) -> PromotionEvidence:
-    """A good first model; `champion` gives the interval of the gain over one."""
-    values = {
-        "metric": "log_loss",
-        "margin": MARGIN,
-        "purpose": "improve",
-        "first_model": champion is None,
-        "champion": "flights/3" if champion else None,
-        "baselines": (gain("prior", *prior), gain("linear", *linear)),
-        "champion_comparison": gain("champion", *champion) if champion else None,
-        "guardrails": guardrails(list(rules)),
-        "controls": tuple(Control(name=name, status="pass", reason="good.") for name in CONTROLS),
-    }
-    return PromotionEvidence(**{**values, **changed})
-
-
-def with_control(name: str, status: str) -> tuple[Control, ...]:
-    return tuple(
-        Control(name=n, status="pass" if n != name else status, reason="what was seen.")  # pyright: ignore
-        for n in CONTROLS
-    )
 
 
 @pytest.mark.parametrize(
@@ -184,42 +128,6 @@ def test_evidence_with_a_useless_margin_is_refused(margin):
         evidence(margin=margin)
 
 
-@pytest.mark.parametrize(
-    ("linear", "words", "headline"),
-    [
-        (
-            (-0.004, 0.01),
-            "Not measurably better than logistic regression: log loss gain +0.0030 [-0.0040, +0.0100], 30 groups",
-            "not measurably better than logistic regression",
-        ),
-        ((0.0, 0.01), "Not measurably better than", "not measurably better than logistic regression"),
-        ((-0.004, 0.0), "Not measurably better than", "not measurably better than logistic regression"),
-        ((-0.004, -0.001), "Worse than logistic regression: log loss", "worse than logistic regression"),
-        ((0.001, 0.02), "Better than logistic regression", ""),
-    ],
-)
-def test_decide_near_logistic_regression_promotes_and_says_how_they_stand(linear, words, headline):
-    found = decide(evidence(linear=linear))
-    (reason,) = [reason for reason in found.reasons if "logistic regression" in reason]
-    assert found.decision == "promote"
-    assert reason.startswith(words)
-    assert ("consider the simpler model" in reason) == bool(headline)
-    assert found.headline == headline
-
-
-@pytest.mark.parametrize(
-    ("linear", "headline"),
-    [
-        ((-0.02, -0.006), "worse than logistic regression"),
-        ((-0.02, 0.01), "not measurably better than logistic regress"),
-    ],
-)
-def test_decide_that_logistic_regression_held_back_says_beside_it_what_the_interval_shows(linear, headline):
-    found = decide(evidence(linear=linear))
-    assert found.decision != "promote"
-    assert found.headline.startswith(headline)
-
-
 @pytest.mark.parametrize("name", ["linear", "gradient_boosting"])
 @pytest.mark.parametrize("candidate", [(0.001, 0.02), (-0.004, 0.01), (-0.004, -0.001)])
 @pytest.mark.parametrize(("own", "stands"), [((-0.001, 0.001), "not measurably better"), ((-0.002, -0.001), "worse")])
@@ -252,94 +160,6 @@ def test_decide_tells_of_gradient_boosting_and_does_not_gate_on_it(trees, words)
     assert any(reason.startswith(words) for reason in found.reasons)
 
 
-def test_decide_puts_what_held_the_model_back_first():
-    found = decide(evidence(prior=(-0.01, 0.01), controls=with_control("cost", "fail")))
-    assert found.decision == "reject"
-    assert found.reasons[0].startswith("Control cost failed")
-    assert found.reasons[1].startswith("Not shown to be better than the simplest")
-    assert found.controls == with_control("cost", "fail")
-
-
-def measured(value: float, reach: float, groups: int) -> Estimate:
-    return Estimate(value=value, low=value - reach, high=value + reach, standard_error=reach / 2, groups=groups)
-
-
-@pytest.mark.parametrize(
-    ("changed", "lacks"),
-    [
-        # (0.0053 / (-0.0003 + the margin 0.005))² × 21 = 26.7
-        (
-            {"linear": (-0.0003, 0.0053, 21)},
-            "21 groups; if the value holds, about 27 groups would show that it suffices.",
-        ),
-        ({"linear": (-0.006, 0.0053, 21)}, "; as measured, a better model is needed, not more rows."),
-        # (0.0042 / 0.0012)² × 61 = 747.25
-        (
-            {"prior": (0.0012, 0.0042, 61)},
-            "61 groups; if the value holds, about 748 groups would show that it suffices.",
-        ),
-        ({"prior": (0.0001, 0.0042, 61)}, "; as measured, a better model is needed, not more rows."),
-        (
-            {"champion": (0.0012, 0.0042, 61)},
-            "may be chance; if the value holds, about 748 groups would show that it suffices.",
-        ),
-        # (0.0082 / (0.0012 + the margin 0.005))² × 61 = 106.7
-        (
-            {"champion": (0.0012, 0.0082, 61), "purpose": "refresh"},
-            "margin of 0.005 or more; if the value holds, about 107 groups would show that it suffices.",
-        ),
-    ],
-)
-def test_decide_measures_what_a_gain_lacks_against_its_own_threshold(changed, lacks):
-    gains = {name: measured(*values) for name, values in changed.items() if name != "purpose"}
-    (name,) = gains
-    comparison = Comparison(reference=name, metric="log_loss", gain=gains[name])
-    others = tuple(item for item in evidence().baselines if item.reference != name)
-    champion = {"champion": (0.001, 0.01), "champion_comparison": comparison} if name == "champion" else {}
-    baselines = others if name == "champion" else (*others, comparison)
-    found = decide(evidence(**champion, baselines=baselines, purpose=changed.get("purpose", "improve")))
-    (told,) = found.held_back_by
-    assert found.decision == "shadow"
-    assert told.endswith(lacks)
-    assert told.startswith(found.reasons[0].removesuffix("."))
-
-
-def test_decide_says_by_when_a_benchmark_of_days_would_show_it():
-    # 61 groups in 60 days, so 748 in 735.7.
-    comparison = Comparison(reference="prior", metric="log_loss", gain=measured(0.0012, 0.0042, 61))
-    others = tuple(item for item in evidence().baselines if item.reference != "prior")
-    window = Window(date(2013, 11, 1), date(2013, 12, 31))
-    (told,) = decide(evidence(baselines=(*others, comparison), window=window)).held_back_by
-    assert told.endswith(
-        "about 748 groups would show that it suffices; at its pace a benchmark window of 736 days holds them, from "
-        "2013-11-01 to 2015-11-06."
-    )
-
-
-def test_decide_names_every_reason_that_held_the_model_back_and_no_other():
-    trees = gain("gradient_boosting", -0.01, 0.01)
-    missed = guardrails([("at_most", 0.05, 0.045, 0.0884), ("at_most", 0.05, 0.01, 0.052), ("at_least", 0.6, 0.7, 0.8)])
-    baselines = (gain("prior", 0.01, 0.03), gain("linear", -0.0056, 0.0051), trees)
-    found = decide(evidence(baselines=baselines, guardrails=missed))
-    linear, far, near = found.held_back_by
-    assert linear.startswith("May be worse than logistic regression by more than the margin of 0.005")
-    assert far.startswith("Guardrail not safely kept: AUC 0.0667")
-    assert far.endswith("at most 0.05; as measured, a better model is needed, not more rows.")
-    # (0.021 / (0.05 - 0.031))² × 30 = 36.6
-    assert near.endswith("at most 0.05; if the value holds, about 37 groups would show that it suffices.")
-    assert decide(evidence()).held_back_by == ()
-
-
-def test_guardrail_on_a_share_without_an_exception_lacks_as_many_groups_as_its_bound_needs():
-    plain = Estimate(value=1.0, low=1.0, high=1.0, standard_error=0.0, groups=30)
-    sure = without_spread(plain, 1.0, 30).model_copy(update={"high": 1.0})
-    metric = Metric(model="candidate", metric="accuracy", estimate=sure, rows=3000)
-    bound = Guardrail(metric="accuracy", at_least=0.98)
-    found = decide(evidence(guardrails=guardrail_results([bound], [metric], "candidate")))
-    # ln 0.025 / ln 0.98 = 182.6
-    assert found.held_back_by[0].endswith("if the value holds, about 183 groups would show that it suffices.")
-
-
 @pytest.mark.parametrize("declared", [True, False])
 def test_check_first_model_agrees_or_raises(declared):
     check_first_model(Path("flights"), declared, None if declared else "flights/3")
@@ -357,11 +177,6 @@ def test_check_first_model_names_the_run_config_that_lies_in_the_use_case(tmp_pa
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ChampionError, match=r"-j train_flights -c use_cases/flights/first_model.yaml$"):
         check_first_model(folder, False, None)
-
-
-def test_decide_names_inputs_that_were_accepted_without_a_review_and_why():
-    told = "3 of 4 inputs were accepted without a review: all come from the order form"
-    assert decide(evidence(accepted=told)).reasons[1] == f"{told}."
 
 
 INTERVALS = st.tuples(st.floats(-0.02, 0.02), st.floats(0, 0.03)).map(lambda pair: (pair[0], pair[0] + pair[1]))
@@ -434,132 +249,6 @@ def test_decide_never_decides_by_what_the_baselines_themselves_are_worth(values,
     assert decide(told).decision == decide(build(values)).decision
 
 
-@pytest.mark.parametrize("kind", [Multiclass(("a", "b", "c")), Regression(), Regression((0.1, 0.9))])
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {},
-        {"prior": (-0.03, -0.01)},
-        {"prior": (-0.01, 0.01)},
-        {"linear": (-0.02, -0.006)},
-        {"linear": (-0.02, 0.01)},
-        {"linear": (-0.004, -0.001)},
-        {"baselines": ()},
-        {"baseline_gains": (gain("linear", -0.01, 0.01),)},
-    ],
-)
-def test_decide_decides_alike_for_every_kind_and_says_it_in_its_words(kind, changed):
-    binary, found = decide(evidence(**changed)), decide(evidence(**changed, words=kind.words))
-    assert found.decision == binary.decision
-    binary_words = BINARY.words
-    as_said = [
-        reason.replace(binary_words.linear, kind.words.linear)
-        .replace(binary_words.linear.capitalize(), kind.words.linear.capitalize())
-        .replace(binary_words.prior, kind.words.prior)
-        for reason in binary.reasons
-    ]
-    assert list(found.reasons) == as_said
-    assert found.headline == binary.headline.replace(binary_words.linear, kind.words.linear)
-
-
-def test_decide_of_numbers_names_ridge_regression_and_the_constant():
-    told = " ".join(decide(evidence(words=Regression().words)).reasons)
-    assert "ridge regression" in told
-    assert "best constant answer" in told
-    assert "logistic" not in told
-    assert "label prior" not in told
-
-
-@pytest.mark.parametrize(
-    ("metric", "values", "told"),
-    [
-        ("rmse", (41.2, 43.4), "RMSE gain +42.30 [+41.20, +43.40], 30 groups"),
-        ("squared_error", (1204.0, 1300.5), "squared error gain +1,252 [+1,204, +1,300], 30 groups"),
-        ("r2", (0.011, 0.021), "R² gain +0.0160 [+0.0110, +0.0210], 30 groups"),
-        ("mae", (2e-6, 4e-6), "MAE gain +0.00000300 [+0.00000200, +0.00000400], 30 groups"),
-        ("recall[on_time]", (0.01, 0.03), "recall of on_time gain +0.0200 [+0.0100, +0.0300], 30 groups"),
-        ("pinball[0.9]", (0.2, 0.8), "pinball loss of the 0.9 quantile gain +0.50 [+0.20, +0.80], 30 groups"),
-    ],
-)
-def test_decide_tells_a_gain_in_the_metrics_own_name_and_size(metric, values, told):
-    gains = tuple(Comparison(reference=name, metric=metric, gain=estimate(*values)) for name in ("prior", "linear"))
-    found = decide(evidence(metric=metric, baselines=gains))
-    assert found.decision == "promote"
-    assert f"Better than the label prior: {told}." in found.reasons
-
-
-def test_decide_tells_a_guardrail_on_a_quantile_in_words():
-    bound = Guardrail(metric="coverage[0.9]", at_least=0.85)
-    measured = [Metric(model="candidate", metric="coverage[0.9]", estimate=estimate(0.86, 0.94), rows=900)]
-    found = decide(evidence(guardrails=guardrail_results([bound], measured, "candidate")))
-    assert "Guardrail kept: coverage of the 0.9 quantile 0.9000 [0.8600, 0.9400], at least 0.85." in found.reasons
-
-
-def sliced(
-    at_most=None, margin=None, then: Any = "shadow", *, found=None, over=None, told=""
-) -> tuple[SliceResult, ...]:
-    """A slice with a bound on a loss or a margin to the champion, and what was measured of it."""
-    declared = SliceSpec(where="night == True", at_most=at_most, champion_margin=margin, on_underpowered=then)
-    return (
-        SliceResult(
-            slice="night", declared=declared, rows=300, groups=30, metric="log_loss", told=told,
-            estimate=estimate(*found) if found else None, gain=estimate(*over) if over else None,
-        ),
-    )  # fmt: skip
-
-
-@pytest.mark.parametrize("then", ["block", "shadow", "warn"])
-@pytest.mark.parametrize(
-    ("measured", "shows"),
-    [
-        ({"at_most": 0.4, "found": (0.2, 0.3)}, "kept"),
-        ({"at_most": 0.4, "found": (0.2, 0.4)}, "kept"),
-        ({"at_most": 0.4, "found": (0.3, 0.5)}, "nothing"),
-        ({"at_most": 0.4, "found": (0.41, 0.5)}, "broken"),
-        ({"at_most": 0.4, "told": "3 groups, fewer than 8"}, "nothing"),
-        ({"at_most": 0.4, "found": (NAN, NAN)}, "nothing"),
-        # No spread: a few events look like that as well as a sure thing.
-        ({"at_most": 0.4, "found": (0.2, 0.2)}, "nothing"),
-        ({"margin": 0.02, "over": (-0.01, 0.01)}, "kept"),
-        ({"margin": 0.02, "over": (-0.02, 0.01)}, "nothing"),
-        ({"margin": 0.02, "over": (-0.05, 0.01)}, "nothing"),
-        ({"margin": 0.02, "over": (-0.05, -0.03)}, "broken"),
-        ({"margin": 0.02, "told": "3 groups, fewer than 8"}, "nothing"),
-        # A gain that is the same in all groups, though it lies on the right side.
-        ({"margin": 0.02, "over": (0.0, 0.0)}, "nothing"),
-        ({"margin": 0.02, "over": (-0.03, -0.03)}, "nothing"),
-    ],
-)
-def test_a_slice_decides_as_declared(measured, shows, then):
-    under = {"block": "reject", "shadow": "shadow", "warn": "promote"}[then]
-    wanted = {"kept": "promote", "broken": "reject", "nothing": under}[shows]
-    found = decide(evidence(champion=(0.001, 0.01), slices=sliced(then=then, **measured)))
-    assert found.decision == wanted
-    assert any("slice" in reason for reason in found.reasons)
-
-
-@pytest.mark.parametrize(
-    ("over", "told"),
-    [
-        ((-0.05, -0.01), "Worse than the champion on a slice, and not shown to be so within its margin: "),
-        ((-0.05, 0.01), "Not shown to be as good as the champion on a slice: "),
-    ],
-)
-def test_a_slice_that_is_worse_for_certain_is_told_as_worse(over, told):
-    found = decide(evidence(champion=(0.001, 0.01), slices=sliced(margin=0.02, over=over)))
-    assert found.decision == "shadow"
-    assert found.reasons[0].startswith(told)
-
-
-def test_a_margin_to_the_champion_asks_nothing_of_a_first_model():
-    assert decide(evidence(slices=sliced(margin=0.02))).decision == "promote"
-
-
-def test_a_slice_lifts_no_other_rule():
-    kept = sliced(at_most=0.4, found=(0.2, 0.3))
-    assert decide(evidence(prior=(-0.03, -0.01), slices=kept)).decision == "reject"
-
-
 def test_a_guardrail_of_an_interval_without_width_is_not_judged():
     assert decide(evidence(rules=[("at_least", 0.6, 0.9, 0.9)])).decision == "shadow"
     assert decide(evidence(rules=[("at_least", 0.95, 0.9, 0.9)])).decision == "reject"
@@ -616,16 +305,6 @@ def test_a_spread_of_seeds_that_is_not_known_is_shadow_and_says_why():
     assert "1 of 3 seeds have no log loss of calibrated answers" in found.reasons[0]
 
 
-def test_the_method_of_an_interval_is_told_where_it_is_not_the_usual_one():
-    exact = estimate(0.001, 0.01).model_copy(
-        update={"method": "score", "made": "Tango's score interval, 37 effective of 80 rows"}
-    )
-    comparison = Comparison(reference="champion", metric="log_loss", gain=exact)
-    found = decide(evidence(champion=(0.001, 0.01), champion_comparison=comparison))
-    assert any("(Tango's score interval, 37 effective of 80 rows)" in reason for reason in found.reasons)
-    assert not any("t by group" in reason for reason in found.reasons)
-
-
 def test_guardrail_on_the_calibration_error_is_judged_without_what_chance_adds():
     bound = Guardrail(metric="calibration_error", at_most=0.02)
     plain = Metric(model="candidate", metric="calibration_error", estimate=estimate(0.021, 0.05), rows=900)
@@ -642,151 +321,3 @@ def test_guardrail_on_the_calibration_error_is_judged_without_what_chance_adds()
     assert judged(near, unmeasured) == judged(unmeasured) == "reject"
     others = guardrail_results([bound], [plain], "candidate", [near.model_copy(update={"model": "prior"})])
     assert others[0].estimate == plain.estimate
-
-
-def disparity(values: int = 3, widest=(0.01, 0.08), surest=None) -> Disparity:
-    """Of values 0, 1, …, all with a rate; the widest pair, and the surest one where it is another."""
-    rates = tuple(RateOfValue(value=str(n), rows=900, groups=30, rate=estimate(0.2, 0.3)) for n in range(values))
-    pairs = [PairDifference(highest="0", lowest="1", difference=estimate(*one)) for one in (widest, surest or widest)]
-    return Disparity(
-        model="candidate", column="region", claim="label 1", rate="selection_rate", values=rates, highest="0",
-        lowest="1", difference=pairs[1].difference, widest=pairs[0], surest=pairs[1],
-    )  # fmt: skip
-
-
-def changed(found: Disparity, **values: Any) -> Disparity:
-    return found.model_copy(update=values)
-
-
-def limited(*found: Disparity, columns: tuple[str, ...] = ("region",)) -> PromotionEvidence:
-    return evidence(disparities=found, difference_limits={"selection_rate": 0.1}, protected_columns=columns)
-
-
-FEW = RateOfValue(value="x", rows=5, groups=2, reason="5 rows, fewer than 100")
-
-
-@pytest.mark.parametrize(
-    ("found", "decision"),
-    [
-        (disparity(), "promote"),
-        (disparity(widest=(0.05, 0.15)), "shadow"),
-        (disparity(widest=(0.2, 0.3)), "reject"),
-        # The extremes keep it, and another pair reaches beyond.
-        (disparity(widest=(-0.1, 0.2), surest=(0.07, 0.09)), "shadow"),
-        # A pair is surely beyond, and another one reaches farther.
-        (disparity(widest=(0.05, 0.9), surest=(0.2, 0.3)), "reject"),
-        (changed(disparity(), difference=None, widest=None, surest=None, reason="one value"), "shadow"),
-        (changed(disparity(), widest=None), "shadow"),
-        # Rates that are the same in all groups have a widest pair, and no difference that would be told with a width.
-        (changed(disparity(), difference=None, surest=None), "promote"),
-        (changed(disparity(), values=(*disparity().values, FEW)), "shadow"),
-        (changed(disparity(), other_values=2, other_rows=9), "shadow"),
-        # Records that name no pairs have the extremes.
-        (changed(disparity(values=2), widest=None, surest=None), "promote"),
-        (changed(disparity(values=3), widest=None, surest=None), "shadow"),
-        (changed(disparity(widest=(0.2, 0.3)), widest=None, surest=None), "reject"),
-    ],
-)
-def test_limit_of_fairness_is_kept_by_all_pairs_of_all_values(found, decision):
-    assert decide(limited(found)).decision == decision
-    # Without a limit it is told and decides nothing.
-    assert decide(evidence(disparities=(found,))).decision == "promote"
-
-
-@pytest.mark.parametrize(("declared", "decision"), [("block", "reject"), ("shadow", "shadow"), ("warn", "promote")])
-def test_limit_of_fairness_that_too_few_rows_tell_of_decides_as_declared(declared, decision):
-    small = changed(disparity(), values=(*disparity().values, FEW))
-    unmeasured = changed(disparity(), difference=None, widest=None, surest=None, reason="one value")
-    for found in (small, unmeasured, disparity(widest=(0.05, 0.15))):
-        judged = decide(limited(found).model_copy(update={"on_underpowered_difference": declared}))
-        assert judged.decision == decision
-        (told,) = [reason for reason in judged.reasons if "selection rate by region" in reason]
-        assert ("on_underpowered" in told) == (declared != "shadow")
-    # What is surely beyond is no question of rows, and what is kept is kept.
-    for found, expected in ((disparity(widest=(0.2, 0.3)), "reject"), (disparity(), "promote")):
-        update = {"on_underpowered_difference": declared}
-        assert decide(limited(found).model_copy(update=update)).decision == expected
-
-
-def test_headline_about_logistic_regression_stands_beside_no_decision_that_has_another_reason():
-    near = (gain("prior", 0.01, 0.03), gain("linear", -0.001, 0.002))
-    assert decide(evidence(baselines=near)).headline == "not measurably better than logistic regression"
-    broken = guardrails([("at_most", 0.05, 0.2, 0.3)])
-    found = decide(evidence(baselines=near, guardrails=broken))
-    assert (found.decision, found.headline) == ("reject", "")
-    assert any("logistic regression" in reason for reason in found.reasons)
-    far = (gain("prior", 0.01, 0.03), gain("linear", -0.03, -0.01))
-    assert decide(evidence(baselines=far, guardrails=broken)).headline == "worse than logistic regression"
-
-
-def test_held_back_reasons_of_a_rejection_tell_which_of_them_alone_would_allow_shadow():
-    few = disparity(widest=(0.05, 0.15))
-    broken = guardrails([("at_most", 0.05, 0.2, 0.3)])
-    rejecting, shadowing = decide(limited(few).model_copy(update={"guardrails": broken})).held_back_by
-    assert rejecting.startswith("Guardrail broken")
-    assert "this alone" not in rejecting
-    assert shadowing.endswith("; this alone would allow shadow.")
-    (alone,) = decide(limited(few)).held_back_by
-    assert "this alone" not in alone
-
-
-def test_limit_of_fairness_that_nothing_was_measured_for_is_not_kept():
-    assert decide(limited()).decision == "shadow"
-    assert decide(limited(disparity(), columns=("region", "age"))).decision == "shadow"
-    assert decide(limited(changed(disparity(), rate="true_positive_rate"))).decision == "shadow"
-    with pytest.raises(ValidationError):
-        limited(disparity(), columns=())
-
-
-def test_limit_of_fairness_is_broken_only_beyond_what_the_choice_of_two_among_many_values_makes():
-    def judged(values: int) -> str:
-        return decide(limited(disparity(values, widest=(0.102, 0.2)))).decision
-
-    assert (judged(2), judged(15)) == ("reject", "shadow")
-
-
-def test_a_changed_limit_is_told_with_who_changed_it_and_decides_nothing():
-    change = ChangedLimit(key="guardrails[auc].at_least", before="0.65", now="0.5", by="commit abc1234 by A. Person")
-    found = decide(evidence(changed_limits=(change,)))
-    assert found.decision == "promote"
-    (told,) = [reason for reason in found.reasons if "guardrails[auc]" in reason]
-    assert all(word in told for word in ("0.65", "0.5", "abc1234", "A. Person"))
-
-
-def test_declared_behaviour_decides_as_it_was_measured():
-    test = BehaviourSpec(column="shop", invariant_to="swapped", at_most=0.05)
-
-    def judged(*results: BehaviourResult) -> Decision:
-        return decide(evidence(behaviour=results, behaviour_tests=(test,)))
-
-    def measured(low: float, high: float) -> BehaviourResult:
-        return BehaviourResult(declared=test, measure="flip_rate", rows=900, estimate=estimate(low, high))
-
-    assert judged(measured(0.0, 0.04)).decision == "promote"
-    assert judged(measured(0.04, 0.06)).decision == "shadow"
-    rejected = judged(measured(0.06, 0.08))
-    assert rejected.decision == "reject"
-    assert rejected.reasons[0].startswith(
-        "Test of behaviour failed: unchanged when shop is swapped; share of decisions"
-    )
-    assert judged().decision == "shadow"
-    # Without a declared test nothing is asked.
-    assert decide(evidence(behaviour=(measured(0.06, 0.08),))).decision == "promote"
-
-
-@pytest.mark.parametrize(
-    ("undefined", "told"),
-    [
-        (
-            {"precision": "no row is decided 1"},
-            "The guardrail on precision was not measured (no row is decided 1): decide from a lower threshold",
-        ),
-        ({}, "The guardrail on precision was not measured: evaluate again."),
-    ],
-)
-def test_guardrail_whose_metric_has_no_value_says_why_and_what_helps(undefined, told):
-    bound = Guardrail(metric="precision", at_least=0.5)
-    found = decide(evidence(guardrails=guardrail_results([bound], [], "candidate", undefined=undefined)))
-    assert found.decision == "reject"
-    assert found.reasons[0].startswith(told)
-    assert ("evaluate again" in found.reasons[0]) == (not undefined)
