@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from test_configuration import Network, subject, tried
+from configured import Network, subject, tried
 from torch import nn
 
 from trainworthy.lifecycle.engine.preflight.throughput.step_time import measure_step

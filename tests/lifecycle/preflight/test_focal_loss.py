@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from test_configuration import network, subject, tried
+from configured import network, subject, tried
 from torch.nn import functional
 
 ID = "focal_loss"

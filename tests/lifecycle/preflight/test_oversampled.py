@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import torch
 import toy_jobs
-from test_configuration import host, subject
+from configured import host, subject
 
 from trainworthy.lifecycle.engine.preflight.inputs.batches import repeated_batch, shuffled
 from trainworthy.lifecycle.engine.preflight.sample import draw_sample

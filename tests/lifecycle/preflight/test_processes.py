@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 import toy_jobs
-from test_configuration import tried
+from configured import tried
 from torch import nn
 from torch.nn import functional
 from wiring_subjects import CNN, GPT, MLP, cnn, gpt, mlp

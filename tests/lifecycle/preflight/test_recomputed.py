@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import torch
-from test_configuration import Network, subject, tried
+from configured import Network, subject, tried
 from torch import nn
 
 from trainworthy.lifecycle.engine.preflight.memory.fake_step import trace_step
