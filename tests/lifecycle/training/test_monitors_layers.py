@@ -3,12 +3,15 @@
 import json
 import math
 import random
+from dataclasses import replace
 from functools import partial
 
 import pytest
 import torch
 from made_signals import NAMES, shown, signals, with_gradients, with_layers, with_sample
 
+from benchmarks.monitored import monitored
+from benchmarks.networks import mlp
 from trainworthy.lifecycle.engine.training.monitors.gradients import NotZeroed, StaleGradients
 from trainworthy.lifecycle.engine.training.monitors.layers import DeadLayer, NotOptimized, Unchanged
 from trainworthy.lifecycle.engine.training.monitors.monitor import Finding
@@ -99,6 +102,33 @@ def test_parameters_that_keep_their_values_for_want_of_digits_are_told_as_rounde
     still = with_sample(changes=(0.0, 0.0, 3e-3, 2e-3, 2e-3, 1e-3), unchanged=(1.0, 1.0, 0.0, 0.0, 0.0, 0.0))
     found = only(shown(unchanged(coarse=NAMES[:2]), sampled=still))
     assert (found.monitor, found.where) == ("rounded_updates", NAMES[:2])
+
+
+STILL = with_sample(changes=(0.0,) * 6, unchanged=(1.0,) * 6)
+
+
+@pytest.mark.parametrize(
+    ("rate", "onset", "severities"),
+    [(1e-9, 200, []), (0.0, 200, ["critical"]), (5e-4, 200, ["critical"]), (1e-9, 0, ["critical"])],
+    ids=["at the end of a schedule", "at a rate of zero", "at a usual rate", "that was as low throughout"],
+)
+def test_weights_that_a_rate_too_small_to_see_leaves_are_told_unless_the_schedule_came_down_to_it(
+    rate, onset, severities
+):
+    lowered = lambda seen: seen._replace(learning_rate=rate)
+    found = shown(unchanged(), every=lowered, sampled=STILL, onset=onset)
+    assert [one.severity for one in found] == severities
+
+
+def test_coarse_weights_that_keep_their_values_at_a_tenth_of_the_rate_are_rounded_away():
+    lowered = lambda seen: seen._replace(learning_rate=5e-5)
+    assert only(shown(unchanged(coarse=NAMES), every=lowered, sampled=STILL, onset=200)).monitor == "rounded_updates"
+
+
+def test_schedule_that_ends_at_almost_nothing_is_no_alarm():
+    falls = lambda step, steps: 5e-3 * (0.5 * (1 + math.cos(math.pi * step / steps))) ** 6
+    seen = monitored(replace(mlp(0), schedule=falls, epochs=20).subject())
+    assert (seen.signals[-20].learning_rate < 1e-12, seen.alarms) == (True, [])
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,8 @@ PATIENT = 6
 # A gradient this much below the median of the others is rounding noise: that of a bias in front of batch norm, or of an
 # attention's key bias, is zero but for rounding (1e-9 to 1e-7 of the others).
 NOISE = 1e-5
+# A unit in the last place of float32, of a number of size one: no type of these trainings' computing tells less apart.
+LAST_PLACE = 2.0**-23
 
 
 class DeadLayer(Base):
@@ -57,10 +59,12 @@ class Unchanged(Base):
     """Trainable parameters without a gradient, with a gradient of zero, or with one that changes nothing.
 
     `rounds_away` says of a parameter's name, norm and gradient's norm whether its type is too coarse for its updates.
+    What no longer moves since the schedule has brought the rate down is as it was asked for: such a parameter moved
+    before, and by as much for its rate would now move by less than float32 resolves. A rate of zero asks for nothing.
     """
 
     name = "unchanged_layer"
-    kept: ClassVar = ("_why", "_since", "_samples", "_moved")
+    kept: ClassVar = ("_why", "_since", "_samples", "_moved", "_pace")
 
     def __init__(self, frozen: tuple[str, ...], rounds_away: Callable[[str, float, float], bool]) -> None:
         super().__init__()
@@ -69,6 +73,8 @@ class Unchanged(Base):
         self._since: dict[str, int] = {}
         self._samples: dict[str, int] = {}
         self._moved: list[str] = []
+        # Of the newest sample in which each moved: its change for a rate of 1, and its gradient's norm.
+        self._pace: dict[str, list[float]] = {}
 
     def after_sample(self, sample: Sample, update: Signals) -> Finding | None:
         """A finding once a parameter had the same trouble in CONFIRMED samples."""
@@ -77,7 +83,7 @@ class Unchanged(Base):
         if not informative or not update.grad_norm < float("inf") or len(update.grad_norms) != len(sample.names):
             return None
         watched = [n for n, name in enumerate(sample.names) if sample.trainable[n] and not _matches(name, self._frozen)]
-        reasons = {sample.names[n]: why for n in watched if (why := self._why_still(n, sample, update.grad_norms))}
+        reasons = {sample.names[n]: why for n in watched if (why := self._why_still(n, sample, update))}
         still = {name for name, why in reasons.items() if self._why.get(name) == why}
         self._since = {name: self._since[name] if name in still else sample.step for name in reasons}
         self._samples = {name: self._samples[name] + 1 if name in still else 1 for name in reasons}
@@ -87,12 +93,18 @@ class Unchanged(Base):
         ]
         return self._finding(sample, update, len(watched))
 
-    def _why_still(self, n: int, sample: Sample, norms: list[float | None]) -> str:
-        why, norm = _why_still(n, sample, norms), norms[n]
-        lost = (
-            why == "unchanged_layer" and norm is not None and self._rounds_away(sample.names[n], sample.norms[n], norm)
-        )
-        return "rounded_updates" if lost else why
+    def _why_still(self, n: int, sample: Sample, update: Signals) -> str:
+        why, norm, name = _why_still(n, sample, update.grad_norms), update.grad_norms[n], sample.names[n]
+        if norm and sample.changes[n] > 0 and update.learning_rate > 0:
+            self._pace[name] = [sample.changes[n] / update.learning_rate, norm]
+        if why != "unchanged_layer" or norm is None or self._asked_for(n, sample, update.learning_rate, norm):
+            return "" if why == "unchanged_layer" else why
+        return "rounded_updates" if self._rounds_away(name, sample.norms[n], norm) else why
+
+    def _asked_for(self, n: int, sample: Sample, rate: float, norm: float) -> bool:
+        """True if a parameter that moved before would, at its pace and this rate, move by less than float32 resolves."""
+        pace, at = self._pace.get(sample.names[n], (math.inf, norm))
+        return rate > 0 and pace * rate * min(1.0, norm / at) < LAST_PLACE * sample.norms[n]
 
     def _needed(self, name: str, sample: Sample) -> float:
         """Samples in a row, where it is a minority of the parameters."""
