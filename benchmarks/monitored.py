@@ -23,6 +23,7 @@ from trainworthy.lifecycle.engine.training.monitors.recorder import Recorder
 from trainworthy.lifecycle.engine.training.monitors.row_keys import NamedRows
 from trainworthy.lifecycle.engine.training.monitors.true_gradient import look_at_gradient
 from trainworthy.lifecycle.engine.training.monitors.watch import Watch
+from trainworthy.lifecycle.engine.training.monitors.without_dropout import loss_without_dropout
 from trainworthy.lifecycle.engine.training.prepare import seed_everything
 from trainworthy.lifecycle.engine.training.state import TrainState, Update
 from trainworthy.lifecycle.engine.training.watching.clock import VALIDATION
@@ -93,7 +94,11 @@ def monitored(
     state, shown = subject.state(), Shown()
     if monitors is None:
         prior = prior_loss(state.model, subject.training, subject.recipe, subject.plan.batch_size)
-        monitors = all_monitors(state, subject.plan, prior_loss=prior, memory_limit_bytes=memory_limit_bytes())
+        without = partial(loss_without_dropout, state.model, subject.training, subject.recipe, subject.plan.batch_size)
+        limit = memory_limit_bytes()
+        monitors = all_monitors(
+            state, subject.plan, prior_loss=prior, memory_limit_bytes=limit, without_dropout=without
+        )  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         heartbeat = None
         if hang_seconds is not None:

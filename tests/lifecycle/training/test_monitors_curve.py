@@ -1,7 +1,9 @@
 """Monitors of the loss, of the outputs, of rows and of the machine on made-up signals."""
 
+import copy
 import math
 import random
+import statistics
 from dataclasses import replace
 
 import pytest
@@ -12,8 +14,10 @@ from torch import nn
 from benchmarks.monitored import monitored
 from benchmarks.networks import mlp, split
 from benchmarks.setup import ForwardOf
+from trainworthy.lifecycle.engine.preflight.subject import Subject
 from trainworthy.lifecycle.engine.training.monitors.curve import (
     ConstantPredictions,
+    Level,
     Overfitting,
     Plateau,
     RiseAboveBest,
@@ -21,6 +25,7 @@ from trainworthy.lifecycle.engine.training.monitors.curve import (
 from trainworthy.lifecycle.engine.training.monitors.feeding import RepeatedBatches, ThroughputDrop, WaitsForRows
 from trainworthy.lifecycle.engine.training.monitors.monitor import Finding
 from trainworthy.lifecycle.engine.training.monitors.resources import GpuIdle, MemoryGrowth, ReplicasApart
+from trainworthy.lifecycle.engine.training.monitors.without_dropout import loss_without_dropout
 from trainworthy.lifecycle.gates.monitor_words import symptom_of
 from trainworthy.lifecycle.protocol.training_figures import CurvePoint
 
@@ -72,6 +77,63 @@ def test_loss_that_falls_to_that_of_a_constant_answer_is_told_where_that_is_know
 
 def test_loss_whose_noise_could_hide_progress_is_not_told():
     assert shown(Plateau(400), every=with_loss(lambda step: random.Random(step).gauss(1.0, 0.8))) == []
+
+
+@pytest.mark.parametrize(
+    ("now", "told"),
+    [(Level(0.66, 0.003), False), (Level(0.69, 0.003), True), (Level(0.66, 0.1), False), (None, True)],
+    ids=["has fallen", "has not fallen", "may have fallen", "is not known"],
+)
+def test_loss_under_dropout_stands_still_only_if_the_one_without_does(now, told):
+    asked = []
+
+    def without_dropout() -> Level | None:
+        asked.append(now if asked else now and Level(0.69, 0.003))
+        return asked[-1]
+
+    found = shown(Plateau(400, without_dropout=without_dropout), every=noisy(lambda step: 0.73))
+    assert [one.monitor for one in found] == ["plateau"] * told
+    assert not told or ("; without dropout 0.69 " in found[0].evidence) == (now is not None)
+    assert len(asked) <= 3, "at the start, after a quarter of the run, and once half of it is over"
+
+
+def dropped(share: float, **changes) -> Subject:
+    """The table's MLP, wider, that share of its units left out before each layer."""
+    network = lambda: ForwardOf(
+        "numbers",
+        nn.Sequential(nn.Linear(12, 128), nn.ReLU(), nn.Dropout(share), nn.Linear(128, 128), nn.ReLU(),
+                      nn.Dropout(share), nn.Linear(128, 1)),
+    )  # fmt: skip
+    subject = replace(mlp(0), network=network, learning_rate=1e-3, epochs=20).subject()
+    return replace(subject, plan=subject.plan.model_copy(update={"last_step": 80}), **changes)
+
+
+def test_strong_dropout_under_which_the_network_learns_is_no_plateau_and_labels_of_other_rows_are():
+    found = monitored(dropped(0.9))
+    assert statistics.fmean(seen.loss for seen in found.signals[-40:]) > 0.7, "the loss under dropout is a constant's"
+    assert [one.monitor for one in found.alarms] == []
+    rows = mlp(0).training
+    order = torch.randperm(len(rows.targets), generator=torch.Generator().manual_seed(3))
+    shuffled = monitored(dropped(0.9, training=replace(rows, targets=rows.targets[order])))
+    assert "plateau" in {one.monitor for one in shuffled.alarms}
+
+
+@pytest.mark.parametrize(
+    ("layer", "noisy"), [(nn.Dropout(0.5), True), (nn.BatchNorm1d(12), False)], ids=["dropout", "batch norm"]
+)
+def test_loss_without_dropout_is_that_of_evaluation_and_leaves_the_model_as_it_was(layer, noisy):
+    setup = mlp(0)
+    model = ForwardOf("numbers", nn.Sequential(layer, nn.Linear(12, 1)))
+    few, recipe = setup.training.take(torch.arange(0, 200)), setup.subject().recipe
+    before, drawn = copy.deepcopy(model.state_dict()), torch.random.get_rng_state()
+    level = loss_without_dropout(model, few, recipe, 32)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert model.training
+    assert torch.equal(torch.random.get_rng_state(), drawn)
+    with torch.no_grad():
+        losses = recipe.loss_fn(model.eval()(few.inputs), few.targets).double()
+    expected = Level(float(losses.mean()), float(losses.std()) / math.sqrt(200))
+    assert level == (pytest.approx(expected) if noisy else None)
 
 
 def test_loss_that_rises_above_its_best_and_stays_is_a_warning():

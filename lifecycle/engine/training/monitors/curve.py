@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from trainworthy.lifecycle.engine.training.monitors.base import Base
 from trainworthy.lifecycle.engine.training.monitors.monitor import Finding
@@ -42,6 +42,18 @@ def window_of(updates: Sequence[Signals]) -> Window:
     return Window(updates[0].step, updates[-1].step, mean, error, rate)
 
 
+class Level(NamedTuple):
+    """A mean loss of some rows, in the loss's unit, and its standard error."""
+
+    mean: float
+    error: float
+
+
+def _unknown() -> Level | None:
+    """Nothing adds noise to the losses that a training shows, or nobody can say what they are without it."""
+    return None
+
+
 # Share of the planned updates after which a training that has not moved is told, and how many at least.
 FLAT_AFTER, FLAT_STEPS = 0.25, 60
 # Progress below this share of the loss is none. A training is told only if more is out of the question: where the noise
@@ -53,18 +65,28 @@ class Plateau(Base):
     """The loss has not fallen since the start, or never below that of the best constant answer.
 
     A warning: long plateaus before a drop are healthy. `prior_loss` is the constant answer's, where it is known.
+    `without_dropout` says what the loss is without the noise that training adds, None if it adds none: it is asked
+    here, of the weights of the start, and before anything is told. Where that loss has made progress, nothing is.
     """
 
     name = "plateau"
-    kept: ClassVar = ("_start", "_sums")
+    kept: ClassVar = ("_start", "_sums", "_asks_from")
 
-    def __init__(self, planned_steps: int, prior_loss: float | None = None) -> None:
+    def __init__(
+        self,
+        planned_steps: int,
+        prior_loss: float | None = None,
+        without_dropout: Callable[[], Level | None] = _unknown,
+    ) -> None:
         super().__init__()
+        self._without_dropout, self._at_start = without_dropout, without_dropout()
         self._after = max(FLAT_STEPS, FLAT_AFTER * planned_steps)
         self._prior = prior_loss
         self._start: list[float] = []
         # Of windows of the later half: count, sum, sum of squared errors.
         self._sums = [0.0, 0.0, 0.0]
+        # What found progress is asked again after as many updates more: a forward pass each time.
+        self._asks_from = 0
 
     def after_window(self, updates: Sequence[Signals]) -> Finding | None:
         """A finding once the later half of the updates so far is no better than the first window."""
@@ -74,7 +96,7 @@ class Plateau(Base):
         elif closed.last >= self._after / 2:
             count, total, squares = self._sums
             self._sums = [count + 1, total + closed.mean, squares + closed.error**2]
-        if closed.last < self._after or not self._sums[0]:
+        if closed.last < max(self._after, self._asks_from) or not self._sums[0] or self._told:
             return None
         count, total, squares = self._sums
         mean, error = total / count, math.sqrt(squares) / count
@@ -83,12 +105,12 @@ class Plateau(Base):
     def _since_start(self, closed: Window, mean: float, error: float) -> Finding | None:
         start, start_error = self._start
         possible = start - mean + 2 * math.hypot(error, start_error)
-        if possible > NO_PROGRESS * abs(start):
+        if possible > NO_PROGRESS * abs(start) or (now := self._as_little(self._at_start, closed.last)) is None:
             return None
         return self.tell(
             closed.last, 0, symptom_of("plateau"),
             f"{start:.4g} in the first window and {mean:.4g} by update {closed.last}"
-            f"{f', with its noise at most {possible:.2g} less' if possible > 0 else ''}",
+            f"{f', with its noise at most {possible:.2g} less' if possible > 0 else ''}{now}",
         )  # fmt: skip
 
     def _above_prior(self, closed: Window, mean: float, error: float) -> Finding | None:
@@ -97,10 +119,22 @@ class Plateau(Base):
         # What started far above is on its way.
         if mean - closed.mean > 2 * math.hypot(error, closed.error):
             return None
+        if (now := self._as_little(Level(self._prior, 0.0), closed.last)) is None:
+            return None
         return self.tell(
             closed.last, 0, symptom_of("plateau", "prior"),
-            f"{mean:.4g} by update {closed.last}, {self._prior:.4g} for the best answer that looks at no input",
+            f"{mean:.4g} by update {closed.last}, {self._prior:.4g} for the best answer that looks at no input{now}",
         )  # fmt: skip
+
+    def _as_little(self, before: Level | None, step: int) -> str | None:
+        """What the loss without dropout says beside it, "" if there is none; None where it has made progress since."""
+        now = self._without_dropout()
+        if now is None or before is None:
+            return ""
+        if before.mean - now.mean + 2 * math.hypot(now.error, before.error) > NO_PROGRESS * abs(before.mean):
+            self._asks_from = 2 * step
+            return None
+        return f"; without dropout {now.mean:.4g} on some training rows"
 
 
 # So many newest windows are held against the best one: so many of their losses must lie above those of the best. How

@@ -102,7 +102,7 @@ class Unchanged(Base):
         return "rounded_updates" if self._rounds_away(name, sample.norms[n], norm) else why
 
     def _asked_for(self, n: int, sample: Sample, rate: float, norm: float) -> bool:
-        """True if a parameter that moved before would, at its pace and this rate, move by less than float32 resolves."""
+        """True if a parameter that moved before would at its pace and this rate move by less than float32 resolves."""
         pace, at = self._pace.get(sample.names[n], (math.inf, norm))
         return rate > 0 and pace * rate * min(1.0, norm / at) < LAST_PLACE * sample.norms[n]
 
