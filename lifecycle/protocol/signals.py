@@ -84,3 +84,4 @@ class Sample:
     replicas: tuple[tuple[int, ...], ...] = ()
     gpu_busy: float | None = None
     evaluates: bool = False
+    along: float = 0.0

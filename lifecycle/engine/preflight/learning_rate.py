@@ -13,13 +13,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from trainworthy.lifecycle.engine.outputs.best_constant import constant_losses
+from trainworthy.lifecycle.engine.preflight.overfit.fit import slope_of
+from trainworthy.lifecycle.engine.preflight.start.initial_loss import is_endless, lowest_constants
 from trainworthy.lifecycle.engine.preflight.start.steady import steady
 from trainworthy.lifecycle.engine.preflight.subject import Subject, autocast
 from trainworthy.lifecycle.engine.training.loop import train_step
@@ -27,7 +29,7 @@ from trainworthy.lifecycle.engine.training.rows.spread import spread_rows
 from trainworthy.lifecycle.engine.training.state import TrainData, TrainState
 from trainworthy.lifecycle.engine.training.techniques.focal import focal
 from trainworthy.lifecycle.gates.catalogue import check_of
-from trainworthy.lifecycle.gates.check import Check, Outcome
+from trainworthy.lifecycle.gates.check import Check, Outcome, ProbeError
 from trainworthy.lifecycle.gates.learning_rate import suggested_range
 
 # Rows that the loss is read on, after each update; the updates themselves see batches of the planned size, up to this.
@@ -43,7 +45,20 @@ NO_PROGRESS, SLOW, NO_PROGRESS_TRAINED = 0.15, 0.2, 0.01
 # A smaller gain, of the loss, may be noise of the batches.
 LEAST_GAIN = 0.005
 # Codes of what is told apart.
-TOO_LARGE, TOO_SMALL = "rate_too_large", "rate_too_small"
+TOO_LARGE, TOO_SMALL, RISES = "rate_too_large", "rate_too_small", "no_matter_of_the_rate"
+# Causes that no rate mends, each with its fix.
+ASCENDS = (
+    "an optimizer that goes to where the loss rises: maximize=True, a rate below zero, a step that adds the gradient",
+    "let the optimizer minimise; a loss to be maximised is negated instead",
+)
+TURNED = (
+    "the gradient is turned round: a sign in a hook, or in a backward pass of your own",
+    "find where the sign changes: wiring.gradient_is_slope names the parameters, torch.autograd.gradcheck the Function",
+)
+NO_END = (
+    "a loss of the wrong sign, or without what holds the outputs",
+    "minimise the negative log likelihood, not the likelihood; start.initial_loss says how low constant outputs get",
+)
 
 Curve = tuple[tuple[float, float], ...]
 
@@ -60,7 +75,10 @@ class Direction:
 def rate_range(subject: Subject) -> Outcome:
     """The range, a short run at the declared peak, and the sum of the planned rates."""
     data = subject.training.take(spread_rows(subject.training, ROWS))
-    first = _direction(subject, data)
+    first = direction_of(subject, data)
+    if -math.inf < first.gain < 0:
+        evidence = f"the first update raises the loss from {first.loss:.4g}, by {-first.gain:.2g} for a rate of 1"
+        return Outcome("insufficient", evidence, cause=ASCENDS[0], fix=ASCENDS[1])
     if not (0 < first.gain < math.inf and math.isfinite(first.loss)):
         return Outcome(
             "insufficient", f"no direction to try rates along: loss {first.loss:.4g}, slope {first.gain:.2g}"
@@ -77,6 +95,8 @@ def rate_range(subject: Subject) -> Outcome:
     run, state = _losses(subject, data, tried, most=math.inf)
     worst = max(loss if math.isfinite(loss) else math.inf for _, loss in run)
     outcome = _judged(subject, first, level, curve, sum(planned), peak, worst)
+    if outcome.status == "fail":
+        return _not_of_the_rate(subject, data, outcome) or outcome
     return (outcome.status == "pass" and still_group(subject, state, sum(planned) / sum(tried))) or outcome
 
 
@@ -115,6 +135,33 @@ def _judged(
     return Outcome("pass", evidence, **measured)
 
 
+def _not_of_the_rate(subject: Subject, data: TrainData, outcome: Outcome) -> Outcome | None:
+    """What is told in the place of a rate far off where no rate would help; None where one may.
+
+    So it is where the loss rises along its own gradient, and where it has no lowest value that progress is a share of.
+    """
+    slope = slope_of(subject, subject.model(), data)
+    if slope < 0:
+        evidence = f"{outcome.evidence}; along its gradient it rises: the slope is {slope:.2f} of the gradient's size"
+        return replace(outcome, evidence=evidence, cause=TURNED[0], fix=TURNED[1], code=RISES)
+    if outcome.code == TOO_SMALL and _falls_without_end(subject, data):
+        evidence = f"{outcome.evidence}; but this loss falls without end: no share of that says anything of a rate"
+        return Outcome("insufficient", evidence, cause=NO_END[0], fix=NO_END[1], code=RISES)
+    return None
+
+
+def _falls_without_end(subject: Subject, data: TrainData) -> bool:
+    """Whether constant outputs lower the loss without end; False where they say nothing of it."""
+    if subject.claims.rows == "together" or subject.claims.labels == "unused":
+        return False
+    with torch.no_grad(), autocast(subject):
+        outputs = subject.model().eval()(data.inputs)
+    try:
+        return is_endless(lowest_constants(subject, outputs, data.targets))
+    except ProbeError:
+        return False
+
+
 def _flat(first: Direction, level: float, total: float, evidence: str, measured: dict[str, Any]) -> Outcome:
     """No rate gained anything: passed if the planned updates may, to first order."""
     gain = total * first.gain / (1 - first.momentum) / level
@@ -141,7 +188,7 @@ def _progress(first: Direction, curve: Curve, total: float) -> float:
     return reached / best if best > 0 else 0.0
 
 
-def _direction(subject: Subject, data: TrainData) -> Direction:
+def direction_of(subject: Subject, data: TrainData) -> Direction:
     """One update on all these rows, as the optimizers make it."""
     state = subject.state()
     steady(state.model)

@@ -126,3 +126,42 @@ def test_temperature_at_a_thousandth_of_the_rate_passes_and_a_layer_beside_it_fa
 def test_first_layers_at_a_hundredth_of_the_rate_pass(low, kind):
     trial = tried(two_groups(low, kind))
     assert trial.status == "pass", trial.evidence
+
+
+class Turned(torch.autograd.Function):
+    """Numbers as they are, and gradients with the other sign."""
+
+    @staticmethod
+    def forward(ctx, numbers):
+        return numbers.view_as(numbers)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return -gradient
+
+
+UPHILL = {
+    "optimizer that maximises": lambda setup: replace(
+        setup, build_optimizers=lambda model: [torch.optim.AdamW(model.parameters(), lr=5e-3, maximize=True)]
+    ),
+    "gradient that is turned": lambda setup: replace(
+        setup, learning_rate=0.1, loss_fn=lambda outputs, targets: setup.loss_fn(Turned.apply(outputs), targets)
+    ),
+    "loss that is negated": lambda setup: replace(
+        setup, loss_fn=lambda outputs, targets: -setup.loss_fn(outputs, targets)
+    ),
+}
+
+
+@pytest.mark.parametrize("wrong", UPHILL)
+def test_loss_that_rises_along_its_gradient_or_falls_without_end_is_no_matter_of_the_rate(wrong):
+    trial = tried(UPHILL[wrong](mlp(0)))
+    assert trial.status in ("fail", "insufficient")
+    assert "declare a rate" not in trial.fix
+    assert any(word in trial.cause for word in ("rises", "turned round", "wrong sign"))
+
+
+@pytest.mark.parametrize("name", TUNED)
+def test_rate_far_too_large_for_a_sound_gradient_is_still_told_as_the_rate(name):
+    trial = tried(times(name, 100))
+    assert (trial.code, trial.fix[:14]) == (TOO_LARGE, "declare a rate")

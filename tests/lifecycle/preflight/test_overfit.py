@@ -9,6 +9,7 @@ from benchmarks.networks import drawn, feed_forward, mlp, scores, split
 from benchmarks.planted import PLANTED
 from benchmarks.setup import ForwardOf
 from trainworthy.lifecycle.engine.preflight.battery import run_checks
+from trainworthy.lifecycle.engine.preflight.learning_rate import ASCENDS
 from trainworthy.lifecycle.engine.preflight.overfit.checks import CHECKS
 from trainworthy.lifecycle.engine.preflight.wiring.modes import evaluation_repeats
 from trainworthy.lifecycle.engine.preflight.wiring.reach import uses_inputs
@@ -145,6 +146,12 @@ def test_wrong_sign_fails_where_probabilities_tell_it():
     trial = tried(replace(setup, loss_fn=lambda o, t: -setup.loss_fn(o, t)).subject())["overfit.ten_batches"]
     assert trial.status == "fail"
     assert "sign" in trial.cause
+
+
+def test_optimizer_that_ascends_fails_with_its_sign_as_the_cause():
+    ascends = lambda model: [torch.optim.AdamW(model.parameters(), lr=5e-3, maximize=True)]
+    trial = tried(replace(mlp(0), build_optimizers=ascends).subject())["overfit.ten_batches"]
+    assert (trial.status, trial.cause) == ("fail", ASCENDS[0])
 
 
 def shuffled(data: TrainData) -> TrainData:

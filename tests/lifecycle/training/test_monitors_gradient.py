@@ -1,5 +1,6 @@
 """At a critical alarm the gradient of the weights as they are is held against the slope of the loss."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -8,7 +9,8 @@ import toy_jobs
 from torch import nn
 
 from benchmarks.healthy_gradients import HEALTHY_GRADIENTS
-from benchmarks.networks import mlp
+from benchmarks.monitored import monitored
+from benchmarks.networks import HOSTS, mlp
 from benchmarks.planted_gradients import PLANTED_GRADIENTS
 from trainworthy.lifecycle.engine.train import run_stage
 from trainworthy.lifecycle.engine.training import course
@@ -126,3 +128,30 @@ def test_rule_names_the_cause():
     found = Finding("rise_above_best", "critical", 90, 90, "symptom", "evidence")
     assert diagnosed(found, context=Context(gradient_wrong=True)).rule == "gradient_is_no_slope"
     assert diagnosed(found, context=Context()).rule != "gradient_is_no_slope"
+
+
+def first_alarms(host: str, times: float, **optimizer) -> set[str]:
+    """The causes of a training's first alarms, at so many times its rate."""
+    setup = HOSTS[host](0)
+    optimizers = lambda model: [torch.optim.AdamW(model.parameters(), lr=1.0, **optimizer)]
+    setup = replace(setup, build_optimizers=optimizers, learning_rate=times * setup.learning_rate)
+    found = monitored(setup.subject(), until=("loss_spike", "update_ratio", "dead_layer")).alarms
+    assert found
+    assert all("learning rate" not in alarm.cause + alarm.fix for alarm in found) == bool(optimizer)
+    return {alarm.rule for alarm in found}
+
+
+@pytest.mark.parametrize("host", ["mlp", "cnn"])
+def test_loss_that_rises_under_an_optimizer_that_ascends_is_no_matter_of_the_rate(host):
+    assert first_alarms(host, 1, maximize=True) == {"gradient_is_no_slope"}
+
+
+def test_rate_far_too_high_for_an_optimizer_that_descends_is_not_told_as_its_sign():
+    assert "gradient_is_no_slope" not in first_alarms("mlp", 1000)
+
+
+def test_directions_of_updates_go_through_a_checkpoint():
+    first, second = (Watch(nn.Linear(2, 1), MonitorsSpec(), [], 1000) for _ in range(2))
+    first.load_state_dict({"json": json.dumps(json.loads(first.state_dict()["json"]) | {"slopes": [3, 0]})})
+    second.load_state_dict(first.state_dict())
+    assert json.loads(second.state_dict()["json"])["slopes"] == [3, 0]

@@ -8,10 +8,12 @@ network need not memorise noise, but has to come near to a line.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
+from trainworthy.lifecycle.engine.preflight.learning_rate import ASCENDS, direction_of
 from trainworthy.lifecycle.engine.preflight.overfit.fit import (
     BATCH_ROWS,
     CPU_SECONDS,
@@ -83,8 +85,15 @@ def overfits(subject: Subject) -> Outcome:
     result = _outcome(fitted, marks, target, start.rows)
     moved = abs(fitted.loss - float(start.losses().mean())) > LEAST * (marks.constant - marks.floor)
     if result.status == "fail" and moved:
-        return against_itself(subject, fitted, result.evidence) or result
+        return against_itself(subject, fitted, result.evidence) or _of_an_ascent(subject, data, batches, result)
     return result
+
+
+def _of_an_ascent(subject: Subject, data: TrainData, batches: list[Tensor], failed: Outcome) -> Outcome:
+    """The failure, with its cause where the optimizer's own first update goes to where the loss rises."""
+    if not direction_of(subject, data.take(torch.cat(batches))).gain < 0:
+        return failed
+    return replace(failed, cause=ASCENDS[0], fix=ASCENDS[1])
 
 
 def _outcome(fitted: Fit, marks: Yardsticks, target: float, rows: int) -> Outcome:

@@ -43,12 +43,12 @@ def initial_loss(subject: Subject) -> Outcome:
     losses, outputs = _losses(subject, data)
     if not all(math.isfinite(loss) for loss in losses.values()):
         return Outcome("fail", f"the first loss is not finite: {_mean_losses(losses)}", str(losses), cause=NOT_FINITE)
-    constant = _constants(subject, outputs, data.targets)
+    constant = lowest_constants(subject, outputs, data.targets)
     said = (
         f"{_mean_losses(losses)}; the best constant output gets {constant.best:.4g}, "
         f"a neutral one {constant.neutral:.4g}"
     )
-    if _endless(constant):
+    if is_endless(constant):
         cause = "a loss without a lower bound: its sign is wrong, or what holds the outputs is missing"
         fix = "minimise the negative log likelihood, not the likelihood"
         return Outcome(
@@ -59,20 +59,20 @@ def initial_loss(subject: Subject) -> Outcome:
     return _judged(subject, losses, constant, said, data.targets)
 
 
-def _constants(subject: Subject, outputs: Any, targets: Tensor) -> ConstantLosses:
+def lowest_constants(subject: Subject, outputs: Any, targets: Tensor) -> ConstantLosses:
     """Of any outputs; where these gain without end or are refused, of those that the network reaches: a clamp may hold
     its spread, and a part of them may be probabilities."""
     try:
         free = constant_losses(subject.recipe.loss_fn, outputs, targets)
-        if not _endless(free):
+        if not is_endless(free):
             return free
     except ProbeError:
         free = None
     held = constant_losses(subject.recipe.loss_fn, outputs, targets, reach(subject))
-    return free if free and _endless(held) else held
+    return free if free and is_endless(held) else held
 
 
-def _endless(constant: ConstantLosses) -> bool:
+def is_endless(constant: ConstantLosses) -> bool:
     return constant.best < UNBOUNDED * max(1.0, abs(constant.neutral))
 
 

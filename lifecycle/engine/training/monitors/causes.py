@@ -38,6 +38,7 @@ RULES: tuple[Rule, ...] = (
     _rule("not_in_optimizer"),
     _rule("gradients_not_zeroed"),
     _rule("stale_gradients"),
+    _rule("gradient_is_no_slope", lambda evidence: evidence.context.ascends, "updates go uphill"),
     _rule(
         "learning_rate_too_high",
         lambda evidence: (

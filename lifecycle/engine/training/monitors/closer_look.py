@@ -131,7 +131,7 @@ class CloserLook:
         return Sample(
             self._step, shared.names, trainable, tuple(norms.tolist()), tuple(changes.tolist()),
             tuple(unchanged.tolist()), tuple(layers), *spread, memory_bytes(device), **self._other_facts(sums),
-            gpu_busy=gpu_busy(device),
+            gpu_busy=gpu_busy(device), along=_cosine(change, gradient),
         )  # fmt: skip
 
     def _noting(self, name: str) -> Any:
@@ -231,6 +231,13 @@ def _layer(name: str, some: np.ndarray, lowest: float, highest: float) -> Layer:
         equal_rows=len(some) > 1 and bool((some == some[0]).all()),
         finite=math.isfinite(lowest) and math.isfinite(highest),
     )
+
+
+def _cosine(change: np.ndarray, gradient: np.ndarray) -> float:
+    """Between two vectors; 0 where one is nothing, or not finite."""
+    sizes = math.sqrt(float(np.vdot(change, change))) * math.sqrt(float(np.vdot(gradient, gradient)))
+    cosine = float(np.vdot(change, gradient)) / sizes if sizes > 0 else 0.0
+    return cosine if math.isfinite(cosine) else 0.0
 
 
 def _spread(some: np.ndarray) -> tuple[float, float]:

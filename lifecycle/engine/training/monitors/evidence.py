@@ -21,7 +21,8 @@ class Context:
     `update_ratio` is the newest change of all weights over their norm, `bad_inputs` whether rows of the batch hold
     values that are not finite, `rate_jumped` whether the schedule made the rate JUMP times what it was from one update
     to the next, and beyond all before, at most LATELY updates before. `game` is True of a loss whose value tells no
-    progress. `gradient_wrong` is True where backward was found to give what no healthy training has (true_gradient.py).
+    progress. `gradient_wrong` is True where backward was found to give what no healthy training has (true_gradient.py),
+    `ascends` where every update that was looked at went along its gradient, and not against it.
     """
 
     learning_rate: float = 0.0
@@ -32,6 +33,7 @@ class Context:
     rate_jumped: bool = False
     game: bool = False
     gradient_wrong: bool = False
+    ascends: bool = False
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,8 @@ from trainworthy.lifecycle.protocol.signals import SAMPLE_EVERY, WINDOW, Sample,
 from trainworthy.lifecycle.protocol.training_figures import Alarm, CurvePoint
 from trainworthy.lifecycle.spec.training import MonitorsSpec
 
+# So many samples say that updates go along their gradients, if none says otherwise: the first has no momentum yet.
+CONFIRMED = 2
 # The newest closer looks, for who records what led to an alarm.
 KEPT_SAMPLES = 5
 # What a gradient that is no slope may bring about.
@@ -101,6 +103,8 @@ class Watch:
         self._known_gradient: GradientLook | None = None
         # Of the newest sample before a resume.
         self._update_ratio: float | None = None
+        # Samples of which the update went along its gradient, and against it.
+        self._uphill, self._downhill = 0, 0
 
     @contextmanager
     def heart(self) -> Iterator[None]:
@@ -190,6 +194,7 @@ class Watch:
         """Ask the monitors of a closer look at the newest update."""
         assert self._newest is not None
         self.samples.append(sample)
+        self._uphill, self._downhill = self._uphill + (sample.along > 0), self._downhill + (sample.along < 0)
         newest = self._newest
         findings = [
             finding for monitor in self._monitors if (finding := monitor.after_sample(sample, newest)) is not None
@@ -230,6 +235,7 @@ class Watch:
         held = {
             "policy": self.policy.state_dict(),
             "update_ratio": self._ratio(),
+            "slopes": [self._uphill, self._downhill],
             "window": self._window,
             "game": self._spikes.game,
             "gradient": self._known_gradient,
@@ -243,6 +249,7 @@ class Watch:
         held = json.loads(state["json"])
         self.policy.load_state_dict(held["policy"])
         self._update_ratio = held.get("update_ratio")
+        self._uphill, self._downhill = held.get("slopes", (0, 0))
         self._window = [Signals(*fields) for fields in held.get("window", ())]
         self._spikes.game = held.get("game", self._spikes.game)
         self._known_gradient = GradientLook(*held["gradient"]) if held.get("gradient") else None
@@ -300,7 +307,8 @@ class Watch:
         rows, rates = self.recorder.rows(state.step, state.row_losses), list(self._rates) or [self._rate]
         look = self._gradient_look(finding)
         context = context_of(self._recipe, state.step, rates, self._ratio(), rows.not_finite, self._spikes.game)
-        context = replace(context, gradient_wrong=look.wrong)
+        ascends = self._uphill >= CONFIRMED and not self._downhill
+        context = replace(context, gradient_wrong=look.wrong, ascends=ascends)
         diagnosis = diagnosed(finding, [*of_alarms(self.alarms), *together], context)
         evidence = (
             f"{finding.evidence}; seen beside it: {diagnosis.also_explains}"
