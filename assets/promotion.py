@@ -143,6 +143,7 @@ def judge(run: StepRun) -> Outcome[VerdictBody]:
     body = VerdictBody(
         decision=decision.decision,
         reasons=decision.reasons,
+        codes=decision.codes,
         headline=decision.headline,
         held_back_by=decision.held_back_by,
         controls=decision.controls,

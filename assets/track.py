@@ -149,6 +149,7 @@ def describe_version(run: StepRun, tracked: TrackedRun, verdict: Verdict) -> Non
     figures_text = ", ".join(f"{name} {value:.4f}" for name, value in named.items())
     summary = f"**{verdict.decision}** on {run.dataset}: {figures_text}"
     tags = {"verdict": verdict.decision, "dataset": run.dataset}
+    tags["verdict/held_back_by"] = ", ".join(verdict.held_back_codes) or "nothing"
     tags |= {f"benchmark/{name}": f"{value:.6g}" for name, value in named.items()}
     decides = f"\n\nServed, it decides: {verdict.decides.told}." if verdict.decides is not None else ""
     description = f"{summary}{decides}\n\n{in_words.markdown_list(in_words.reasons(verdict))}"

@@ -68,12 +68,14 @@ class Decision(Frozen):
 
     `headline` says beside the decision that the model is not better than the linear baseline, unless something else
     alone held it back; else empty.
+    `codes` are those of the reasons, in their order: a rule, and how it stands.
     `held_back_by` are the reasons that allow less than promote, each with what it lacks; none for a promotion. `slices`
     say how each stands to what is declared for it.
     """
 
     decision: Outcome
     reasons: tuple[str, ...]
+    codes: tuple[str, ...]
     headline: str = ""
     held_back_by: tuple[str, ...]
     controls: tuple[Control, ...]
@@ -112,6 +114,7 @@ def decide(evidence: PromotionEvidence) -> Decision:
     return Decision(
         decision=decision,
         reasons=tuple(finding.reason for finding in findings),
+        codes=tuple(finding.code for finding in findings),
         headline=_headline(evidence) if says_why else "",
         held_back_by=tuple(
             finding.in_words(evidence.window, decision) for finding in findings if finding.allows != "promote"
@@ -142,20 +145,30 @@ def check_first_model(folder: Path, declared: bool, champion: str | None) -> Non
 def _champion(evidence: PromotionEvidence) -> Iterator[Finding]:
     name, comparison = evidence.champion, evidence.champion_comparison
     if evidence.first_model and (name is not None or comparison is not None):
-        yield Finding("reject", f"First_model is declared, but the champion {name} exists: remove first_model.")
+        yield Finding(
+            "reject", "champion.exists", f"First_model is declared, but the champion {name} exists: remove first_model."
+        )
     if name is None:
         if evidence.first_model:
             yield Finding(
-                "promote", "Declared as the first model of this use case: there is no champion, only baselines to beat."
+                "promote",
+                "champion.first",
+                "Declared as the first model of this use case: there is no champion, only baselines to beat.",
             )
         else:
-            yield Finding("reject", "There is no champion to compare with: declare first_model: true.")
+            yield Finding(
+                "reject", "champion.missing", "There is no champion to compare with: declare first_model: true."
+            )
         return
     if comparison is None:
-        yield Finding("shadow", _not_scored(name, evidence.champion_error))
+        yield Finding("shadow", "champion.not_scored", _not_scored(name, evidence.champion_error))
         return
     if not _measured(comparison, evidence.metric):
-        yield Finding("reject", f"The gain over the champion {name} was not measured: score both on this benchmark.")
+        yield Finding(
+            "reject",
+            "champion.not_measured",
+            f"The gain over the champion {name} was not measured: score both on this benchmark.",
+        )
         return
     needed = 0.0 if evidence.purpose == "improve" else -evidence.margin
     rule = "to improve, the interval must lie above 0"
@@ -163,18 +176,24 @@ def _champion(evidence: PromotionEvidence) -> Iterator[Finding]:
         rule = f"to refresh, the interval must lie above -{evidence.margin:g}"
     gain_text = f"{gain_in_words(comparison.gain, evidence.metric)}, against champion {name}"
     if not comparison.gain.has_width:
-        yield Finding("shadow", f"Not compared with the champion: {gain_text}; {NO_SPREAD}.")
+        yield Finding("shadow", "champion.without_spread", f"Not compared with the champion: {gain_text}; {NO_SPREAD}.")
     elif comparison.by_rows.high < needed:
         # What the seeds leave open is whether the recipe is better; the model at hand is worse by its rows.
-        yield Finding("reject", f"Worse than the champion: {_by_rows(comparison)}, against champion {name}; {rule}.")
+        yield Finding(
+            "reject",
+            "champion.worse",
+            f"Worse than the champion: {_by_rows(comparison)}, against champion {name}; {rule}.",
+        )
     elif comparison.gain.low <= needed:
         means = "the interval includes 0, so the difference may be chance"
         if evidence.purpose == "refresh":
             means = f"it may be worse by the margin of {evidence.margin:g} or more"
         reason = f"Not proven good enough to replace the champion: {gain_text}; {means}."
-        yield Finding("shadow", reason, lacking(*rows_and_room(comparison, comparison.gain.value - needed)))
+        yield Finding(
+            "shadow", "champion.not_shown", reason, lacking(*rows_and_room(comparison, comparison.gain.value - needed))
+        )
     else:
-        yield Finding("promote", f"Good enough to replace the champion: {gain_text}; {rule}.")
+        yield Finding("promote", "champion.replaced", f"Good enough to replace the champion: {gain_text}; {rule}.")
 
 
 def _by_rows(comparison: Comparison) -> str:
@@ -190,44 +209,50 @@ def _not_scored(champion: str, error: str) -> str:
 def _rolled_back(rolled_back: RolledBack | None) -> Iterator[Finding]:
     """What was taken off in service is not put back by the figures that it was promoted with."""
     if rolled_back is not None:
-        yield Finding("reject", f"{rolled_back.sentence}.")
+        yield Finding("reject", "model.rolled_back", f"{rolled_back.sentence}.")
 
 
 def _prior(evidence: PromotionEvidence) -> Iterator[Finding]:
     measured, title = _baseline(evidence, "prior"), evidence.words.prior
     if measured is None:
-        yield Finding("reject", f"The gain over the {title} was not measured: evaluate again.")
+        yield Finding("reject", "prior.not_measured", f"The gain over the {title} was not measured: evaluate again.")
         return
     gain = measured.gain
     gain_text = gain_in_words(gain, evidence.metric)
     if not gain.has_width:
-        yield Finding("shadow", f"Not compared with the simplest baseline, the {title}: {gain_text}; {NO_SPREAD}.")
+        yield Finding(
+            "shadow",
+            "prior.without_spread",
+            f"Not compared with the simplest baseline, the {title}: {gain_text}; {NO_SPREAD}.",
+        )
     elif measured.by_rows.high < 0:
-        yield Finding("reject", f"Worse than the simplest baseline, the {title}: {_by_rows(measured)}.")
+        yield Finding("reject", "prior.worse", f"Worse than the simplest baseline, the {title}: {_by_rows(measured)}.")
     elif gain.low <= 0:
         reason = f"Not shown to be better than the simplest baseline, the {title}: {gain_text}."
-        yield Finding("shadow", reason, lacking(*rows_and_room(measured, gain.value)))
+        yield Finding("shadow", "prior.not_shown", reason, lacking(*rows_and_room(measured, gain.value)))
     else:
-        yield Finding("promote", f"Better than the {title}: {gain_text}.")
+        yield Finding("promote", "prior.better", f"Better than the {title}: {gain_text}.")
 
 
 def _linear(evidence: PromotionEvidence) -> Iterator[Finding]:
     measured, title = _baseline(evidence, "linear"), evidence.words.linear
     if measured is None:
-        yield Finding("reject", f"The gain over {title} was not measured: evaluate again.")
+        yield Finding("reject", "linear.not_measured", f"The gain over {title} was not measured: evaluate again.")
         return
     gain = measured.gain
     gain_text, margin = gain_in_words(gain, evidence.metric), f"{evidence.margin:g}"
     if not gain.has_width:
-        yield Finding("shadow", f"Not compared with {title}: {gain_text}; {NO_SPREAD}.")
+        yield Finding("shadow", "linear.without_spread", f"Not compared with {title}: {gain_text}; {NO_SPREAD}.")
     elif measured.by_rows.high < -evidence.margin:
         reason = f"Worse than {title} by more than the margin of {margin}: {_by_rows(measured)}."
-        yield Finding("reject", reason)
+        yield Finding("reject", "linear.worse", reason)
     elif gain.low < -evidence.margin:
         reason = f"May be worse than {title} by more than the margin of {margin}: {gain_text}."
-        yield Finding("shadow", reason, lacking(*rows_and_room(measured, gain.value + evidence.margin)))
+        yield Finding(
+            "shadow", "linear.not_shown", reason, lacking(*rows_and_room(measured, gain.value + evidence.margin))
+        )
     else:
-        yield Finding("promote", _compared_with(evidence, gain, "linear", gain_text))
+        yield Finding("promote", "linear.compared", _compared_with(evidence, gain, "linear", gain_text))
 
 
 def _gradient_boosting(evidence: PromotionEvidence) -> Iterator[Finding]:
@@ -235,10 +260,11 @@ def _gradient_boosting(evidence: PromotionEvidence) -> Iterator[Finding]:
         return
     measured = _baseline(evidence, "gradient_boosting")
     if measured is None:
-        yield Finding("promote", "The gain over gradient boosting was not measured.")
+        yield Finding("promote", "gradient_boosting.not_measured", "The gain over gradient boosting was not measured.")
     else:
         gain_text = gain_in_words(measured.gain, evidence.metric)
-        yield Finding("promote", _compared_with(evidence, measured.gain, "gradient_boosting", gain_text))
+        reason = _compared_with(evidence, measured.gain, "gradient_boosting", gain_text)
+        yield Finding("promote", "gradient_boosting.compared", reason)
 
 
 def _seeds(evidence: PromotionEvidence) -> Iterator[Finding]:
@@ -252,7 +278,9 @@ def _seeds(evidence: PromotionEvidence) -> Iterator[Finding]:
     for reason, spread in unknown.items():
         fix = "train full again, or take a metric of the task's kind that asks for no decision"
         yield Finding(
-            "shadow", f"The spread between {spread.seeds} seeds is in no interval of a gain: {reason}; {fix}."
+            "shadow",
+            "seeds.unknown_spread",
+            f"The spread between {spread.seeds} seeds is in no interval of a gain: {reason}; {fix}.",
         )
 
 
@@ -285,43 +313,50 @@ def _guardrails(results: Iterable[GuardrailResult]) -> Iterator[Finding]:
         metric, estimate = metric_name(result.measured), result.estimate
         if estimate is None or not usable(estimate):
             why = f" ({result.reason})" if result.reason else ""
-            yield Finding("reject", f"The guardrail on {metric} was not measured{why}: {result.fix}.")
+            yield Finding(
+                "reject", "guardrail.not_measured", f"The guardrail on {metric} was not measured{why}: {result.fix}."
+            )
             continue
         rule, spare, hope = room(result.guardrail, estimate)
         measured = f"{metric} {interval_in_words(estimate)}, {rule}"
         if hope < 0:
-            yield Finding("reject", f"Guardrail broken: {measured}.")
+            yield Finding("reject", "guardrail.broken", f"Guardrail broken: {measured}.")
         elif not estimate.has_width:
-            yield Finding("shadow", f"Guardrail not judged: {measured}; {NO_SPREAD}.")
+            yield Finding("shadow", "guardrail.without_spread", f"Guardrail not judged: {measured}; {NO_SPREAD}.")
         elif spare < 0:
-            yield Finding("shadow", f"Guardrail not safely kept: {measured}.", lacking_of(result.guardrail, estimate))
+            lacks = lacking_of(result.guardrail, estimate)
+            yield Finding("shadow", "guardrail.not_shown", f"Guardrail not safely kept: {measured}.", lacks)
         else:
-            yield Finding("promote", f"Guardrail kept: {measured}.")
+            yield Finding("promote", "guardrail.kept", f"Guardrail kept: {measured}.")
 
 
 def _controls(controls: Iterable[Control]) -> Iterator[Finding]:
     controls = tuple(controls)
     for name in CONTROLS:
         if all(control.name != name for control in controls):
-            yield Finding("reject", f"Control {name} was not run.")
+            yield Finding("reject", f"control.{name}.missing", f"Control {name} was not run.")
     for control in controls:
         allows = _ALLOWED[control.status]
         verb = {"pass": "passed", "insufficient": "could not be judged", "fail": "failed"}[control.status]
-        yield Finding(allows, f"Control {control.name} {verb}: {control.reason}")
+        yield Finding(
+            allows, f"control.{control.name}.{control.status}", f"Control {control.name} {verb}: {control.reason}"
+        )
 
 
 def _earlier_checks(names: tuple[str, ...], open_questions: tuple[str, ...]) -> Iterator[Finding]:
     for question in open_questions:
-        yield Finding("shadow", f"{question}.")
+        yield Finding("shadow", "checks.open_question", f"{question}.")
     if names:
         yield Finding(
-            "shadow", f"Earlier checks were inconclusive, which allows shadow at most: {', '.join(sorted(names))}."
+            "shadow",
+            "checks.insufficient",
+            f"Earlier checks were inconclusive, which allows shadow at most: {', '.join(sorted(names))}.",
         )
 
 
 def _accepted(accepted: str) -> Iterator[Finding]:
     if accepted:
-        yield Finding("promote", f"{accepted}.")
+        yield Finding("promote", "checks.accepted_warnings", f"{accepted}.")
 
 
 def _changed_limits(changes: Iterable[ChangedLimit]) -> Iterator[Finding]:
@@ -330,6 +365,7 @@ def _changed_limits(changes: Iterable[ChangedLimit]) -> Iterator[Finding]:
         by = f" ({change.by})" if change.by else ""
         yield Finding(
             "promote",
+            "limits.changed",
             f"Changed since the last verdict: {change.key}, {_declared(change.before)} before, now "
             f"{_declared(change.now)}{by}.",
         )

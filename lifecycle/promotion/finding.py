@@ -46,9 +46,13 @@ class Lacking(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """The best decision that one rule allows, why, and what it lacks to allow more, where that is known."""
+    """The best decision that one rule allows, why, and what it lacks to allow more, where that is known.
+
+    `code` names the rule and how it stands, e.g. `guardrail.broken`: what is counted or looked for goes by it.
+    """
 
     allows: Outcome
+    code: str
     reason: str
     lacks: Lacking | None = None
 

@@ -70,9 +70,10 @@ def slice_findings(results: Iterable[SliceResult], primary: str) -> Iterator[Fin
     """What the judged slices allow."""
     for result in results:
         if result.bound != "not_asked":
-            yield Finding(_allows(result, result.bound), *_bound_in_words(result))
+            yield Finding(_allows(result, result.bound), f"slice_bound.{result.bound}", *_bound_in_words(result))
         if result.champion != "not_asked":
-            yield Finding(_allows(result, result.champion), *_champion_in_words(result, primary))
+            code = f"slice_champion.{result.champion}"
+            yield Finding(_allows(result, result.champion), code, *_champion_in_words(result, primary))
 
 
 def _allows(result: SliceResult, standing: Standing) -> Outcome:
@@ -154,7 +155,8 @@ def behaviour_findings(results: Iterable[BehaviourResult], declared: Iterable[Be
         result = measured.get(test)
         if result is None or result.estimate is None or not usable(result.estimate):
             why = result.told if result is not None and result.told else "evaluate again"
-            yield Finding("shadow", f"Test of behaviour not measured ({test.title}): {why.removesuffix('.')}.")
+            reason = f"Test of behaviour not measured ({test.title}): {why.removesuffix('.')}."
+            yield Finding("shadow", "behaviour.not_measured", reason)
         else:
             yield _behaviour_finding(result, result.estimate)
 
@@ -166,11 +168,11 @@ def _behaviour_finding(result: BehaviourResult, estimate: Estimate) -> Finding:
         f"at most {limit:g}, {count(result.rows)} rows"
     )
     if result.standing == "broken":
-        return Finding("reject", f"Test of behaviour failed: {details}.")
+        return Finding("reject", "behaviour.broken", f"Test of behaviour failed: {details}.")
     if result.standing == "not_shown":
         lacks = lacking(estimate, limit - estimate.value)
-        return Finding("shadow", f"Test of behaviour not safely kept: {details}.", lacks)
-    return Finding("promote", f"Test of behaviour kept: {details}.")
+        return Finding("shadow", "behaviour.not_shown", f"Test of behaviour not safely kept: {details}.", lacks)
+    return Finding("promote", "behaviour.kept", f"Test of behaviour kept: {details}.")
 
 
 def fairness_findings(
@@ -186,7 +188,8 @@ def fairness_findings(
         for column in columns:
             of_column = measured.get((rate, column), [])
             if not of_column:
-                yield Finding(allows, f"The difference of {metric_name(rate)} by {column} was not measured{declared}.")
+                reason = f"The difference of {metric_name(rate)} by {column} was not measured{declared}."
+                yield Finding(allows, "fairness.not_measured", reason)
             yield from (_fairness_finding(disparity, limit, allows, declared) for disparity in of_column)
 
 
@@ -197,18 +200,22 @@ def _fairness_finding(disparity: Disparity, limit: float, allows: Outcome, decla
     widest, surest = _pairs(disparity, values)
     if surest is not None and usable(surest.difference) and sure_of(surest.difference, values) > limit:
         return Finding(
-            "reject", f"Limit of fairness broken: {named} {_pair_text(surest, limit)}{_left_out(disparity)}."
+            "reject",
+            "fairness.broken",
+            f"Limit of fairness broken: {named} {_pair_text(surest, limit)}{_left_out(disparity)}.",
         )
     if widest is None or not usable(widest.difference):
         why = disparity.reason or "no finite figure of each pair of values"
-        return Finding(allows, f"The difference of {named} was not measured: {why}{declared}.")
+        return Finding(allows, "fairness.not_measured", f"The difference of {named} was not measured: {why}{declared}.")
     measured, difference = f"{named} {_pair_text(widest, limit)}{_left_out(disparity)}", widest.difference
     if difference.high > limit:
         lacks = lacking(difference, limit - difference.value)
-        return Finding(allows, f"Limit of fairness not safely kept: {measured}{declared}.", lacks)
+        reason = f"Limit of fairness not safely kept: {measured}{declared}."
+        return Finding(allows, "fairness.not_shown", reason, lacks)
     if _left_out(disparity):
-        return Finding(allows, f"Limit of fairness kept by a part of the values only: {measured}{declared}.")
-    return Finding("promote", f"Limit of fairness kept: {measured}.")
+        reason = f"Limit of fairness kept by a part of the values only: {measured}{declared}."
+        return Finding(allows, "fairness.kept_in_part", reason)
+    return Finding("promote", "fairness.kept", f"Limit of fairness kept: {measured}.")
 
 
 def _pairs(disparity: Disparity, values: int) -> tuple[PairDifference | None, PairDifference | None]:

@@ -412,6 +412,8 @@ class VerdictBody(Body):
     `changed_limits` are what the suite declares otherwise than for the verdict before; `blind_spots` the evaluation's,
     with the champion's excess; `champion_figures` what the model compared with measures on the same rows,
     `earlier_champions` how it and those before it do today.
+    `codes` are those of the reasons, in their order (guardrail.broken, champion.not_shown); a verdict from before has
+    none.
     `headline` stands beside the decision where that alone would say too much; empty where it would not.
     `held_back_by` are the reasons that allow less than promote, each with what it lacks, `measure_again` what of it the
     same command measures anew: it hangs on the clock.
@@ -423,6 +425,7 @@ class VerdictBody(Body):
 
     decision: Literal["promote", "shadow", "reject"]
     reasons: tuple[str, ...]
+    codes: tuple[str, ...] = ()
     headline: str = ""
     held_back_by: tuple[str, ...] = ()
     controls: tuple[Control, ...]
@@ -447,6 +450,11 @@ class VerdictBody(Body):
     step_costs: dict[str, Cost]
     model_cost: Cost
     previous_verdict_sha256: str | None
+
+    @property
+    def held_back_codes(self) -> tuple[str, ...]:
+        """The codes of what allows less than promote."""
+        return self.codes[: len(self.held_back_by)]
 
     @property
     def of_champion(self) -> bool:

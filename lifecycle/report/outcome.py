@@ -207,13 +207,12 @@ def _what_follows(verdict: Verdict) -> str:
 
 
 def in_brief(verdict: Verdict) -> tuple[str, ...]:
-    """The verdict's reasons, with one sentence for the five controls if all passed."""
-    passed = [item for item in verdict.controls if item.status == "pass" and item.name in CONTROLS]
-    if len(passed) < len(CONTROLS):
+    """The verdict's reasons, with one sentence for the five controls if all passed; of one without codes all of them."""
+    passed = {f"control.{name}.pass" for name in CONTROLS}
+    if not passed <= set(verdict.codes):
         return verdict.reasons
-    control_reasons = {f"Control {item.name} passed: {item.reason}" for item in passed}
-    rest = [reason for reason in verdict.reasons if reason not in control_reasons]
-    return (*rest, *(["All five controls passed."] if len(rest) < len(verdict.reasons) else []))
+    rest = (reason for code, reason in zip(verdict.codes, verdict.reasons, strict=True) if code not in passed)
+    return (*rest, "All five controls passed.")
 
 
 def _not_judged(records: Records) -> Outcome:

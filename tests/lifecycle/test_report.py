@@ -252,12 +252,12 @@ def test_report_stays_small_and_is_a_pure_function(pages: dict[str, str], pictur
 
 def test_report_lists_the_five_passed_controls_as_one_reason() -> None:
     controls = example.verdict("promote").controls
-    told = tuple(f"Control {control.name} passed: {control.reason}" for control in controls[:5])
-    verdict = example.verdict("promote").model_copy(update={"reasons": ("Better than the prior.", *told)})
+    reasons = ("Better than the prior.", *(f"A sentence on {control.name}." for control in controls[:5]))
+    codes = ("prior.better", *(f"control.{control.name}.pass" for control in controls[:5]))
+    verdict = example.verdict("promote").model_copy(update={"reasons": reasons, "codes": codes})
     assert outcome.in_brief(verdict) == ("Better than the prior.", "All five controls passed.")
-    failed = controls[0].model_copy(update={"status": "fail"})
-    held_back = verdict.model_copy(update={"controls": (failed, *controls[1:])})
-    assert outcome.in_brief(held_back) == verdict.reasons
+    for others in ((*codes[:-1], "control.deployment.fail"), ()):
+        assert outcome.in_brief(verdict.model_copy(update={"codes": others})) == reasons
 
 
 def test_report_of_reasons_beyond_the_first_page_points_to_them() -> None:

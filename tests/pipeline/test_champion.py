@@ -100,7 +100,7 @@ def test_champion_judged_on_a_dirty_tree_waits_until_the_code_is_committed(unjud
     verdict = unjudged.verdict(dirty.run_id)
     assert verdict.decision == "shadow"
     assert any("commit it" in reason for reason in verdict.reasons)
-    assert any("commit it" in reason for reason in verdict.held_back_by)
+    assert "control.reproducibility.insufficient" in verdict.held_back_codes
     assert unjudged.champion() is None
     unjudged.commit()
     clean = unjudged.run(intent=FIRST)

@@ -208,6 +208,7 @@ def test_train_first_run_version_says_what_its_verdict_was_and_what_a_request_mu
         model = tracking.version("toy", "1")
     assert version.description.startswith("**promote** on toy_rows@v1: auc 0.")
     assert (version.tags["verdict"], version.tags["dataset"]) == ("promote", "toy_rows@v1")
+    assert version.tags["verdict/held_back_by"] == "nothing"
     assert {"benchmark/auc", "benchmark/log_loss"} <= version.tags.keys()
     form = yaml.safe_load((model.local / "MLmodel").read_text())
     inputs = {one["name"]: (one["type"], one["required"]) for one in json.loads(form["signature"]["inputs"])}

@@ -8,6 +8,7 @@ from decided import disparity, estimate, evidence, gain, guardrails, limited, me
 from trainworthy.lifecycle.promotion.decide import decide
 from trainworthy.lifecycle.promotion.evidence import guardrail_results
 from trainworthy.lifecycle.promotion.finding import Window
+from trainworthy.lifecycle.promotion.history import RolledBack
 from trainworthy.lifecycle.protocol.figures import (
     Comparison,
     Estimate,
@@ -19,6 +20,26 @@ from trainworthy.lifecycle.tasks.binary import BINARY
 from trainworthy.lifecycle.tasks.interval import without_spread
 from trainworthy.lifecycle.tasks.multiclass import Multiclass
 from trainworthy.lifecycle.tasks.regression import Regression
+
+OFF = RolledBack(model_version="4", to_version="3", at="2026-11-21T13:51:00+00:00", reason="answers were late")
+UNSCORED = {"champion": (0.001, 0.01), "champion_comparison": None, "champion_error": "column fare is missing"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        (UNSCORED, "The champion flights/3 could not be scored on this benchmark: column fare is missing; nothing was"),
+        ({"rolled_back": OFF}, "Version 4 was rolled back on 2026-11-21: answers were late."),
+        (
+            {"insufficient_checks": ("memory", "drift")},
+            "Earlier checks were inconclusive, which allows shadow at most: d",
+        ),
+        ({"open_questions": ("3 of 4 inputs were never reviewed",)}, "3 of 4 inputs were never reviewed."),
+        ({"rules": [("at_least", 0.6, 0.55, 0.75)]}, "Guardrail not safely kept: AUC 0.6500 [0.5500"),
+    ],
+)
+def test_decide_says_with_its_figures_what_held_the_model_back(changed, said):
+    assert decide(evidence(**changed)).reasons[0].startswith(said)
 
 
 @pytest.mark.parametrize(
@@ -60,8 +81,7 @@ def test_decide_that_logistic_regression_held_back_says_beside_it_what_the_inter
 def test_decide_puts_what_held_the_model_back_first():
     found = decide(evidence(prior=(-0.01, 0.01), controls=with_control("cost", "fail")))
     assert found.decision == "reject"
-    assert found.reasons[0].startswith("Control cost failed")
-    assert found.reasons[1].startswith("Not shown to be better than the simplest")
+    assert found.codes[:2] == ("control.cost.fail", "prior.not_shown")
     assert found.controls == with_control("cost", "fail")
 
 
