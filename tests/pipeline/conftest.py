@@ -1,8 +1,10 @@
 """One trained state for all processes of a session (63 CPU s); tests copy it, so that none depends on another."""
 
+import contextlib
 import fcntl
 import json
 import shutil
+import sqlite3
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -99,3 +101,34 @@ def place(tmp_path: Path, monkeypatch):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(ROOT)
     return tmp_path
+
+
+@pytest.fixture
+def state(place) -> Path:
+    """A small state folder of the project in the environment: a record and what leads to it, a file, a database."""
+    from backups import DATABASE_OF_OURS, WORDS, told
+
+    from trainworthy.lifecycle.promotion import log
+
+    state = place / "state"
+    promoted = told(state, "first")
+    log.append(
+        state / "verdicts" / "toy.jsonl", use_case="toy", action="shadow", model_version="1", verdict_sha256=promoted,
+        previous_verdict_sha256=None,
+    )  # fmt: skip
+    (state / "contracts").mkdir()
+    (state / "contracts" / "a.json").write_bytes(WORDS)
+    (state / "empty").mkdir()
+    (state / DATABASE_OF_OURS).parent.mkdir(parents=True)
+    with contextlib.closing(sqlite3.connect(state / DATABASE_OF_OURS)) as connection, connection:
+        connection.execute("CREATE TABLE told (number INTEGER)")
+    return state
+
+
+@pytest.fixture
+def backup(state, place) -> Path:
+    """A backup of it."""
+    from backups import take_it
+
+    take_it(place / "backup")
+    return place / "backup"
