@@ -32,3 +32,21 @@ def trips(tmp_path, monkeypatch, published_template):
     trips = Trips(tmp_path)
     monkeypatch.setenv("TRIPS_BUILDS", str(trips.builds))
     return trips
+
+
+@pytest.fixture
+def kube(tmp_path, monkeypatch):
+    """A scripted cluster, which the kubeconfig names."""
+    from kubernetes_api import kube_server
+
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+    with kube_server(tmp_path) as kube:
+        yield kube
+
+
+@pytest.fixture
+def played(kube, tmp_path):
+    """A worker on it, by a clock of its own."""
+    from kubernetes_played import Clock, Played
+
+    return Played(kube, tmp_path, Clock())

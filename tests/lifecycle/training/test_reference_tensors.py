@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 import toy_jobs
-from test_stage_gate import checks_of
+from gated import checks_of
 
 from trainworthy.lifecycle.engine.train import run_stage
 from trainworthy.lifecycle.engine.training.judging.references import references_of

@@ -1,0 +1,224 @@
+"""The check `references`: what network, trees and linear model show of a stage's rows, and what follows."""
+
+import numpy as np
+import pytest
+from gated import FALLING, Answered, arm, estimate, falling, measured_of, moved, ranked_rows, references
+
+from trainworthy.lifecycle.gates import references_check as references_module
+from trainworthy.lifecycle.gates.references_check import references_check
+from trainworthy.lifecycle.gates.stage_words import fix_of
+from trainworthy.lifecycle.protocol.results import Arm, References
+from trainworthy.lifecycle.tasks.binary import BINARY
+from trainworthy.lifecycle.tasks.multiclass import Multiclass
+from trainworthy.lifecycle.tasks.multilabel import Multilabel
+from trainworthy.lifecycle.tasks.regression import Regression
+
+
+@pytest.mark.parametrize("sureness", [0.02, 0.1, 1.0])
+def test_rise_of_the_same_ranking_is_the_same_however_sure(sureness):
+    labels, groups, logits = ranked_rows()
+    measured = rise_of(labels, 1 / (1 + np.exp(-sureness * logits)), logits, groups)
+    assert measured.network.value == pytest.approx(measured.arms[0].rise.value, rel=0.2)
+
+
+def test_rise_of_a_ranking_turned_round_is_none():
+    labels, groups, logits = ranked_rows()
+    assert rise_of(labels, 1 / (1 + np.exp(logits)), logits, groups).network.value == pytest.approx(0, abs=1e-6)
+
+
+@pytest.mark.parametrize("kind", [Regression(), Regression((0.1, 0.5, 0.9))])
+def test_references_of_numbers_are_told_in_their_words(kind):
+    generator = np.random.default_rng(0)
+    signal, groups = generator.normal(size=1120), np.repeat(np.arange(14), 80)
+    labels = 40 * signal + generator.normal(size=1120)
+    answers = np.stack([40 * signal] * len(kind.answer_names), axis=1)
+    answers = answers if kind.quantiles else answers[:, 0]
+    measured = measured_of(kind, labels, answers, answers, groups)
+    check = references_check(measured, None, "cpu", (), "full")
+    assert check.status == "pass"
+    assert kind.words.a_row in check.evidence
+    assert "ridge regression" in check.evidence
+    unmoved = references_check(measured.model_copy(update={"network_loss": measured.prior_loss}), None, "cpu", ())
+    assert kind.words.constant in unmoved.evidence
+    for told in (check, unmoved):
+        assert not {"nats", "logistic", "positives"} & set(told.evidence.split())
+
+
+def rise_of(labels, network, logits, groups) -> References:
+    return measured_of(BINARY, labels, network, 1 / (1 + np.exp(-logits)), groups)
+
+
+def test_references_of_a_script_fails_where_the_curve_did_not_fall_and_passes_where_training_came_before():
+    flat = falling(0.69, 0.69)
+    assert references_check(references(0.05, 0.05, network_loss=0.5), None, "cpu", flat).stops
+    assert references_check(references(0.05, 0.05, network_loss=0.4), None, "cpu", flat).status == "pass"
+
+
+MANY = tuple(point.model_copy(update={"step": 30 * point.step}) for point in FALLING)
+
+
+@pytest.mark.parametrize(
+    ("measured", "few_updates", "many_updates"),
+    [
+        (references(0.05, 0.05), "pass", "pass"),
+        (references(0.05, 0.05, network_loss=0.62), "pass", "pass"),
+        # Its own loss fell, and unseen rows are worse than the prior: it fits few rows too closely, or is on its way.
+        (references(0.05, 0.05, network_loss=0.63), "insufficient", "fail"),
+        (references(0.05, 0.05, network_loss=float("nan")), "fail", "fail"),
+        (references(float("nan"), 0.05), "fail", "fail"),
+        # A regression of the same rows finds what the network does not.
+        (references(0.0, 0.05, stage=0.05), "insufficient", "fail"),
+        (references(-0.05, 0.05, stage=0.05), "insufficient", "fail"),
+        (references(0.012, 0.05, error=0.0001, stage=0.05), "insufficient", "fail"),
+        (references(0.02, 0.05, error=0.011, stage=0.05), "insufficient", "insufficient"),
+        (references(0.05, 0.05, label_entropy=3.0), "insufficient", "fail"),
+        # As many validation rows show something, and the stage's rows do not, whatever the network ranks by luck.
+        (references(0.0, 0.05, stage=0.0), "fail", "fail"),
+        (references(0.03, 0.05, stage=0.0), "fail", "fail"),
+        (references(0.0, 0.05, error=0.02, stage=0.0), "insufficient", "insufficient"),
+        # Nothing to find, or too few rows to say so.
+        (references(0.05, 0.0), "pass", "pass"),
+        (references(0.0, 0.0), "fail", "fail"),
+        (references(0.0, 0.0, error=0.01), "insufficient", "insufficient"),
+        (references(0.006, 0.0, error=0.003), "insufficient", "insufficient"),
+    ],
+)
+def test_references_is_judged_by_size_significance_rows_and_updates(measured, few_updates, many_updates):
+    for curve, status in ((FALLING, few_updates), (MANY, many_updates)):
+        check = references_check(measured, moved(0.2), "cpu", curve)
+        assert check.status == status
+        assert check.stops == (status == "fail")
+        assert bool(check.fix) == (status != "pass")
+
+
+@pytest.mark.parametrize(
+    ("progress", "status"),
+    [
+        (moved(0.2), "pass"), (moved(0.008), "pass"),
+        # At this pace a whole training would lower it by enough: the next stage asks again.
+        (moved(0.002), "insufficient"), (moved(0.002, share=1.0), "fail"),
+        # A fall that the rows leave uncertain is no proof of none, at full as well.
+        (moved(0.02, share=1.0).model_copy(update={"fall": estimate(0.02, 0.011)}), "insufficient"),
+        (moved(1e-6), "fail"), (moved(-0.002), "fail"), (moved(-0.1), "fail"),
+        # Weights that another seed brings as well were trained before, and need not move.
+        (moved(1e-6, untrained=0.4), "pass"), (moved(-0.1, untrained=0.4), "fail"),
+    ],
+)  # fmt: skip
+def test_references_asks_how_far_the_training_lowered_its_own_loss(progress, status):
+    assert references_check(references(0.05, 0.05, stage=0.05), progress, "cpu", FALLING).status == status
+
+
+def behind(share: float, inputs: str = "columns", loss: float = 0.2) -> Arm:
+    """Trees of the stage's rows that the network lies behind by a share of what is to explain, 0.5."""
+    return arm(
+        0.2, reference="gradient_boosting", fitted_on="stage", inputs=inputs, loss=loss, behind=estimate(0.5 * share)
+    )
+
+
+@pytest.mark.parametrize(
+    ("arms", "code"),
+    [
+        ((behind(0.02),), ""), ((behind(0.4),), "less"),
+        # The same trees of the network's tensors know as much, or lack most of what the network lacks.
+        ((behind(0.4), behind(0.4, "tensors", 0.21)), "less"),
+        ((behind(0.4), behind(0.0, "tensors", 0.39)), "less_inputs"),
+    ],
+)  # fmt: skip
+def test_network_that_is_measurably_worse_than_a_reference_is_warned_of_with_its_price(arms, code):
+    measured = references(0.05, 0.05, stage=0.05, arms=arms)
+    check = references_check(measured, moved(0.2), "cpu", MANY)
+    assert (check.code, check.stops) == (code, False)
+    assert (check.status, check.severity) == (("fail", "warning") if code else ("pass", "error"))
+    assert check.fix == (fix_of("references", code) if code else "")
+    assert check.observed == pytest.approx(0.4 if code else 0.05)
+    # Too few updates tell nothing of it, and neither do smoke's few rows.
+    assert references_check(measured, moved(0.2), "cpu", FALLING).status == "pass"
+    assert references_check(measured, moved(0.2), "cpu", MANY, "smoke").status == "pass"
+
+
+@pytest.mark.parametrize(("of_tensors", "code"), [(0.21, "network"), (0.39, "inputs")])
+def test_network_that_finds_nothing_is_told_where_a_reference_finds_it(of_tensors, code):
+    arms = (behind(0.4), behind(0.4, "tensors", of_tensors))
+    check = references_check(references(0.0, 0.05, stage=0.05, arms=arms), moved(0.2), "cpu", MANY)
+    assert (check.status, check.code, check.stops) == ("fail", code, True)
+
+
+@pytest.mark.parametrize(("of_stage", "status", "code"), [(0.0, "fail", "rows"), (0.3, "insufficient", "more")])
+def test_trees_tell_of_rows_where_the_linear_model_finds_nothing_and_of_a_network_they_do_not(of_stage, status, code):
+    trees = {"reference": "gradient_boosting", "error": 0.01}
+    arms = (arm(0.3, **trees), arm(of_stage, fitted_on="stage", draws=5, **trees))
+    check = references_check(references(0.0, 0.0, stage=0.0, arms=arms), moved(0.2), "cpu", MANY)
+    assert (check.status, check.code) == (status, code)
+
+
+def test_rows_that_a_reference_learns_nothing_from_are_told_before_a_loss_that_rose():
+    wild = references(0.0, 0.05, stage=0.0, network_loss=0.9)
+    assert references_check(wild, moved(-0.1), "cpu", MANY).code == "rows"
+    sound = references(0.0, 0.05, stage=0.05, network_loss=0.9)
+    assert references_check(sound, moved(-0.1), "cpu", MANY).code == "diverged"
+
+
+@pytest.mark.parametrize(
+    ("measured", "progress", "status"),
+    [
+        (references(0.05, 0.05, stage=0.05), moved(0.2), "pass"),
+        # Labels of other rows are told at smoke; what few rows or updates leave open is asked again.
+        (references(0.0, 0.05, stage=0.0), moved(0.2), "fail"),
+        (references(0.0, 0.05, stage=0.05), moved(0.2), "insufficient"),
+        (references(0.0, 0.0), moved(0.2), "insufficient"), (references(0.05, 0.05), moved(-0.1), "insufficient"),
+        (references(0.05, 0.05, stage=0.05), moved(1e-7), "insufficient"),
+    ],
+)  # fmt: skip
+def test_smoke_fails_of_rows_alone_before_there_are_enough_updates(measured, progress, status):
+    check = references_check(measured, progress, "cpu", FALLING, "smoke")
+    assert (check.status, check.severity) == (status, "warning" if status == "insufficient" else "error")
+
+
+def test_groups_that_would_tell_are_told():
+    check = references_check(references(0.0, 0.0, error=0.05, stage=0.0), moved(0.2), "cpu", MANY)
+    assert (check.status, check.code) == ("insufficient", "more")
+    # 14 groups know a rise to 0.1; one that counts is 2 % of 0.5.
+    assert "1,400" in check.evidence
+
+
+def test_drawn_rows_are_asked_where_the_stages_seem_to_show_less():
+    labels, groups, logits = ranked_rows()
+    sure, none = 1 / (1 + np.exp(-logits)), np.random.default_rng(1).uniform(0.3, 0.7, len(labels))
+    same, other = (measured_of(BINARY, labels, none, sure, groups, stage=stage) for stage in (sure, none))
+    assert {arm.reference for arm in same.arms} == {"linear", "gradient_boosting"}
+    assert references_check(same, moved(0.2), "cpu", MANY).code == "network"
+    assert references_check(other, moved(0.2), "cpu", MANY).code == "rows"
+
+
+def test_columns_that_tell_nothing_leave_the_question_to_the_tensors():
+    labels, groups, logits = ranked_rows()
+    sure, none = 1 / (1 + np.exp(-logits)), np.full(len(labels), 0.5)
+    measured = measured_of(BINARY, labels, none, none, groups, tensors=Answered(sure, sure))
+    assert {(arm.inputs, arm.rise.low > 0) for arm in measured.arms} == {("columns", False), ("tensors", True)}
+    assert references_check(measured, moved(0.2), "cpu", MANY).code == "network"
+
+
+def test_references_of_a_script_at_full_need_not_fall_once_more():
+    flat = falling(0.5, 0.5)
+    assert references_check(references(0.05, 0.05, network_loss=0.5), None, "cpu", flat, "full").status == "pass"
+
+
+def test_references_that_was_not_measured_stops():
+    assert references_check(None, None, "cpu", FALLING).stops
+
+
+@pytest.mark.parametrize(
+    ("kind", "case", "helps"),
+    [
+        (BINARY, "nearer_event", "log-odds of the base rate"),
+        (Multiclass(("a", "b", "c")), "nearer_classes", "logarithms of the classes' shares"),
+        (Multilabel(("a", "b")), "nearer_labels", "log-odds of each label's share"),
+        (Regression(), "nearer", "preprocessing['target']"),
+    ],
+)
+def test_answers_that_begin_far_off_are_told_where_their_kind_begins(kind, case, helps):
+    measured = references(0.0, 0.05, network_loss=0.9).model_copy(update={"words": kind.words})
+    code = references_module._nearer(measured)
+    assert code == case
+    assert helps in fix_of("references", code)
+    assert ("preprocessing" in fix_of("references", code)) == (kind.name == "regression")
