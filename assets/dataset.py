@@ -8,7 +8,7 @@ from pathlib import Path
 import dagster as dg
 
 from trainworthy.assets.declare import step_asset
-from trainworthy.assets.step import Outcome
+from trainworthy.assets.step import StepOutcome
 from trainworthy.assets.step_run import StepRun
 from trainworthy.lifecycle.data.backfill import backfill_check
 from trainworthy.lifecycle.declarations import refuse_declarations
@@ -47,7 +47,7 @@ def published_content(use_case: UseCase, workspace: Workspace) -> dict[str, str]
     return {**content, "backfill": version.backfill.told} if version.backfill else content
 
 
-def fetch_dataset(run: StepRun) -> Outcome[DatasetBody]:
+def fetch_dataset(run: StepRun) -> StepOutcome[DatasetBody]:
     """Bring the version's files below the state folder."""
     state, declared = run.workspace.state, run.use_case.spec.dataset
     fetched = DatasetStore(state.root).fetch(
@@ -58,8 +58,8 @@ def fetch_dataset(run: StepRun) -> Outcome[DatasetBody]:
     )
     checks = (holds("content_hash", True, observed=fetched.content_hash[:12], evidence=evidence), kept_history(run))
     if stopping(checks):
-        return Outcome(checks=checks, body=None)
-    return Outcome(
+        return StepOutcome(checks=checks, body=None)
+    return StepOutcome(
         checks=checks,
         body=DatasetBody(
             name=declared.name,

@@ -9,7 +9,7 @@ import dagster as dg
 
 from trainworthy.assets.contract import judged_contract
 from trainworthy.assets.declare import step_asset
-from trainworthy.assets.step import Outcome
+from trainworthy.assets.step import StepOutcome
 from trainworthy.assets.step_run import StepRun
 from trainworthy.assets.suite import benchmark_parts, benchmark_suite, groups_in_time, shown_values, slice_files
 from trainworthy.assets.training import job_base
@@ -48,7 +48,7 @@ def evaluation_asset(use_case: UseCase) -> dg.AssetsDefinition:
     )
 
 
-def score_benchmark(run: StepRun) -> Outcome[EvaluationBody]:
+def score_benchmark(run: StepRun) -> StepOutcome[EvaluationBody]:
     """Score every benchmark row in the worker, then measure."""
     import pandas as pd
 
@@ -114,7 +114,7 @@ def score_benchmark(run: StepRun) -> Outcome[EvaluationBody]:
         suite=suite,
         looks=looks,
     )
-    return Outcome(
+    return StepOutcome(
         checks=(*measured.checks, moved, looks_check(looks, suite, spec.benchmark.looks)),
         body=joined(EvaluationBody, part_of(measured, BenchmarkFigures), answers, result.behaviour).model_copy(
             update={"comparisons": gains}

@@ -6,7 +6,7 @@ import dagster as dg
 
 from trainworthy.assets.comparable import candidate_is_refused, refuse_candidate
 from trainworthy.assets.declare import gpu_pool, step_asset
-from trainworthy.assets.step import Outcome
+from trainworthy.assets.step import StepOutcome
 from trainworthy.assets.step_run import StepRun
 from trainworthy.assets.training import job_base
 from trainworthy.lifecycle.cost.duration import measured_step
@@ -46,7 +46,7 @@ def preflight_asset(use_case: UseCase) -> dg.AssetsDefinition:
     )
 
 
-def try_out(run: StepRun) -> Outcome[PreflightBody]:
+def try_out(run: StepRun) -> StepOutcome[PreflightBody]:
     """Look from the host, run the worker's preflight, and hold its answer against memory and budget."""
     # Here, since the whole catalogue comes with it, which loading the definitions does not need.
     from trainworthy.lifecycle.gates.host import before_worker, not_started, stops
@@ -60,7 +60,7 @@ def try_out(run: StepRun) -> Outcome[PreflightBody]:
     cost = cost_forecast(result.seconds, run.sku.times(spec.compute.nodes))
     uses_cuda = run.launcher.uses_cuda(spec.compute)
     limit, gpu_sku = memory_limit_bytes(run), spec.compute.sku if uses_cuda else None
-    return Outcome(
+    return StepOutcome(
         checks=preflight_checks(result, cost, limit, spec.budget.run_usd, machines(run, result), gpu_sku),
         body=PreflightBody(memory_bytes=host_memory(result, uses_cuda), seconds=result.seconds, cost_usd=cost),
         device=result.device,

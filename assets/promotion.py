@@ -28,7 +28,7 @@ from trainworthy.assets.evidence import (
     reproducibility_evidence,
 )
 from trainworthy.assets.serving import serving_figures
-from trainworthy.assets.step import Outcome
+from trainworthy.assets.step import StepOutcome
 from trainworthy.assets.step_run import StepResources, StepRun
 from trainworthy.assets.stopped import StoppedError
 from trainworthy.assets.suite import benchmark_window, limits_changed
@@ -114,13 +114,13 @@ def fails_the_run(fail_on: str, decision: str) -> bool:
     return decision in {"never": (), "reject": ("reject",), "shadow": ("reject", "shadow")}[fail_on]
 
 
-def judge(run: StepRun) -> Outcome[VerdictBody]:
+def judge(run: StepRun) -> StepOutcome[VerdictBody]:
     """Register, collect evidence, decide; the alias moves only after the verdict is written."""
     evaluation, full = run.record("evaluation", EvaluationReport), run.record("full", StageReport)
     name, log_path = run.use_case.name, verdict_log(run)
     within = budget_check(model_cost(run).usd, run.use_case.spec.budget.run_usd)
     if within.stops:
-        return Outcome(checks=(within,), body=None)
+        return StepOutcome(checks=(within,), body=None)
     champion = compared = champion_of(run)
     first_model = run.declared.first_model
     if first_model and champion is not None and champion.artifact_sha256 != full.artifact_sha256:
@@ -183,7 +183,7 @@ def judge(run: StepRun) -> Outcome[VerdictBody]:
             run.tracking.set_champion(name, model.version, before.model_version if before else None)
 
     checks = tuple(_control_check(control) for control in decision.controls)
-    return Outcome(checks=checks, body=body, seeds=(full.seed,), after=after)
+    return StepOutcome(checks=checks, body=body, seeds=(full.seed,), after=after)
 
 
 @dataclass(frozen=True)

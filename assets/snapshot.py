@@ -10,7 +10,7 @@ from pathlib import Path
 import dagster as dg
 
 from trainworthy.assets.declare import step_asset
-from trainworthy.assets.step import Outcome
+from trainworthy.assets.step import StepOutcome
 from trainworthy.assets.step_run import StepRun
 from trainworthy.lifecycle.contract.model import Contract
 from trainworthy.lifecycle.contract.read import load_contract
@@ -40,7 +40,7 @@ def snapshot_asset(use_case: UseCase) -> dg.AssetsDefinition:
     return step_asset(use_case, "snapshot", snapshot_rows, kinds={engine, "parquet"}, reusable=snapshot_stays)
 
 
-def snapshot_rows(run: StepRun) -> Outcome[SnapshotBody]:
+def snapshot_rows(run: StepRun) -> StepOutcome[SnapshotBody]:
     """Judge, label, split and write, or take over an equal snapshot. Nothing stays if a check stops the step."""
     from trainworthy.lifecycle.equal_snapshot import equal_identity, remember, taken_over
     from trainworthy.lifecycle.snapshot import make_snapshot
@@ -50,11 +50,11 @@ def snapshot_rows(run: StepRun) -> Outcome[SnapshotBody]:
     identity = equal_identity(state, use_case, contract, dataset, chosen_engine(engine))
     if equal := taken_over(state, run.workspace.records, use_case, contract, dataset, identity):
         say(f"snapshot: that of {equal.use_case} has the same rows, rules and split; it is taken over")
-        return Outcome(checks=equal.checks, body=equal.body)
+        return StepOutcome(checks=equal.checks, body=equal.body)
     say(f"snapshot: {len(contract.rules)} rules on {dataset.rows:,} rows")
     judge = functools.partial(checked_contract, state, use_case.name, dataset.content_hash, engine)
     checks, body = make_snapshot(state, use_case, contract, dataset, judge)
-    return Outcome(checks=checks, body=body, after=functools.partial(remember, state, identity))
+    return StepOutcome(checks=checks, body=body, after=functools.partial(remember, state, identity))
 
 
 def declared_contract(run: StepRun) -> Contract:

@@ -1,8 +1,9 @@
 """What every step does around its own work: read records, reuse, meter, write, report.
 
-A step's file in this folder says only what is its own: `run_step` calls it with a StepRun (step_run.py) and gets an
-Outcome. `finish_step` is the one way out, on success and on a stop: both write the record, book the cost, render the
-report and carry the same metadata keys.
+A step's file in this folder says only what is its own: `run_step` calls it with a StepRun (step_run.py) and gets a
+StepOutcome. `finish_step` is the one way out, on success and on a stop: both write the record, book the cost, render
+the report and carry the same metadata keys. In the terminal each step says where the run stands: `step 3 of 8, about 4
+minutes left`.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ StepEvents = Iterator[dg.AssetCheckResult | dg.MaterializeResult]
 
 
 @dataclass(frozen=True)
-class Outcome(Generic[BodyT]):
+class StepOutcome(Generic[BodyT]):
     """What a step's own work gives: the body of its record, its checks, and where it ran.
 
     `body` is None if a check stopped the step before there was a result of its kind.
@@ -87,7 +88,7 @@ class Outcome(Generic[BodyT]):
 
 
 # What a step's own work is, what it reads beside its upstream, and whether an equal record may be reused.
-Work = Callable[[StepRun], Outcome[Body]]
+Work = Callable[[StepRun], StepOutcome[Body]]
 Read = Callable[[UseCase, Workspace], Mapping[str, str]]
 Reusable = Callable[[StepRun, Record], bool]
 
@@ -146,11 +147,11 @@ def _made(run: StepRun, meter: Meter, work: Work) -> Record:
 
     Raises StoppedError if what follows a passed step fails.
     """
-    outcome: Outcome[Body]
+    outcome: StepOutcome[Body]
     try:
         outcome = work(run)
     except TrainworthyError as error:
-        outcome, message = Outcome(checks=(error_check(error),), body=None), str(error)
+        outcome, message = StepOutcome(checks=(error_check(error),), body=None), str(error)
     except BaseException as error:
         # A cancel or a bug: Dagster tells it, but what was spent is booked here.
         _book_interrupted(run, meter, error)
@@ -258,7 +259,7 @@ def _not_of_run(workspace: Workspace, use_case: UseCase, step: Step, run_id: str
     return workspace.records.of_run(use_case.name, step, run_id) is None
 
 
-def _record(run: StepRun, outcome: Outcome[Body], meter: Meter, message: str) -> Record:
+def _record(run: StepRun, outcome: StepOutcome[Body], meter: Meter, message: str) -> Record:
     provenance = collect_provenance(
         run.use_case.folder,
         code_sha256=run.code_sha256,
@@ -286,7 +287,7 @@ def _book_interrupted(run: StepRun, meter: Meter, error: BaseException) -> None:
     what = "cancelled" if cancelled else f"{type(error).__name__}: {error}"
     fix = "run again: training resumes" if cancelled else "see the traceback"
     check = CheckResult(name="completed", status="error", evidence=what, fix=fix)
-    record = _record(run, Outcome(checks=(check,), body=None), meter, what)
+    record = _record(run, StepOutcome(checks=(check,), body=None), meter, what)
     run.workspace.records.put(record, run.run_id)
     tracked = None
     if run.trains:

@@ -17,7 +17,7 @@ from trainworthy.assets.declare import gpu_pool, step_asset
 from trainworthy.assets.diagnosis import diagnose_stage
 from trainworthy.assets.machine import machine_followed
 from trainworthy.assets.mirror import mirrored, stage_folder
-from trainworthy.assets.step import Outcome
+from trainworthy.assets.step import StepOutcome
 from trainworthy.assets.step_run import StepOfRun, StepRun
 from trainworthy.lifecycle.artifact import verify_artifact
 from trainworthy.lifecycle.contract.model import Contract
@@ -79,7 +79,7 @@ def _stage_asset(use_case: UseCase, stage: Stage) -> dg.AssetsDefinition:
     return step_asset(use_case, stage, train_stage, kinds={"pytorch"}, pool=pool, reusable=stage_is_whole)
 
 
-def train_stage(run: StepRun) -> Outcome[StageBody]:
+def train_stage(run: StepRun) -> StepOutcome[StageBody]:
     """Train the stage in the worker and judge go or no-go."""
     stage = cast(Stage, run.step)
     snapshot = run.record("snapshot", Snapshot)
@@ -124,7 +124,7 @@ def train_stage(run: StepRun) -> Outcome[StageBody]:
         left_out_steps=sum(seed_result.planned_steps - seed_result.steps for seed_result in results.values()),
         diagnosis=None if diagnosed is None else diagnosed.diagnosis,
     )
-    return Outcome(
+    return StepOutcome(
         checks=checks,
         body=joined(StageBody, part_of(result, TrainingFigures), findings),
         device=result.device,

@@ -12,7 +12,7 @@ from unittest import mock
 import dagster as dg
 
 from trainworthy.assets import declare, metadata, step
-from trainworthy.assets.step import Outcome
+from trainworthy.assets.step import StepOutcome
 from trainworthy.assets.step_run import INTENT_TAG
 from trainworthy.lifecycle.protocol.checks import holds
 from trainworthy.lifecycle.protocol.records import (
@@ -87,7 +87,7 @@ def frame_asset(use_case: UseCase, name: Step) -> dg.AssetsDefinition:
     questions = {check: "Is a constant a constant?" for check in names}
     with mock.patch.dict(declare.CHECKS, {name: names}), mock.patch.dict(declare.QUESTIONS, questions):
         return declare.step_asset(
-            use_case, name, lambda run: Outcome(checks=checks, body=constant_body(name)), kinds=set()
+            use_case, name, lambda run: StepOutcome(checks=checks, body=constant_body(name)), kinds=set()
         )
 
 

@@ -88,7 +88,7 @@ class End(Frozen):
 _LOADER_KILLED = ("killed by signal: Killed", "exited unexpectedly")
 
 
-def cause_of(end: End) -> Cause:
+def cause_of_end(end: End) -> Cause:
     """The class that decides what follows."""
     report = end.told or {}
     if end.exit_code < 0:
@@ -109,7 +109,7 @@ def cause_of(end: End) -> Cause:
 
 def error_of(end: End) -> WorkerError:
     """The end as an error: what was told, or what the exit code and memory say; with numbers where memory ran out."""
-    cause, report = cause_of(end), end.told
+    cause, report = cause_of_end(end), end.told
     known = f"; {end.memory.words}" if end.memory.words and (cause == "out_of_memory" or end.exit_code < 0) else ""
     circumstances = f"; {end.seen}" if end.seen else ""
     if report is None:

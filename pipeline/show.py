@@ -21,7 +21,7 @@ from trainworthy.lifecycle.use_case import UseCase, load_use_case
 from trainworthy.resources.settings import dagster_url, mlflow_url, read_settings, use_case_folder
 
 if TYPE_CHECKING:
-    from trainworthy.lifecycle.report.outcome import Outcome
+    from trainworthy.lifecycle.report.outcome import RunOutcome
 
 
 def newest_verdict(use_case: str) -> Verdict:
@@ -41,7 +41,7 @@ def newest_verdict(use_case: str) -> Verdict:
     return verdict
 
 
-def newest_stop(use_case: str, store: FileRecordStore) -> tuple[str, Outcome | None]:
+def newest_stop(use_case: str, store: FileRecordStore) -> tuple[str, RunOutcome | None]:
     """The newest run, and why it was stopped before a verdict; None if it was not, or if its records can't be read."""
     from trainworthy.lifecycle.report.outcome import outcome, stopped_step
 

@@ -19,10 +19,10 @@ import psutil
 
 from trainworthy.lifecycle.errors import AttemptError, TrainworthyError, WorkerError
 from trainworthy.lifecycle.protocol.attempts import (
+    AttemptOutcome,
     AttemptRow,
     ChargedTo,
     EndedAttempt,
-    Outcome,
     Process,
     StartedAttempt,
 )
@@ -133,7 +133,7 @@ class OpenAttempt:
         self._waited = seconds
 
     def end(
-        self, outcome: Outcome, message: str = "", cause: Cause | None = None, exit_code: int | None = None
+        self, outcome: AttemptOutcome, message: str = "", cause: Cause | None = None, exit_code: int | None = None
     ) -> None:
         """Enter the end. One that cannot be entered is kept and told: what ended the worker is what is raised."""
         if self._started is None:

@@ -37,7 +37,7 @@ from trainworthy.lifecycle.promotion.evidence import CONTROLS, GuardrailResult, 
 from trainworthy.lifecycle.promotion.finding import (
     NO_SPREAD,
     Finding,
-    Outcome,
+    Ruling,
     gain_in_words,
     interval_in_words,
     lacking,
@@ -59,8 +59,8 @@ from trainworthy.lifecycle.spec.frozen import Frozen
 from trainworthy.lifecycle.tasks.interval import rows_and_room
 from trainworthy.lifecycle.wording import metric_name
 
-_WORST_FIRST: tuple[Outcome, ...] = ("reject", "shadow", "promote")
-_ALLOWED: dict[str, Outcome] = {"pass": "promote", "insufficient": "shadow", "fail": "reject"}
+_WORST_FIRST: tuple[Ruling, ...] = ("reject", "shadow", "promote")
+_ALLOWED: dict[str, Ruling] = {"pass": "promote", "insufficient": "shadow", "fail": "reject"}
 
 
 class Decision(Frozen):
@@ -73,7 +73,7 @@ class Decision(Frozen):
     say how each stands to what is declared for it.
     """
 
-    decision: Outcome
+    decision: Ruling
     reasons: tuple[str, ...]
     codes: tuple[str, ...]
     headline: str = ""

@@ -10,8 +10,8 @@ from trainworthy.lifecycle.spec.benchmark import Guardrail, OnUnderpowered, Slic
 from trainworthy.lifecycle.tasks.interval import groups_to_show
 from trainworthy.lifecycle.wording import count, decimals_of, metric_name
 
-Outcome = Literal["promote", "shadow", "reject"]
-UNDERPOWERED: dict[OnUnderpowered, Outcome] = {"block": "reject", "shadow": "shadow", "warn": "promote"}
+Ruling = Literal["promote", "shadow", "reject"]
+UNDERPOWERED: dict[OnUnderpowered, Ruling] = {"block": "reject", "shadow": "shadow", "warn": "promote"}
 NO_SPREAD = "an interval of width 0 shows that the groups are alike, as those without an event are, and no certainty"
 
 
@@ -51,12 +51,12 @@ class Finding(NamedTuple):
     `code` names the rule and how it stands, e.g. `guardrail.broken`: what is counted or looked for goes by it.
     """
 
-    allows: Outcome
+    allows: Ruling
     code: str
     reason: str
     lacks: Lacking | None = None
 
-    def in_words(self, window: Window | None, decision: Outcome) -> str:
+    def in_words(self, window: Window | None, decision: Ruling) -> str:
         """The reason with what it lacks, and where it does not make the decision that it held back, what it would.
 
         `window` tells by when more groups are there.

@@ -15,7 +15,7 @@ from trainworthy.lifecycle.promotion.finding import (
     UNDERPOWERED,
     Finding,
     Lacking,
-    Outcome,
+    Ruling,
     declared_in_words,
     gain_in_words,
     interval_in_words,
@@ -76,7 +76,7 @@ def slice_findings(results: Iterable[SliceResult], primary: str) -> Iterator[Fin
             yield Finding(_allows(result, result.champion), code, *_champion_in_words(result, primary))
 
 
-def _allows(result: SliceResult, standing: Standing) -> Outcome:
+def _allows(result: SliceResult, standing: Standing) -> Ruling:
     if standing == "not_shown":
         return UNDERPOWERED[result.declared.on_underpowered]
     return "reject" if standing == "broken" else "promote"
@@ -193,7 +193,7 @@ def fairness_findings(
             yield from (_fairness_finding(disparity, limit, allows, declared) for disparity in of_column)
 
 
-def _fairness_finding(disparity: Disparity, limit: float, allows: Outcome, declared: str) -> Finding:
+def _fairness_finding(disparity: Disparity, limit: float, allows: Ruling, declared: str) -> Finding:
     """`allows` and `declared` are what follows from too few rows, and its wording."""
     named = f"{metric_name(disparity.rate)} by {disparity.column} ({disparity.claim})"
     values = sum(value.rate is not None for value in disparity.values)

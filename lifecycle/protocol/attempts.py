@@ -12,7 +12,7 @@ from trainworthy.lifecycle.protocol.training_figures import Cause
 from trainworthy.lifecycle.spec.frozen import Frozen
 
 # `lost`: its process was gone, and somebody else wrote so.
-Outcome = Literal["answered", "failed", "cancelled", "lost"]
+AttemptOutcome = Literal["answered", "failed", "cancelled", "lost"]
 
 
 class ChargedTo(Frozen):
@@ -66,7 +66,7 @@ class EndedAttempt(Frozen):
     """
 
     attempt: str
-    outcome: Outcome
+    outcome: AttemptOutcome
     ended_at: float
     seconds: float
     cause: Cause | None = None

@@ -38,7 +38,7 @@ _TONES: dict[str, Tone] = {"promote": "good", "shadow": "hold", "reject": "bad"}
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RunOutcome:
     """`label` is the badge, `mark` repeats its tone in a shape; the others are sentences.
 
     `why` is the reason that decided, `reasons` are the others for the first page.
@@ -56,7 +56,7 @@ class Outcome:
         return {"good": "✓", "hold": "◐", "bad": "✕", "neutral": "○"}[self.tone]
 
 
-def outcome(records: Records, stopped_at: Step | None) -> Outcome:
+def outcome(records: Records, stopped_at: Step | None) -> RunOutcome:
     """The outcome of a run: stopped, judged, or ended without a verdict."""
     stopped = stopped_step(records, stopped_at)
     verdict = record_of(records, "promotion", Verdict)
@@ -159,13 +159,13 @@ def _cost_if_made_by(record: Record, run_id: str) -> Cost:
     return record.cost if record.provenance.run_id == run_id else Cost()
 
 
-def _stopped(step: Step, record: Record | None) -> Outcome:
+def _stopped(step: Step, record: Record | None) -> RunOutcome:
     failed = stopping(record.checks) if record else ()
     reasons = [check_sentence(check) for check in failed if check.name != "completed"]
     if isinstance(record, StoppedStep) and not reasons:
         reasons = [record.error.strip()]
     first, *rest = reasons or [f"{sentence_case(step)} ended without a failed check: see the log of the run."]
-    return Outcome(
+    return RunOutcome(
         label=f"Stopped at {step}",
         tone="bad",
         summary="The run ended at a closed gate; nothing was shipped." if failed else "Nothing was shipped.",
@@ -180,9 +180,9 @@ def _fix_of(check: CheckResult) -> str:
     return capital(check.fix) if check.name == "completed" else f"{sentence_case(check.name)}: {check.fix}"
 
 
-def _judged(records: Records, verdict: Verdict) -> Outcome:
+def _judged(records: Records, verdict: Verdict) -> RunOutcome:
     first, *rest = in_brief(verdict) or ("The verdict gives no reason.",)
-    return Outcome(
+    return RunOutcome(
         label=", ".join(filter(None, [verdict.decision.capitalize(), verdict.headline])),
         tone=_TONES[verdict.decision],
         summary=_what_follows(verdict),
@@ -215,14 +215,14 @@ def in_brief(verdict: Verdict) -> tuple[str, ...]:
     return (*rest, "All five controls passed.")
 
 
-def _not_judged(records: Records) -> Outcome:
+def _not_judged(records: Records) -> RunOutcome:
     last = next((step for step in reversed(STEPS) if step in records), None)
     changes = "Run the train job: it scores the model on the benchmark and judges it."
     if last == "full":
         summary = "An experiment ends at the validation split; the benchmark is untouched."
-        return Outcome("Experiment: not judged", "neutral", summary, "All three stages passed.", (), (changes,))
+        return RunOutcome("Experiment: not judged", "neutral", summary, "All three stages passed.", (), (changes,))
     summary = f"The run ended after {last}, and every gate up to there passed." if last else "There are no records."
-    return Outcome("Not judged", "neutral", summary, "No verdict was asked for.", (), (changes,))
+    return RunOutcome("Not judged", "neutral", summary, "No verdict was asked for.", (), (changes,))
 
 
 def _changes(records: Records, verdict: Verdict) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trainworthy.lifecycle.report.first_page import Fact
-from trainworthy.lifecycle.report.outcome import Outcome
+from trainworthy.lifecycle.report.outcome import RunOutcome
 from trainworthy.lifecycle.report.render import environment
 
 
@@ -28,7 +28,7 @@ class Champion:
 class LatestRun:
     """How the newest run ended; `at` is ISO 8601."""
 
-    outcome: Outcome
+    outcome: RunOutcome
     at: str
     report: str | None
 

@@ -40,7 +40,7 @@ from trainworthy.lifecycle.spec.frozen import Frozen
 from trainworthy.lifecycle.storage.state import write_atomic
 from trainworthy.lifecycle.worker import read_job
 from trainworthy.resources.backends.backend import SIGNALLED, Ended, Start
-from trainworthy.resources.backends.kubernetes.meeting import Meeting, meeting_of
+from trainworthy.resources.backends.kubernetes.meeting import PodMeeting, meeting_of
 from trainworthy.resources.backends.local import LOCAL
 from trainworthy.resources.backends.signs import Given, ObservedSign
 from trainworthy.resources.memory_usage import MemoryWatch
@@ -126,7 +126,7 @@ def main(arguments: list[str] | None = None) -> int:
         return EXIT_BAD_INPUT
 
 
-def _run(options: argparse.Namespace, job: AnyJob, node: Node, meeting: Meeting | None) -> int:
+def _run(options: argparse.Namespace, job: AnyJob, node: Node, meeting: PodMeeting | None) -> int:
     """Run the worker to its end, and leave how it ended. Raises SettingsError if pods cannot meet."""
     folder = options.folder if meeting is None else meeting.folder
     following, memory = _OnNode(folder, options.abandoned), MemoryWatch()

@@ -18,7 +18,7 @@ from trainworthy.resources.backends import on_node
 from trainworthy.resources.backends.backend import Ended
 from trainworthy.resources.backends.kubernetes import logs, meeting, submitted
 from trainworthy.resources.backends.kubernetes.ends import judged
-from trainworthy.resources.backends.kubernetes.meeting import ADDRESS, INDEX, Meeting, absent, meeting_of, prepare
+from trainworthy.resources.backends.kubernetes.meeting import ADDRESS, INDEX, PodMeeting, absent, meeting_of, prepare
 from trainworthy.resources.backends.on_node import END, NodeEnd
 
 KILLED = MemorySeen(kernel_kills=1, counted_in="its container")
@@ -307,7 +307,7 @@ def test_nobody_known_to_have_asked_leaves_the_nodes_own_words():
 
 
 def meet(folder: Path, number: int, found: dict[int, Node], look=lambda: None) -> threading.Thread:
-    one = Meeting(folder, number, 2, f"127.0.0.{2 + number}")
+    one = PodMeeting(folder, number, 2, f"127.0.0.{2 + number}")
     thread = threading.Thread(target=lambda: found.update({number: one.node(look)}), daemon=True)
     thread.start()
     return thread
@@ -317,7 +317,7 @@ def test_pods_meet_at_the_first_ones_address_once_all_are_there(tmp_path, monkey
     monkeypatch.setattr(meeting, "LOOK_SECONDS", 0.01)
     prepare(start := tmp_path / "start", 2)
     # Of a second pod that was there before and ended in order: it is none that one waits for.
-    before = Meeting(start, 1, 2, "127.0.0.9")
+    before = PodMeeting(start, 1, 2, "127.0.0.9")
     (start / "1" / "address").write_text("127.0.0.9 0000\n")
     before.leave()
     found, looks = dict[int, Node](), list[int]()
@@ -393,7 +393,7 @@ def test_endpoint_that_an_earlier_pod_was_told_is_not_taken(tmp_path, monkeypatc
             raise EnoughError
 
     with pytest.raises(EnoughError):
-        Meeting(start, 1, 2, "127.0.0.3").node(look)
+        PodMeeting(start, 1, 2, "127.0.0.3").node(look)
 
 
 def test_pod_without_a_number_or_an_address_begins_nothing_and_says_so(tmp_path, monkeypatch):

@@ -22,7 +22,7 @@ from trainworthy.lifecycle.failure import MemorySeen
 from trainworthy.lifecycle.nodes.node import Node
 from trainworthy.resources.backends import on_node, signs
 from trainworthy.resources.backends.backend import Ended
-from trainworthy.resources.backends.kubernetes.meeting import INDEX, Meeting, prepare
+from trainworthy.resources.backends.kubernetes.meeting import INDEX, PodMeeting, prepare
 from trainworthy.resources.backends.on_node import NodeEnd, _AskedToEndError, _OnNode, read_end
 from trainworthy.resources.backends.signs import Given, ObservedSign
 
@@ -321,7 +321,7 @@ def test_node_that_ended_badly_by_itself_lets_the_first_one_judge(
     prepare(start := tmp_path / "start", 2)
     (start / str(number) / "wanted").write_text("1")
     monkeypatch.setenv(INDEX, str(number))
-    monkeypatch.setattr(Meeting, "node", lambda *_: Node(number, 2, "127.0.0.2", 4000))
+    monkeypatch.setattr(PodMeeting, "node", lambda *_: Node(number, 2, "127.0.0.2", 4000))
     monkeypatch.setattr(on_node, "LOOK_SECONDS", 0.001)
     # Its word comes at the third look.
     asked: list[Path] = []

@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "lifecycle"))
 import toy_jobs
 
 from trainworthy.lifecycle.errors import BackendError, PriceError, SettingsError
-from trainworthy.lifecycle.failure import End, cause_of
+from trainworthy.lifecycle.failure import End, cause_of_end
 from trainworthy.lifecycle.spec.use_case import ComputeSpec
 from trainworthy.resources.backends import choose, on_node, ray, ray_client
 from trainworthy.resources.backends.backend import Ended, Start
@@ -44,7 +44,7 @@ def compute(**fields: Any) -> ComputeSpec:
 
 
 def cause(ended: Ended) -> str:
-    return cause_of(End(exit_code=ended.exit_code, memory=ended.memory, seen=ended.seen))
+    return cause_of_end(End(exit_code=ended.exit_code, memory=ended.memory, seen=ended.seen))
 
 
 def test_ids_of_a_job_begin_alike_and_those_of_another_folder_or_kind_do_not(tmp_path):

@@ -52,7 +52,7 @@ def absent(folder: Path, pods: int) -> list[int]:
     return [number for number, words in enumerate(here) if not _answers(words, here[0])] or [0]
 
 
-class Meeting:
+class PodMeeting:
     """Pod `number` of so many, at `address` of the cluster's network, in the folder of their start.
 
     Each writes its address, a token of its own and that of the first pod that it sees: what a pod has left that was
@@ -106,14 +106,14 @@ class Meeting:
         return endpoint if self._token in endpoint else []
 
 
-def meeting_of(folder: Path, pods: int) -> Meeting | None:
+def meeting_of(folder: Path, pods: int) -> PodMeeting | None:
     """Where this pod meets those that train with it, by its environment; None of one alone. Raises SettingsError."""
     if pods == 1:
         return None
     index = os.environ.get(INDEX, "")
     if not index.isdecimal() or int(index) >= pods:
         raise SettingsError(f"{INDEX} names none of {pods} pods", value=index or None, fix="run it by an Indexed Job")
-    return Meeting(folder, int(index), pods, os.environ.get(ADDRESS, ""))
+    return PodMeeting(folder, int(index), pods, os.environ.get(ADDRESS, ""))
 
 
 def _wait_for(ask: Callable[[], Answer], look: Callable[[], None]) -> Answer:

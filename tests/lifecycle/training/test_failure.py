@@ -11,7 +11,7 @@ from trainworthy.lifecycle.failure import (
     OUTAGE_SECONDS,
     End,
     MemorySeen,
-    cause_of,
+    cause_of_end,
     error_of,
     pause_seconds,
     smaller_batch,
@@ -55,14 +55,14 @@ def attempt(cause="killed", from_step=0, to_step=0, seconds=10.0) -> Attempt:
     ],
 )
 def test_end_of_the_worker_has_its_cause(end, cause):
-    assert cause_of(end) == cause
+    assert cause_of_end(end) == cause
 
 
 def test_loading_process_that_the_kernel_killed_is_out_of_memory_only_if_it_was_counted():
     told = {"problem": "RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed. ", "fix": "look"}
-    assert cause_of(End(exit_code=70, told=told, memory=MemorySeen(kernel_kills=1))) == "out_of_memory"
-    assert cause_of(End(exit_code=70, told=told, memory=MemorySeen(kernel_kills=0))) == "bug"
-    assert cause_of(End(exit_code=70, told=told)) == "bug"
+    assert cause_of_end(End(exit_code=70, told=told, memory=MemorySeen(kernel_kills=1))) == "out_of_memory"
+    assert cause_of_end(End(exit_code=70, told=told, memory=MemorySeen(kernel_kills=0))) == "bug"
+    assert cause_of_end(End(exit_code=70, told=told)) == "bug"
 
 
 @pytest.mark.parametrize("cause", ["out_of_memory", "bad_input", "bug", "disk_full", "storage"])

@@ -12,7 +12,7 @@ import toy_jobs
 from trainworthy.lifecycle.engine.train import run_stage
 from trainworthy.lifecycle.engine.training import course
 from trainworthy.lifecycle.engine.training.monitors.heartbeat import STACKS, Heartbeat
-from trainworthy.lifecycle.failure import EXIT_HANG, End, cause_of
+from trainworthy.lifecycle.failure import EXIT_HANG, End, cause_of_end
 from trainworthy.lifecycle.identity import canonical_json
 from trainworthy.lifecycle.protocol.jobs import JobFile
 
@@ -146,4 +146,4 @@ end_if_declared(job, Finding("hang", "critical", 3, 3, "the training hangs", "no
     assert ended.returncode == EXIT_HANG, ended.stderr
     told = json.loads((tmp_path / "out" / "error.json").read_text())
     assert told["problem"] == "the training hangs: no step for 400 s"
-    assert cause_of(End(exit_code=EXIT_HANG, told=told)) == "hang"
+    assert cause_of_end(End(exit_code=EXIT_HANG, told=told)) == "hang"
