@@ -207,7 +207,7 @@ def _what_follows(verdict: Verdict) -> str:
 
 
 def in_brief(verdict: Verdict) -> tuple[str, ...]:
-    """The verdict's reasons, with one sentence for the five controls if all passed; of one without codes all of them."""
+    """The reasons, with one sentence for the five controls if all passed; of a verdict without codes all of them."""
     passed = {f"control.{name}.pass" for name in CONTROLS}
     if not passed <= set(verdict.codes):
         return verdict.reasons
