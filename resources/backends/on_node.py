@@ -19,6 +19,7 @@ is killed, the kernel kills it.
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import signal
 import sys
@@ -29,8 +30,9 @@ from types import FrameType
 
 from pydantic import ValidationError
 
+from trainworthy.lifecycle.error_causes import PASSING_ERRNOS, storage_errno
 from trainworthy.lifecycle.errors import SettingsError
-from trainworthy.lifecycle.failure import EXIT_BAD_INPUT, MemorySeen
+from trainworthy.lifecycle.failure import EXIT_BAD_INPUT, EXIT_DISK_FULL, EXIT_STORAGE, MemorySeen
 from trainworthy.lifecycle.folder_lock import LOCK, locked
 from trainworthy.lifecycle.identity import canonical_json
 from trainworthy.lifecycle.nodes.node import Node, add_arguments, node_of
@@ -124,6 +126,14 @@ def main(arguments: list[str] | None = None) -> int:
         _leave(Path(job.out) / "error.json", error_report)
         say(str(error))
         return EXIT_BAD_INPUT
+    except OSError as error:
+        # Storage that is away or full: no fault of the job's.
+        problem = f"the job's folder cannot be used on this node: {error.strerror or error}"
+        value, fix = str(error.filename or job.out), "see that the node has the storage mounted, writable and with room"
+        passes = storage_errno(error) in PASSING_ERRNOS
+        _leave(Path(job.out) / "error.json", {"problem": problem, "value": value, "fix": fix, "passes": passes})
+        say(f"{problem}\n  value: {value}\n  fix: {fix}")
+        return EXIT_DISK_FULL if error.errno == errno.ENOSPC else EXIT_STORAGE
 
 
 def _run(options: argparse.Namespace, job: AnyJob, node: Node, meeting: PodMeeting | None) -> int:

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import fcntl
+import json
 import os
 import signal
 import subprocess
@@ -285,6 +286,27 @@ def test_exit_code_is_the_workers_although_its_end_cannot_be_left(tmp_path, monk
     monkeypatch.setattr(on_node, "write_atomic", away)
     assert here(code) == code
     assert "end.json could not be left, and the exit code tells the end" in "".join(capsys.readouterr())
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "passes"), [(errno.EROFS, 74, False), (errno.ESTALE, 74, True), (errno.ENOSPC, 73, False)]
+)
+def test_folder_that_cannot_be_used_at_the_start_is_one_error_by_its_own_exit_code(
+    tmp_path, monkeypatch, capsys, here, number, code, passes
+):
+    def away(*_: object) -> None:
+        raise OSError(number, os.strerror(number), str(tmp_path / "out"))
+
+    (tmp_path / "wanted").write_text("1")
+    monkeypatch.setattr(on_node, "locked", away)
+    assert here(0) == code
+    told = json.loads((tmp_path / "out" / "error.json").read_text())
+    assert (os.strerror(number) in told["problem"], told["value"], told["passes"]) == (
+        True,
+        str(tmp_path / "out"),
+        passes,
+    )
+    assert "Traceback" not in "".join(capsys.readouterr())
 
 
 def test_wait_for_the_folder_ends_when_the_worker_is_no_longer_wanted(tmp_path, monkeypatch, here):
