@@ -13,7 +13,7 @@ from trainworthy.lifecycle.promotion import log
 from trainworthy.lifecycle.promotion.history import rolled_back, tenures
 from trainworthy.lifecycle.promotion.judged import Standing, standing
 from trainworthy.lifecycle.promotion.log import LogEntry
-from trainworthy.lifecycle.protocol.records import STEPS, DatasetVersion, Verdict
+from trainworthy.lifecycle.protocol.records import STEPS, DatasetVersion, Record, Step, Verdict
 from trainworthy.lifecycle.run_config import first_model_fix
 from trainworthy.lifecycle.storage.records import FileRecordStore, record_sha256
 from trainworthy.lifecycle.storage.state import StateFolder
@@ -47,7 +47,9 @@ def newest_stop(use_case: str, store: FileRecordStore) -> tuple[str, RunOutcome 
 
     run_id = next(iter(store.run_ids(use_case)), "")
     try:
-        records = {step: record for step in STEPS if run_id and (record := store.of_run(use_case, step, run_id))}
+        records: dict[Step, Record] = {
+            step: record for step in STEPS if run_id and (record := store.of_run(use_case, step, run_id))
+        }
     except RecordError:
         return run_id, None
     step = stopped_step(records, None)

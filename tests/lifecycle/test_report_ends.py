@@ -9,7 +9,7 @@ import report_records as example
 from report_page import LINKS, Page
 
 from trainworthy.lifecycle.protocol.checks import CheckResult
-from trainworthy.lifecycle.protocol.records import STEPS, Cost, Record, StoppedStep
+from trainworthy.lifecycle.protocol.records import STEPS, Cost, Record, Step, StoppedStep
 from trainworthy.lifecycle.protocol.training_figures import Attempt
 from trainworthy.lifecycle.report import (
     outcome,
@@ -26,14 +26,14 @@ PREFIXES = [STEPS[:length] for length in range(len(STEPS) + 1)]
 
 @pytest.mark.parametrize("steps", PREFIXES, ids=lambda steps: steps[-1] if steps else "none")
 def test_report_of_every_prefix_of_the_steps_renders(steps: tuple[str, ...]) -> None:
-    records = {step: record for step, record in example.judged().items() if step in steps}
+    records: dict[Step, Record] = {step: record for step, record in example.judged().items() if step in steps}
     page = Page(render.render(records, {}))
     assert len(page.tags("h1")) == 1
     assert ("Promote" in page.text) == ("promotion" in steps)
 
 
 def test_report_of_run_that_crashed_without_record_says_where_it_stopped() -> None:
-    records = {step: record for step, record in example.experiment().items() if step != "full"}
+    records: dict[Step, Record] = {step: record for step, record in example.experiment().items() if step != "full"}
     text = Page(render.render(records, {}, stopped_at="full")).text
     assert "Stopped at full" in text
     assert "see the log of the run" in text
@@ -41,7 +41,8 @@ def test_report_of_run_that_crashed_without_record_says_where_it_stopped() -> No
 
 def test_report_of_step_that_ended_without_result_tells_its_error() -> None:
     for step in STEPS:
-        records = {name: record for name, record in example.judged().items() if STEPS.index(name) <= STEPS.index(step)}
+        reached = STEPS[: STEPS.index(step) + 1]
+        records: dict[Step, Record] = {name: record for name, record in example.judged().items() if name in reached}
         base = {name: getattr(records[step], name) for name in Record.model_fields}
         records[step] = StoppedStep(**base, error="the file is gone\n  fix: restore <it>")
         page = Page(render.render(records, {}, stopped_at=step))
@@ -100,7 +101,7 @@ def test_report_of_uncommitted_code_says_so() -> None:
     records = example.experiment()
     for dirty, words in ((True, "with uncommitted changes"), (None, "state unknown")):
         origin = records["full"].provenance.model_copy(update={"git_dirty": dirty})
-        changed = {**records, "full": records["full"].model_copy(update={"provenance": origin})}
+        changed: dict[Step, Record] = {**records, "full": records["full"].model_copy(update={"provenance": origin})}
         assert words in Page(render.render(changed, {})).text
 
 

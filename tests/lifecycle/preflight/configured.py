@@ -31,8 +31,8 @@ CHECK = {check.id.partition(".")[2]: check for check in (KERNELS, *CHECKS, *HOST
 
 
 class Network(nn.Sequential):
-    def forward(self, inputs):
-        return super().forward(inputs["x"].to(next(self.parameters()).dtype))
+    def forward(self, input):
+        return super().forward(input["x"].to(next(self.parameters()).dtype))
 
 
 def network(change=lambda model: None):
@@ -54,7 +54,7 @@ def subject(build=None, optimizers=None, steps=200, rate=lambda step: RATE, clai
     x = torch.randn(64, 2)
     return Subject(
         build=build or network(),
-        optimizers=optimizers or (lambda model: make_optimizers(object(), model, spec)),
+        optimizers=optimizers or (lambda model: make_optimizers(object(), model, spec)),  # pyright: ignore[reportArgumentType]
         recipe=Recipe(loss_fn=loss_fn, learning_rate=rate, clip_norm=1.0, **recipe),
         training=TrainData({"x": x}, (x[:, 0] > 0).float()),
         held_out=TrainData({"x": x}, (x[:, 0] > 0).float()),

@@ -15,9 +15,9 @@ class Counting(Network):
 
     passes = 0
 
-    def forward(self, inputs):
+    def forward(self, input):
         self.passes += 1
-        return super().forward(inputs) * (1.0 if self.passes % 2 else float(f"1.{self.passes}"))
+        return super().forward(input) * (1.0 if self.passes % 2 else float(f"1.{self.passes}"))
 
 
 def build(kind=Network):

@@ -126,10 +126,10 @@ class Slow(Network):
         super().__init__(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 1))
         self.copy = copy.deepcopy(self[0]).requires_grad_(False)
 
-    def forward(self, inputs):
+    def forward(self, input):
         if self.training:
             self.copy.weight.data.lerp_(self[0].weight.data, 0.01)
-        return self[2](self[1](self[0](inputs["x"]))) + self.copy(inputs["x"]).mean().detach()
+        return self[2](self[1](self[0](input["x"]))) + self.copy(input["x"]).mean().detach()
 
 
 def test_slow_copy_that_no_optimizer_holds_passes_unclaimed():

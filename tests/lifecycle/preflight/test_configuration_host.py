@@ -260,5 +260,5 @@ def test_recorded_preflight_is_asked_again_when_device_or_stores_change():
     assert not still_holds(capped, seen, uses_cuda=True)
     assert not still_holds(recorded, replace(seen, spec=toy_jobs.spec_with(**SPOT)), uses_cuda=False)
     # The worker has tried no folder for copies.
-    with_copies = seen.stores | {"copies of checkpoints in /volume": lambda: None}
+    with_copies = {**seen.stores, "copies of checkpoints in /volume": lambda: None}
     assert not still_holds(recorded, replace(seen, stores=with_copies), uses_cuda=False)

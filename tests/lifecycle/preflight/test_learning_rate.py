@@ -136,8 +136,8 @@ class Turned(torch.autograd.Function):
         return numbers.view_as(numbers)
 
     @staticmethod
-    def backward(ctx, gradient):
-        return -gradient
+    def backward(ctx, *grad_outputs):
+        return -grad_outputs[0]
 
 
 UPHILL = {

@@ -54,8 +54,8 @@ def test_second_pass_that_differs_fails():
 class Listed(Network):
     """Its blocks are called, the list that holds them is not."""
 
-    def forward(self, inputs):
-        x = inputs["x"]
+    def forward(self, input):
+        x = input["x"]
         for block in self[0]:
             x = block(x)
         return self[1](x)
