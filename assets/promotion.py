@@ -7,25 +7,23 @@ from typing import Any
 
 import dagster as dg
 
-from trainworthy.assets.bound import (
-    accepted_inputs,
-    benchmark_tags,
-    binds,
-    insufficient_checks,
-    model_cost,
-    open_questions,
-    stage_costs,
-    step_costs,
-)
 from trainworthy.assets.champion import champion_of, judged_alone, verdict_log
 from trainworthy.assets.champion_evidence import ChampionEvidence, champion_evidence
 from trainworthy.assets.contract import judged_contract
 from trainworthy.assets.declare import step_asset
 from trainworthy.assets.earlier_champions import earlier_champions
 from trainworthy.assets.evidence import (
+    accepted_inputs,
+    benchmark_tags,
     benchmark_windows,
+    binds,
     deployment_evidence,
+    insufficient_checks,
+    model_cost,
+    open_questions,
     reproducibility_evidence,
+    stage_costs,
+    step_costs,
 )
 from trainworthy.assets.serving import serving_figures
 from trainworthy.assets.step import StepOutcome

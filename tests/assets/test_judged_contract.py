@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from trainworthy.assets import bound, snapshot, training
+from trainworthy.assets import evidence, snapshot, training
 from trainworthy.assets.contract import judged_contract
 from trainworthy.lifecycle.contract.read import load_contract
 from trainworthy.lifecycle.contract.snapshot_contract import contract_is_kept, contract_of, keep_contract
@@ -82,8 +82,8 @@ def test_contract_that_is_edited_after_the_snapshot_changes_no_later_step(state,
 
     def asked():
         job = training.job_base(run, run.record("snapshot", Snapshot), Path("out"))  # pyright: ignore[reportArgumentType]
-        tags = bound.benchmark_tags(run)  # pyright: ignore[reportArgumentType]
-        accepted = bound.accepted_inputs(run)  # pyright: ignore[reportArgumentType]
+        tags = evidence.benchmark_tags(run)  # pyright: ignore[reportArgumentType]
+        accepted = evidence.accepted_inputs(run)  # pyright: ignore[reportArgumentType]
         return job["rows"], training.job_kind(run), tags, accepted  # pyright: ignore[reportArgumentType]
 
     before = asked()
