@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Protocol
 
 from trainworthy.lifecycle.progress import say
 from trainworthy.lifecycle.promotion import log
 from trainworthy.lifecycle.promotion.champion import agreed_champion
+from trainworthy.lifecycle.promotion.log import VerdictLog
 from trainworthy.lifecycle.promotion.reuse import Reused, reused_verdict
 from trainworthy.lifecycle.protocol.records import Record, Verdict
+from trainworthy.lifecycle.storage.shared.store import Held
 from trainworthy.lifecycle.use_case import UseCase
 from trainworthy.resources.mlflow import Tracking
 from trainworthy.resources.mlflow_model import RegisteredModel
@@ -38,14 +38,14 @@ def champion_of(run: Judged) -> RegisteredModel | None:
     return registered
 
 
-def verdict_log(run: Judged) -> Path:
+def verdict_log(run: Judged) -> VerdictLog:
     """The append-only log of the use case's verdicts."""
     return verdict_log_of(run.workspace, run.use_case)
 
 
-def verdict_log_of(workspace: Workspace, use_case: UseCase) -> Path:
+def verdict_log_of(workspace: Workspace, use_case: UseCase) -> VerdictLog:
     """The same, without a run."""
-    return workspace.state.folder("verdicts", f"{use_case.name}.jsonl")
+    return VerdictLog(workspace.shared, use_case.name)
 
 
 def reused_before(run: Judged, verdict: Verdict) -> Reused:
@@ -61,14 +61,25 @@ def reused_before(run: Judged, verdict: Verdict) -> Reused:
 
 
 @contextlib.contextmanager
-def judged_alone(workspace: Workspace, use_case: UseCase) -> Iterator[None]:
-    """One judgement or rollback of a use case at a time: the later one sees the earlier one's champion."""
-    path = workspace.state.folder("verdicts", f"{use_case.name}.lock")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            say(f"another run judges {use_case.name} or rolls it back; waiting for it to end")
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+def judged_alone(workspace: Workspace, use_case: UseCase) -> Iterator[Held]:
+    """One judgement or rollback of a use case at a time: the later one sees the earlier one's champion.
+
+    Gives the lease by which its log is written and its alias moved.
+    """
+    workspace.require_shared()
+
+    def say_waiting() -> None:
+        say(f"another run judges {use_case.name} or rolls it back; waiting for it to end")
+
+    with verdict_log_of(workspace, use_case).lease(say_waiting) as held:
+        yield held
+
+
+def move_alias(tracking: Tracking, name: str, held: Held, version: str, previous: str | None) -> None:
+    """Let the registry's alias follow the log. Raises LeaseLostError, and moves nothing, once another has the lease.
+
+    A registry has no tokens: who sleeps between the look and the move can still leave an alias that the log does not
+    have, which every later step refuses and `doctor --fix` mends.
+    """
+    held.check()
+    tracking.set_champion(name, version, previous)

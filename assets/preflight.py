@@ -135,7 +135,7 @@ def host_of(run: StepRun) -> Host:
         positives=split.positives or 0,
         stores={
             "MLflow": run.tracking.reach,
-            "records": lambda: is_writable(state.folder("records", use_case.name)),
+            "records": run.workspace.shared.check,
             "snapshots": lambda: is_writable(state.folder("snapshots", use_case.name)),
             **(
                 {f"copies of checkpoints in {durable}": lambda: takes_copies(durable)}

@@ -7,7 +7,7 @@ from typing import Any
 
 import dagster as dg
 
-from trainworthy.assets.champion import champion_of, judged_alone, verdict_log
+from trainworthy.assets.champion import champion_of, judged_alone, move_alias, verdict_log
 from trainworthy.assets.champion_evidence import ChampionEvidence, champion_evidence
 from trainworthy.assets.contract import judged_contract
 from trainworthy.assets.declare import step_asset
@@ -99,7 +99,8 @@ def entry_is_committed(use_case: UseCase) -> bool:
 @contextlib.contextmanager
 def judgement(resources: StepResources, use_case: UseCase, run_id: str) -> Iterator[None]:
     """One judgement at a time. Ends with a failure if the run config wants one for the verdict that this run has."""
-    with judged_alone(resources.workspace, use_case):
+    with judged_alone(resources.workspace, use_case) as held:
+        resources.workspace.leases[use_case.name] = held
         yield
     verdict = resources.workspace.records.of_run(use_case.name, "promotion", run_id)
     fail_on = resources.declared.fail_on
@@ -115,7 +116,7 @@ def fails_the_run(fail_on: str, decision: str) -> bool:
 def judge(run: StepRun) -> StepOutcome[VerdictBody]:
     """Register, collect evidence, decide; the alias moves only after the verdict is written."""
     evaluation, full = run.record("evaluation", EvaluationReport), run.record("full", StageReport)
-    name, log_path = run.use_case.name, verdict_log(run)
+    name = run.use_case.name
     within = budget_check(model_cost(run).usd, run.use_case.spec.budget.run_usd)
     if within.stops:
         return StepOutcome(checks=(within,), body=None)
@@ -137,7 +138,8 @@ def judge(run: StepRun) -> StepOutcome[VerdictBody]:
         compared, first_model = _replaced(run, champion)
     evidence, decides = _evidence(run, first_model, model, compared), model.decides
     decision = decide(evidence.promotion)
-    newest = log.read(log_path)
+    held, newest = run.workspace.leases[name], log.read(verdict_log(run))
+    held.check()
     body = VerdictBody(
         decision=decision.decision,
         reasons=decision.reasons,
@@ -171,14 +173,14 @@ def judge(run: StepRun) -> StepOutcome[VerdictBody]:
     def after(record: Record) -> None:
         assert isinstance(record, Verdict)
         log.append(
-            log_path, use_case=name, action=record.decision, model_version=model.version,
+            verdict_log(run), held, action=record.decision, model_version=model.version,
             verdict_sha256=record_sha256(record), previous_verdict_sha256=record.previous_verdict_sha256,
         )  # fmt: skip
         if record.decision == "promote":
             # Not what it was compared with: the champion before may be the same artifact under another decision.
-            entries = log.read(log_path)
+            entries = log.read(verdict_log(run))
             before = predecessor(entries, artifacts_of(entries, run.workspace.records))
-            run.tracking.set_champion(name, model.version, before.model_version if before else None)
+            move_alias(run.tracking, name, held, model.version, before.model_version if before else None)
 
     checks = tuple(_control_check(control) for control in decision.controls)
     return StepOutcome(checks=checks, body=body, seeds=(full.seed,), after=after)

@@ -9,7 +9,7 @@ from typing import Any
 import dagster as dg
 
 from trainworthy.assets.announce import announce_rollback
-from trainworthy.assets.champion import champion_of, judged_alone, verdict_log
+from trainworthy.assets.champion import champion_of, judged_alone, move_alias, verdict_log
 from trainworthy.assets.stopped import StoppedError
 from trainworthy.lifecycle.errors import ChampionError, TrainworthyError
 from trainworthy.lifecycle.identity import sha256_file
@@ -23,6 +23,7 @@ from trainworthy.lifecycle.protocol.attempts import ChargedTo
 from trainworthy.lifecycle.protocol.jobs import VerifyJob
 from trainworthy.lifecycle.protocol.records import Verdict
 from trainworthy.lifecycle.protocol.results import VerifyResult
+from trainworthy.lifecycle.storage.shared.store import Held
 from trainworthy.lifecycle.use_case import UseCase
 from trainworthy.resources.launcher import Launcher
 from trainworthy.resources.mlflow import Tracking
@@ -79,8 +80,8 @@ class Rollback:
 def _guarded(run: Rollback) -> dict[str, Any]:
     """Roll back alone; what a user can fix ends in one message."""
     try:
-        with never_silent("rollback"), judged_alone(run.workspace, run.use_case):
-            shown = roll_back(run)
+        with never_silent("rollback"), judged_alone(run.workspace, run.use_case) as held:
+            shown = roll_back(run, held)
     except TrainworthyError as error:
         announce_rollback(run.workspace, run.use_case, run.context.run_id, run.context.log, refused=error)
         raise StoppedError(f"the rollback of {run.use_case.name} stopped\n{error}") from None
@@ -88,8 +89,8 @@ def _guarded(run: Rollback) -> dict[str, Any]:
     return shown
 
 
-def roll_back(run: Rollback) -> dict[str, Any]:
-    """Verify the previous champion, write the log, move the aliases; gives what Dagster shows.
+def roll_back(run: Rollback, held: Held) -> dict[str, Any]:
+    """Verify the previous champion, write the log, move the aliases; gives what Dagster shows. `held` is the lease.
 
     Nothing is changed before the verification. The log is written before the alias moves: it is the truth, and
     where a crash leaves the two apart every later step says so.
@@ -110,12 +111,12 @@ def roll_back(run: Rollback) -> dict[str, Any]:
     assert champion is not None
     verified_at, stays = time.perf_counter(), champion.artifact_sha256 == artifacts.get(target.model_version)
     entry = log.append(
-        verdict_log(run), use_case=name, action="rollback", model_version=target.model_version,
+        verdict_log(run), held, action="rollback", model_version=target.model_version,
         verdict_sha256=target.verdict_sha256, previous_verdict_sha256=entries[-1].verdict_sha256, reason=run.reason,
     )  # fmt: skip
     switched_at = time.perf_counter()
     left = predecessor((*entries, entry), artifacts)
-    run.tracking.set_champion(name, target.model_version, left.model_version if left else None)
+    move_alias(run.tracking, name, held, target.model_version, left.model_version if left else None)
     ended = time.perf_counter()
     seconds = {"seconds": ended - started, "alias_seconds": ended - switched_at, "load_seconds": verified.load_seconds}
     shown = _shown(run, champion, target, verified, seconds)

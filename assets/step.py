@@ -219,6 +219,7 @@ def _step_run(
     workspace, dataset = resources.workspace, use_case.spec.dataset
     workspace.state.check_writable()
     workspace.state.check_room()
+    workspace.require_shared()
     if resources.declared.dataset_version:
         published_version(use_case.project, dataset.name, dataset.version)
     values = read(use_case, workspace)

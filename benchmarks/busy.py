@@ -25,7 +25,8 @@ from trainworthy.lifecycle.gates.preflight import trials_of
 from trainworthy.lifecycle.latency import measure_latency
 from trainworthy.lifecycle.protocol.latency import Latency
 from trainworthy.lifecycle.protocol.records import STEPS, Snapshot, StageReport, Verdict
-from trainworthy.lifecycle.storage.records import FileRecordStore
+from trainworthy.lifecycle.storage.records import StateRecords
+from trainworthy.lifecycle.storage.shared.folder import FolderState
 from trainworthy.lifecycle.storage.state import StateFolder
 from trainworthy.resources.settings import PRODUCT
 
@@ -87,7 +88,7 @@ def committed(root: Path) -> None:
 
 def statuses(state: Path, use_case: str) -> dict[str, str]:
     """The verdict, its controls, each step's checks, and the trials that they hold, of the state's only run."""
-    store = FileRecordStore(StateFolder(state))
+    store = StateRecords(FolderState(state))
     found: dict[str, str] = {}
     run_ids = store.run_ids(use_case)
     assert len(run_ids) <= 1, run_ids
@@ -126,7 +127,7 @@ def latency(state: Path, count: int) -> Latency:
     import pandas as pd
 
     folder = StateFolder(state)
-    store = FileRecordStore(folder)
+    store = StateRecords(FolderState(folder.root))
     full, snapshot = store.newest("toy", "full"), store.newest("toy", "snapshot")
     assert isinstance(full, StageReport)
     assert isinstance(snapshot, Snapshot)

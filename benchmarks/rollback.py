@@ -25,6 +25,8 @@ from benchmarks.process import Usage
 from benchmarks.result import arguments, begin, finish, hardware
 from benchmarks.toy_project import commit, new_toy, run_job
 from trainworthy.lifecycle.promotion import log
+from trainworthy.lifecycle.promotion.log import VerdictLog
+from trainworthy.lifecycle.storage.shared.folder import FolderState
 from trainworthy.resources.mlflow import Tracking
 from trainworthy.resources.settings import PRODUCT
 
@@ -79,15 +81,16 @@ def promoted_again(folder: Path) -> dict[str, str]:
     """
     environment = _promoted_once(folder)
     os.environ |= environment
-    tracking, verdicts = Tracking(), folder / "state" / "verdicts" / "toy.jsonl"
+    tracking, verdicts = Tracking(), VerdictLog(FolderState(folder / "state"), "toy")
     (first,), (entry,) = tracking.versions("toy"), log.read(verdicts)
     again = tracking.register(tracking.run("toy", "again", {}), "toy", first.artifact, "b" * 64, tags={})
 
     def promote(version: str, verdict: str) -> None:
-        log.append(
-            verdicts, use_case="toy", action="promote", model_version=version, verdict_sha256=verdict,
-            previous_verdict_sha256=entry.verdict_sha256,
-        )  # fmt: skip
+        with verdicts.lease(lambda: None) as held:
+            log.append(
+                verdicts, held, action="promote", model_version=version, verdict_sha256=verdict,
+                previous_verdict_sha256=entry.verdict_sha256,
+            )  # fmt: skip
 
     if entry.action != "promote":
         promote(first.version, entry.verdict_sha256)
@@ -104,7 +107,7 @@ def _promoted_once(folder: Path) -> dict[str, str]:
 
 
 def _refuse_other_than_two(folder: Path) -> None:
-    entries = log.read(folder / "state" / "verdicts" / "toy.jsonl")
+    entries = log.read(VerdictLog(FolderState(folder / "state"), "toy"))
     promoted = [entry.model_version for entry in entries if entry.action == "promote"]
     told = ", ".join(f"{entry.action} of version {entry.model_version}" for entry in entries)
     assert promoted == ["1", "2"], f"{told}: is the tree committed, and the machine idle?"
@@ -126,7 +129,7 @@ def cold_rollback(folder: Path, number: int) -> tuple[Usage, dict[str, float]]:
     """The whole command, and its parts as its asset observation has them."""
     state = _copied(folder, f"cold-{number}")
     usage = run_job("rollback_toy")
-    champion = log.champion(log.read(state / "verdicts" / "toy.jsonl"))
+    champion = log.champion(log.read(VerdictLog(FolderState(state), "toy")))
     assert champion is not None
     assert (champion.action, champion.model_version) == ("rollback", "1")
     with dg.DagsterInstance.from_config(str(PRODUCT)) as instance:

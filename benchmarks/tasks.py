@@ -44,8 +44,8 @@ from trainworthy.lifecycle.data.snapshot import with_label
 from trainworthy.lifecycle.data.split import split_rows
 from trainworthy.lifecycle.protocol.checks import CheckResult
 from trainworthy.lifecycle.protocol.records import STEPS
-from trainworthy.lifecycle.storage.records import FileRecordStore
-from trainworthy.lifecycle.storage.state import StateFolder
+from trainworthy.lifecycle.storage.records import StateRecords
+from trainworthy.lifecycle.storage.shared.folder import FolderState
 from trainworthy.lifecycle.use_case import load_use_case
 from trainworthy.resources.dvc import DatasetStore
 from trainworthy.resources.settings import PRODUCT
@@ -138,7 +138,7 @@ class Bench:
             # The code location did not load, or the dataset could not be fetched: no case of ours.
             raise RuntimeError(f"{case.host}, {case.name}: no record\n{done.stderr.decode(errors='replace')[-2000:]}")
         (run_id,) = made
-        store = FileRecordStore(StateFolder(self.state))
+        store = StateRecords(FolderState(self.state))
         records = [record for step in STEPS if (record := store.of_run(case.host, step, run_id)) is not None]
         checks = [check for record in records for check in record.checks]
         # What failed before what could not be tried for it.
@@ -147,7 +147,7 @@ class Bench:
         return Ended(done.returncode == 0, tuple(stopping), tuple(warnings))
 
     def _run_ids(self, use_case: str) -> list[str]:
-        return FileRecordStore(StateFolder(self.state)).run_ids(use_case) if self.state.is_dir() else []
+        return StateRecords(FolderState(self.state)).run_ids(use_case) if self.state.is_dir() else []
 
     def _published(self, name: str, frame: pd.DataFrame, folder: Path) -> Change:
         """Publish the table as v1 of a dataset of its own; the change that lets the use case train on it."""

@@ -5,6 +5,7 @@ TrainworthyError            the base: `problem`, `value`, `fix`
 ├── SettingsError           an environment variable or the folder it names
 ├── DatasetError            an unknown version, missing or changed bytes, rows that cannot be split
 ├── RecordError             a record that is missing, stale or changed on disk
+├── StateError              the store of records and verdicts refuses, does not answer, or keeps no conditions
 ├── CheckpointError         no checkpoint that may be trusted
 ├── IncidentError           an incident that is unknown, changed or cannot be replayed here
 ├── WorkerError             the training process ended without a valid result; carries its exit code
@@ -95,6 +96,10 @@ class DatasetError(TrainworthyError):
 
 class RecordError(TrainworthyError):
     """A record that is missing, stale or no longer what was written."""
+
+
+class StateError(TrainworthyError):
+    """The store of records and verdicts cannot be read or written, or does not keep what several machines need."""
 
 
 class CheckpointError(TrainworthyError):

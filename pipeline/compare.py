@@ -30,7 +30,7 @@ from trainworthy.lifecycle.report.decision_costs import costs_text
 from trainworthy.lifecycle.report.formatting import usd
 from trainworthy.lifecycle.spec.benchmark import BenchmarkSpec
 from trainworthy.lifecycle.spec.task import target_of
-from trainworthy.lifecycle.storage.records import FileRecordStore
+from trainworthy.lifecycle.storage.records import StateRecords
 from trainworthy.lifecycle.storage.state import StateFolder, write_atomic
 from trainworthy.lifecycle.tasks import kind_of
 from trainworthy.lifecycle.tasks.kind import statistic_columns
@@ -38,6 +38,7 @@ from trainworthy.lifecycle.use_case import UseCase
 from trainworthy.lifecycle.wording import count
 from trainworthy.pipeline.show import find_use_case, verdict_log
 from trainworthy.resources.settings import read_settings
+from trainworthy.resources.shared_state import records_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -76,7 +77,7 @@ def compare(use_case: str, first: str, second: str, page: Path | None) -> str:
 def two_models(use_case: UseCase, first: str, second: str) -> TwoModels:
     """Two versions of the use case's model on the newest rows that both answered."""
     state = StateFolder(read_settings().var)
-    entries, store = verdict_log(use_case.name), FileRecordStore(state)
+    entries, store = verdict_log(use_case.name), records_of(read_settings())
     mine, theirs = (_judged(_version(name, entries, use_case), entries, store, use_case) for name in (first, second))
     if mine.version == theirs.version:
         fix = "name two different ones; `trainworthy history` lists them"
@@ -165,7 +166,7 @@ def _version(version: str, entries: tuple[log.LogEntry, ...], use_case: UseCase)
     return entry.model_version
 
 
-def _judged(version: str, entries: tuple[log.LogEntry, ...], store: FileRecordStore, use_case: UseCase) -> JudgedModel:
+def _judged(version: str, entries: tuple[log.LogEntry, ...], store: StateRecords, use_case: UseCase) -> JudgedModel:
     """The version by its newest verdict."""
     own = [entry for entry in entries if entry.model_version == version and entry.action != "rollback"]
     if not own:

@@ -12,11 +12,11 @@ from trainworthy.lifecycle.files.contents import Times, read_contents, times_of
 from trainworthy.lifecycle.files.materialised import files_folder
 from trainworthy.lifecycle.files.versions import PublishedVersion, read_versions
 from trainworthy.lifecycle.promotion.trained import Trained, trained_on
-from trainworthy.lifecycle.storage.records import FileRecordStore
 from trainworthy.lifecycle.storage.state import StateFolder
 from trainworthy.lifecycle.use_case import UseCase, load_use_case
 from trainworthy.pipeline.show import verdict_log
 from trainworthy.resources.settings import claim_state, projects, read_settings, use_case_folders
+from trainworthy.resources.shared_state import records_of
 
 # Of each version; the records hold the others.
 SHOWN_TRAININGS = 5
@@ -52,7 +52,7 @@ def loadable_use_cases() -> list[UseCase]:
 
 
 def _trainings(use_cases: Sequence[UseCase]) -> Iterator[Trained]:
-    store = FileRecordStore(StateFolder(read_settings().var))
+    store = records_of(read_settings())
     for use_case in use_cases:
         yield from trained_on(use_case.name, verdict_log(use_case.name), store)
 

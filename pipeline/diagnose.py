@@ -12,10 +12,11 @@ from trainworthy.lifecycle.gates.diagnosis import DIAGNOSED_STAGES, ORDER, answe
 from trainworthy.lifecycle.protocol.jobs import JobFile, TrainJob
 from trainworthy.lifecycle.protocol.records import StageReport
 from trainworthy.lifecycle.protocol.training_figures import Diagnosis, Exchange, Part
-from trainworthy.lifecycle.storage.records import FileRecordStore
+from trainworthy.lifecycle.storage.records import StateRecords
 from trainworthy.lifecycle.storage.state import StateFolder
 from trainworthy.lifecycle.use_case import load_use_case
 from trainworthy.resources.settings import read_settings, use_case_folder, use_case_folders
+from trainworthy.resources.shared_state import records_of
 
 
 def named_parts(names: Sequence[str]) -> tuple[Part, ...]:
@@ -33,7 +34,7 @@ def stage_of_run(name_or_run: str) -> tuple[StageReport, TrainJob]:
     Smoke of a run that ended there. Raises RecordError where there is none, or where its files are gone.
     """
     state = StateFolder(read_settings().var)
-    report = _newest_stage(FileRecordStore(state), name_or_run)
+    report = _newest_stage(records_of(read_settings()), name_or_run)
     path = state.folder("training", report.use_case, report.training_run, report.kind) / "job.json"
     try:
         job = JobFile.model_validate_json(path.read_bytes()).job
@@ -50,7 +51,7 @@ def stage_of_run(name_or_run: str) -> tuple[StageReport, TrainJob]:
     return report, job.model_copy(update={"ends_at": None})
 
 
-def _newest_stage(store: FileRecordStore, name_or_run: str) -> StageReport:
+def _newest_stage(store: StateRecords, name_or_run: str) -> StageReport:
     """The newest pilot of the use case, or of the one run whose id begins so."""
     names = [folder.name for folder in use_case_folders(read_settings())]
     runs = [(name, run_id) for name in names for run_id in store.run_ids(name)]
@@ -73,7 +74,7 @@ def _newest_stage(store: FileRecordStore, name_or_run: str) -> StageReport:
     return stages[0]
 
 
-def notes(store: FileRecordStore, report: StageReport, training: TrainJob) -> list[str]:
+def notes(store: StateRecords, report: StageReport, training: TrainJob) -> list[str]:
     """What is not plain of the run that is diagnosed: a newer one trained nothing, or settings have changed since."""
     newest, run_id = store.run_ids(report.use_case)[0], report.provenance.run_id
     newer = (

@@ -14,10 +14,10 @@ from trainworthy.lifecycle.errors import RecordError, SettingsError
 from trainworthy.lifecycle.protocol.figures import BlindSpot
 from trainworthy.lifecycle.protocol.records import EvaluationReport
 from trainworthy.lifecycle.spec.benchmark import BenchmarkSpec
-from trainworthy.lifecycle.storage.records import FileRecordStore
-from trainworthy.lifecycle.storage.state import StateFolder, write_atomic
+from trainworthy.lifecycle.storage.state import write_atomic
 from trainworthy.pipeline.show import find_use_case
 from trainworthy.resources.settings import read_settings
+from trainworthy.resources.shared_state import records_of
 
 
 def freeze(name: str, number: int) -> str:
@@ -52,7 +52,7 @@ def freeze(name: str, number: int) -> str:
 
 def spots_of(name: str) -> tuple[BlindSpot, ...]:
     """Blind spots of the newest evaluation. Raises RecordError without one."""
-    report = FileRecordStore(StateFolder(read_settings().var)).newest(name, "evaluation")
+    report = records_of(read_settings()).newest(name, "evaluation")
     if not isinstance(report, EvaluationReport):
         fix = f"run: dagster job execute -m trainworthy.pipeline.definitions -j train_{name}"
         raise RecordError("there is no evaluation yet", value=name, fix=fix)

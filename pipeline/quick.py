@@ -16,12 +16,12 @@ from trainworthy.lifecycle.protocol.records import DatasetVersion, Snapshot
 from trainworthy.lifecycle.protocol.results import PreflightResult
 from trainworthy.lifecycle.protocol.trial import Trial
 from trainworthy.lifecycle.spec.task import target_of
-from trainworthy.lifecycle.storage.records import FileRecordStore
 from trainworthy.lifecycle.storage.state import StateFolder
 from trainworthy.lifecycle.tasks import kind_of
 from trainworthy.lifecycle.use_case import UseCase, load_use_case
 from trainworthy.pipeline.check import Part, contract_of, file_parts
 from trainworthy.resources.settings import Settings, read_settings, use_case_folder
+from trainworthy.resources.shared_state import records_of
 from trainworthy.resources.worker_process import run_worker
 
 # Rows for a plan of a dataset version of which nobody knows how many rows it has.
@@ -67,7 +67,7 @@ def _job(use_case: UseCase, contract: Contract, out: str, file_options: dict[str
 def _of_snapshot(use_case: UseCase, contract: Contract, settings: Settings) -> tuple[dict[str, Any], str] | None:
     """The files of the newest snapshot that has the contract's columns, and which it is; None if there is none."""
     state = StateFolder(settings.var)
-    store = FileRecordStore(state)
+    store = records_of(read_settings())
     snapshot = store.newest(use_case.name, "snapshot") if settings.var.is_dir() else None
     if not isinstance(snapshot, Snapshot):
         return None

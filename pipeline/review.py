@@ -14,11 +14,12 @@ from trainworthy.lifecycle.errors import Problem, UseCaseError
 from trainworthy.lifecycle.files.few_rows import few_rows
 from trainworthy.lifecycle.leakage.unreviewed import NAME, alone_aucs
 from trainworthy.lifecycle.protocol.records import StageReport, Step
-from trainworthy.lifecycle.storage.records import FileRecordStore
-from trainworthy.lifecycle.storage.state import StateFolder, write_atomic
+from trainworthy.lifecycle.storage.records import StateRecords
+from trainworthy.lifecycle.storage.state import write_atomic
 from trainworthy.lifecycle.use_case import UseCase, load_use_case
 from trainworthy.pipeline.rule_test import dataset_files
 from trainworthy.resources.settings import read_settings, use_case_folder
+from trainworthy.resources.shared_state import records_of
 
 STOP = "stop"
 # What may be typed for the answers of --known.
@@ -121,9 +122,8 @@ def _described(column: Column) -> str:
 
 def strongest_first(use_case: UseCase, contract: Contract) -> tuple[Strength, ...]:
     """The columns that wait, by what they do for the newest trained model, else by what each tells alone."""
-    state = StateFolder(read_settings().var)
     names = contract.unreviewed_features
-    lost = _lost(FileRecordStore(state), use_case.name)
+    lost = _lost(records_of(read_settings()), use_case.name)
     if lost:
         order = sorted(names, key=lambda name: -lost.get(name, 0.0))
         return tuple(
@@ -134,7 +134,7 @@ def strongest_first(use_case: UseCase, contract: Contract) -> tuple[Strength, ..
     return tuple(Strength(n, f": AUC {alone[n]:.3f} alone" if n in alone else "") for n in order)
 
 
-def _lost(store: FileRecordStore, name: str) -> dict[str, float]:
+def _lost(store: StateRecords, name: str) -> dict[str, float]:
     """The AUC that the newest trained network loses when a column is shuffled; {} where none was measured."""
     steps: tuple[Step, ...] = ("full", "pilot")
     for step in steps:

@@ -15,10 +15,11 @@ from trainworthy.lifecycle.promotion.judged import Standing, standing
 from trainworthy.lifecycle.promotion.log import LogEntry
 from trainworthy.lifecycle.protocol.records import STEPS, DatasetVersion, Record, Step, Verdict
 from trainworthy.lifecycle.run_config import first_model_fix
-from trainworthy.lifecycle.storage.records import FileRecordStore, record_sha256
+from trainworthy.lifecycle.storage.records import StateRecords, record_sha256
 from trainworthy.lifecycle.storage.state import StateFolder
 from trainworthy.lifecycle.use_case import UseCase, load_use_case
 from trainworthy.resources.settings import dagster_url, mlflow_url, read_settings, use_case_folder
+from trainworthy.resources.shared_state import records_of, verdict_log_of
 
 if TYPE_CHECKING:
     from trainworthy.lifecycle.report.outcome import RunOutcome
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 def newest_verdict(use_case: str) -> Verdict:
     """The newest verdict. Raises RecordError if the use case was never judged, or if the log lacks the verdict."""
-    entries, store = verdict_log(use_case), FileRecordStore(StateFolder(read_settings().var))
+    entries, store = verdict_log(use_case), records_of(read_settings())
     verdict = store.newest(use_case, "promotion")
     fix = judge_fix(use_case, entries)
     if not isinstance(verdict, Verdict):
@@ -41,7 +42,7 @@ def newest_verdict(use_case: str) -> Verdict:
     return verdict
 
 
-def newest_stop(use_case: str, store: FileRecordStore) -> tuple[str, RunOutcome | None]:
+def newest_stop(use_case: str, store: StateRecords) -> tuple[str, RunOutcome | None]:
     """The newest run, and why it was stopped before a verdict; None if it was not, or if its records can't be read."""
     from trainworthy.lifecycle.report.outcome import outcome, stopped_step
 
@@ -73,12 +74,12 @@ def verdict_log(use_case: str) -> tuple[log.LogEntry, ...]:
     """The entries of the verdict log. Raises SettingsError for an unknown use case, RecordError for a broken log."""
     settings = read_settings()
     use_case_folder(settings, use_case)
-    return log.read(StateFolder(settings.var).folder("verdicts", f"{use_case}.jsonl"))
+    return log.read(verdict_log_of(settings, use_case))
 
 
 def standing_of(use_case: UseCase) -> Standing:
     """Champion and waiting dataset versions, by the verdict log. Raises RecordError for a broken one."""
-    store = FileRecordStore(StateFolder(read_settings().var))
+    store = records_of(read_settings())
     return standing(use_case, verdict_log(use_case.name), store)
 
 
@@ -121,7 +122,7 @@ def verdict_text(verdict: Verdict) -> str:
 
 def _stopped_since(verdict: Verdict) -> str:
     """That a newer run was stopped before a verdict, and why; nothing if none was."""
-    run_id, stop = newest_stop(verdict.use_case, FileRecordStore(StateFolder(read_settings().var)))
+    run_id, stop = newest_stop(verdict.use_case, records_of(read_settings()))
     return f"Since then: run {run_id} was {stop.label.lower()}: {stop.why}\n" if stop is not None else ""
 
 
@@ -145,9 +146,7 @@ def _decides(verdict: Verdict, champion: LogEntry | None) -> str:
     if champion is None:
         return lines
     try:
-        live = FileRecordStore(StateFolder(read_settings().var)).get(
-            verdict.use_case, "promotion", champion.verdict_sha256
-        )
+        live = records_of(read_settings()).get(verdict.use_case, "promotion", champion.verdict_sha256)
     except RecordError as error:
         return f"served      what it decides is not known: {error.problem}\n{lines}"
     assert isinstance(live, Verdict)
@@ -166,7 +165,7 @@ def _answers(verdict: Verdict, state: StateFolder) -> str:
 
 def history_text(use_case: str) -> str:
     """Champions by time, then the verdicts that held a model back. Raises RecordError for a broken log."""
-    entries, store = verdict_log(use_case), FileRecordStore(StateFolder(read_settings().var))
+    entries, store = verdict_log(use_case), records_of(read_settings())
     if not entries:
         return f"{use_case} was never judged; {judge_fix(use_case, entries)}"
     live = [
@@ -182,7 +181,7 @@ def history_text(use_case: str) -> str:
 _COLUMNS = ("model", "dataset", "action", "why")
 
 
-def _row(store: FileRecordStore, entry: LogEntry) -> tuple[str, str, str, str]:
+def _row(store: StateRecords, entry: LogEntry) -> tuple[str, str, str, str]:
     """Model, dataset, action, why. A record that cannot be read is told where its words would stand."""
     try:
         verdict = store.get(entry.use_case, "promotion", entry.verdict_sha256)

@@ -11,15 +11,17 @@ from pathlib import Path
 from trainworthy.lifecycle.errors import RecordError, SettingsError, UseCaseError
 from trainworthy.lifecycle.promotion import log
 from trainworthy.lifecycle.promotion.history import tenures
-from trainworthy.lifecycle.promotion.log import LogEntry
+from trainworthy.lifecycle.promotion.log import LogEntry, VerdictLog
 from trainworthy.lifecycle.protocol.records import STEPS, DatasetVersion, Record, Step
 from trainworthy.lifecycle.report.first_page import quality
 from trainworthy.lifecycle.report.outcome import outcome, record_of
 from trainworthy.lifecycle.report.site import Champion, LatestRun, UseCaseRow, render_site
-from trainworthy.lifecycle.storage.records import FileRecordStore
+from trainworthy.lifecycle.storage.records import StateRecords
+from trainworthy.lifecycle.storage.shared.store import StateStore
 from trainworthy.lifecycle.storage.state import StateFolder, write_atomic
 from trainworthy.lifecycle.use_case import load_use_case
 from trainworthy.resources.settings import read_settings, use_case_folders
+from trainworthy.resources.shared_state import shared_state
 
 RECENT_DAYS = 30
 
@@ -30,7 +32,7 @@ def site(out: Path | None) -> str:
     Raises SettingsError for a folder that holds something else, or that cannot be written.
     """
     settings, now = read_settings(), datetime.now(UTC)
-    state = StateFolder(settings.var)
+    state, shared = StateFolder(settings.var), shared_state(settings)
     out = (out or state.folder("site")).absolute()
     _refuse_other(out)
     reports: dict[str, Path] = {}
@@ -43,7 +45,7 @@ def site(out: Path | None) -> str:
         reports[place := f"reports/{use_case}/{run_id}.html"] = source
         return place
 
-    rows = [_row(state, folder, now, linked) for folder in use_case_folders(settings)]
+    rows = [_row(shared, folder, now, linked) for folder in use_case_folders(settings)]
     try:
         for place, source in reports.items():
             (out / place).parent.mkdir(parents=True, exist_ok=True)
@@ -67,16 +69,16 @@ def _refuse_other(out: Path) -> None:
         raise SettingsError("there is a page that this command did not write", value=str(page), fix=fix)
 
 
-def _row(state: StateFolder, folder: Path, now: datetime, linked: Callable[[str, str], str | None]) -> UseCaseRow:
-    """What the state folder knows of a use case. What cannot be read is said, and the rest is shown."""
-    name, store, problems = folder.name, FileRecordStore(state), list[str]()
+def _row(shared: StateStore, folder: Path, now: datetime, linked: Callable[[str, str], str | None]) -> UseCaseRow:
+    """What the state knows of a use case. What cannot be read is said, and the rest is shown."""
+    name, store, problems = folder.name, StateRecords(shared), list[str]()
     question, champion, latest = "", None, None
     try:
         question = load_use_case(folder).spec.description
     except UseCaseError as error:
         problems.append(f"use_case.yaml cannot be loaded ({len(error.problems)} problems): trainworthy check {name}")
     try:
-        champion = _champion(store, log.read(state.folder("verdicts", f"{name}.jsonl")), linked)
+        champion = _champion(store, log.read(VerdictLog(shared, name)), linked)
     except RecordError as error:
         problems.append(f"the champion cannot be read: {error.problem}")
     runs = store.run_ids(name)
@@ -84,7 +86,7 @@ def _row(state: StateFolder, folder: Path, now: datetime, linked: Callable[[str,
         latest = _latest(store, name, runs, linked)
     except RecordError as error:
         problems.append(f"the newest run cannot be read: {error.problem}")
-    costs, unread = _costs(state.folder("records", name, "objects"))
+    costs, unread = _costs(store, name)
     if unread:
         problems.append(f"cost without {unread} records that cannot be read")
     recent = (now - timedelta(days=RECENT_DAYS)).isoformat(timespec="seconds")
@@ -101,7 +103,7 @@ def _row(state: StateFolder, folder: Path, now: datetime, linked: Callable[[str,
 
 
 def _champion(
-    store: FileRecordStore, entries: Sequence[LogEntry], linked: Callable[[str, str], str | None]
+    store: StateRecords, entries: Sequence[LogEntry], linked: Callable[[str, str], str | None]
 ) -> Champion | None:
     live = next((tenure.entry for tenure in tenures(entries) if tenure.until is None), None)
     if live is None:
@@ -121,7 +123,7 @@ def _champion(
 
 
 def _latest(
-    store: FileRecordStore, name: str, runs: Sequence[str], linked: Callable[[str, str], str | None]
+    store: StateRecords, name: str, runs: Sequence[str], linked: Callable[[str, str], str | None]
 ) -> LatestRun | None:
     if not runs:
         return None
@@ -134,13 +136,13 @@ def _latest(
     return LatestRun(outcome(records, None), newest, linked(name, runs[0]))
 
 
-def _costs(folder: Path) -> tuple[list[tuple[str, float]], int]:
+def _costs(store: StateRecords, name: str) -> tuple[list[tuple[str, float]], int]:
     """When each record was made and what it cost in USD; and how many cannot be read."""
     costs, unread = list[tuple[str, float]](), 0
-    for path in sorted(folder.glob("*.json")):
+    for content in store.contents(name):
         try:
-            values = json.loads(path.read_bytes())
+            values = json.loads(content)
             costs.append((str(values["provenance"]["created_at"]), float(values["cost"]["usd"])))
-        except (OSError, ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError):
             unread += 1
     return costs, unread

@@ -6,6 +6,8 @@ TRAINWORTHY_VAR        the state folder; default var/ of the project
 TRAINWORTHY_USE_CASES  folders of use cases, separated like PATH; default use_cases/
 TRAINWORTHY_DURABLE    storage that outlives this machine, for copies of checkpoints: a folder, or s3://BUCKET/PREFIX;
                        default none
+TRAINWORTHY_STATE      where records and verdicts lie that several machines share: a folder, or s3://BUCKET/PREFIX;
+                       default the state folder itself (docs/how-to/deploy.md#state-that-several-machines-share)
 TRAINWORTHY_DATABASE   a PostgreSQL database for the table of attempts, postgresql://USER:PASSWORD@HOST:PORT/NAME;
                        default SQLite in the state folder (docs/how-to/attempts.md)
 TRAINWORTHY_RAY_ADDRESS  the dashboard of a Ray cluster for compute.launcher: ray, http://HOST:8265; no default
@@ -46,6 +48,7 @@ PROJECT, USE_CASES, VAR = "TRAINWORTHY_PROJECT", "TRAINWORTHY_USE_CASES", "TRAIN
 # In the state folder.
 OWNERS = "use_cases.txt"
 DURABLE = "TRAINWORTHY_DURABLE"
+STATE = "TRAINWORTHY_STATE"
 DATABASE = "TRAINWORTHY_DATABASE"
 RAY_ADDRESS = "TRAINWORTHY_RAY_ADDRESS"
 NODES, NODE_COMMAND = "TRAINWORTHY_NODES", "TRAINWORTHY_NODE_COMMAND"
@@ -55,8 +58,9 @@ DAGSTER_URL, MLFLOW_URL = "TRAINWORTHY_DAGSTER_URL", "TRAINWORTHY_MLFLOW_URL"
 
 @dataclass(frozen=True)
 class Settings:
-    """Resolved folders; `durable` may be an address of object storage.
+    """Resolved folders; `durable` and `shared` may be addresses of object storage.
 
+    `shared` is where records and verdicts lie, None for the state folder.
     `database` is the address of attempts as it is named, "" for SQLite; it may hold a password.
     """
 
@@ -65,6 +69,7 @@ class Settings:
     use_cases: tuple[Path, ...]
     prices: Path
     durable: str | None = None
+    shared: str | None = None
     database: str = field(default="", repr=False)
 
 
@@ -86,7 +91,8 @@ def read_settings() -> Settings:
         var=state_folder(project),
         use_cases=tuple(folder.resolve() for folder in folders),
         prices=own if (own := project / "prices.yaml").is_file() else PRODUCT / "prices.yaml",
-        durable=_durable(),
+        durable=_place(DURABLE),
+        shared=_place(STATE),
         database=os.environ.get(DATABASE, ""),
     )
 
@@ -142,10 +148,10 @@ def resolved_variables(settings: Settings) -> dict[str, str]:
     """The settings as variables for a command in the project's folder, from where a relative path leads elsewhere."""
     named = {PROJECT: str(settings.project), VAR: str(settings.var)}
     named[USE_CASES] = os.pathsep.join(map(str, settings.use_cases))
-    if settings.durable is not None:
-        named[DURABLE] = settings.durable
-        if is_bucket(settings.durable):
-            named |= {name: os.environ[name] for name in SERVER_VARIABLES if name in os.environ}
+    places = {DURABLE: settings.durable, STATE: settings.shared}
+    named |= {variable: place for variable, place in places.items() if place is not None}
+    if any(place is not None and is_bucket(place) for place in places.values()):
+        named |= {name: os.environ[name] for name in SERVER_VARIABLES if name in os.environ}
     return named
 
 
@@ -189,9 +195,9 @@ def _owners_heading(settings: Settings) -> str:
     return f"# Who uses {settings.var}: a folder of use cases a line."
 
 
-def _durable() -> str | None:
-    """Where copies of checkpoints go; it need not be there: preflight and doctor say so."""
-    named = os.environ.get(DURABLE)
+def _place(variable: str) -> str | None:
+    """A folder or an address of object storage; it need not be there: preflight and doctor say so."""
+    named = os.environ.get(variable)
     return str(Path(named).resolve()) if named and not is_bucket(named) else named or None
 
 

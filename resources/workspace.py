@@ -1,4 +1,4 @@
-"""The local stores as one Dagster resource: state folder, records, prices."""
+"""The stores as one Dagster resource: state folder, shared state with its records, prices."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ import dagster as dg
 from pydantic import Field
 
 from trainworthy.lifecycle.cost.prices import Prices, load_prices
-from trainworthy.lifecycle.storage.records import FileRecordStore
+from trainworthy.lifecycle.storage.records import StateRecords
+from trainworthy.lifecycle.storage.shared.store import Held, StateStore
 from trainworthy.lifecycle.storage.state import StateFolder
 from trainworthy.resources.settings import read_settings, require_durable
+from trainworthy.resources.shared_state import shared_state
 
 
 class Workspace(dg.ConfigurableResource):
@@ -22,8 +24,26 @@ class Workspace(dg.ConfigurableResource):
         return StateFolder(read_settings().var)
 
     @cached_property
-    def records(self) -> FileRecordStore:
-        return FileRecordStore(self.state)
+    def shared(self) -> StateStore:
+        """Where records and verdicts lie."""
+        return shared_state(read_settings())
+
+    @cached_property
+    def records(self) -> StateRecords:
+        return StateRecords(self.shared)
+
+    @cached_property
+    def leases(self) -> dict[str, Held]:
+        """The leases of verdict logs that this run holds, by use case."""
+        return {}
+
+    def require_shared(self) -> None:
+        """Before the first write. Raises StateError unless several machines may write there; of the state folder one.
+
+        Asked once: a store keeps conditions or does not.
+        """
+        if read_settings().shared is not None:
+            _ask_once(self.shared)
 
     @property
     def durable(self) -> str | None:
@@ -37,6 +57,15 @@ class Workspace(dg.ConfigurableResource):
     @cached_property
     def prices(self) -> Prices:
         return load_prices(read_settings().prices)
+
+
+_asked: set[str] = set()
+
+
+def _ask_once(store: StateStore) -> None:
+    if store.where not in _asked:
+        store.check()
+        _asked.add(store.where)
 
 
 class Intent(dg.ConfigurableResource):

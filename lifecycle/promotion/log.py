@@ -3,25 +3,32 @@
 One JSON object a line. Each entry names the hash of the entry before it, so a line that was changed,
 removed or put between others breaks the chain and the log is refused. Entries cut off at the end leave a
 valid chain: the newest verdict's record, which names its predecessor, tells.
+
+Who writes holds the log's lease, whose token rises with each holder and stands in the entry. A holder that was taken
+over, because it was away for too long, is refused. Where it may still be writing, the next one first adds a line of its
+token alone, so that what the other one has read is no longer the newest.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from trainworthy.lifecycle.errors import RecordError
+from trainworthy.lifecycle.errors import LeaseLostError, RecordError
 from trainworthy.lifecycle.identity import canonical_json, sha256_json
 from trainworthy.lifecycle.spec.frozen import Frozen
+from trainworthy.lifecycle.storage.durable.bucket import ObjectChangedError
+from trainworthy.lifecycle.storage.shared.store import Held, Lost, StateStore, Stored
 
+# A line of who took the lease from a holder that never let go.
+_FENCE, _TOKEN = re.compile(rb'\{"token":(?P<token>\d+)\}\n'), re.compile(rb'"token":(\d+)')
 Action = Literal["promote", "shadow", "reject", "rollback"]
 
 
@@ -29,7 +36,8 @@ class LogEntry(Frozen):
     """One line of the log.
 
     `verdict_sha256` of a rollback is that of the verdict it goes back to, `reason` the operator's words; a verdict's
-    own reasons are in its record. Lines written before rollbacks had reasons lack that key.
+    own reasons are in its record. Lines written before rollbacks had reasons lack that key. `token` is that of the
+    lease under which it was written, 0 of lines from before there were leases.
     """
 
     number: int
@@ -41,38 +49,66 @@ class LogEntry(Frozen):
     previous_entry_sha256: str | None
     written_at: str
     reason: str = ""
+    token: int = 0
     entry_sha256: str
 
 
+@dataclass(frozen=True)
+class VerdictLog:
+    """The log of a use case, in the state: verdicts/<use case>.jsonl."""
+
+    store: StateStore
+    use_case: str
+
+    @property
+    def key(self) -> str:
+        return f"verdicts/{self.use_case}.jsonl"
+
+    @property
+    def where(self) -> str:
+        """What people call it."""
+        return f"{self.store.where}/{self.key}"
+
+    def exists(self) -> bool:
+        """True if anything was entered."""
+        return self.store.get(self.key) is not None
+
+    def lease(self, say_waiting: Callable[[], None]) -> AbstractContextManager[Held]:
+        """Hold what an entry and a move of the alias need: one judgement or rollback of a use case at a time."""
+        return _lease(self, say_waiting)
+
+
 def append(
-    path: Path,
+    verdicts: VerdictLog,
+    held: Held,
     *,
-    use_case: str,
     action: Action,
     model_version: str,
     verdict_sha256: str,
     previous_verdict_sha256: str | None,
     reason: str = "",
 ) -> LogEntry:
-    """Add an entry and return it once it is on disk.
+    """Add an entry and return it once it is stored; `held` is the log's lease.
 
     `previous_verdict_sha256` must be the newest entry's (None in an empty log): of two runs that were
-    judged against the same state, the second is refused. Raises RecordError, also for a broken chain.
+    judged against the same state, the second is refused. Raises RecordError, also for a broken chain, and
+    LeaseLostError once another holds the lease.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, fcntl.LOCK_EX) as descriptor:
-        entries = _parse(path, _read_all(descriptor))
+    while True:
+        stored, (entries, token) = _stored(verdicts)
+        if token > held.token:
+            raise _lost(verdicts)("nobody any more")
         newest = entries[-1] if entries else None
         if (newest.verdict_sha256 if newest else None) != previous_verdict_sha256:
             raise RecordError(
-                f"the log {path} moved on since this verdict was made",
+                f"the log {verdicts.where} moved on since this verdict was made",
                 value=newest.verdict_sha256 if newest else None,
                 fix="run promotion again: it is judged against the newest state",
                 code="verdict_log.moved_on",
             )
         values: dict[str, Any] = {
             "number": len(entries) + 1,
-            "use_case": use_case,
+            "use_case": verdicts.use_case,
             "action": action,
             "model_version": model_version,
             "verdict_sha256": verdict_sha256,
@@ -80,18 +116,16 @@ def append(
             "previous_entry_sha256": newest.entry_sha256 if newest else None,
             "written_at": datetime.now(UTC).isoformat(timespec="seconds"),
             "reason": reason,
+            "token": held.token,
         }
         entry = LogEntry(**values, entry_sha256=sha256_json(values))
-        _write(path, descriptor, canonical_json(entry.model_dump()) + b"\n")
-    return entry
+        if _written(verdicts, held, stored, canonical_json(entry.model_dump())):
+            return entry
 
 
-def read(path: Path) -> tuple[LogEntry, ...]:
+def read(verdicts: VerdictLog) -> tuple[LogEntry, ...]:
     """All entries, oldest first; empty if there is no log. Raises RecordError for a broken chain."""
-    if not path.exists():
-        return ()
-    with _locked(path, os.O_RDONLY, fcntl.LOCK_SH) as descriptor:
-        return _parse(path, _read_all(descriptor))
+    return _stored(verdicts)[1][0]
 
 
 def champion(entries: tuple[LogEntry, ...]) -> LogEntry | None:
@@ -100,66 +134,97 @@ def champion(entries: tuple[LogEntry, ...]) -> LogEntry | None:
 
 
 @contextmanager
-def _locked(path: Path, flags: int, lock: int) -> Iterator[int]:
-    descriptor = os.open(path, flags, 0o644)
+def _lease(verdicts: VerdictLog, say_waiting: Callable[[], None]) -> Iterator[Held]:
+    # A log that cannot be trusted is told where it is read: nobody adds to it.
+    known = _highest_token(_content(verdicts.store.get(verdicts.key)))
+    with verdicts.store.lease(f"verdicts/{verdicts.use_case}", known, say_waiting, _lost(verdicts)) as held:
+        if held.took_over:
+            _fence(verdicts, held)
+        yield held
+
+
+def _fence(verdicts: VerdictLog, held: Held) -> None:
+    """Write over what the holder before has read: an entry of its that is still on its way is refused by its version.
+
+    Whether that one ended or sleeps is not known.
+    """
+    while True:
+        stored = verdicts.store.get(verdicts.key)
+        torn = stored is not None and not stored.content.endswith(b"\n")
+        # To a torn log nobody adds an entry.
+        if torn or _written(verdicts, held, stored, canonical_json({"token": held.token})):
+            return
+
+
+def _written(verdicts: VerdictLog, held: Held, stored: Stored | None, line: bytes) -> bool:
+    """Add a line; False if somebody else has changed the log meanwhile."""
     try:
-        fcntl.flock(descriptor, lock)
-        yield descriptor
-    finally:
-        # Closing gives the lock back.
-        os.close(descriptor)
+        if stored is None:
+            held.check()
+            verdicts.store.put_new(verdicts.key, line + b"\n")
+        else:
+            verdicts.store.swap(verdicts.key, stored.content + line + b"\n", stored.version, held)
+    except ObjectChangedError:
+        return False
+    return True
 
 
-def _read_all(descriptor: int) -> bytes:
-    with os.fdopen(os.dup(descriptor), "rb") as file:
-        file.seek(0)
-        return file.read()
+def _lost(verdicts: VerdictLog) -> Lost:
+    def error(host: str) -> LeaseLostError:
+        return LeaseLostError(
+            f"another run judges {verdicts.use_case} or rolls it back: this one was away for longer than its lease",
+            value=f"{verdicts.where}, held by {host}",
+            fix="nothing was entered and no alias moved by this one; run it again once the other has ended",
+            code="lease_lost",
+        )
+
+    return error
 
 
-def _write(path: Path, descriptor: int, line: bytes) -> None:
-    """The whole line and the folder's entry on disk, or an error and the log as it was."""
-    size = os.fstat(descriptor).st_size
-    try:
-        if os.write(descriptor, line) != len(line):
-            raise OSError("the line was written in part")
-        os.fsync(descriptor)
-    except OSError as error:
-        os.ftruncate(descriptor, size)
-        problem, fix = f"the log {path} cannot be written: {error}", "free space on the disk"
-        raise RecordError(problem, fix=fix, code="verdict_log.unwritable") from error
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+def _stored(verdicts: VerdictLog) -> tuple[Stored | None, tuple[tuple[LogEntry, ...], int]]:
+    stored = verdicts.store.get(verdicts.key)
+    return stored, _parse(verdicts.where, _content(stored))
 
 
-def _parse(path: Path, content: bytes) -> tuple[LogEntry, ...]:
-    entries: list[LogEntry] = []
+def _content(stored: Stored | None) -> bytes:
+    return b"" if stored is None else stored.content
+
+
+def _highest_token(content: bytes) -> int:
+    """The highest token of any line, whether or not the lines make a log."""
+    return max((int(token) for token in _TOKEN.findall(content)), default=0)
+
+
+def _parse(where: str, content: bytes) -> tuple[tuple[LogEntry, ...], int]:
+    """The entries, and the highest token of any line."""
+    entries, token = list[LogEntry](), 0
     for number, line in enumerate(content.splitlines(keepends=True), start=1):
-        previous = entries[-1] if entries else None
-        entries.append(_entry(path, number, line, previous))
-    return tuple(entries)
+        fence = _FENCE.fullmatch(line)
+        if fence is None:
+            entries.append(_entry(where, number, line, entries))
+        token = max(token, int(fence["token"]) if fence is not None else entries[-1].token)
+    return tuple(entries), token
 
 
-def _entry(path: Path, number: int, line: bytes, previous: LogEntry | None) -> LogEntry:
-    """A line as the successor of the entry before it."""
+def _entry(where: str, number: int, line: bytes, before: Sequence[LogEntry]) -> LogEntry:
+    """A line as the successor of the entries before it."""
+    previous = before[-1] if before else None
     if not line.endswith(b"\n"):
         fix = "remove this last line; it was never reported"
-        raise _broken(path, number, "was torn while it was written", fix, "torn")
+        raise _broken(where, number, "was torn while it was written", fix, "torn")
     restore = "restore the log from a backup; the verdicts' records hold the same chain"
     try:
         entry = LogEntry.model_validate(json.loads(line))
     except (ValueError, ValidationError) as error:
-        raise _broken(path, number, f"is no entry: {error}", restore, "no_entry") from error
+        raise _broken(where, number, f"is no entry: {error}", restore, "no_entry") from error
     # Over the keys that the line has: a log stays valid when a later form adds one.
     if sha256_json(entry.model_dump(exclude={"entry_sha256"}, exclude_unset=True)) != entry.entry_sha256:
-        raise _broken(path, number, "was changed after it was written", restore, "changed")
-    expected = (number, previous and previous.entry_sha256, previous and previous.verdict_sha256)
+        raise _broken(where, number, "was changed after it was written", restore, "changed")
+    expected = (len(before) + 1, previous and previous.entry_sha256, previous and previous.verdict_sha256)
     if (entry.number, entry.previous_entry_sha256, entry.previous_verdict_sha256) != expected:
-        raise _broken(path, number, "does not follow the line before it", restore, "broken_chain")
+        raise _broken(where, number, "does not follow the line before it", restore, "broken_chain")
     return entry
 
 
-def _broken(path: Path, number: int, problem: str, fix: str, code: str) -> RecordError:
-    return RecordError(f"line {number} of the verdict log {path} {problem}", fix=fix, code=f"verdict_log.{code}")
+def _broken(where: str, number: int, problem: str, fix: str, code: str) -> RecordError:
+    return RecordError(f"line {number} of the verdict log {where} {problem}", fix=fix, code=f"verdict_log.{code}")

@@ -9,7 +9,7 @@ from trainworthy.lifecycle.promotion import log
 from trainworthy.lifecycle.promotion.log import LogEntry
 from trainworthy.lifecycle.protocol.records import STAGES, DatasetVersion, StoppedStep
 from trainworthy.lifecycle.spec.frozen import Frozen
-from trainworthy.lifecycle.storage.records import FileRecordStore
+from trainworthy.lifecycle.storage.records import StateRecords
 
 
 class Trained(Frozen):
@@ -21,7 +21,7 @@ class Trained(Frozen):
     outcome: str
 
 
-def trained_on(use_case: str, entries: Sequence[LogEntry], store: FileRecordStore) -> Iterator[Trained]:
+def trained_on(use_case: str, entries: Sequence[LogEntry], store: StateRecords) -> Iterator[Trained]:
     """Every verdict of the log, the newest first, then the runs without one; records that can't be read left out."""
     champion, judged = log.champion(tuple(entries)), set[str]()
     for entry in reversed(entries):
@@ -41,7 +41,7 @@ def trained_on(use_case: str, entries: Sequence[LogEntry], store: FileRecordStor
             yield from _without_verdict(use_case, run_id, store)
 
 
-def _without_verdict(use_case: str, run_id: str, store: FileRecordStore) -> Iterator[Trained]:
+def _without_verdict(use_case: str, run_id: str, store: StateRecords) -> Iterator[Trained]:
     """What the run itself trained; a run that reused every stage trained nothing."""
     try:
         dataset = store.of_run(use_case, "dataset", run_id)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Protocol
 
 from pydantic import ValidationError
@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from trainworthy.lifecycle.errors import RecordError
 from trainworthy.lifecycle.identity import canonical_json
 from trainworthy.lifecycle.protocol.records import FORM, RECORD_TYPES, Record, Step, StoppedStep, Written
-from trainworthy.lifecycle.storage.state import StateFolder, write_atomic
+from trainworthy.lifecycle.storage.shared.store import StateStore, point, put_same
 
 
 class RecordStore(Protocol):
@@ -53,19 +53,17 @@ def as_written(record: Record, content: bytes) -> Record:
     return record.with_written(Written(content=content, form_sha256=_sha256(form)))
 
 
-class FileRecordStore:
-    """Records as files: <state>/records/<use case>/{objects,runs,newest,identity}."""
+class StateRecords:
+    """Records in the state: records/<use case>/{objects,runs,newest,identity}."""
 
-    def __init__(self, state: StateFolder) -> None:
-        self._state = state
+    def __init__(self, store: StateStore) -> None:
+        self._store = store
 
     def put(self, record: Record, run_id: str, *, newest: bool = True) -> str:
         """Write a record and point the run at it; a passed one also becomes reusable and, if wanted, newest."""
         content = record_bytes(record)
         sha256 = _sha256(content)
-        path = self._object(record.use_case, sha256)
-        if not path.exists():
-            write_atomic(path, content)
+        put_same(self._store, _object(record.use_case, sha256), content)
         self._point(record.use_case, "runs", run_id, record.kind, sha256)
         if record.passed:
             if newest:
@@ -82,15 +80,16 @@ class FileRecordStore:
 
     def get(self, use_case: str, step: Step, sha256: str) -> Record:
         """The record of that hash. Raises RecordError if it is missing or was changed."""
-        path = self._object(use_case, sha256)
-        if not path.is_file():
+        key = _object(use_case, sha256)
+        stored = self._store.get(key)
+        if stored is None:
             raise RecordError(
                 f"the {step} record is missing", value=sha256, fix=f"materialize {use_case}/{step} again",
                 code="record.missing",
             )  # fmt: skip
-        content = path.read_bytes()
+        content = stored.content
         if _sha256(content) != sha256:
-            fix = f"delete {path} and materialize {use_case}/{step} again"
+            fix = f"delete {self._store.where}/{key} and materialize {use_case}/{step} again"
             raise RecordError(
                 f"the {step} record was changed after it was written", value=sha256, fix=fix, code="record.changed"
             )
@@ -119,9 +118,15 @@ class FileRecordStore:
 
     def run_ids(self, use_case: str) -> list[str]:
         """Runs that made or reused a record, the newest first."""
-        folder = self._state.folder("records", use_case, "runs")
-        folders = [path for path in folder.iterdir() if path.is_dir()] if folder.is_dir() else []
-        return [path.name for path in sorted(folders, key=lambda path: path.stat().st_mtime, reverse=True)]
+        below = f"records/{use_case}/runs"
+        return list(dict.fromkeys(key.split("/")[3] for key in self._store.names(below)))
+
+    def contents(self, use_case: str) -> Iterator[bytes]:
+        """What lies there as records, whatever state they are in."""
+        for key in sorted(self._store.names(f"records/{use_case}/objects")):
+            stored = self._store.get(key)
+            if stored is not None:
+                yield stored.content
 
     def newest(self, use_case: str, step: Step) -> Record | None:
         """The newest record of the step that passed its gate; of promotion the last judgement, not one found again."""
@@ -134,17 +139,20 @@ class FileRecordStore:
         except RecordError:
             return None
 
-    def _object(self, use_case: str, sha256: str) -> Path:
-        return self._state.folder("records", use_case, "objects", f"{sha256}.json")
-
     def _point(self, use_case: str, kind: str, group: str, name: str, sha256: str) -> None:
-        path = self._state.folder("records", use_case, kind, group, name)
-        if not (path.is_file() and path.read_text() == sha256):
-            write_atomic(path, sha256.encode())
+        point(self._store, _pointer(use_case, kind, group, name), sha256.encode())
 
     def _follow(self, use_case: str, step: Step, kind: str, group: str, name: str) -> Record | None:
-        path = self._state.folder("records", use_case, kind, group, name)
-        return self.get(use_case, step, path.read_text()) if path.is_file() else None
+        stored = self._store.get(_pointer(use_case, kind, group, name))
+        return self.get(use_case, step, stored.content.decode()) if stored is not None else None
+
+
+def _object(use_case: str, sha256: str) -> str:
+    return f"records/{use_case}/objects/{sha256}.json"
+
+
+def _pointer(use_case: str, kind: str, group: str, name: str) -> str:
+    return f"records/{use_case}/{kind}/{group}/{name}"
 
 
 def _sha256(content: bytes) -> str:

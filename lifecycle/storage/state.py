@@ -23,11 +23,7 @@ class StateFolder:
 
     def folder(self, *parts: str) -> Path:
         """A folder below the root; each part is a plain name, so that no name leads out of it."""
-        for part in parts:
-            if not _SAFE.fullmatch(part):
-                fix = "use letters, digits, _ . -"
-                raise SettingsError("a name would leave the state folder", value=part, fix=fix, code="state.name")
-        return self.root.joinpath(*parts)
+        return self.root.joinpath(*plain_names(*parts))
 
     def absolute(self, relative: str) -> Path:
         """Path of a file that a record names. Raises SettingsError if it leads out of the state folder."""
@@ -67,6 +63,15 @@ class StateFolder:
                 value=f"{free / 1e6:.0f} MB free at {self.root}",
                 fix="free space, or move the folder and name it in TRAINWORTHY_VAR; then run again: it resumes",
             )
+
+
+def plain_names(*parts: str) -> tuple[str, ...]:
+    """The parts, each a plain name. Raises SettingsError if one would lead elsewhere."""
+    for part in parts:
+        if not _SAFE.fullmatch(part):
+            fix = "use letters, digits, _ . -"
+            raise SettingsError("a name would leave the state folder", value=part, fix=fix, code="state.name")
+    return parts
 
 
 def write_atomic(path: Path, content: bytes) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from trainworthy.lifecycle.errors import TrainworthyError
 from trainworthy.lifecycle.identity import sha256_file
 from trainworthy.lifecycle.promotion import log
+from trainworthy.lifecycle.storage.shared.folder import FolderState
 
 _POINTERS = ("runs", "newest", "identity")
 
@@ -38,7 +39,7 @@ def _records(state: Path) -> Iterator[str]:
 def _verdicts(state: Path, registry: Path | None) -> Iterator[str]:
     for path in sorted((state / "verdicts").glob("*.jsonl")):
         try:
-            entries = log.read(path)
+            entries = log.read(log.VerdictLog(FolderState(state), path.stem))
         except TrainworthyError as error:
             yield error.problem
             continue

@@ -40,7 +40,7 @@ class Fingerprint(Frozen):
 class Manifest(Frozen):
     """What a backup holds. Names are relative to its folder, with / between their parts.
 
-    `folders` have the time of their last change, by which runs are listed in order. `dumps` has for each database what
+    `folders` have the time of their last change. By that of files runs are listed in order. `dumps` has for each database what
     lies in it: `attempts`, `dagster`, or the variables that name a database of MLflow's server. `running` is what was
     in progress meanwhile, `gone` files that were listed and then not there, `without` what the user left out.
     """

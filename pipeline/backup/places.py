@@ -13,9 +13,9 @@ from trainworthy.lifecycle.provenance import without_credentials
 from trainworthy.pipeline.backup.manifest import ATTEMPTS, DAGSTER
 from trainworthy.pipeline.backup.postgres import Database, databases
 from trainworthy.resources.dagster_settings import dagster_home, database_address, storage_kind
-from trainworthy.resources.settings import DATABASE, Settings
+from trainworthy.resources.settings import DATABASE, STATE, Settings
 
-Left = Literal["dagster", "mlflow"]
+Left = Literal["dagster", "mlflow", "shared_state"]
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,13 @@ def places(
         fix = "back it up by its own means, and say so: --without dagster"
         problem = "dagster.yaml names a storage that is neither the state folder nor PostgreSQL"
         raise BackupError(problem, value=str(home / "dagster.yaml"), fix=fix)
+    if settings.shared is not None and "shared_state" not in without:
+        fix = (
+            "copy it by its own means (of a bucket: versions of its objects), and say so: --without shared_state. Copy "
+            "it before this backup is taken: what it names is then in the backup"
+        )
+        problem = f"records and verdict logs lie where {STATE} says, and a backup is of the state folder alone"
+        raise BackupError(problem, value=without_credentials(settings.shared), fix=fix)
     if settings.database:
         named[ATTEMPTS] = settings.database
     _check_mlflow(mlflow_databases, mlflow_artifacts, without)

@@ -93,6 +93,9 @@ def _refuse_other_places(settings: Settings, manifest: Manifest, places: dict[st
     if f"{STATE}/{ATTEMPTS_FILE}" in manifest.files and settings.database and "attempts" not in held:
         fix = "unset TRAINWORTHY_DATABASE: attempts.db of the state folder is read then"
         raise BackupError("the backup has attempts as a file, and TRAINWORTHY_DATABASE names a database", fix=fix)
+    if settings.shared is not None and any(name.startswith(f"{STATE}/records/") for name in manifest.files):
+        fix = "unset TRAINWORTHY_STATE: records and verdict logs of the state folder are read then"
+        raise BackupError("the backup has records as files, and TRAINWORTHY_STATE names another place", fix=fix)
     own = any(name.startswith(f"{STATE}/dagster/history/") for name in manifest.files)
     if own and "dagster" not in held and storage_kind(dagster_home(settings)) != "state_folder":
         fix = "restore with the dagster.yaml that it was taken with (its commit: see the manifest)"

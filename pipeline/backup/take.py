@@ -229,7 +229,7 @@ def _roots(where: Places) -> Iterator[tuple[Path, Callable[[str], bool]]]:
 
 
 def _folder_times(where: Places) -> dict[str, int]:
-    """When the folders were last changed: `FileRecordStore.run_ids` orders runs by it."""
+    """When the folders were last changed."""
     return {
         f"{below}/{name}": status.st_mtime_ns
         for below, (root, skip) in zip((STATE, ARTIFACTS), _roots(where), strict=False)

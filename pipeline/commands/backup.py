@@ -31,7 +31,7 @@ def add(commands: Subparsers) -> None:
         "--without",
         action="append",
         default=[],
-        choices=("dagster", "mlflow"),
+        choices=("dagster", "mlflow", "shared_state"),
         help="leave this out, for which something else is done",
     )
     parser.set_defaults(command=run)

@@ -24,15 +24,15 @@ def run(parsed: argparse.Namespace) -> int:
     from trainworthy.lifecycle.gates.baseline import FILE, accepting, baseline_text, compared, read_baseline
     from trainworthy.lifecycle.protocol.records import STEPS
     from trainworthy.lifecycle.provenance import git_author
-    from trainworthy.lifecycle.storage.records import FileRecordStore
-    from trainworthy.lifecycle.storage.state import StateFolder, write_atomic
+    from trainworthy.lifecycle.storage.state import write_atomic
     from trainworthy.resources.settings import read_settings, use_case_folder
+    from trainworthy.resources.shared_state import records_of
 
     settings, name = read_settings(), parsed.use_case
     folder = use_case_folder(settings, name)
     if parsed.reason is not None and not parsed.reason.strip():
         raise SettingsError("no reason is given", value="--reason", fix="say in a few words why these are accepted")
-    baseline, records = read_baseline(folder), FileRecordStore(StateFolder(settings.var))
+    baseline, records = read_baseline(folder), records_of(settings)
     newest = {step: record for step in STEPS if (record := records.newest(name, step)) is not None}
     if not newest:
         job = f"dagster job execute -m trainworthy.pipeline.definitions -j preflight_{name}"

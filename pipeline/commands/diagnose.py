@@ -29,15 +29,14 @@ def run(parsed: argparse.Namespace) -> int:
     from trainworthy.lifecycle.gates.diagnosis import MOST_EXCHANGES, ORDER, parts_in_order
     from trainworthy.lifecycle.protocol.jobs import DiagnoseJob
     from trainworthy.lifecycle.protocol.results import DiagnoseResult
-    from trainworthy.lifecycle.storage.records import FileRecordStore
-    from trainworthy.lifecycle.storage.state import StateFolder
     from trainworthy.pipeline.diagnose import diagnosis_text, named_parts, notes, stage_of_run
     from trainworthy.resources.settings import read_settings
+    from trainworthy.resources.shared_state import records_of
     from trainworthy.resources.worker_process import run_worker
 
     chosen_parts = named_parts(parsed.parts or ())
     report, training = stage_of_run(parsed.run)
-    for note in notes(FileRecordStore(StateFolder(read_settings().var)), report, training):
+    for note in notes(records_of(read_settings()), report, training):
         print(f"note: {note}")
     with tempfile.TemporaryDirectory() as out:
         answer = run_worker(

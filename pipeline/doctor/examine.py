@@ -34,8 +34,9 @@ def runs_checks(settings: Settings) -> Iterator[CheckResult]:
 # The nearest to the machine first: what fails there explains what fails below.
 CHECKS: tuple[Check, ...] = (
     machine.python, machine.packages, machine.environment, machine.alerts, machine.disk, ports.ports,
-    stores.state_folder, stores.durable_folder, project.location, project.use_cases, project.prices, project.git,
-    stores.dagster_store, stores.mlflow_store, stores.verdicts, sensitive.sensitive, runs_checks,
+    stores.state_folder, stores.shared_place, stores.durable_folder, project.location, project.use_cases,
+    project.prices, project.git, stores.dagster_store, stores.mlflow_store, stores.verdicts, sensitive.sensitive,
+    runs_checks,
 )  # fmt: skip
 
 

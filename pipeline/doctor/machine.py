@@ -26,6 +26,7 @@ from trainworthy.resources.settings import (
     PRODUCT,
     PROJECT,
     RAY_ADDRESS,
+    STATE,
     USE_CASES,
     VAR,
     Settings,
@@ -40,7 +41,7 @@ GPU = Path("/dev/nvidiactl")
 SPOT_NOTICE = "TRAINWORTHY_SPOT_NOTICE"
 VARIABLES = (
     PROJECT, VAR, USE_CASES, DURABLE, DATABASE, RAY_ADDRESS, NODES, NODE_COMMAND, NODE_ADDRESS, DAGSTER_URL, MLFLOW_URL,
-    SPOT_NOTICE, WEBHOOK,
+    SPOT_NOTICE, STATE, WEBHOOK,
 )  # fmt: skip
 
 

@@ -27,12 +27,13 @@ from trainworthy.lifecycle.protocol.checks import CheckResult, holds
 from trainworthy.lifecycle.provenance import without_credentials
 from trainworthy.lifecycle.storage.durable.bucket import is_bucket
 from trainworthy.lifecycle.storage.durable.place import takes_copies
-from trainworthy.lifecycle.storage.records import FileRecordStore
+from trainworthy.lifecycle.storage.shared.store import Held
 from trainworthy.lifecycle.storage.state import StateFolder
 from trainworthy.lifecycle.use_case import load_use_case
 from trainworthy.pipeline.doctor.project import in_short, refused
 from trainworthy.resources.mlflow_folder import champion_alias, settle, written_for
-from trainworthy.resources.settings import DURABLE, Settings, state_owners, use_case_folders
+from trainworthy.resources.settings import DURABLE, STATE, Settings, state_owners, use_case_folders
+from trainworthy.resources.shared_state import records_of, shared_state, verdict_log_of
 
 # MLflow asks a server that does not answer for minutes; importing it takes 2 s, several on a busy machine.
 SERVER_SECONDS = 30.0
@@ -134,7 +135,7 @@ def revisions(package: str, folder: str) -> dict[str, str | None]:
 def verdicts(settings: Settings) -> Iterator[CheckResult]:
     """Each verdict log is an unbroken chain, and the registry's alias agrees with it."""
     names = [folder.name for folder in use_case_folders(settings)]
-    if server() and not any(verdict_log(settings, name).exists() for name in names):
+    if server() and not any(verdict_log_of(settings, name).exists() for name in names):
         # A database without tables would get them from the question.
         evidence = "no verdict yet; the registry's server was not asked"
         yield CheckResult(name="verdicts", status="not_applicable", evidence=evidence)
@@ -145,7 +146,7 @@ def verdicts(settings: Settings) -> Iterator[CheckResult]:
         aliased, unknown = {}, error
     for name in names:
         try:
-            entries = log.read(verdict_log(settings, name))
+            entries = log.read(verdict_log_of(settings, name))
             if unknown is None:
                 agreed_champion(entries, name, aliased[name])
         except TrainworthyError as error:
@@ -160,11 +161,6 @@ def verdicts(settings: Settings) -> Iterator[CheckResult]:
             evidence=f"{len(entries)} entries, {champion_state}",
             fix=fix,
         )
-
-
-def verdict_log(settings: Settings, use_case: str) -> Path:
-    """Where a use case's verdict log lies."""
-    return settings.var / "verdicts" / f"{use_case}.jsonl"
 
 
 def aliases(settings: Settings, names: Sequence[str]) -> dict[str, str | None]:
@@ -221,30 +217,61 @@ def repair_aliases(settings: Settings) -> Iterator[str]:
     from trainworthy.resources.workspace import Workspace
 
     for folder in use_case_folders(settings):
-        if not verdict_log(settings, folder.name).exists():
+        if not verdict_log_of(settings, folder.name).exists():
             continue
         try:
             use_case = load_use_case(folder)
         except TrainworthyError:
             continue  # Told by its own check.
-        with judged_alone(Workspace(), use_case):
-            yield from _repair_alias(settings, folder.name)
+        with judged_alone(Workspace(), use_case) as held:
+            yield from _repair_alias(settings, folder.name, held)
 
 
-def _repair_alias(settings: Settings, name: str) -> Iterator[str]:
-    """The caller holds the lock of the use case's judgement: log and alias stay as they are read here."""
+def _repair_alias(settings: Settings, name: str, held: Held) -> Iterator[str]:
+    """`held` is the lease of the use case's judgement: log and alias stay as they are read here."""
+    from trainworthy.assets.champion import move_alias
     from trainworthy.resources.mlflow import Tracking
 
     try:
-        entries = log.read(verdict_log(settings, name))
+        entries = log.read(verdict_log_of(settings, name))
     except TrainworthyError:
         return  # A broken log is told by its own check, and fixed by nobody but a person.
     entry = log.champion(entries)
     if entry is None or entry.model_version == aliases(settings, [name])[name]:
         return
-    before = predecessor(entries, artifacts_of(entries, FileRecordStore(StateFolder(settings.var))))
-    Tracking().set_champion(name, entry.model_version, before.model_version if before else None)
+    before = predecessor(entries, artifacts_of(entries, records_of(settings)))
+    move_alias(Tracking(), name, held, entry.model_version, before.model_version if before else None)
     yield f"{name}: the alias champion points to version {entry.model_version}, as in the verdict log"
+
+
+def shared_place(settings: Settings) -> Iterator[CheckResult]:
+    """It may be written, is changed only as it was read, and the registry is shared as well."""
+    if settings.shared is None:
+        evidence = f"{STATE} names no place: records and verdict logs lie in the state folder"
+        yield CheckResult(name="shared_state", status="not_applicable", evidence=evidence)
+        return
+    place = without_credentials(settings.shared)
+    try:
+        shared_state(settings).check()
+    except TrainworthyError as error:
+        evidence = f"records and verdict logs lie in {place}: {error.problem}"
+        fix = f"{error.fix}; every run refuses until then"
+        yield CheckResult(name="shared_state", status="fail", evidence=evidence, fix=fix)
+        return
+    yield CheckResult(
+        name="shared_state", status="pass", evidence=f"records and verdict logs lie in {place}, which keeps conditions"
+    )
+    yield holds(
+        "shared_registry",
+        bool(os.environ.get("MLFLOW_TRACKING_URI")),
+        severity="warning",
+        evidence=(
+            "the registry is a server's"
+            if os.environ.get("MLFLOW_TRACKING_URI")
+            else f"verdicts lie in {place}, and the registry that they promote in lies in this machine's state folder"
+        ),
+        fix="name a server that all machines reach in MLFLOW_TRACKING_URI (docs/how-to/postgresql.md)",
+    )
 
 
 def durable_folder(settings: Settings) -> Iterator[CheckResult]:

@@ -1,6 +1,8 @@
 from types import SimpleNamespace
 from typing import Any
 
+from verdict_logs import log_in, logged
+
 from trainworthy.assets.earlier_champions import earlier_champions
 from trainworthy.lifecycle.promotion import log
 
@@ -18,13 +20,13 @@ def run_of(monkeypatch, path, declared) -> Any:
 
 
 def test_last_champions_are_told_newest_first_each_once_and_never_the_judged_model(monkeypatch, tmp_path):
-    path, before = tmp_path / "log.jsonl", None
+    path, before = log_in(tmp_path), None
     verdicts: list[tuple[log.Action, str]] = [
         ("promote", "1"), ("shadow", "2"), ("promote", "3"), ("promote", "4"), ("promote", "3"), ("promote", "5"),
     ]  # fmt: skip
     for action, version in verdicts:
-        entry = log.append(
-            path, use_case="toy", action=action, model_version=version, verdict_sha256=f"{version}{before}",
+        entry = logged(
+            path, action=action, model_version=version, verdict_sha256=f"{version}{before}",
             previous_verdict_sha256=before,
         )  # fmt: skip
         before = entry.verdict_sha256
@@ -38,7 +40,7 @@ def test_last_champions_are_told_newest_first_each_once_and_never_the_judged_mod
     )
     assert (
         earlier_champions(
-            run_of(monkeypatch, tmp_path / "none", 2), of(name="toy", version="1", artifact_sha256="version 1")
+            run_of(monkeypatch, log_in(tmp_path / "none"), 2), of(name="toy", version="1", artifact_sha256="version 1")
         )
         == ()
     )

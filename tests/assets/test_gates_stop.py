@@ -233,7 +233,6 @@ def test_step_without_a_result_is_announced_in_our_own_words_only(error, stops, 
 
 @pytest.mark.parametrize(("factor", "stopped"), [(1.01, True), (1.0, False), (math.nan, True)])
 def test_promotion_of_a_model_that_cost_more_than_its_budget_ends_before_it_is_judged(monkeypatch, factor, stopped):
-    monkeypatch.setattr(promotion, "verdict_log", lambda run: Path("/state/log"))
     monkeypatch.setattr(promotion, "model_cost", lambda run: Cost(usd=factor * TOY.spec.budget.run_usd))
     monkeypatch.setattr(promotion, "champion_of", begun)
     run = SimpleNamespace(use_case=TOY, record=lambda name, kind: None)

@@ -14,7 +14,8 @@ from trainworthy.lifecycle.contract.snapshot_contract import contract_is_kept, c
 from trainworthy.lifecycle.errors import RecordError, UseCaseError
 from trainworthy.lifecycle.lineage import identity_of
 from trainworthy.lifecycle.protocol.records import DatasetVersion, Snapshot
-from trainworthy.lifecycle.storage.records import FileRecordStore
+from trainworthy.lifecycle.storage.records import StateRecords
+from trainworthy.lifecycle.storage.shared.folder import FolderState
 from trainworthy.lifecycle.storage.state import StateFolder
 from trainworthy.lifecycle.use_case import UseCase, load_use_case
 
@@ -45,7 +46,7 @@ def edit(toy: UseCase) -> None:
 
 def golden() -> Snapshot:
     """A snapshot of before contracts were kept."""
-    store, (run_id,) = FileRecordStore(StateFolder(GOLDEN)), (GOLDEN / "records" / "toy" / "runs").iterdir()
+    store, (run_id,) = StateRecords(FolderState(GOLDEN)), (GOLDEN / "records" / "toy" / "runs").iterdir()
     record = store.of_run("toy", "snapshot", run_id.name)
     assert isinstance(record, Snapshot)
     return record

@@ -4,7 +4,9 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from verdict_logs import log_in, logged
 
+from trainworthy.assets.champion import judged_alone
 from trainworthy.assets.rollback import roll_back
 from trainworthy.lifecycle.errors import ChampionError, RecordError
 from trainworthy.lifecycle.promotion import log
@@ -12,6 +14,7 @@ from trainworthy.lifecycle.promotion.controls import ANSWER_TOLERANCE
 from trainworthy.lifecycle.protocol.latency import Latency
 from trainworthy.lifecycle.protocol.records import Verdict
 from trainworthy.lifecycle.protocol.results import GoldenAnswers, VerifyResult
+from trainworthy.lifecycle.storage.shared.folder import FolderState
 from trainworthy.lifecycle.storage.state import StateFolder
 from trainworthy.resources.mlflow_model import RegisteredModel
 
@@ -51,10 +54,9 @@ def run(tmp_path):
     """Version 2 replaced version 1; `jobs` are those that the worker was given."""
     jobs: list[Any] = []
     state = StateFolder(tmp_path / "state")
-    path = state.folder("verdicts", "toy.jsonl")
     for version, previous in (("1", None), ("2", "1" * 64)):
-        log.append(
-            path, use_case="toy", action="promote", model_version=version, verdict_sha256=version * 64,
+        logged(
+            log_in(state.root), action="promote", model_version=version, verdict_sha256=version * 64,
             previous_verdict_sha256=previous,
         )  # fmt: skip
 
@@ -64,19 +66,26 @@ def run(tmp_path):
 
     records = SimpleNamespace(get=lambda *_: Verdict.model_construct(binds={"model": "a" * 64}))
     run = SimpleNamespace(
-        workspace=SimpleNamespace(state=state, records=records), use_case=SimpleNamespace(name="toy"), reason="late",
+        workspace=SimpleNamespace(
+            state=state, shared=FolderState(state.root), records=records, require_shared=lambda: None
+        ), use_case=SimpleNamespace(name="toy"), reason="late",
         context=SimpleNamespace(run_id="1", log_event=lambda _: None, log=SimpleNamespace(info=lambda _: None)),
         tracking=Registry(tmp_path / "models"), launcher=SimpleNamespace(run=launch), jobs=jobs, difference=0.0,
     )  # fmt: skip
     return cast(Any, run)
 
 
+def rolled(run: Any) -> dict[str, Any]:
+    with judged_alone(run.workspace, run.use_case) as held:
+        return roll_back(run, held)
+
+
 def entries(run: Any):
-    return log.read(run.workspace.state.folder("verdicts", "toy.jsonl"))
+    return log.read(log_in(run.workspace.state.root))
 
 
 def test_rollback_asks_the_registered_files_by_the_hash_that_the_verdict_bound(run):
-    roll_back(run)
+    rolled(run)
     (job,) = run.jobs
     assert (job.artifact, job.artifact_sha256) == (str(run.tracking.models[1].artifact), "a" * 64)
     assert [entry.action for entry in entries(run)] == ["promote", "promote", "rollback"]
@@ -87,7 +96,7 @@ def test_rollback_asks_the_registered_files_by_the_hash_that_the_verdict_bound(r
 def test_rollback_to_a_model_that_answers_otherwise_is_refused_and_changes_nothing(run, difference):
     run.difference = difference
     with pytest.raises(ChampionError, match="answers its golden requests otherwise"):
-        roll_back(run)
+        rolled(run)
     assert (len(entries(run)), run.tracking.live) == (2, "2")
 
 
@@ -97,10 +106,10 @@ def test_rollback_to_a_version_that_decides_otherwise_than_its_verdict_bound_is_
     for binds in ({"model": "a" * 64}, {"model": "a" * 64, "decision": bound}):
         run.workspace.records.get = lambda *_, binds=binds: Verdict.model_construct(binds=binds)
         with pytest.raises(ChampionError, match="does not decide by what its verdict was about"):
-            roll_back(run)
+            rolled(run)
     file.unlink()
     with pytest.raises(ChampionError, match="does not decide by what its verdict was about") as caught:
-        roll_back(run)
+        rolled(run)
     assert caught.value.value == {"verdict": bound, "registered": None}
     assert (len(entries(run)), run.tracking.live, run.jobs) == (2, "2", [])
 
@@ -108,7 +117,7 @@ def test_rollback_to_a_version_that_decides_otherwise_than_its_verdict_bound_is_
 def test_rollback_to_a_version_that_is_gone_from_the_registry_is_refused_and_changes_nothing(run):
     del run.tracking.models[1]
     with pytest.raises(ChampionError, match="gone from the registry"):
-        roll_back(run)
+        rolled(run)
     assert (len(entries(run)), run.tracking.live, run.jobs) == (2, "2", [])
 
 
@@ -118,23 +127,23 @@ def test_rollback_without_the_record_of_the_verdict_is_refused_and_changes_nothi
 
     run.workspace.records.get = missing
     with pytest.raises(RecordError):
-        roll_back(run)
+        rolled(run)
     assert (len(entries(run)), run.tracking.live, run.jobs) == (2, "2", [])
 
 
 def test_rollback_with_an_alias_that_was_moved_by_hand_is_refused_and_changes_nothing(run):
     run.tracking.live = "1"
     with pytest.raises(ChampionError, match="disagree"):
-        roll_back(run)
+        rolled(run)
     assert len(entries(run)) == 2
 
 
 def test_rollback_that_ends_between_log_and_alias_is_told_by_the_next_one_with_the_repair(run):
     run.tracking.broken = True
     with pytest.raises(OSError, match="registry is gone"):
-        roll_back(run)
+        rolled(run)
     assert entries(run)[-1].action == "rollback"
     run.tracking.broken = False
     with pytest.raises(ChampionError, match="disagree") as caught:
-        roll_back(run)
+        rolled(run)
     assert "trainworthy doctor --fix" in caught.value.fix

@@ -15,7 +15,8 @@ from trainworthy.lifecycle.lineage import identity_of
 from trainworthy.lifecycle.protocol.checks import stopping
 from trainworthy.lifecycle.protocol.records import DatasetVersion, Record, Snapshot, Step
 from trainworthy.lifecycle.storage.metrics import add_metrics, metrics_of, metrics_path
-from trainworthy.lifecycle.storage.records import FileRecordStore
+from trainworthy.lifecycle.storage.records import StateRecords
+from trainworthy.lifecycle.storage.shared.folder import FolderState
 from trainworthy.lifecycle.storage.state import StateFolder
 from trainworthy.lifecycle.use_case import UseCase, load_use_case
 
@@ -46,7 +47,7 @@ def renamed(toy: UseCase, folder: Path, model: tuple[str, str]) -> UseCase:
 
 def made(state: StateFolder, use_case: UseCase, version: DatasetVersion = VERSION) -> Snapshot:
     """The record that the step writes."""
-    records = FileRecordStore(state)
+    records = StateRecords(FolderState(state.root))
     upstream: dict[Step, Record] = {"dataset": version}
     run = SimpleNamespace(
         workspace=SimpleNamespace(state=state, records=records), use_case=use_case, record=lambda step, kind: version,

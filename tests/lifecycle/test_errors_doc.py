@@ -16,6 +16,7 @@ import torch
 from kubernetes.client import ApiClient, BatchV1Api
 from kubernetes.client.exceptions import ApiException
 from sqlalchemy.engine import URL
+from verdict_logs import log_in, logged
 
 from trainworthy.lifecycle import failure
 from trainworthy.lifecycle.cost.prices import load_prices
@@ -29,8 +30,8 @@ from trainworthy.lifecycle.incidents.incident import read_incident, write_manife
 from trainworthy.lifecycle.promotion import log
 from trainworthy.lifecycle.promotion.champion import agreed_champion
 from trainworthy.lifecycle.storage.checkpoints import verify_checkpoint
-from trainworthy.lifecycle.storage.records import FileRecordStore
-from trainworthy.lifecycle.storage.state import StateFolder
+from trainworthy.lifecycle.storage.records import StateRecords
+from trainworthy.lifecycle.storage.shared.folder import FolderState
 from trainworthy.lifecycle.storage.upstream import upstream_records
 from trainworthy.lifecycle.tasks.probabilities import require_both_classes
 from trainworthy.lifecycle.use_case import load_use_case
@@ -127,9 +128,13 @@ def lease_lost_error(folder: Path) -> None:
 
 
 def champion_error(folder: Path) -> None:
-    promoted = {"use_case": "toy", "action": "promote", "model_version": "1", "verdict_sha256": "1" * 64}
-    log.append(folder / "toy.jsonl", **promoted, previous_verdict_sha256=None)
-    agreed_champion(log.read(folder / "toy.jsonl"), "toy", None)
+    promoted = {"action": "promote", "model_version": "1", "verdict_sha256": "1" * 64}
+    logged(log_in(folder), **promoted, previous_verdict_sha256=None)
+    agreed_champion(log.read(log_in(folder)), "toy", None)
+
+
+def state_error(folder: Path) -> None:
+    FolderState(Path("/nowhere")).check()
 
 
 def notifier_error(folder: Path) -> None:
@@ -169,7 +174,8 @@ PROVOKED: dict[str, Callable[[Path], object]] = {
     "SettingsError": settings_error,
     "DagsterPrivateError": dagster_private_error,
     "DatasetError": lambda folder: published_version(TOY, "toy_rows", "v7"),
-    "RecordError": lambda folder: upstream_records(FileRecordStore(StateFolder(folder)), "toy", "smoke", "run"),
+    "RecordError": lambda folder: upstream_records(StateRecords(FolderState(folder)), "toy", "smoke", "run"),
+    "StateError": state_error,
     "CheckpointError": checkpoint_error,
     "IncidentError": incident_error,
     "WorkerError": worker_error,

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
+from verdict_logs import log_in
 
 from trainworthy.lifecycle.identity import canonical_json
 from trainworthy.lifecycle.promotion import log
 from trainworthy.lifecycle.protocol.records import FORM, PARENTS, STEPS, Body, Record, StageReport, part_of, record_of
-from trainworthy.lifecycle.storage.records import FileRecordStore, record_bytes, record_sha256
-from trainworthy.lifecycle.storage.state import StateFolder
+from trainworthy.lifecycle.storage.records import StateRecords, record_bytes, record_sha256
+from trainworthy.lifecycle.storage.shared.folder import FolderState
 from trainworthy.lifecycle.storage.upstream import parent_hashes, upstream_records
 
 GOLDEN = Path(__file__).parent / "golden_records"
@@ -19,9 +20,9 @@ GOLDEN = Path(__file__).parent / "golden_records"
 
 
 @pytest.fixture
-def store(tmp_path) -> FileRecordStore:
+def store(tmp_path) -> StateRecords:
     shutil.copytree(GOLDEN / "records", tmp_path / "records")
-    return FileRecordStore(StateFolder(tmp_path))
+    return StateRecords(FolderState(tmp_path))
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -63,7 +64,7 @@ def test_golden_record_is_found_by_identity_and_reused_as_it_is(store, tmp_path,
 
 
 def test_golden_verdict_is_the_one_that_its_log_names(store):
-    (entry,) = log.read(GOLDEN / "verdicts" / "toy.jsonl")
+    (entry,) = log.read(log_in(GOLDEN))
     assert entry.verdict_sha256 == record_sha256(store.newest("toy", "promotion"))
 
 

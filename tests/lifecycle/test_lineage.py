@@ -10,8 +10,8 @@ from trainworthy.lifecycle.errors import RecordError
 from trainworthy.lifecycle.identity import canonical_json
 from trainworthy.lifecycle.lineage import declared_sections, identity_of, refuse_outdated, training_run_id
 from trainworthy.lifecycle.protocol.records import STEPS
-from trainworthy.lifecycle.storage.records import FileRecordStore, record_sha256
-from trainworthy.lifecycle.storage.state import StateFolder
+from trainworthy.lifecycle.storage.records import StateRecords, record_sha256
+from trainworthy.lifecycle.storage.shared.folder import FolderState
 from trainworthy.lifecycle.use_case import UseCase
 
 STAGE_STEPS = {"preflight", "smoke", "pilot", "full"}
@@ -136,7 +136,7 @@ def test_canonical_json_refuses_nan():
 @pytest.fixture
 def chain(tmp_path):
     """A store with a dataset and a snapshot made by the unchanged toy, and these records."""
-    store = FileRecordStore(StateFolder(tmp_path / "var"))
+    store = StateRecords(FolderState(tmp_path / "var"))
     case = use_case()
     data = dataset().model_copy(update={"name": "toy_rows", "revision": "v1"})
     snap = snapshot(data, identity_of(case, "snapshot", "code", {"dataset": data}, {}))

@@ -14,7 +14,8 @@ from trainworthy.lifecycle.protocol.records import (
     Record,
     StoppedStep,
 )
-from trainworthy.lifecycle.storage.records import FileRecordStore, record_sha256
+from trainworthy.lifecycle.storage.records import StateRecords, record_sha256
+from trainworthy.lifecycle.storage.shared.folder import FolderState
 from trainworthy.lifecycle.storage.state import StateFolder, write_atomic
 
 PROVENANCE = Provenance(
@@ -44,7 +45,7 @@ def state(tmp_path):
 
 @pytest.fixture
 def store(state):
-    return FileRecordStore(state)
+    return StateRecords(FolderState(state.root))
 
 
 def test_record_comes_back_equal(store):

@@ -5,14 +5,14 @@ from test_record_store import PROVENANCE, common, dataset
 from trainworthy.lifecycle.errors import RecordError
 from trainworthy.lifecycle.protocol.checks import CheckResult
 from trainworthy.lifecycle.protocol.records import PreflightReport, Snapshot, StoppedStep
-from trainworthy.lifecycle.storage.records import FileRecordStore, record_sha256
-from trainworthy.lifecycle.storage.state import StateFolder
+from trainworthy.lifecycle.storage.records import StateRecords, record_sha256
+from trainworthy.lifecycle.storage.shared.folder import FolderState
 from trainworthy.lifecycle.storage.upstream import parent_hashes, upstream_records
 
 
 @pytest.fixture
 def store(tmp_path):
-    return FileRecordStore(StateFolder(tmp_path / "var"))
+    return StateRecords(FolderState(tmp_path / "var"))
 
 
 def snapshot(parent, identity="s1") -> Snapshot:

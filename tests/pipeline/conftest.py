@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from toy_project import FIRST, ROOT, Done, Toy, git, new_toy
+from verdict_logs import log_in, logged
 
 
 @dataclass(frozen=True)
@@ -108,12 +109,10 @@ def state(place) -> Path:
     """A small state folder of the project in the environment: a record and what leads to it, a file, a database."""
     from backups import DATABASE_OF_OURS, WORDS, told
 
-    from trainworthy.lifecycle.promotion import log
-
     state = place / "state"
     promoted = told(state, "first")
-    log.append(
-        state / "verdicts" / "toy.jsonl", use_case="toy", action="shadow", model_version="1", verdict_sha256=promoted,
+    logged(
+        log_in(state), action="shadow", model_version="1", verdict_sha256=promoted,
         previous_verdict_sha256=None,
     )  # fmt: skip
     (state / "contracts").mkdir()

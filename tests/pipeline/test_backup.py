@@ -11,12 +11,13 @@ import dagster as dg
 import pytest
 from backups import DATABASE_OF_OURS, WORDS, contents, entered, restored, take_it, told, unfinished
 from toy_project import ROOT
+from verdict_logs import log_in, logged
 
 from tests.refusals import refused
 from trainworthy.lifecycle.errors import BackupError
 from trainworthy.lifecycle.promotion import log
-from trainworthy.lifecycle.storage.records import FileRecordStore
-from trainworthy.lifecycle.storage.state import StateFolder
+from trainworthy.lifecycle.storage.records import StateRecords
+from trainworthy.lifecycle.storage.shared.folder import FolderState
 from trainworthy.pipeline.backup import take
 from trainworthy.pipeline.backup.consistent import problems
 from trainworthy.pipeline.backup.places import places
@@ -28,7 +29,7 @@ from trainworthy.resources.settings import read_settings
 
 def test_trained_state_is_the_same_at_another_place(toy, tmp_path, capsys):
     backup, other = tmp_path / "backup", type(toy)(toy.root, tmp_path / "other")
-    store = FileRecordStore(StateFolder(toy.var))
+    store = StateRecords(FolderState(toy.var))
     with toy._settings():
         assert main(["verdict", "toy"]) == 0
         before = capsys.readouterr().out
@@ -47,7 +48,7 @@ def test_trained_state_is_the_same_at_another_place(toy, tmp_path, capsys):
         assert main(["attempts", "toy"]) == 0
         assert len(capsys.readouterr().out.splitlines()) == 8
     assert other.champion() == "1"
-    (run_id,) = FileRecordStore(StateFolder(other.var)).run_ids("toy")
+    (run_id,) = StateRecords(FolderState(other.var)).run_ids("toy")
     assert other.status(run_id) == "SUCCESS"
     with other.tracking() as tracking:
         model = tracking.champion("toy")
@@ -60,8 +61,9 @@ def test_trained_state_is_the_same_at_another_place(toy, tmp_path, capsys):
 def test_files_times_and_empty_folders_come_back_as_they_were(state, place, monkeypatch):
     for number, run in enumerate(("third", "second")):
         told(state, run)
-        os.utime(state / "records" / "toy" / "runs" / run, (number, number))
-    before, ordered = contents(state), FileRecordStore(StateFolder(state)).run_ids("toy")
+        for path in (state / "records" / "toy" / "runs" / run).iterdir():
+            os.utime(path, (number, number))
+    before, ordered = contents(state), StateRecords(FolderState(state)).run_ids("toy")
     take_it(place / "backup")
     restored(place / "backup", place / "other", monkeypatch)
     after = contents(place / "other")
@@ -70,7 +72,7 @@ def test_files_times_and_empty_folders_come_back_as_they_were(state, place, monk
     }
     assert (place / "other" / "empty").is_dir()
     assert ordered == ["first", "second", "third"]
-    assert FileRecordStore(StateFolder(place / "other")).run_ids("toy") == ordered
+    assert StateRecords(FolderState(place / "other")).run_ids("toy") == ordered
     assert unfinished(place) == []
 
 
@@ -140,10 +142,10 @@ def test_run_that_goes_on_meanwhile_leaves_no_name_without_what_it_names(state, 
     plain, written = take.copied, []
 
     def copied_meanwhile(source: Path, target: Path, **how: bool):
-        entries = log.read(state / "verdicts" / "toy.jsonl")
+        entries = log.read(log_in(state))
         written.append(told(state, f"meanwhile{len(written)}"))
-        log.append(
-            state / "verdicts" / "toy.jsonl", use_case="toy", action="shadow", model_version="1",
+        logged(
+            log_in(state), action="shadow", model_version="1",
             verdict_sha256=written[-1], previous_verdict_sha256=entries[-1].verdict_sha256,
         )  # fmt: skip
         return plain(source, target, **how)
@@ -181,9 +183,9 @@ def test_copy_that_does_not_hold_together_is_no_backup(state, place):
 
 
 def test_champion_that_the_registry_does_not_have_is_told(state, place):
-    newest = log.read(state / "verdicts" / "toy.jsonl")[-1]
-    log.append(
-        state / "verdicts" / "toy.jsonl", use_case="toy", action="promote", model_version="2",
+    newest = log.read(log_in(state))[-1]
+    logged(
+        log_in(state), action="promote", model_version="2",
         verdict_sha256=newest.verdict_sha256, previous_verdict_sha256=newest.verdict_sha256,
     )  # fmt: skip
     assert problems(state, own_registry=True) == ["version 2 of toy is champion, and MLflow does not have it"]
@@ -191,9 +193,9 @@ def test_champion_that_the_registry_does_not_have_is_told(state, place):
 
 
 def test_backup_without_the_state_folders_registry_is_restored_without_it(state, place, monkeypatch):
-    newest = log.read(state / "verdicts" / "toy.jsonl")[-1]
-    log.append(
-        state / "verdicts" / "toy.jsonl", use_case="toy", action="promote", model_version="2",
+    newest = log.read(log_in(state))[-1]
+    logged(
+        log_in(state), action="promote", model_version="2",
         verdict_sha256=newest.verdict_sha256, previous_verdict_sha256=newest.verdict_sha256,
     )  # fmt: skip
     (state / "mlflow").mkdir()
@@ -201,7 +203,7 @@ def test_backup_without_the_state_folders_registry_is_restored_without_it(state,
     settings = read_settings()
     take_backup(settings, places(settings, [], None, ["mlflow"]), place / "backup")
     restored(place / "backup", place / "other", monkeypatch)
-    champion = log.champion(log.read(place / "other" / "verdicts" / "toy.jsonl"))
+    champion = log.champion(log.read(log_in(place / "other")))
     assert champion is not None
     assert champion.model_version == "2"
     assert not (place / "other" / "mlflow").exists()

@@ -14,6 +14,8 @@ from trainworthy.lifecycle.errors import BackupError, SettingsError, Trainworthy
 from trainworthy.pipeline.backup import take
 from trainworthy.pipeline.backup.places import places
 from trainworthy.pipeline.backup.postgres import databases, dump
+from trainworthy.pipeline.backup.take import take_backup
+from trainworthy.pipeline.backup.verify import verified
 from trainworthy.pipeline.cli import main
 from trainworthy.pipeline.commands import next_version
 from trainworthy.pipeline.doctor import runs
@@ -37,6 +39,23 @@ def test_server_of_mlflow_is_named_or_left_out_on_purpose(state, place, monkeypa
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
     with pytest.raises(BackupError, match="has no server"):
         places(settings, ["MLFLOW_DATABASE"], place, [])
+
+
+def test_shared_state_is_left_out_on_purpose_and_a_backup_of_a_folder_is_not_restored_beside_it(
+    state, place, monkeypatch
+):
+    take_it(place / "backup")
+    monkeypatch.setenv("TRAINWORTHY_STATE", "s3://models/team")
+    settings = read_settings()
+    with pytest.raises(BackupError, match="a backup is of the state folder alone") as caught:
+        places(settings, [], None, [])
+    assert caught.value.value == "s3://models/team"
+    assert "--without shared_state" in caught.value.fix
+    take_backup(settings, places(settings, [], None, ["shared_state"]), place / "without")
+    assert verified(place / "without")[0].without == ("shared_state",)
+    with pytest.raises(BackupError, match="TRAINWORTHY_STATE names another place"):
+        restored(place / "backup", place / "other", monkeypatch)
+    assert not (place / "other").exists()
 
 
 def test_variable_that_dagster_yaml_asks_for_is_one_clear_error(state, place, monkeypatch, capsys):

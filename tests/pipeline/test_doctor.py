@@ -16,6 +16,7 @@ import psutil
 import pytest
 from doctor_checks import bad, only
 from toy_project import ROOT, until
+from verdict_logs import log_in, logged
 
 from trainworthy.lifecycle.promotion import log
 from trainworthy.lifecycle.worker import NOTICE
@@ -172,6 +173,20 @@ def test_doctor_durable_folder_that_takes_no_files_fails_and_is_never_made(place
     only(stores.durable_folder, "✗ durable folder", "is no folder")
     monkeypatch.setenv("TRAINWORTHY_DURABLE", "gs://models/team")
     only(stores.durable_folder, "✗ durable folder", "gs://models/team", "no address", "s3://BUCKET/PREFIX")
+
+
+def test_doctor_shared_state_is_asked_and_a_registry_of_one_machine_is_told(place, monkeypatch):
+    (found,) = examine.examined(stores.shared_place, read_settings())
+    assert found.status == "not_applicable"
+    monkeypatch.setenv("TRAINWORTHY_STATE", str(place / "unmounted"))
+    only(stores.shared_place, "✗ shared state", str(place / "unmounted"), "mount it")
+    (place / "unmounted").mkdir()
+    only(stores.shared_place, "! shared registry", "this machine's state folder", "MLFLOW_TRACKING_URI")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    assert bad(stores.shared_place) == []
+    assert bad(machine.environment) == []
+    monkeypatch.setenv("TRAINWORTHY_STATE", "gs://models/team")
+    only(stores.shared_place, "✗ shared state", "gs://models/team", "no address", "s3://BUCKET/PREFIX")
 
 
 def test_doctor_durable_folder_that_refuses_files_fails(place, monkeypatch):
@@ -433,8 +448,10 @@ def test_doctor_predictions_with_sensitive_groups_in_the_clear_are_told_and_mend
 
 def test_doctor_verdict_log_that_was_changed_is_told_and_never_mended(place):
     path = place / "state/verdicts/toy.jsonl"
-    log.append(path, use_case="toy", action="shadow", model_version="1", verdict_sha256="1" * 64,
-               previous_verdict_sha256=None)  # fmt: skip
+    logged(
+        log_in(place / "state"), action="shadow", model_version="1", verdict_sha256="1" * 64,
+        previous_verdict_sha256=None,
+    )  # fmt: skip
     assert bad(stores.verdicts) == []
     path.write_text(path.read_text().replace("shadow", "promote"))
     only(stores.verdicts, "✗ verdicts toy", "was changed after it was written", "restore the log")

@@ -8,8 +8,8 @@ from PIL import Image
 from toy_project import FIRST, Toy, committed
 
 from trainworthy.lifecycle.protocol.records import EvaluationReport, Verdict
-from trainworthy.lifecycle.storage.records import FileRecordStore
-from trainworthy.lifecycle.storage.state import StateFolder
+from trainworthy.lifecycle.storage.records import StateRecords
+from trainworthy.lifecycle.storage.shared.folder import FolderState
 
 EACH, SIDE = 350, 12
 
@@ -40,7 +40,7 @@ def test_folder_of_pictures_ends_in_a_verdict_on_a_network_that_sees_what_thumbn
     assert checked.code == 0, checked.out
     done = toy.run("train_stripes", FIRST)
     assert done.run_id, done.out
-    records = FileRecordStore(StateFolder(toy.var))
+    records = StateRecords(FolderState(toy.var))
     verdict, evaluation = (records.of_run("stripes", step, done.run_id) for step in ("promotion", "evaluation"))
     assert isinstance(verdict, Verdict), done.out
     # Nobody has said that the picture is known when the model is asked: that alone keeps it from serving.

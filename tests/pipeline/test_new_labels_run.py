@@ -11,8 +11,8 @@ import pytest
 from toy_project import FIRST, Toy, committed, product
 
 from trainworthy.lifecycle.protocol.records import EvaluationReport, Verdict
-from trainworthy.lifecycle.storage.records import FileRecordStore
-from trainworthy.lifecycle.storage.state import StateFolder
+from trainworthy.lifecycle.storage.records import StateRecords
+from trainworthy.lifecycle.storage.shared.folder import FolderState
 
 ROWS, NAMES = 3_000, ("jazz", "live", "loud", "rare")
 # What a service does with the files: loads them by their hash, and answers the requests that lie beside them.
@@ -67,7 +67,7 @@ def test_table_of_several_labels_ends_in_a_verdict_and_its_artifact_answers_in_a
     assert checked.code == 0, checked.out
     done = toy.run("train_songs", FIRST)
     assert done.run_id, done.out
-    records = FileRecordStore(StateFolder(toy.var))
+    records = StateRecords(FolderState(toy.var))
     verdict, evaluation = (records.of_run("songs", step, done.run_id) for step in ("promotion", "evaluation"))
     assert isinstance(verdict, Verdict), done.out
     # Nobody has reviewed when the inputs are known: that alone keeps the model from serving.

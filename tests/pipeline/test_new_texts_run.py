@@ -7,8 +7,8 @@ from known import known
 from toy_project import FIRST, ROOT, Toy, committed
 
 from trainworthy.lifecycle.protocol.records import EvaluationReport, Verdict
-from trainworthy.lifecycle.storage.records import FileRecordStore
-from trainworthy.lifecycle.storage.state import StateFolder
+from trainworthy.lifecycle.storage.records import StateRecords
+from trainworthy.lifecycle.storage.shared.folder import FolderState
 
 # Characters of a page: a training takes as long as all of them are, and pages grow.
 PAGE = 4200
@@ -35,7 +35,7 @@ def test_folder_of_texts_ends_in_a_verdict_on_a_network_that_has_learned_to_go_o
     assert checked.code == 0, checked.out
     done = toy.run("train_pages", FIRST)
     assert done.run_id, done.out
-    records = FileRecordStore(StateFolder(toy.var))
+    records = StateRecords(FolderState(toy.var))
     verdict, evaluation = (records.of_run("pages", step, done.run_id) for step in ("promotion", "evaluation"))
     assert isinstance(verdict, Verdict), done.out
     assert isinstance(evaluation, EvaluationReport)

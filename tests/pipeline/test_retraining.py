@@ -9,6 +9,7 @@ import dagster as dg
 import pytest
 import yaml
 from toy_project import product, until
+from verdict_logs import log_in, logged
 
 from trainworthy.lifecycle.errors import RecordError
 from trainworthy.lifecycle.promotion import log
@@ -68,7 +69,7 @@ def ended(instance, run, kind):
 
 def judge_next(toy, version):
     """A verdict on the version, as a run leaves it: the newest one's records with another dataset."""
-    path = toy.var / "verdicts" / "toy.jsonl"
+    path = log_in(toy.var)
     newest = log.read(path)[-1]
     verdict = toy.records.get("toy", "promotion", newest.verdict_sha256)
     assert isinstance(verdict, Verdict)
@@ -78,8 +79,8 @@ def judge_next(toy, version):
     parents = verdict.parents | {"dataset": sha256}
     judged = verdict.model_copy(update={"parents": parents, "identity": version, "decision": "shadow"})
     toy.records.put(judged, version)
-    log.append(
-        path, use_case="toy", action="shadow", model_version="2", verdict_sha256=record_sha256(judged),
+    logged(
+        path, action="shadow", model_version="2", verdict_sha256=record_sha256(judged),
         previous_verdict_sha256=newest.verdict_sha256,
     )  # fmt: skip
 

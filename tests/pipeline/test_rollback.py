@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from toy_project import Done, Toy
+from verdict_logs import log_in, logged
 from webhook_receiver import receiving
 
-from trainworthy.lifecycle.promotion import log
 from trainworthy.lifecycle.protocol.records import STEPS, Verdict
 
 
@@ -29,8 +29,8 @@ def replace_champion(toy: Toy) -> None:
         second = tracking.register(tracking.run("toy", "22222222-0000", {}), "toy", first.artifact, "b" * 64, tags={})
         tracking.set_champion("toy", second.version, "1")
     (entry,) = toy.verdict_log()
-    log.append(
-        toy.var / "verdicts" / "toy.jsonl", use_case="toy", action="promote", model_version=second.version,
+    logged(
+        log_in(toy.var), action="promote", model_version=second.version,
         verdict_sha256="b" * 64, previous_verdict_sha256=entry["verdict_sha256"],
     )  # fmt: skip
 

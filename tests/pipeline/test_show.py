@@ -59,7 +59,7 @@ class Kept:
     ],
 )
 def test_served_is_what_the_champion_decides_and_not_a_version_that_was_withdrawn(monkeypatch, champion, lines):
-    monkeypatch.setattr(show, "FileRecordStore", Kept)
+    monkeypatch.setattr(show, "records_of", Kept)
     told = show._decides(judged("3", 0.1088), None if champion is None else entry(champion))
     assert [line.partition(";")[0] for line in told.splitlines()] == lines
 

@@ -9,6 +9,7 @@ import pytest
 import yaml
 from known import known
 from toy_project import FIRST, unbroken
+from verdict_logs import log_in, logged
 
 from trainworthy.lifecycle.promotion import log
 from trainworthy.lifecycle.protocol.records import STAGES, STEPS, EvaluationReport, Verdict
@@ -267,14 +268,14 @@ def test_train_first_run_says_which_step_and_promises_no_time_before_the_forecas
 
 def judged_later(toy) -> Verdict:
     """A newer shadow verdict on another model, and its report, as its run leaves them."""
-    path = toy.var / "verdicts" / "toy.jsonl"
+    path = log_in(toy.var)
     newest = log.read(path)[-1]
     first = toy.records.get("toy", "promotion", newest.verdict_sha256)
     assert isinstance(first, Verdict)
     later = first.model_copy(update={"identity": "later", "decision": "shadow", "model_version": "2"})
     toy.records.put(later, "later")
-    log.append(
-        path, use_case="toy", action="shadow", model_version="2", verdict_sha256=record_sha256(later),
+    logged(
+        path, action="shadow", model_version="2", verdict_sha256=record_sha256(later),
         previous_verdict_sha256=newest.verdict_sha256,
     )  # fmt: skip
     (toy.var / "reports" / "toy" / "latest.html").write_text("the report of the later verdict")

@@ -5,6 +5,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from verdict_logs import log_in, logged
 from webhook_receiver import receiving
 
 from trainworthy.assets import announce as announcing
@@ -14,10 +15,10 @@ from trainworthy.assets.training_alerts import about, with_incidents, with_judge
 from trainworthy.lifecycle.alert import read_alerts
 from trainworthy.lifecycle.errors import ChampionError, WorkerError
 from trainworthy.lifecycle.failure import End, error_of
-from trainworthy.lifecycle.promotion import log
 from trainworthy.lifecycle.protocol.checks import CheckResult
 from trainworthy.lifecycle.protocol.training_figures import Alarm
-from trainworthy.lifecycle.storage.records import FileRecordStore
+from trainworthy.lifecycle.storage.records import StateRecords
+from trainworthy.lifecycle.storage.shared.folder import FolderState
 from trainworthy.lifecycle.storage.state import StateFolder
 from trainworthy.lifecycle.use_case import load_use_case
 
@@ -47,7 +48,8 @@ def receiver(monkeypatch):
 @pytest.fixture
 def workspace(tmp_path):
     state = StateFolder(tmp_path)
-    return SimpleNamespace(state=state, records=FileRecordStore(state))
+    shared = FolderState(state.root)
+    return SimpleNamespace(state=state, shared=shared, records=StateRecords(shared))
 
 
 def ends(workspace, *checks, step="smoke", run="run", again=False):
@@ -154,8 +156,8 @@ def test_incident_is_sent_once_with_its_replay_and_without_its_rows(workspace, r
 
 
 def judged(workspace, action, version, reason="", before=None):
-    log.append(
-        workspace.state.folder("verdicts", "toy.jsonl"), use_case="toy", action=action, model_version=version,
+    logged(
+        log_in(workspace.state.root), action=action, model_version=version,
         verdict_sha256=version * 64, previous_verdict_sha256=before, reason=reason,
     )  # fmt: skip
 

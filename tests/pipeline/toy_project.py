@@ -22,8 +22,8 @@ import psutil
 import pytest
 
 from trainworthy.lifecycle.protocol.records import Record, Step, Verdict
-from trainworthy.lifecycle.storage.records import FileRecordStore
-from trainworthy.lifecycle.storage.state import StateFolder
+from trainworthy.lifecycle.storage.records import StateRecords
+from trainworthy.lifecycle.storage.shared.folder import FolderState
 from trainworthy.resources.mlflow import Tracking
 
 ROOT = Path(__file__).parents[2]
@@ -68,8 +68,8 @@ class Toy:
         return self.root / "use_cases" / "toy"
 
     @property
-    def records(self) -> FileRecordStore:
-        return FileRecordStore(StateFolder(self.var))
+    def records(self) -> StateRecords:
+        return StateRecords(FolderState(self.var))
 
     def environment(self) -> dict[str, str]:
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("DAGSTER_", "MLFLOW_", "TRAINWORTHY_"))}

@@ -1,6 +1,7 @@
 """The champion by the verdict log, and what the registry's alias says about it."""
 
 import pytest
+from verdict_logs import log_in, logged
 
 from trainworthy.lifecycle.errors import ChampionError
 from trainworthy.lifecycle.promotion import log
@@ -10,11 +11,11 @@ from trainworthy.lifecycle.promotion.champion import agreed_champion
 @pytest.fixture
 def entries(tmp_path):
     """Version 1 promoted, version 2 held back."""
-    path, previous = tmp_path / "toy.jsonl", None
+    path, previous = log_in(tmp_path), None
     actions: tuple[tuple[str, log.Action], ...] = (("1", "promote"), ("2", "shadow"))
     for number, action in actions:
-        log.append(
-            path, use_case="toy", action=action, model_version=number, verdict_sha256=number * 64,
+        logged(
+            path, action=action, model_version=number, verdict_sha256=number * 64,
             previous_verdict_sha256=previous,
         )  # fmt: skip
         previous = number * 64
@@ -41,11 +42,11 @@ def test_agreed_champion_that_no_verdict_promoted_is_refused(entries):
 
 
 def test_agreed_champion_after_a_rollback_is_the_one_gone_back_to(entries, tmp_path):
-    path = tmp_path / "toy.jsonl"
+    path = log_in(tmp_path)
     actions: tuple[tuple[log.Action, str, str], ...] = (("promote", "3", "3" * 64), ("rollback", "1", "1" * 64))
     for action, version, sha256 in actions:
-        log.append(
-            path, use_case="toy", action=action, model_version=version, verdict_sha256=sha256,
+        logged(
+            path, action=action, model_version=version, verdict_sha256=sha256,
             previous_verdict_sha256=log.read(path)[-1].verdict_sha256, reason="late",
         )  # fmt: skip
     assert agreed_champion(log.read(path), "toy", "1") == "1"

@@ -1,5 +1,5 @@
+import errno
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -7,20 +7,27 @@ from typing import Any
 
 import pytest
 from refusals import refused
+from verdict_logs import log_in, logged
 
-from trainworthy.lifecycle.errors import RecordError
+from trainworthy.lifecycle.errors import RecordError, StateError
 from trainworthy.lifecycle.promotion import log
+from trainworthy.lifecycle.promotion.log import VerdictLog
+from trainworthy.lifecycle.storage.shared import folder
+from trainworthy.lifecycle.storage.state import write_atomic
 
 ROOT = Path(__file__).parents[2]
+
+
+def of(path: Path) -> VerdictLog:
+    return log_in(path.parents[1], path.stem)
 
 
 def write(path: Path, *actions: str) -> None:
     """One entry an action, each after the one before it; its verdict's hash is its number repeated."""
     for action in actions:
-        entries = log.read(path)
-        log.append(
-            path,
-            use_case="flights",
+        entries = log.read(of(path))
+        logged(
+            of(path),
             action=action,  # pyright: ignore[reportArgumentType]
             model_version=str(len(entries) + 1),
             verdict_sha256=str(len(entries) + 1) * 64,
@@ -34,13 +41,13 @@ def path(tmp_path) -> Path:
 
 
 def test_log_that_does_not_exist_is_empty(path):
-    assert log.read(path) == ()
+    assert log.read(of(path)) == ()
     assert log.champion(()) is None
 
 
 def test_log_gives_back_its_entries_as_a_chain(path):
     write(path, "promote", "shadow", "reject")
-    entries = log.read(path)
+    entries = log.read(of(path))
     assert [(e.number, e.action) for e in entries] == [(1, "promote"), (2, "shadow"), (3, "reject")]
     assert [e.previous_verdict_sha256 for e in entries] == [None, "1" * 64, "2" * 64]
     assert [e.previous_entry_sha256 for e in entries] == [None, entries[0].entry_sha256, entries[1].entry_sha256]
@@ -58,7 +65,7 @@ def test_log_of_the_form_before_reasons_is_read_and_goes_on(path):
     path.parent.mkdir()
     path.write_text(OLD_LINE)
     write(path, "rollback")
-    old, new = log.read(path)
+    old, new = log.read(of(path))
     assert (old.reason, new.reason, new.previous_entry_sha256) == ("", "", old.entry_sha256)
     assert path.read_text().startswith(OLD_LINE)
 
@@ -68,7 +75,7 @@ def test_log_line_of_the_old_form_with_a_reason_put_in_is_refused(path, reason):
     path.parent.mkdir()
     path.write_text(change(OLD_LINE, reason=reason) + "\n")
     with refused(RecordError, "verdict_log.changed"):
-        log.read(path)
+        log.read(of(path))
 
 
 def test_log_line_whose_reason_was_taken_out_is_refused(path):
@@ -77,13 +84,13 @@ def test_log_line_whose_reason_was_taken_out_is_refused(path):
     del values["reason"]
     path.write_text(json.dumps(values) + "\n")
     with refused(RecordError, "verdict_log.changed"):
-        log.read(path)
+        log.read(of(path))
 
 
 def test_champion_is_the_newest_promotion_or_rollback(path):
     for actions, version in (("reject", None), ("promote", "2"), ("shadow", "2"), ("promote", "4"), ("rollback", "5")):
         write(path, actions)
-        found = log.champion(log.read(path))
+        found = log.champion(log.read(of(path)))
         assert (found.model_version if found else None) == version
 
 
@@ -92,9 +99,8 @@ def test_append_after_another_verdict_is_refused_and_writes_nothing(path):
     before = path.read_bytes()
     for stale in (None, "1" * 64):
         with refused(RecordError, "verdict_log.moved_on"):
-            log.append(
-                path,
-                use_case="flights",
+            logged(
+                of(path),
                 action="promote",
                 model_version="3",
                 verdict_sha256="3" * 64,
@@ -124,7 +130,7 @@ def test_log_with_a_broken_chain_is_refused_by_read_and_append(path, tamper, lin
     write(path, "promote", "shadow", "reject")
     path.write_text("\n".join(tamper(path.read_text().splitlines())) + "\n")
     with refused(RecordError, f"verdict_log.{code}") as caught:
-        log.read(path)
+        log.read(of(path))
     assert caught.value.problem.startswith(f"line {line} ")
     with refused(RecordError, f"verdict_log.{code}"):
         write(path, "promote")
@@ -134,20 +140,21 @@ def test_log_with_a_torn_last_line_is_refused_with_the_remedy(path):
     write(path, "promote", "shadow")
     path.write_bytes(path.read_bytes()[:-20])
     with refused(RecordError, "verdict_log.torn") as caught:
-        log.read(path)
+        log.read(of(path))
     assert caught.value.problem.startswith("line 2 ")
 
 
 def test_append_that_cannot_be_written_leaves_the_log_as_it_was(path, monkeypatch):
     write(path, "promote")
     before = path.read_bytes()
-    real = os.write
 
-    def full(descriptor: int, data: bytes) -> int:
-        return real(descriptor, data[:10])
+    def full(path: Path, content: bytes) -> None:
+        if path.suffix == ".jsonl":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write_atomic(path, content)
 
-    monkeypatch.setattr(log.os, "write", full)
-    with refused(RecordError, "verdict_log.unwritable"):
+    monkeypatch.setattr(folder, "write_atomic", full)
+    with pytest.raises(StateError, match="No space left on device"):
         write(path, "shadow")
     monkeypatch.undo()
     assert path.read_bytes() == before
@@ -158,17 +165,20 @@ def test_append_by_processes_at_once_lets_one_through_for_each_state(path):
 from pathlib import Path
 from trainworthy.lifecycle.errors import RecordError
 from trainworthy.lifecycle.promotion import log
+from trainworthy.lifecycle.storage.shared.folder import FolderState
 import os
 import sys
+verdicts = log.VerdictLog(FolderState(Path({str(path.parents[1])!r})), "flights")
 print("ready", flush=True)
 sys.stdin.readline()
 written = 0
 while written < 40:
-    entries = log.read(Path({str(path)!r}))
+    entries = log.read(verdicts)
     try:
-        log.append(Path({str(path)!r}), use_case="flights", action="shadow", model_version=str(os.getpid()),
-            verdict_sha256=f"{{os.getpid()}}-{{written}}",
-            previous_verdict_sha256=entries[-1].verdict_sha256 if entries else None)
+        with verdicts.lease(lambda: None) as held:
+            log.append(verdicts, held, action="shadow", model_version=str(os.getpid()),
+                verdict_sha256=f"{{os.getpid()}}-{{written}}",
+                previous_verdict_sha256=entries[-1].verdict_sha256 if entries else None)
         written += 1
     except RecordError:
         pass
@@ -183,7 +193,7 @@ while written < 40:
         worker.stdin.write(b"go\n")
         worker.stdin.close()
     assert [worker.wait(timeout=60) for worker in workers] == [0, 0, 0]
-    assert len(log.read(path)) == 120
+    assert len(log.read(of(path))) == 120
     for worker in workers:
         assert worker.stdout
         worker.stdout.close()

@@ -19,6 +19,7 @@ from trainworthy.resources.settings import (
     require_durable,
     resolved_variables,
 )
+from trainworthy.resources.shared_state import shared_state
 
 
 @pytest.fixture
@@ -138,7 +139,7 @@ def test_folder_for_copies_of_checkpoints_is_none_unless_named(monkeypatch, tmp_
     monkeypatch.setenv("TRAINWORTHY_DURABLE", "s3://models/team")
     assert require_durable(read_settings()) == "s3://models/team"
     monkeypatch.setenv("TRAINWORTHY_DURABLE", "gs://models/team")
-    with pytest.raises(SettingsError, match="no address that copies can be written to"):
+    with pytest.raises(SettingsError, match="no address of a bucket that Trainworthy writes to"):
         require_durable(read_settings())
 
 
@@ -181,3 +182,23 @@ def test_links_lead_where_people_open_mlflow(monkeypatch, named, server, found):
 def test_links_lead_where_people_open_dagster(monkeypatch, named, found):
     monkeypatch.setenv("TRAINWORTHY_DAGSTER_URL", named)
     assert dagster_url() == found
+
+
+def test_shared_state_lies_in_the_state_folder_unless_a_place_is_named(monkeypatch, tmp_path):
+    monkeypatch.delenv("TRAINWORTHY_STATE", raising=False)
+    settings = read_settings()
+    assert shared_state(settings).where == str(settings.var)
+    monkeypatch.setenv("TRAINWORTHY_STATE", str(tmp_path / "gone"))
+    with pytest.raises(SettingsError, match="the folder for shared state does not exist"):
+        shared_state(read_settings())
+    assert not (tmp_path / "gone").exists()
+    monkeypatch.setenv("TRAINWORTHY_STATE", str(tmp_path))
+    assert shared_state(read_settings()).where == str(tmp_path.resolve())
+    assert resolved_variables(read_settings())["TRAINWORTHY_STATE"] == str(tmp_path.resolve())
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "https://minio.example:9000")
+    monkeypatch.setenv("TRAINWORTHY_STATE", "s3://models/team")
+    assert shared_state(read_settings()).where == "s3://models/team"
+    assert resolved_variables(read_settings())["AWS_ENDPOINT_URL"] == "https://minio.example:9000"
+    monkeypatch.setenv("TRAINWORTHY_STATE", "gs://models/team")
+    with pytest.raises(SettingsError, match="no address of a bucket that Trainworthy writes to"):
+        shared_state(read_settings())

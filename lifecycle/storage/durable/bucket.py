@@ -59,7 +59,7 @@ def check_address(address: str) -> None:
     if not _ADDRESS.fullmatch(address) or any(part in (".", "..") for part in address.split("/")):
         fix = "name a folder, or s3://BUCKET/PREFIX; of other stores mount the bucket as a folder"
         shown = without_credentials(address)
-        raise SettingsError("this is no address that copies can be written to", value=shown, fix=fix)
+        raise SettingsError("this is no address of a bucket that Trainworthy writes to", value=shown, fix=fix)
     if find_spec("obstore") is None:
         fix = "pip install 'trainworthy[s3]'"
         raise SettingsError("the package obstore, which reaches S3, is not installed", value=address, fix=fix)
@@ -140,6 +140,15 @@ class Bucket:
 
         with self._as_files_raise(below):
             return sorted(entry["path"] for part in obstore.list(self._store, below or None) for entry in part)
+
+    def newest_names(self, below: str) -> list[str]:
+        """Names of the objects below one name, those that were written last first."""
+        import obstore
+
+        with self._as_files_raise(below):
+            listed = [entry for part in obstore.list(self._store, below) for entry in part]
+        by_name = sorted(listed, key=lambda entry: entry["path"])
+        return [entry["path"] for entry in sorted(by_name, key=lambda entry: entry["last_modified"], reverse=True)]
 
     def delete(self, *names: str) -> None:
         """Remove objects; one that is gone already is no error."""

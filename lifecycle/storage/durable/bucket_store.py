@@ -15,19 +15,17 @@ import socket
 import uuid
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
-from typing import Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from trainworthy.lifecycle.errors import CheckpointError, LeaseLostError
 from trainworthy.lifecycle.spec.frozen import Frozen
 from trainworthy.lifecycle.storage.checkpoints import KEEP, verify_checkpoint
-from trainworthy.lifecycle.storage.durable.bucket import Bucket, ObjectChangedError, refuse_without_conditions
+from trainworthy.lifecycle.storage.durable.bucket import Bucket, refuse_without_conditions
+from trainworthy.lifecycle.storage.durable.head import LeaseHead, change_object, read_object
 from trainworthy.lifecycle.storage.durable.holder import Name, taken
 
 HEAD = "training.json"
-# Two write it at most: a lease that is renewed and a copy, or two machines for a moment.
-TRIES = 20
 # A file of a copy: step-<n>-<token>-<number>/<name>.
 _FILE = re.compile(r"(?P<objects>step-\d+-(?P<token>\d+)-[0-9a-f]+)/")
 # In the training's folder: a copy that was fetched to go on from.
@@ -51,14 +49,9 @@ class Copy(Frozen):
         return int(self.name.removeprefix("step-"))
 
 
-class Head(Frozen):
-    """training.json; `owner` is "" where nobody writes. `renewal` rises with each write, so that no two are equal."""
+class Head(LeaseHead):
+    """training.json: who writes, and which copies count."""
 
-    form: Literal[1] = 1
-    token: int = 0
-    owner: str = ""
-    host: str = ""
-    renewal: int = 0
     copies: tuple[Copy, ...] = ()
 
 
@@ -148,15 +141,14 @@ class BucketHolder:
         return self._bucket.address
 
     def read(self) -> Name | None:
-        head = read_head(self._bucket)
-        return Name(head.owner, head.host, head.renewal) if head.owner else None
+        return read_head(self._bucket).holder
 
     def take(self, owner: str, previous: Name | None) -> None:
         """Become the holder with the next token; what holders before it left and did not count is removed."""
         refuse_without_conditions(self._bucket)
 
         def mine(head: Head) -> Head:
-            now = Name(head.owner, head.host, head.renewal) if head.owner else None
+            now = head.holder
             if now is not None and now.owner != owner and now != previous:
                 raise taken(self.where, now, "took it over just now")
             named = {"token": head.token + 1, "owner": owner, "host": socket.gethostname()}
@@ -202,28 +194,12 @@ class _LostError(Exception):
 
 def read_head(bucket: Bucket) -> Head:
     """training.json, an empty one where there is none. Raises OSError, also if it is none of ours."""
-    return _read(bucket)[0]
-
-
-def _read(bucket: Bucket) -> tuple[Head, str | None]:
-    stored = bucket.read(HEAD)
-    if stored is None:
-        return Head(), None
-    try:
-        return Head.model_validate_json(stored[0]), stored[1]
-    except ValidationError:
-        raise OSError(errno.EIO, "what lies there was not written by Trainworthy", f"{bucket.address}/{HEAD}") from None
+    return read_object(bucket, HEAD, Head)[0]
 
 
 def change_head(bucket: Bucket, change: Callable[[Head], Head]) -> Head:
-    """Write what `change` makes of training.json, anew as long as others write between; whatever it raises, raises."""
-    for _ in range(TRIES):
-        head, version = _read(bucket)
-        changed = change(head).model_copy(update={"renewal": head.renewal + 1})
-        with contextlib.suppress(ObjectChangedError):
-            bucket.write(HEAD, changed.model_dump_json().encode(), version)
-            return changed
-    raise TimeoutError(errno.ETIMEDOUT, f"others wrote it between, {TRIES} times in a row", f"{bucket.address}/{HEAD}")
+    """Write what `change` makes of training.json, as change_object."""
+    return change_object(bucket, HEAD, Head, change)
 
 
 def remove_left(bucket: Bucket, token: int) -> None:

@@ -58,7 +58,11 @@ def held_lease(holder: Holder, out: Path, wait: Callable[[float], object]) -> It
     Waits by `wait` until a holder that is gone is known to be. Raises LeaseLostError if the holder is alive.
     """
     owner = _owner(out)
-    holder.take(owner, _watched(holder, owner, wait))
+
+    def say_waiting(name: Name) -> None:
+        say(f"{holder.where} is of {name.host}; looking for {EXPIRES_SECONDS:.0f} s whether it is alive")
+
+    holder.take(owner, watched(holder, owner, wait, say_waiting))
     lease = Lease(holder, owner)
     lease.start()
     try:
@@ -98,20 +102,33 @@ class Lease(threading.Thread):
                 self._holder.release(self._owner)
 
 
-def _watched(holder: Holder, owner: str, wait: Callable[[float], object]) -> Name | None:
-    """Who was there and is gone, once that is known; None if nobody was."""
-    first = holder.read()
-    if first is None or first.owner == owner:
-        return first
-    say(f"{holder.where} is of {first.host}; looking for {EXPIRES_SECONDS:.0f} s whether it is alive")
-    for _ in range(round(EXPIRES_SECONDS / RENEW_SECONDS)):
+def watched(
+    holder: Holder,
+    owner: str,
+    wait: Callable[[float], object],
+    say_waiting: Callable[[Name], None],
+    *,
+    patient: bool = False,
+) -> Name | None:
+    """Who was there and is gone, once that is known; None if nobody was, or whoever was let go.
+
+    Of a holder that is alive the end is waited for if `patient`; else raises LeaseLostError. `say_waiting` is called
+    once before a wait.
+    """
+    seen = holder.read()
+    if seen is None or seen.owner == owner:
+        return seen
+    say_waiting(seen)
+    unchanged = 0
+    while unchanged < round(EXPIRES_SECONDS / RENEW_SECONDS):
         wait(RENEW_SECONDS)
         current = holder.read()
         if current is None:
             return None
-        if current != first:
+        if current != seen and not patient:
             raise taken(holder.where, current, "writes there now")
-    return first
+        seen, unchanged = current, unchanged + 1 if current == seen else 0
+    return seen
 
 
 def _owner(out: Path) -> str:

@@ -269,7 +269,7 @@ def test_words_of_a_store_become_the_error_of_a_file(words, number, told):
 
 @pytest.mark.parametrize("address", ["gs://bucket/a", "s3://", "s3://UPPER/a", "s3://bucket/../a", "s3://bucket//a"])
 def test_address_that_is_none_is_refused(address):
-    with pytest.raises(SettingsError, match="no address that copies can be written to"):
+    with pytest.raises(SettingsError, match="no address of a bucket that Trainworthy writes to"):
         check_address(address)
 
 

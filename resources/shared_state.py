@@ -1,0 +1,39 @@
+"""Records and verdicts where the settings say: in the state folder, a folder that several machines see, or a bucket."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from trainworthy.lifecycle.errors import SettingsError
+from trainworthy.lifecycle.promotion.log import VerdictLog
+from trainworthy.lifecycle.storage.durable.bucket import Bucket, check_address, is_bucket
+from trainworthy.lifecycle.storage.records import StateRecords
+from trainworthy.lifecycle.storage.shared.bucket import BucketState
+from trainworthy.lifecycle.storage.shared.folder import FolderState
+from trainworthy.lifecycle.storage.shared.store import StateStore
+from trainworthy.resources.settings import STATE, Settings
+
+
+def shared_state(settings: Settings) -> StateStore:
+    """The store, which is not asked yet. Raises SettingsError for what is no folder and no address of a bucket."""
+    place = settings.shared
+    if place is None:
+        return FolderState(settings.var)
+    if is_bucket(place):
+        check_address(place)
+        return BucketState(Bucket(place))
+    if not Path(place).is_dir():
+        # Never made here: a volume that is not mounted would look empty.
+        fix = f"mount it, or name an existing folder in {STATE}"
+        raise SettingsError("the folder for shared state does not exist", value=place, fix=fix)
+    return FolderState(Path(place))
+
+
+def records_of(settings: Settings) -> StateRecords:
+    """The records."""
+    return StateRecords(shared_state(settings))
+
+
+def verdict_log_of(settings: Settings, use_case: str) -> VerdictLog:
+    """The verdict log of a use case."""
+    return VerdictLog(shared_state(settings), use_case)
