@@ -26,7 +26,8 @@ MODES = 0o777
 
 
 class Fingerprint(Frozen):
-    """A file: hash of its bytes, their number, when they were last written (Unix time in nanoseconds), its mode.
+    """A file: hash of its bytes, their number, when they were last written (Unix time in nanoseconds, by
+    which runs are listed in order), its mode.
 
     A backup that was copied to a disk without modes has them here alone.
     """
@@ -40,9 +41,9 @@ class Fingerprint(Frozen):
 class Manifest(Frozen):
     """What a backup holds. Names are relative to its folder, with / between their parts.
 
-    `folders` have the time of their last change. By that of files runs are listed in order. `dumps` has for each database what
-    lies in it: `attempts`, `dagster`, or the variables that name a database of MLflow's server. `running` is what was
-    in progress meanwhile, `gone` files that were listed and then not there, `without` what the user left out.
+    `folders` have the time of their last change. `dumps` has for each database what lies in it: `attempts`, `dagster`,
+    or the variables that name a database of MLflow's server. `running` is what was in progress meanwhile, `gone` files
+    that were listed and then not there, `without` what the user left out.
     """
 
     form: int = FORM
