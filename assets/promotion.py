@@ -99,7 +99,11 @@ def entry_is_committed(use_case: UseCase) -> bool:
 @contextlib.contextmanager
 def judgement(resources: StepResources, use_case: UseCase, run_id: str) -> Iterator[None]:
     """One judgement at a time. Ends with a failure if the run config wants one for the verdict that this run has."""
-    with judged_alone(resources.workspace, use_case) as held:
+    with contextlib.ExitStack() as lease:
+        try:
+            held = lease.enter_context(judged_alone(resources.workspace, use_case))
+        except TrainworthyError as error:
+            raise StoppedError(f"{use_case.name} stopped at promotion\n{error}") from None
         resources.workspace.leases[use_case.name] = held
         yield
     verdict = resources.workspace.records.of_run(use_case.name, "promotion", run_id)

@@ -39,7 +39,7 @@ from trainworthy.lifecycle.code_identity import KEPT, CodeOnDisk
 from trainworthy.lifecycle.cost.duration import forecast_time
 from trainworthy.lifecycle.cost.meter import Meter
 from trainworthy.lifecycle.cost.time_left import forecast_seconds, in_words, seconds_left
-from trainworthy.lifecycle.errors import RecordError, SettingsError, TrainworthyError
+from trainworthy.lifecycle.errors import RecordError, SettingsError, StateError, TrainworthyError
 from trainworthy.lifecycle.files.versions import published_version
 from trainworthy.lifecycle.gates.baseline import read_baseline, readable_baseline, with_accepted
 from trainworthy.lifecycle.gates.ci import rows_of, table
@@ -122,6 +122,8 @@ def run_step(
         _refuse_benchmark(run)
         read_baseline(use_case.folder)
         earlier = workspace.records.by_identity(use_case.name, step, run.identity)
+        if earlier is not None:
+            workspace.fetch_files(earlier)
         equal = earlier is not None and not isinstance(earlier, StoppedStep) and reusable(run, earlier)
     except TrainworthyError as error:
         # Refused before it began: nothing was spent, and there may be no place for a record.
@@ -145,11 +147,14 @@ def run_step(
 def _made(run: StepRun, meter: Meter, work: Work) -> Record:
     """The kept record of the step's work, which says why where a gate stopped it.
 
-    Raises StoppedError if what follows a passed step fails.
+    Raises StoppedError if it cannot be kept, or what follows a passed step fails.
     """
     outcome: StepOutcome[Body]
     try:
         outcome = work(run)
+        if outcome.body is not None and not stopping(outcome.checks):
+            # What is named is there before what names it.
+            run.workspace.keep_files(outcome.body)
     except TrainworthyError as error:
         outcome, message = StepOutcome(checks=(error_check(error),), body=None), str(error)
     except BaseException as error:
@@ -159,12 +164,12 @@ def _made(run: StepRun, meter: Meter, work: Work) -> Record:
     else:
         message = _message(outcome.checks)
     record = _record(run, outcome, meter, message)
-    run.workspace.records.put(record, run.run_id, newest=run.trains)
-    if outcome.after is not None and record.passed:
-        try:
+    try:
+        run.workspace.records.put(record, run.run_id, newest=run.trains)
+        if outcome.after is not None and record.passed:
             outcome.after(record)
-        except TrainworthyError as error:
-            raise StoppedError(f"{run.use_case.name} stopped at {run.step}\n{error}") from None
+    except TrainworthyError as error:
+        raise StoppedError(f"{run.use_case.name} stopped at {run.step}\n{error}") from None
     return record
 
 
@@ -184,6 +189,10 @@ def finish_step(run: StepRun, record: Record, *, reused: bool) -> StepEvents:
             tracked = run.tracked()
     if stopped or (run.trains and last):
         report = write_report(run, workspace, tracked, stopped_at=run.step if stopped else None, before=before)
+        try:
+            workspace.keep_report(run.use_case.name, run.run_id, report.read_bytes())
+        except StateError as error:
+            log.warning(f"the report lies on this machine alone: {error.problem}")
     if tracked is not None:
         with without_mlflow(run, needed=stopped or last):
             track(run, tracked, record, reused, report)
@@ -227,6 +236,7 @@ def _step_run(
     sku = workspace.prices.rented(compute.sku, spot=compute.spot)
     code_of = functools.partial(CodeOnDisk(workspace.state.folder(*KEPT)).step, use_case.folder)
     upstream = upstream_records(workspace.records, use_case.name, step, context.run.run_id)
+    workspace.fetch_files(*upstream.values())
     alone: dict[Step, Record] = {
         name: record for name, record in upstream.items() if _not_of_run(workspace, use_case, name, context.run.run_id)
     }

@@ -19,7 +19,7 @@ from trainworthy.lifecycle.storage.records import StateRecords, record_sha256
 from trainworthy.lifecycle.storage.state import StateFolder
 from trainworthy.lifecycle.use_case import UseCase, load_use_case
 from trainworthy.resources.settings import dagster_url, mlflow_url, read_settings, use_case_folder
-from trainworthy.resources.shared_state import records_of, verdict_log_of
+from trainworthy.resources.shared_state import records_of, report_of, verdict_log_of
 
 if TYPE_CHECKING:
     from trainworthy.lifecycle.report.outcome import RunOutcome
@@ -96,7 +96,7 @@ def verdict_text(verdict: Verdict) -> str:
     state = StateFolder(read_settings().var)
     spent = sum(cost.usd for cost in verdict.step_costs.values()) + verdict.cost.usd
     wall = sum(cost.wall_seconds for cost in verdict.step_costs.values()) + verdict.cost.wall_seconds
-    report = state.folder("reports", verdict.use_case, f"{verdict.provenance.run_id}.html")
+    report = report_of(read_settings(), verdict.use_case, verdict.provenance.run_id)
     run_id = verdict.provenance.run_id
     judged = f"judged {verdict.provenance.created_at[:16].replace('T', ' ')} UTC"
     withdrawn = rolled_back(verdict_log(verdict.use_case), verdict.model_version)

@@ -21,7 +21,7 @@ from trainworthy.lifecycle.storage.shared.store import StateStore
 from trainworthy.lifecycle.storage.state import StateFolder, write_atomic
 from trainworthy.lifecycle.use_case import load_use_case
 from trainworthy.resources.settings import read_settings, use_case_folders
-from trainworthy.resources.shared_state import shared_state
+from trainworthy.resources.shared_state import report_of, shared_state
 
 RECENT_DAYS = 30
 
@@ -39,7 +39,7 @@ def site(out: Path | None) -> str:
 
     def linked(use_case: str, run_id: str) -> str | None:
         """The report's place beside the page, to be copied there; None of a run without one."""
-        source = state.folder("reports", use_case, f"{run_id}.html")
+        source = report_of(settings, use_case, run_id)
         if not source.is_file():
             return None
         reports[place := f"reports/{use_case}/{run_id}.html"] = source

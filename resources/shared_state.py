@@ -11,6 +11,7 @@ from trainworthy.lifecycle.storage.records import StateRecords
 from trainworthy.lifecycle.storage.shared.bucket import BucketState
 from trainworthy.lifecycle.storage.shared.folder import FolderState
 from trainworthy.lifecycle.storage.shared.store import StateStore
+from trainworthy.lifecycle.storage.state import StateFolder, write_atomic
 from trainworthy.resources.settings import STATE, Settings
 
 
@@ -37,3 +38,18 @@ def records_of(settings: Settings) -> StateRecords:
 def verdict_log_of(settings: Settings, use_case: str) -> VerdictLog:
     """The verdict log of a use case."""
     return VerdictLog(shared_state(settings), use_case)
+
+
+def report_of(settings: Settings, use_case: str, run_id: str) -> Path:
+    """Where a run's report lies on this machine; one of another machine is fetched, if there is one."""
+    path = StateFolder(settings.var).folder("reports", use_case, f"{run_id}.html")
+    if settings.shared is not None and not path.is_file():
+        stored = shared_state(settings).get(report_key(use_case, run_id))
+        if stored is not None:
+            write_atomic(path, stored.content)
+    return path
+
+
+def report_key(use_case: str, run_id: str) -> str:
+    """The report's key in the shared state."""
+    return f"reports/{use_case}/{run_id}.html"

@@ -9,11 +9,13 @@ import dagster as dg
 from pydantic import Field
 
 from trainworthy.lifecycle.cost.prices import Prices, load_prices
+from trainworthy.lifecycle.spec.frozen import Frozen
 from trainworthy.lifecycle.storage.records import StateRecords
-from trainworthy.lifecycle.storage.shared.store import Held, StateStore
+from trainworthy.lifecycle.storage.shared.files import fetch_files, keep_files
+from trainworthy.lifecycle.storage.shared.store import Held, StateStore, point
 from trainworthy.lifecycle.storage.state import StateFolder
 from trainworthy.resources.settings import read_settings, require_durable
-from trainworthy.resources.shared_state import shared_state
+from trainworthy.resources.shared_state import report_key, shared_state
 
 
 class Workspace(dg.ConfigurableResource):
@@ -36,6 +38,22 @@ class Workspace(dg.ConfigurableResource):
     def leases(self) -> dict[str, Held]:
         """The leases of verdict logs that this run holds, by use case."""
         return {}
+
+    def keep_files(self, body: Frozen) -> None:
+        """Have what a record names where other machines find it. Raises StateError."""
+        if read_settings().shared is not None:
+            keep_files(self.shared, self.state, body)
+
+    def fetch_files(self, *bodies: Frozen) -> None:
+        """Have here what records name and this machine lacks. Raises StateError for other bytes than they name."""
+        if read_settings().shared is not None:
+            for body in bodies:
+                fetch_files(self.shared, self.state, body)
+
+    def keep_report(self, use_case: str, run_id: str, page: bytes) -> None:
+        """Have a run's report where other machines find it. Raises StateError."""
+        if read_settings().shared is not None:
+            point(self.shared, report_key(use_case, run_id), page)
 
     def require_shared(self) -> None:
         """Before the first write. Raises StateError unless several machines may write there; of the state folder one.

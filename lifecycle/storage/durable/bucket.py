@@ -105,6 +105,17 @@ class Bucket:
             raise OSError(errno.ENOTSUP, _NO_CONDITIONS, self.address)
         return content, version
 
+    def has(self, name: str) -> bool:
+        """True if there is such an object."""
+        import obstore
+
+        try:
+            with self._as_files_raise(name):
+                obstore.head(self._store, name)
+        except NoObjectError:
+            return False
+        return True
+
     def write(self, name: str, content: bytes, version: str | None) -> None:
         """Write an object that is still of this version; with None one that is not there yet.
 

@@ -13,6 +13,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from trainworthy.lifecycle.errors import LeaseLostError, StateError
 from trainworthy.lifecycle.storage.durable.bucket import Bucket, refuse_without_conditions
@@ -51,6 +52,18 @@ class BucketState:
     def names(self, below: str) -> list[str]:
         with self._told(below):
             return self._bucket.newest_names(_plain(below))
+
+    def has(self, key: str) -> bool:
+        with self._told(key):
+            return self._bucket.has(_plain(key))
+
+    def send(self, key: str, path: Path) -> None:
+        with self._told(key):
+            self._bucket.upload(_plain(key), path)
+
+    def receive(self, key: str, path: Path) -> None:
+        with self._told(key):
+            self._bucket.download(_plain(key), path)
 
     @contextmanager
     def lease(self, name: str, known: int, say_waiting: Callable[[], None], lost: Lost) -> Iterator[Held]:

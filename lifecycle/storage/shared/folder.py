@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import shutil
 import socket
 import tempfile
 from collections.abc import Callable, Iterator
@@ -23,7 +24,7 @@ from trainworthy.lifecycle.errors import StateError
 from trainworthy.lifecycle.storage.durable.bucket import ObjectChangedError
 from trainworthy.lifecycle.storage.durable.head import LeaseHead
 from trainworthy.lifecycle.storage.shared.store import Held, Lost, Stored
-from trainworthy.lifecycle.storage.state import StateFolder, write_atomic
+from trainworthy.lifecycle.storage.state import StateFolder, sync_folder, write_atomic
 
 LOCK = ".state.lock"
 _NO_LOCKS = "its file system keeps no locks (flock), by which one process alone writes: use another one, or a bucket"
@@ -68,6 +69,26 @@ class FolderState:
                 if path.is_file():
                     found[path.relative_to(root).as_posix()] = path.stat().st_mtime_ns
         return sorted(found, key=lambda name: (-found[name], name))
+
+    def has(self, key: str) -> bool:
+        with self._told(key):
+            return self._path(key).is_file()
+
+    def send(self, key: str, path: Path) -> None:
+        target = self._path(key)
+        with self._told(key):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=target.parent, prefix=".sending-") as work:
+                shutil.copyfile(path, copy := Path(work, target.name))
+                with copy.open("rb") as file:
+                    os.fsync(file.fileno())
+                os.replace(copy, target)
+            sync_folder(target.parent)
+
+    def receive(self, key: str, path: Path) -> None:
+        with self._told(key):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(self._path(key), path)
 
     @contextmanager
     def lease(self, name: str, known: int, say_waiting: Callable[[], None], lost: Lost) -> Iterator[Held]:

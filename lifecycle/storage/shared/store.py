@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from trainworthy.lifecycle.errors import LeaseLostError
@@ -66,6 +67,18 @@ class StateStore(Protocol):
 
     def names(self, below: str) -> list[str]:
         """Keys below one, those that were written last first."""
+        ...
+
+    def has(self, key: str) -> bool:
+        """True if something lies there."""
+        ...
+
+    def send(self, key: str, path: Path) -> None:
+        """Write a file's bytes, whatever lies there: whole or not at all."""
+        ...
+
+    def receive(self, key: str, path: Path) -> None:
+        """Write what lies there to a file, whose folder is made."""
         ...
 
     def lease(self, name: str, known: int, say_waiting: Callable[[], None], lost: Lost) -> AbstractContextManager[Held]:
