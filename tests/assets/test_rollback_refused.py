@@ -4,11 +4,11 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from verdict_logs import log_in, logged
+from verdict_logs import log_in, logged, unexpected
 
 from trainworthy.assets.champion import judged_alone
 from trainworthy.assets.rollback import roll_back
-from trainworthy.lifecycle.errors import ChampionError, RecordError
+from trainworthy.lifecycle.errors import ChampionError, LeaseLostError, RecordError
 from trainworthy.lifecycle.promotion import log
 from trainworthy.lifecycle.promotion.controls import ANSWER_TOLERANCE
 from trainworthy.lifecycle.protocol.latency import Latency
@@ -147,3 +147,35 @@ def test_rollback_that_ends_between_log_and_alias_is_told_by_the_next_one_with_t
     with pytest.raises(ChampionError, match="disagree") as caught:
         rolled(run)
     assert "trainworthy doctor --fix" in caught.value.fix
+
+
+def test_rollback_whose_lease_was_lost_meanwhile_changes_nothing(run, taken_over):
+    run.launcher.run = taken_over(run.launcher.run)
+    with pytest.raises(LeaseLostError, match="this one was away for longer than its lease") as caught:
+        rolled(run)
+    assert (caught.value.code, "toy.jsonl" in str(caught.value.value)) == ("lease_lost", True)
+    assert (len(entries(run)), run.tracking.live) == (2, "2")
+
+
+def test_rollback_whose_lease_was_lost_after_its_entry_moves_no_alias(run, taken_over, monkeypatch):
+    monkeypatch.setattr(log, "append", taken_over(log.append))
+    with pytest.raises(LeaseLostError):
+        rolled(run)
+    # As after a crash: the log is ahead, which every later step says and `doctor --fix` mends.
+    assert (len(entries(run)), run.tracking.live) == (3, "2")
+
+
+@pytest.fixture
+def taken_over(run):
+    """Makes of a function one after which another process has the lease: a file server forgot who had it."""
+
+    def made(function):
+        def called(*given, **named):
+            found = function(*given, **named)
+            (run.workspace.state.root / "verdicts" / "toy.lock").unlink()
+            with log_in(run.workspace.state.root).lease(unexpected):
+                return found
+
+        return called
+
+    return made
