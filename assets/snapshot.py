@@ -47,13 +47,16 @@ def snapshot_rows(run: StepRun) -> StepOutcome[SnapshotBody]:
 
     state, use_case, dataset = run.workspace.state, run.use_case, run.record("dataset", DatasetVersion)
     contract, engine = declared_contract(run), use_case.spec.validation.engine
+    run.workspace.share_metrics(use_case.name)
     identity = equal_identity(state, use_case, contract, dataset, chosen_engine(engine))
     if equal := taken_over(state, run.workspace.records, use_case, contract, dataset, identity):
         say(f"snapshot: that of {equal.use_case} has the same rows, rules and split; it is taken over")
+        run.workspace.share_metrics(use_case.name)
         return StepOutcome(checks=equal.checks, body=equal.body)
     say(f"snapshot: {len(contract.rules)} rules on {dataset.rows:,} rows")
     judge = functools.partial(checked_contract, state, use_case.name, dataset.content_hash, engine)
     checks, body = make_snapshot(state, use_case, contract, dataset, judge)
+    run.workspace.share_metrics(use_case.name)
     return StepOutcome(checks=checks, body=body, after=functools.partial(remember, state, identity))
 
 

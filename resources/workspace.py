@@ -10,6 +10,7 @@ from pydantic import Field
 
 from trainworthy.lifecycle.cost.prices import Prices, load_prices
 from trainworthy.lifecycle.spec.frozen import Frozen
+from trainworthy.lifecycle.storage.metrics import share_metrics
 from trainworthy.lifecycle.storage.records import StateRecords
 from trainworthy.lifecycle.storage.shared.files import fetch_files, keep_files
 from trainworthy.lifecycle.storage.shared.store import Held, StateStore, point
@@ -49,6 +50,11 @@ class Workspace(dg.ConfigurableResource):
         if read_settings().shared is not None:
             for body in bodies:
                 fetch_files(self.shared, self.state, body)
+
+    def share_metrics(self, use_case: str) -> None:
+        """Have the metrics of earlier versions here and there. Raises StateError."""
+        if read_settings().shared is not None:
+            share_metrics(self.shared, self.state, use_case)
 
     def keep_report(self, use_case: str, run_id: str, page: bytes) -> None:
         """Have a run's report where other machines find it. Raises StateError."""

@@ -1,7 +1,8 @@
 """Metrics of every validated dataset version, one JSON line each, append-only: `<state>/metrics/<use case>.jsonl`.
 
 They outlive the datasets' bytes, so that a new version can be judged by the days of all earlier ones, and so that
-alerts can look back. The same content of a dataset by the same column of days is written once.
+alerts can look back. The same content of a dataset by the same column of days is written once. Where state is shared
+they are merged with those of other machines before and after a version is judged.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from pydantic import ValidationError
 from trainworthy.lifecycle.errors import RecordError
 from trainworthy.lifecycle.identity import canonical_json
 from trainworthy.lifecycle.spec.frozen import Frozen
+from trainworthy.lifecycle.storage.durable.bucket import ObjectChangedError
+from trainworthy.lifecycle.storage.shared.store import StateStore
 from trainworthy.lifecycle.storage.state import StateFolder, sync_folder
 
 
@@ -79,6 +82,36 @@ def add_metrics(state: StateFolder, use_case: str, metrics: VersionMetrics) -> N
         except OSError as error:
             raise RecordError(f"{path} cannot be written: {error}", fix="free space on the disk") from error
     sync_folder(path.parent)
+
+
+def share_metrics(store: StateStore, state: StateFolder, use_case: str) -> None:
+    """Have the metrics of all machines here, and those of this one there: in the store's order, then in ours."""
+    key, path = f"metrics/{use_case}.jsonl", metrics_path(state, use_case)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+b") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.seek(0)
+        mine = _parse(path, file.read())
+        while True:
+            stored = store.get(key)
+            theirs = () if stored is None else _parse(Path(key), stored.content)
+            known = {entry.measured for entry in theirs}
+            new = tuple(entry for entry in mine if entry.measured not in known)
+            content = b"".join(canonical_json(entry.model_dump(mode="json")) + b"\n" for entry in (*theirs, *new))
+            try:
+                if stored is None and new:
+                    store.put_new(key, content)
+                elif stored is not None and new:
+                    store.swap(key, content, stored.version)
+            except ObjectChangedError:
+                continue
+            break
+        if (*theirs, *new) != mine:
+            # In place, since whoever waits for the lock has this file open.
+            file.truncate(0)
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
 
 
 def _parse(path: Path, content: bytes) -> tuple[VersionMetrics, ...]:

@@ -10,6 +10,7 @@ from trainworthy.assets.declare import gpu_pool
 from trainworthy.lifecycle.cost.prices import Sku
 from trainworthy.lifecycle.gates.declared import SHARED_VOLUME
 from trainworthy.lifecycle.spec.use_case import ComputeSpec
+from trainworthy.lifecycle.storage.shared.folder import FolderState
 from trainworthy.lifecycle.storage.state import StateFolder
 from trainworthy.lifecycle.use_case import load_use_case
 
@@ -36,7 +37,7 @@ def project(tmp_path, monkeypatch):
 
 
 def run_of(folder, sku: Sku, durable=None, **compute):
-    workspace = SimpleNamespace(state=StateFolder(folder), durable=durable)
+    workspace = SimpleNamespace(state=StateFolder(folder), shared=FolderState(folder), durable=durable)
     split = SimpleNamespace(rows=10, positives=1)
     return SimpleNamespace(
         use_case=use_case(**compute), sku=sku, workspace=workspace, tracking=SimpleNamespace(reach=None),

@@ -49,8 +49,9 @@ def made(state: StateFolder, use_case: UseCase, version: DatasetVersion = VERSIO
     """The record that the step writes."""
     records = StateRecords(FolderState(state.root))
     upstream: dict[Step, Record] = {"dataset": version}
+    workspace = SimpleNamespace(state=state, records=records, share_metrics=lambda name: None)
     run = SimpleNamespace(
-        workspace=SimpleNamespace(state=state, records=records), use_case=use_case, record=lambda step, kind: version,
+        workspace=workspace, use_case=use_case, record=lambda step, kind: version,
         step="snapshot", code_sha256="c", upstream=upstream,
         identity=identity_of(use_case, "snapshot", "c", upstream, {}),
     )  # fmt: skip
