@@ -89,18 +89,16 @@ def test_verdict_of_one_machine_is_shown_reused_and_followed_on_another(fresh, t
             assert {name: (second.var / name).read_bytes() for name in found} == found
         assert not list(second.var.glob("training/toy/*/*/job.json"))
 
-        # A candidate of the second machine against the champion of the first, on the splits that it fetched.
-        second.edit("use_case.yaml", "seed: 7", "seed: 8")
-        later = second.run(**({} if entry.action == "promote" else {"intent": FIRST}), **shared)
+        # Judged anew by the second machine, with the splits and the artifact that it fetched.
+        second.edit("use_case.yaml", "purpose: improve", "purpose: refresh")
+        later = second.run(intent=FIRST, **shared)
         assert later.code == 0, later.out[-4000:]
-        reused = {
-            step for step, values in second.materialized(later.run_id).items() if values["lineage/reused"] == "true"
-        }
-        assert reused == {"dataset", "snapshot"}
+        shown = second.materialized(later.run_id)
+        assert {step for step in STEPS if shown[step]["lineage/reused"] == "true"} == set(STEPS[:-1])
         judged = StateRecords(store).of_run("toy", "promotion", later.run_id)
-        assert judged.compared_with == (entry.model_version if entry.action == "promote" else None)
         _, newest = log.read(VerdictLog(store, "toy"))
         # Each judgement has taken the lease once, also the one that was reused.
         assert (newest.verdict_sha256, newest.token) == (record_sha256(judged), 3)
         told = fresh.call(*CLI, "verdict", "toy", **shared)
         assert f"toy: {newest.action.upper()}" in told.out
+        assert later.run_id in told.out
