@@ -12,7 +12,7 @@ from trainworthy.lifecycle.promotion.champion import agreed_champion
 from trainworthy.lifecycle.promotion.log import VerdictLog
 from trainworthy.lifecycle.promotion.reuse import Reused, reused_verdict
 from trainworthy.lifecycle.protocol.records import Record, Verdict
-from trainworthy.lifecycle.storage.shared.store import Held
+from trainworthy.lifecycle.storage.shared.store import HeldLease
 from trainworthy.lifecycle.use_case import UseCase
 from trainworthy.resources.mlflow import Tracking
 from trainworthy.resources.mlflow_model import RegisteredModel
@@ -61,7 +61,7 @@ def reused_before(run: Judged, verdict: Verdict) -> Reused:
 
 
 @contextlib.contextmanager
-def judged_alone(workspace: Workspace, use_case: UseCase) -> Iterator[Held]:
+def judged_alone(workspace: Workspace, use_case: UseCase) -> Iterator[HeldLease]:
     """One judgement or rollback of a use case at a time: the later one sees the earlier one's champion.
 
     Gives the lease by which its log is written and its alias moved.
@@ -75,7 +75,7 @@ def judged_alone(workspace: Workspace, use_case: UseCase) -> Iterator[Held]:
         yield held
 
 
-def move_alias(tracking: Tracking, name: str, held: Held, version: str, previous: str | None) -> None:
+def move_alias(tracking: Tracking, name: str, held: HeldLease, version: str, previous: str | None) -> None:
     """Let the registry's alias follow the log. Raises LeaseLostError, and moves nothing, once another has the lease.
 
     A registry has no tokens: who sleeps between the look and the move can still leave an alias that the log does not

@@ -23,7 +23,7 @@ from trainworthy.lifecycle.protocol.attempts import ChargedTo
 from trainworthy.lifecycle.protocol.jobs import VerifyJob
 from trainworthy.lifecycle.protocol.records import Verdict
 from trainworthy.lifecycle.protocol.results import VerifyResult
-from trainworthy.lifecycle.storage.shared.store import Held
+from trainworthy.lifecycle.storage.shared.store import HeldLease
 from trainworthy.lifecycle.use_case import UseCase
 from trainworthy.resources.launcher import Launcher
 from trainworthy.resources.mlflow import Tracking
@@ -89,7 +89,7 @@ def _guarded(run: Rollback) -> dict[str, Any]:
     return shown
 
 
-def roll_back(run: Rollback, held: Held) -> dict[str, Any]:
+def roll_back(run: Rollback, held: HeldLease) -> dict[str, Any]:
     """Verify the previous champion, write the log, move the aliases; gives what Dagster shows. `held` is the lease.
 
     Nothing is changed before the verification. The log is written before the alias moves: it is the truth, and

@@ -13,7 +13,7 @@ from trainworthy.lifecycle.spec.frozen import Frozen
 from trainworthy.lifecycle.storage.metrics import share_metrics
 from trainworthy.lifecycle.storage.records import StateRecords
 from trainworthy.lifecycle.storage.shared.files import fetch_files, keep_files
-from trainworthy.lifecycle.storage.shared.store import Held, StateStore, point
+from trainworthy.lifecycle.storage.shared.store import HeldLease, StateStore, point
 from trainworthy.lifecycle.storage.state import StateFolder
 from trainworthy.resources.settings import read_settings, require_durable
 from trainworthy.resources.shared_state import report_key, shared_state
@@ -36,7 +36,7 @@ class Workspace(dg.ConfigurableResource):
         return StateRecords(self.shared)
 
     @cached_property
-    def leases(self) -> dict[str, Held]:
+    def leases(self) -> dict[str, HeldLease]:
         """The leases of verdict logs that this run holds, by use case."""
         return {}
 

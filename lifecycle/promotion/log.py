@@ -25,7 +25,7 @@ from trainworthy.lifecycle.errors import LeaseLostError, RecordError
 from trainworthy.lifecycle.identity import canonical_json, sha256_json
 from trainworthy.lifecycle.spec.frozen import Frozen
 from trainworthy.lifecycle.storage.durable.bucket import ObjectChangedError
-from trainworthy.lifecycle.storage.shared.store import Held, Lost, StateStore, Stored
+from trainworthy.lifecycle.storage.shared.store import HeldLease, Lost, StateStore, StoredObject
 
 # A line of who took the lease from a holder that never let go.
 _FENCE, _TOKEN = re.compile(rb'\{"token":(?P<token>\d+)\}\n'), re.compile(rb'"token":(\d+)')
@@ -73,14 +73,14 @@ class VerdictLog:
         """True if anything was entered."""
         return self.store.get(self.key) is not None
 
-    def lease(self, say_waiting: Callable[[], None]) -> AbstractContextManager[Held]:
+    def lease(self, say_waiting: Callable[[], None]) -> AbstractContextManager[HeldLease]:
         """Hold what an entry and a move of the alias need: one judgement or rollback of a use case at a time."""
         return _lease(self, say_waiting)
 
 
 def append(
     verdicts: VerdictLog,
-    held: Held,
+    held: HeldLease,
     *,
     action: Action,
     model_version: str,
@@ -134,7 +134,7 @@ def champion(entries: tuple[LogEntry, ...]) -> LogEntry | None:
 
 
 @contextmanager
-def _lease(verdicts: VerdictLog, say_waiting: Callable[[], None]) -> Iterator[Held]:
+def _lease(verdicts: VerdictLog, say_waiting: Callable[[], None]) -> Iterator[HeldLease]:
     # A log that cannot be trusted is told where it is read: nobody adds to it.
     known = _highest_token(_content(verdicts.store.get(verdicts.key)))
     with verdicts.store.lease(f"verdicts/{verdicts.use_case}", known, say_waiting, _lost(verdicts)) as held:
@@ -143,7 +143,7 @@ def _lease(verdicts: VerdictLog, say_waiting: Callable[[], None]) -> Iterator[He
         yield held
 
 
-def _fence(verdicts: VerdictLog, held: Held) -> None:
+def _fence(verdicts: VerdictLog, held: HeldLease) -> None:
     """Write over what the holder before has read: an entry of its that is still on its way is refused by its version.
 
     Whether that one ended or sleeps is not known.
@@ -156,7 +156,7 @@ def _fence(verdicts: VerdictLog, held: Held) -> None:
             return
 
 
-def _written(verdicts: VerdictLog, held: Held, stored: Stored | None, line: bytes) -> bool:
+def _written(verdicts: VerdictLog, held: HeldLease, stored: StoredObject | None, line: bytes) -> bool:
     """Add a line; False if somebody else has changed the log meanwhile."""
     try:
         if stored is None:
@@ -181,12 +181,12 @@ def _lost(verdicts: VerdictLog) -> Lost:
     return error
 
 
-def _stored(verdicts: VerdictLog) -> tuple[Stored | None, tuple[tuple[LogEntry, ...], int]]:
+def _stored(verdicts: VerdictLog) -> tuple[StoredObject | None, tuple[tuple[LogEntry, ...], int]]:
     stored = verdicts.store.get(verdicts.key)
     return stored, _parse(verdicts.where, _content(stored))
 
 
-def _content(stored: Stored | None) -> bytes:
+def _content(stored: StoredObject | None) -> bytes:
     return b"" if stored is None else stored.content
 
 

@@ -27,7 +27,7 @@ from trainworthy.lifecycle.protocol.checks import CheckResult, holds
 from trainworthy.lifecycle.provenance import without_credentials
 from trainworthy.lifecycle.storage.durable.bucket import is_bucket
 from trainworthy.lifecycle.storage.durable.place import takes_copies
-from trainworthy.lifecycle.storage.shared.store import Held
+from trainworthy.lifecycle.storage.shared.store import HeldLease
 from trainworthy.lifecycle.storage.state import StateFolder
 from trainworthy.lifecycle.use_case import load_use_case
 from trainworthy.pipeline.doctor.project import in_short, refused
@@ -227,7 +227,7 @@ def repair_aliases(settings: Settings) -> Iterator[str]:
             yield from _repair_alias(settings, folder.name, held)
 
 
-def _repair_alias(settings: Settings, name: str, held: Held) -> Iterator[str]:
+def _repair_alias(settings: Settings, name: str, held: HeldLease) -> Iterator[str]:
     """`held` is the lease of the use case's judgement: log and alias stay as they are read here."""
     from trainworthy.assets.champion import move_alias
     from trainworthy.resources.mlflow import Tracking

@@ -56,6 +56,7 @@ def mlflow_server(folder: Path) -> Iterator[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_verdict_of_one_machine_is_shown_reused_and_followed_on_another(fresh, tmp_path, monkeypatch):
     with s3_servers.moto_server() as server, mlflow_server(tmp_path / "registry") as registry:
         place = f"{s3_servers.reached(monkeypatch, server)}/team"

@@ -2,7 +2,7 @@
 
 A lock does not reach another machine, so a lease is an object that its holder renews (durable/lease.py): one that
 stays as it is for EXPIRES_SECONDS is taken over, with the next token. What its holder had begun by then may still
-arrive; it is refused by the version that it read, once the new holder has written over that (`Held.took_over`).
+arrive; it is refused by the version that it read, once the new holder has written over that (`HeldLease.took_over`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from trainworthy.lifecycle.storage.durable.bucket import Bucket, refuse_without_
 from trainworthy.lifecycle.storage.durable.head import LeaseHead, change_object, read_object
 from trainworthy.lifecycle.storage.durable.holder import Name
 from trainworthy.lifecycle.storage.durable.lease import Lease, watched
-from trainworthy.lifecycle.storage.shared.store import Held, Lost, Stored
+from trainworthy.lifecycle.storage.shared.store import HeldLease, Lost, StoredObject
 from trainworthy.lifecycle.storage.state import plain_names
 
 
@@ -34,16 +34,16 @@ class BucketState:
     def where(self) -> str:
         return self._bucket.address
 
-    def get(self, key: str) -> Stored | None:
+    def get(self, key: str) -> StoredObject | None:
         with self._told(key):
             found = self._bucket.read(_plain(key))
-        return None if found is None else Stored(*found)
+        return None if found is None else StoredObject(*found)
 
     def put_new(self, key: str, content: bytes) -> None:
         with self._told(key):
             self._bucket.write(_plain(key), content, None)
 
-    def swap(self, key: str, content: bytes, version: str, held: Held | None = None) -> None:
+    def swap(self, key: str, content: bytes, version: str, held: HeldLease | None = None) -> None:
         if held is not None:
             held.check()
         with self._told(key):
@@ -66,7 +66,7 @@ class BucketState:
             self._bucket.download(_plain(key), path)
 
     @contextmanager
-    def lease(self, name: str, known: int, say_waiting: Callable[[], None], lost: Lost) -> Iterator[Held]:
+    def lease(self, name: str, known: int, say_waiting: Callable[[], None], lost: Lost) -> Iterator[HeldLease]:
         holder, owner = ObjectHolder(self._bucket, _plain(f"{name}.lease"), known, lost), uuid.uuid4().hex
         with self._told(name):
             before = self._taken(holder, owner, say_waiting)
@@ -78,7 +78,7 @@ class BucketState:
                 holder.check()
 
         try:
-            yield Held(holder.token, took_over=before is not None, check=check)
+            yield HeldLease(holder.token, took_over=before is not None, check=check)
         finally:
             lease.end()
 

@@ -23,7 +23,7 @@ from pydantic import ValidationError
 from trainworthy.lifecycle.errors import StateError
 from trainworthy.lifecycle.storage.durable.bucket import ObjectChangedError
 from trainworthy.lifecycle.storage.durable.head import LeaseHead
-from trainworthy.lifecycle.storage.shared.store import Held, Lost, Stored
+from trainworthy.lifecycle.storage.shared.store import HeldLease, Lost, StoredObject
 from trainworthy.lifecycle.storage.state import StateFolder, sync_folder, write_atomic
 
 LOCK = ".state.lock"
@@ -40,7 +40,7 @@ class FolderState:
     def where(self) -> str:
         return str(self._folder.root)
 
-    def get(self, key: str) -> Stored | None:
+    def get(self, key: str) -> StoredObject | None:
         with self._told(key):
             return self._stored(self._path(key))
 
@@ -51,7 +51,7 @@ class FolderState:
                 raise ObjectChangedError(str(path))
             write_atomic(path, content)
 
-    def swap(self, key: str, content: bytes, version: str, held: Held | None = None) -> None:
+    def swap(self, key: str, content: bytes, version: str, held: HeldLease | None = None) -> None:
         path = self._path(key)
         with self._told(key), self._alone():
             if held is not None:
@@ -91,7 +91,7 @@ class FolderState:
             shutil.copyfile(self._path(key), path)
 
     @contextmanager
-    def lease(self, name: str, known: int, say_waiting: Callable[[], None], lost: Lost) -> Iterator[Held]:
+    def lease(self, name: str, known: int, say_waiting: Callable[[], None], lost: Lost) -> Iterator[HeldLease]:
         path = self._path(f"{name}.lock")
         with self._told(name):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -109,7 +109,7 @@ class FolderState:
                     raise lost(head.host)
 
             # Whoever held it before has ended, as its lock says, or is refused by its token.
-            yield Held(token, took_over=False, check=check)
+            yield HeldLease(token, took_over=False, check=check)
 
     def check(self) -> None:
         with self._told(""):
@@ -144,12 +144,12 @@ class FolderState:
     def _path(self, key: str) -> Path:
         return self._folder.folder(*key.split("/"))
 
-    def _stored(self, path: Path) -> Stored | None:
+    def _stored(self, path: Path) -> StoredObject | None:
         try:
             content = path.read_bytes()
         except (FileNotFoundError, NotADirectoryError):
             return None
-        return Stored(content, hashlib.sha256(content).hexdigest())
+        return StoredObject(content, hashlib.sha256(content).hexdigest())
 
     @contextmanager
     def _alone(self) -> Iterator[None]:

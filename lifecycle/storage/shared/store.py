@@ -19,7 +19,7 @@ Lost = Callable[[str], LeaseLostError]
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredObject:
     """What lies under a key, and its version: another content has another one."""
 
     content: bytes
@@ -27,7 +27,7 @@ class Stored:
 
 
 @dataclass(frozen=True)
-class Held:
+class HeldLease:
     """A lease that this process was given. `token` is a fencing token: it rises with each holder of the lease.
 
     `took_over` is true if a holder before it never let go: what that one has begun may still arrive. `check` raises
@@ -50,7 +50,7 @@ class StateStore(Protocol):
         """What people call it: a folder, or an address."""
         ...
 
-    def get(self, key: str) -> Stored | None:
+    def get(self, key: str) -> StoredObject | None:
         """What lies there; None if nothing does."""
         ...
 
@@ -58,7 +58,7 @@ class StateStore(Protocol):
         """Write what is not there yet. Raises ObjectChangedError if something is, also if this call has written it."""
         ...
 
-    def swap(self, key: str, content: bytes, version: str, held: Held | None = None) -> None:
+    def swap(self, key: str, content: bytes, version: str, held: HeldLease | None = None) -> None:
         """Write over what is still of this version. Raises ObjectChangedError if it is not.
 
         With `held` raises LeaseLostError, and writes nothing, once another has that lease.
@@ -81,7 +81,9 @@ class StateStore(Protocol):
         """Write what lies there to a file, whose folder is made."""
         ...
 
-    def lease(self, name: str, known: int, say_waiting: Callable[[], None], lost: Lost) -> AbstractContextManager[Held]:
+    def lease(
+        self, name: str, known: int, say_waiting: Callable[[], None], lost: Lost
+    ) -> AbstractContextManager[HeldLease]:
         """Hold a lease alone, after whoever holds it now; `say_waiting` is called once if somebody does.
 
         Its token is above `known`, which is the highest that what it guards has seen. `lost` makes the error of who

@@ -161,7 +161,7 @@ def test_lease_of_a_holder_that_lives_is_waited_for(place, monkeypatch):
     assert taken == [(2, False, True)]
 
 
-def forgotten(store: StateStore, stack: ExitStack, monkeypatch) -> log.Held:
+def forgotten(store: StateStore, stack: ExitStack, monkeypatch) -> log.HeldLease:
     """A lease whose holder sleeps from here on, and which the storage gives to the next one all the same."""
     if isinstance(store, FolderState):
         held = stack.enter_context(store.lease("verdicts/toy", 0, unexpected, lost))
@@ -197,7 +197,7 @@ def test_holder_that_was_taken_over_writes_nothing_and_lets_go_of_nothing(place,
     assert found.content == b"new"
 
 
-def append(verdicts: VerdictLog, held: log.Held, number: int, action: log.Action = "shadow") -> log.LogEntry:
+def append(verdicts: VerdictLog, held: log.HeldLease, number: int, action: log.Action = "shadow") -> log.LogEntry:
     """An entry after the newest one."""
     entries = log.read(verdicts)
     return log.append(
