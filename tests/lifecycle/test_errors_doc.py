@@ -128,8 +128,9 @@ def lease_lost_error(folder: Path) -> None:
 
 
 def champion_error(folder: Path) -> None:
-    promoted = {"action": "promote", "model_version": "1", "verdict_sha256": "1" * 64}
-    logged(log_in(folder), **promoted, previous_verdict_sha256=None)
+    logged(
+        log_in(folder), action="promote", model_version="1", verdict_sha256="1" * 64, previous_verdict_sha256=None
+    )  # fmt: skip
     agreed_champion(log.read(log_in(folder)), "toy", None)
 
 

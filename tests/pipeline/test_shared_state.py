@@ -67,6 +67,7 @@ def test_verdict_of_one_machine_is_shown_reused_and_followed_on_another(fresh, t
         assert not (fresh.var / "verdicts").exists()
         store = BucketState(Bucket(place))
         verdict = StateRecords(store).of_run("toy", "promotion", done.run_id)
+        assert verdict is not None
         (entry,) = log.read(VerdictLog(store, "toy"))
         assert (entry.verdict_sha256, entry.token) == (record_sha256(verdict), 1)
 
@@ -97,6 +98,7 @@ def test_verdict_of_one_machine_is_shown_reused_and_followed_on_another(fresh, t
         shown = second.materialized(later.run_id)
         assert {step for step in STEPS if shown[step]["lineage/reused"] == "true"} == set(STEPS[:-1])
         judged = StateRecords(store).of_run("toy", "promotion", later.run_id)
+        assert judged is not None
         _, newest = log.read(VerdictLog(store, "toy"))
         # Each judgement has taken the lease once, also the one that was reused.
         assert (newest.verdict_sha256, newest.token) == (record_sha256(judged), 3)
