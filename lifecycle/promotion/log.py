@@ -137,9 +137,8 @@ def champion(entries: tuple[LogEntry, ...]) -> LogEntry | None:
 def _lease(verdicts: VerdictLog, say_waiting: Callable[[], None]) -> Iterator[HeldLease]:
     # A log that cannot be trusted is told where it is read: nobody adds to it.
     known = _highest_token(_content(verdicts.store.get(verdicts.key)))
-    with verdicts.store.lease(f"verdicts/{verdicts.use_case}", known, say_waiting, _lost(verdicts)) as held:
-        if held.took_over:
-            _fence(verdicts, held)
+    name, lost = f"verdicts/{verdicts.use_case}", _lost(verdicts)
+    with verdicts.store.lease(name, known, say_waiting, lost, lambda held: _fence(verdicts, held)) as held:
         yield held
 
 

@@ -93,12 +93,12 @@ class Lease(threading.Thread):
         if self._lost is not None:
             raise taken(self._holder.where, self._lost, "took it over: this one was away for longer than its lease")
 
-    def end(self) -> None:
-        """Let go of the copies, so that nobody has to wait for them."""
+    def end(self, *, let_go: bool = True) -> None:
+        """End, and let go of it, so that nobody has to wait for it; else it is taken over as from one that is gone."""
         self._ended.set()
         self.join()
         with contextlib.suppress(OSError):
-            if self._lost is None:
+            if self._lost is None and let_go:
                 self._holder.release(self._owner)
 
 

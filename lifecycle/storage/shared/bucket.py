@@ -66,21 +66,32 @@ class BucketState:
             self._bucket.download(_plain(key), path)
 
     @contextmanager
-    def lease(self, name: str, known: int, say_waiting: Callable[[], None], lost: Lost) -> Iterator[HeldLease]:
+    def lease(
+        self,
+        name: str,
+        known: int,
+        say_waiting: Callable[[], None],
+        lost: Lost,
+        fence: Callable[[HeldLease], None] | None = None,
+    ) -> Iterator[HeldLease]:
         holder, owner = ObjectHolder(self._bucket, _plain(f"{name}.lease"), known, lost), uuid.uuid4().hex
         with self._told(name):
             before = self._taken(holder, owner, say_waiting)
-        lease = Lease(holder, owner)
-        lease.start()
 
         def check() -> None:
             with self._told(name):
                 holder.check()
 
+        held, lease = HeldLease(holder.token, took_over=before is not None, check=check), Lease(holder, owner)
+        lease.start()
+        let_go = False
         try:
-            yield HeldLease(holder.token, took_over=before is not None, check=check)
+            if held.took_over and fence is not None:
+                fence(held)
+            let_go = True
+            yield held
         finally:
-            lease.end()
+            lease.end(let_go=let_go)
 
     def check(self) -> None:
         with self._told(""):
@@ -115,7 +126,7 @@ class ObjectHolder:
 
     def __init__(self, bucket: Bucket, name: str, known: int, lost: Lost) -> None:
         self._bucket, self._name, self._known, self._lost = bucket, name, known, lost
-        self.token = 0
+        self.token, self._owner = 0, ""
 
     @property
     def where(self) -> str:
@@ -131,7 +142,7 @@ class ObjectHolder:
             token = max(head.token, self._known) + 1
             return head.model_copy(update={"token": token, "owner": owner, "host": socket.gethostname()})
 
-        self.token = self._change(mine).token
+        self.token, self._owner = self._change(mine).token, owner
 
     def renew(self, owner: str) -> Name | None:
         try:
@@ -153,7 +164,8 @@ class ObjectHolder:
         self._checked(self._head())
 
     def _checked(self, head: LeaseHead) -> LeaseHead:
-        if head.token != self.token:
+        # The owner, too: without the object, as after somebody removed it, tokens begin anew.
+        if (head.token, head.owner) != (self.token, self._owner):
             raise self._lost(head.host or "nobody")
         return head
 

@@ -91,7 +91,14 @@ class FolderState:
             shutil.copyfile(self._path(key), path)
 
     @contextmanager
-    def lease(self, name: str, known: int, say_waiting: Callable[[], None], lost: Lost) -> Iterator[HeldLease]:
+    def lease(
+        self,
+        name: str,
+        known: int,
+        say_waiting: Callable[[], None],
+        lost: Lost,
+        fence: Callable[[HeldLease], None] | None = None,
+    ) -> Iterator[HeldLease]:
         path = self._path(f"{name}.lock")
         with self._told(name):
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -82,12 +82,18 @@ class StateStore(Protocol):
         ...
 
     def lease(
-        self, name: str, known: int, say_waiting: Callable[[], None], lost: Lost
+        self,
+        name: str,
+        known: int,
+        say_waiting: Callable[[], None],
+        lost: Lost,
+        fence: Callable[[HeldLease], None] | None = None,
     ) -> AbstractContextManager[HeldLease]:
         """Hold a lease alone, after whoever holds it now; `say_waiting` is called once if somebody does.
 
         Its token is above `known`, which is the highest that what it guards has seen. `lost` makes the error of who
-        lost it.
+        lost it. `fence` is called first of all where a holder before it never let go; if it fails, neither does this
+        one, so that the next one calls it again.
         """
         ...
 

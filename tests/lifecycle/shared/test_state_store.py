@@ -268,6 +268,39 @@ def test_first_entry_of_a_judgement_that_was_taken_over_is_none(place, monkeypat
     assert log.read(second) == ()
 
 
+def test_judgement_whose_take_over_failed_leaves_the_next_one_to_take_over_too(server, tmp_path, monkeypatch):
+    """Else the first one's entry, which is still on its way, would be refused by nobody."""
+    place = f"{s3_servers.reached(monkeypatch, server)}/{tmp_path.name}"
+    first, second = VerdictLog(opened(place), "toy"), VerdictLog(opened(place), "toy")
+    with second.lease(unexpected) as held:
+        append(second, held, 1)
+    read = first.store.get(first.key)
+    assert read is not None
+    with ExitStack() as older:
+        forgotten(first.store, older, monkeypatch)
+        with monkeypatch.context() as patch:
+            patch.setattr(log, "_written", lambda *_: (_ for _ in ()).throw(StateError("away", fix="wait")))
+            with pytest.raises(StateError), second.lease(lambda: None):
+                pytest.fail("it judges without a fence")
+        with second.lease(lambda: None) as held:
+            assert held.took_over
+            with pytest.raises(ObjectChangedError):
+                first.store.swap(first.key, b"late", read.version)
+            assert append(second, held, 2).token == held.token == 4
+
+
+def test_lease_that_somebody_removed_is_nobodys_any_more(server, tmp_path, monkeypatch):
+    place = f"{s3_servers.reached(monkeypatch, server)}/{tmp_path.name}"
+    verdicts = VerdictLog(opened(place), "toy")
+    with verdicts.lease(unexpected) as held:
+        Bucket(place).delete("verdicts/toy.lease")
+        with verdicts.lease(unexpected) as second:
+            assert second.token == held.token
+            with pytest.raises(LeaseLostError):
+                append(verdicts, held, 1)
+            append(verdicts, second, 2)
+
+
 def test_log_that_cannot_be_trusted_is_refused_whoever_holds_its_lease(place):
     verdicts = VerdictLog(opened(place), "toy")
     verdicts.store.put_new(verdicts.key, b'{"token":3}\n{"action":"promote"}\n')
