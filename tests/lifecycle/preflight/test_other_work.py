@@ -59,15 +59,15 @@ def test_fit_whose_work_is_not_counted_ends_by_processor_time():
     assert (found.updates, found.ended) == (11, "processor_time")
 
 
-@pytest.mark.parametrize(("ended", "required"), [("work", True), ("processor_time", False)])
-def test_network_whose_updates_run_out_is_not_called_unable_to_learn(monkeypatch, ended, required):
+@pytest.mark.parametrize(("ended", "status"), [("work", "fail"), ("processor_time", "insufficient")])
+def test_network_that_processor_time_ends_is_not_called_unable_to_learn(monkeypatch, ended, status):
     given = mlp(0, rows=400)
     frozen = replace(given, learning_rate=1e-12).subject()
     assert overfit.overfits(frozen).status == "fail"
     short = lambda *args, **more: replace(fit(*args, **more), ended=ended)
     monkeypatch.setattr(overfit, "fit", short)
     found = overfit.overfits(frozen)
-    assert (found.status, found.required) == ("insufficient", required)
+    assert (found.status, found.required) == (status, False)
     assert "smaller size of the network" in found.fix
     assert overfit.overfits(given.subject()).status == "pass"
 

@@ -28,8 +28,10 @@ from trainworthy.lifecycle.engine.preflight.overfit.fit import (
     full_batches,
     judged,
     outputs_of,
+    planned_updates,
 )
 from trainworthy.lifecycle.engine.preflight.overfit.held_out import learns_for_unseen_rows
+from trainworthy.lifecycle.engine.preflight.overfit.patience import Patience
 from trainworthy.lifecycle.engine.preflight.overfit.reference_losses import (
     Yardsticks,
     loss_uses_labels,
@@ -42,11 +44,11 @@ from trainworthy.lifecycle.engine.training.state import TrainData
 from trainworthy.lifecycle.gates.catalogue import check_of
 from trainworthy.lifecycle.gates.check import Outcome
 
-BATCHES, STEPS, MOST_STEPS = 10, 400, 1600
+BATCHES = 10
 # Near to the line is enough: a linear network under AdamW ended 0.3 % of the way short of it, a slow rate 1.3 %.
 SHARE, OF_LINE, LEAST = 0.5, 0.9, 0.005
-# Updates that a large network must have had to be stopped for what they brought: a picture network of 3.5e11 operations
-# an update has one within the work that is tried.
+# Updates that a network must have had to be judged by what they brought: a picture network of 3.5e11 operations an
+# update has one within the work that is tried.
 FEWEST_UPDATES = 100
 # What gets this share of the way to the target learns, but slowly: neither a pass nor a fault that is shown.
 BETWEEN = 0.5
@@ -60,7 +62,7 @@ NO_ROWS = Outcome("not_applicable", "no output has a part of each row, so that t
 
 
 def overfits(subject: Subject) -> Outcome:
-    """Train on ten batches until the target is met, for at most STEPS updates, or MOST_STEPS while it still learns."""
+    """Train on ten batches until the target is met, or as long as that is waited for (patience.py)."""
     data, batches = _ten_batches(subject)
     start = _start(subject, data, batches)
     if not start.free:
@@ -78,12 +80,20 @@ def overfits(subject: Subject) -> Outcome:
         return Outcome(
             "insufficient", f"one output for all of the {start.rows} rows is as good as any: {marks.floor:.4f}"
         )
-    fitted = fit(subject, data, batches, _until(target, marks.constant), measured=measured)
+    begun = float(start.losses().mean())
+    patience = Patience(begun, target, marks.constant, planned_updates(subject))
+    fitted = fit(subject, data, batches, patience, measured=measured, times=lambda done: patience.times)
     if _wrong_way(subject, fitted, data, batches):
         evidence = f"after {fitted.updates} updates, rows of the higher label have the lower answers"
         return Outcome("fail", evidence, cause=_SIGN[0], fix=_SIGN[1])
-    result = _outcome(fitted, marks, target, start.rows)
-    moved = abs(fitted.loss - float(start.losses().mean())) > LEAST * (marks.constant - marks.floor)
+    evidence = (
+        f"{start.rows} rows: loss {fitted.loss:.4f} after {_updates(fitted, patience)}, wanted {target:.4f}; the best "
+        f"output that is the same for all rows has {marks.constant:.4f}, a line {marks.line:.4f}, any outputs "
+        f"{marks.floor:.4f}"
+    )
+    learned = marks.constant - fitted.loss >= BETWEEN * (marks.constant - target)
+    result = _outcome(evidence, fitted, patience, target, begun, learned)
+    moved = abs(fitted.loss - begun) > LEAST * (marks.constant - marks.floor)
     if result.status == "fail" and moved:
         return against_itself(subject, fitted, result.evidence) or _of_an_ascent(subject, data, batches, result)
     return result
@@ -96,36 +106,43 @@ def _of_an_ascent(subject: Subject, data: TrainData, batches: list[Tensor], fail
     return replace(failed, cause=ASCENDS[0], fix=ASCENDS[1])
 
 
-def _outcome(fitted: Fit, marks: Yardsticks, target: float, rows: int) -> Outcome:
-    evidence = (
-        f"{rows} rows: loss {fitted.loss:.4f} after {fitted.updates} updates, wanted {target:.4f}; the best output "
-        f"that is the same for all rows has {marks.constant:.4f}, a line {marks.line:.4f}, "
-        f"any outputs {marks.floor:.4f}"
-    )
+def _outcome(
+    evidence: str, fitted: Fit, patience: Patience, target: float, begun: float, learned: bool = False
+) -> Outcome:
+    """Passed at the target; failed if the updates show that all planned ones do not come there; else nothing is shown.
+
+    What is not shown stops no step. `learned`: of the way to the target, as much was learned as needs an input.
+    """
     if fitted.loss <= target:
         return Outcome("pass", evidence, fitted.loss, target)
-    if marks.constant - fitted.loss >= BETWEEN * (marks.constant - target):
-        slowly = f"{evidence}: it learns, but slowly"
-        return Outcome("insufficient", slowly, fitted.loss, target, required=_judges(fitted))
-    if fitted.ended:
-        return _too_few(evidence, fitted, target)
-    return Outcome("fail", evidence, fitted.loss, target)
+    if learned or patience.cut_off:
+        return Outcome(
+            "insufficient", f"{evidence}: it learns, but slowly{patience.more(fitted.loss)}", fitted.loss, target
+        )
+    if not fitted.ended:
+        return Outcome("fail", evidence, fitted.loss, target)
+    return _of_few(evidence, fitted, patience, target, begun)
 
 
-def _too_few(evidence: str, fitted: Fit, target: float) -> Outcome:
-    """A network of which few updates were tried is not stopped for it, nor is one on a slower machine."""
+def _of_few(evidence: str, fitted: Fit, patience: Patience, target: float, begun: float) -> Outcome:
+    """Of updates of so much work that few were tried: failed if as many as are planned would not come there either."""
     counted = fitted.ended == "work"
     limit = f"{MOST_WORK:.0e} operations" if counted else f"{CPU_SECONDS:.0f} s of processor time on this machine"
     evidence += f": an update is so much work that no more fit into {limit}"
+    if counted and fitted.updates >= FEWEST_UPDATES and not patience.may_reach(begun - fitted.loss):
+        return Outcome(
+            "fail", f"{evidence}, and what these brought is too little for all planned ones", fitted.loss, target
+        )
     fix = (
         "try a smaller size of the network once, whose updates are less work: what is wrong with its parts shows there"
     )
-    return Outcome("insufficient", evidence, fitted.loss, target, fix=fix, required=_judges(fitted))
+    return Outcome("insufficient", evidence, fitted.loss, target, fix=fix)
 
 
-def _judges(fitted: Fit) -> bool:
-    """Whether a fit that was not enough says something of the network: it ended by itself, or after enough updates."""
-    return not fitted.ended or (fitted.ended == "work" and fitted.updates >= FEWEST_UPDATES)
+def _updates(fitted: Fit, patience: Patience) -> str:
+    """How many were made, and how far they went if that is further."""
+    far = patience.covered > 1.01 * fitted.updates
+    return f"{fitted.updates} updates{f' that go as far as {patience.covered:,.0f} at the declared rate' * far}"
 
 
 def _target(marks: Yardsticks) -> float:
@@ -135,39 +152,24 @@ def _target(marks: Yardsticks) -> float:
     return marks.constant - max(easier, LEAST * whole)
 
 
-def _until(target: float, constant: float) -> Callable[[float, int], bool]:
-    """Enough: the target is met, or STEPS are done and what they brought is nothing, or comes no more."""
-    losses: dict[int, float] = {}
-
-    def enough(loss: float, done: int) -> bool:
-        losses[done] = loss
-        if loss <= target or done >= MOST_STEPS:
-            return True
-        brought = losses.get(done - STEPS // 4, loss) - loss
-        return done >= STEPS and not (loss < constant and brought > 0.02 * (constant - target))
-
-    return enough
-
-
 def _falls(subject: Subject, data: TrainData, batches: list[Tensor], before: float) -> Outcome:
     """A loss without labels has no yardstick but its start: does it fall?"""
     floor = measure_yardsticks(subject, data, batches).floor
     # Of a loss that the network gives itself, nothing tells how low it can go.
     way = before - min(floor, before) if floor > ENDLESS * max(1.0, abs(before)) else abs(before)
     target = before - 0.1 * way
-    fitted = fit(subject, data, batches, _until(target, before), measured=subject)
+    patience = Patience(before, target, before, planned_updates(subject))
+    fitted = fit(subject, data, batches, patience, measured=subject, times=lambda done: patience.times)
     evidence = (
         f"{sum(map(len, batches))} rows, a loss without labels: from {before:.4f} to {fitted.loss:.4f} after "
-        f"{fitted.updates} updates, wanted {target:.4f}"
+        f"{_updates(fitted, patience)}, wanted {target:.4f}"
     )
     if fitted.loss <= target and fitted.loss < before:
         return Outcome("pass", evidence, fitted.loss, target)
     if subject.claims.start == "trained" and fitted.loss <= before:
         return Outcome("pass", f"{evidence}; it starts trained, and is no worse", fitted.loss, target)
     game = by_a_game(subject, fitted, data.take(batches[0]), before, LEAST * way, evidence)
-    if game is None and fitted.ended:
-        return _too_few(evidence, fitted, target)
-    return game or Outcome("fail", evidence, fitted.loss, target)
+    return game or _outcome(evidence, fitted, patience, target, before)
 
 
 def _ten_batches(subject: Subject) -> tuple[TrainData, list[Tensor]]:

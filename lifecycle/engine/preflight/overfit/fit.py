@@ -80,8 +80,11 @@ def fit(
     every: int = 10,
     measured: Subject | None = None,
     cpu: Callable[[], float] = time.process_time,
+    times: Callable[[int], float] = lambda done: 1.0,
 ) -> Fit:
     """Train on the batches, over and over, until `enough` of loss and updates; asked every so many updates.
+
+    `times` says, of the number of an update from 1 on, what its rate is multiplied by.
 
     The loss is that of `measured`, whose loss function may hold what the subject's does not (auxiliary.py); without it
     the loss is not measured, and stays infinite.
@@ -94,7 +97,7 @@ def fit(
         state.model.train()
         for optimizer in state.optimizers:
             for group in optimizer.param_groups:
-                group["lr"] = rate * group["lr_scale"] * min(1.0, done / WARM_UP)
+                group["lr"] = rate * times(done) * group["lr_scale"] * min(1.0, done / WARM_UP)
         update = partial(train_step, state, data, batches[(done - 1) % len(batches)], recipe)
         if done == 1:
             most = updates_within(counted(update))
@@ -120,6 +123,14 @@ def peak_rate(subject: Subject) -> float:
     """The highest rate of the schedule, of up to 200 steps of it."""
     steps = subject.plan.horizon_steps
     return max(subject.recipe.learning_rate(step) for step in range(0, steps, max(1, steps // 200)))
+
+
+def planned_updates(subject: Subject) -> float:
+    """How many updates at the peak rate go as far as all planned ones: the sum of their rates over it; 0 at no rate."""
+    steps, peak = subject.plan.horizon_steps, peak_rate(subject)
+    some = range(0, steps, max(1, steps // 200))
+    mean = sum(subject.recipe.learning_rate(step) for step in some) / len(some)
+    return steps * mean / peak if peak > 0 else 0.0
 
 
 def mean_loss(subject: Subject, model: nn.Module, data: TrainData, batches: Sequence[Tensor]) -> float:

@@ -12,6 +12,7 @@ their source: of a sample of many more rows, neighbours are seldom in it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,8 +27,10 @@ from trainworthy.lifecycle.engine.preflight.overfit.fit import (
     full_batches,
     judged,
     outputs_of,
+    planned_updates,
 )
 from trainworthy.lifecycle.engine.preflight.overfit.linear_probe import line_basis
+from trainworthy.lifecycle.engine.preflight.overfit.patience import longer_steps
 from trainworthy.lifecycle.engine.preflight.overfit.reference_losses import loss_uses_labels
 from trainworthy.lifecycle.engine.preflight.overfit.substituted_outputs import Outputs, linked_outputs, measuring
 from trainworthy.lifecycle.engine.preflight.subject import Subject
@@ -142,7 +145,30 @@ def learns_for_unseen_rows(subject: Subject) -> Outcome:
     if neighbours is None and updates < planned:
         why = f"an update takes so long that no more than {updates} of {planned} were tried"
         return Outcome("insufficient", f"{evidence}: {why}", real.value, TIMES_SHUFFLED * chance)
-    return neighbours or _not_shown(evidence, real, chance, line, len(groups))
+    result = neighbours or _not_shown(evidence, real, chance, line, len(groups))
+    if result.status == "fail":
+        return _by_longer_steps(subject, data, batches, rows, groups, updates) or result
+    return result
+
+
+def _by_longer_steps(
+    subject: Subject, data: TrainData, batches: list[Tensor], rows: list[Tensor], groups: np.ndarray, updates: int
+) -> Outcome | None:
+    """Passed where updates that go further, as all planned ones together do, show what so many did not; None if not."""
+    times, far = longer_steps(updates, planned_updates(subject))
+    if far <= updates:
+        return None
+    real, shuffled = (
+        _after(subject, of, batches, rows, groups, updates, times)[0] for of in (data, _shuffled(data, 1))
+    )
+    chance = TIMES_SHUFFLED * abs(shuffled.value)
+    if real.errors < SHOWN or real.value < chance:
+        return None
+    evidence = (
+        f"{len(groups)} held-out rows, permuted within their groups: the loss rises by {real} after {updates} updates "
+        f"that go as far as {far:,.0f} at the declared rate, by {shuffled} after as many with shuffled labels"
+    )
+    return Outcome("pass", evidence, real.value, chance)
 
 
 def _not_shown(evidence: str, real: Rise, chance: float, line: Rise, rows: int) -> Outcome:
@@ -157,10 +183,16 @@ def _not_shown(evidence: str, real: Rise, chance: float, line: Rise, rows: int) 
 
 
 def _after(
-    subject: Subject, data: TrainData, batches: list[Tensor], rows: list[Tensor], groups: np.ndarray, updates: int
+    subject: Subject,
+    data: TrainData,
+    batches: list[Tensor],
+    rows: list[Tensor],
+    groups: np.ndarray,
+    updates: int,
+    times: Callable[[int], float] = lambda done: 1.0,
 ) -> tuple[Rise, int]:
-    """The rise after so many updates, or those that there was time for."""
-    fitted = fit(subject, data, batches, lambda loss, done: done >= updates, every=updates)
+    """The rise after so many updates, or those that there was time for; `times` is as of fit."""
+    fitted = fit(subject, data, batches, lambda loss, done: done >= updates, every=updates, times=times)
     return rise_of(_outputs(subject, fitted.state.model, rows), groups), fitted.updates
 
 
