@@ -148,6 +148,21 @@ def test_losses_that_swing_wildly_above_what_was_there_are_a_rise():
     assert only(shown(RiseAboveBest(), every=wild, onset=200)).monitor == "rise_above_best"
 
 
+@pytest.mark.parametrize(("rows", "told"), [(320, []), (36, ["rise_above_best"]), (32, ["rise_above_best"])])
+def test_losses_of_updates_of_another_size_are_not_held_against_the_best(rows, told):
+    """The sum over an episode grows with its length, which is what a policy is to learn."""
+    some = lambda seen: seen._replace(rows=28 + seen.step % 9)
+    longer = lambda seen: noisy(lambda step: 0.9)(seen)._replace(rows=rows) if seen.step >= 200 else some(seen)
+    assert [found.monitor for found in shown(RiseAboveBest(), every=longer)] == told
+
+
+@pytest.mark.parametrize(("rows", "told"), [(320, []), (32, ["plateau"])])
+def test_losses_of_updates_of_another_size_are_no_plateau(rows, told):
+    still = noisy(lambda step: 0.69)
+    longer = lambda seen: still(seen)._replace(rows=rows) if seen.step >= 60 else still(seen)
+    assert [found.monitor for found in shown(Plateau(400), every=longer)] == told
+
+
 def test_rise_with_the_learning_rate_is_healthy():
     cycle = lambda seen: noisy(lambda step: 0.55)(seen)._replace(learning_rate=5e-3)
     assert shown(RiseAboveBest(), every=cycle, onset=200) == []

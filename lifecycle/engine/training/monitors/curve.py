@@ -17,18 +17,30 @@ from trainworthy.lifecycle.protocol.signals import WINDOW, Sample, Signals
 
 @dataclass(frozen=True)
 class Window:
-    """Mean loss of updates `first` to `last`, its standard error, and the mean learning rate."""
+    """Mean loss of updates `first` to `last`, its standard error, and the mean learning rate.
+
+    `rows` are those of an update: the fewest, the median and the most.
+    """
 
     first: int
     last: int
     mean: float
     error: float
     rate: float
+    rows: tuple[int, int, int]
+
+    def is_as_large_as(self, fewest: float, most: float) -> bool:
+        """Whether its typical update has as many rows as some of those, so that their losses may be drawn alike.
+
+        A sum over an episode that has become ten times as long is no loss of the same distribution.
+        """
+        return fewest <= self.rows[1] <= most
 
 
 def window_of(updates: Sequence[Signals]) -> Window:
     """Of updates with finite losses."""
-    losses, rows = [update.loss for update in updates], sum(update.rows for update in updates)
+    losses, sizes = [update.loss for update in updates], sorted(update.rows for update in updates)
+    rows = sum(sizes)
     mean = math.fsum(losses) / len(updates)
     between = math.fsum((loss - mean) ** 2 for loss in losses) / (len(updates) - 1)
     # The larger of what rows and what updates say: batches are neither independent nor alike.
@@ -39,7 +51,8 @@ def window_of(updates: Sequence[Signals]) -> Window:
     )
     error = math.sqrt(max(between / len(updates), within))
     rate = math.fsum(update.learning_rate for update in updates) / len(updates)
-    return Window(updates[0].step, updates[-1].step, mean, error, rate)
+    of_rows = (sizes[0], sizes[len(sizes) // 2], sizes[-1])
+    return Window(updates[0].step, updates[-1].step, mean, error, rate, of_rows)
 
 
 class Level(NamedTuple):
@@ -70,7 +83,7 @@ class Plateau(Base):
     """
 
     name = "plateau"
-    kept: ClassVar = ("_start", "_sums", "_asks_from")
+    kept: ClassVar = ("_start", "_sums", "_asks_from", "_sizes")
 
     def __init__(
         self,
@@ -83,6 +96,8 @@ class Plateau(Base):
         self._after = max(FLAT_STEPS, FLAT_AFTER * planned_steps)
         self._prior = prior_loss
         self._start: list[float] = []
+        # Rows of an update in the first window, at least and at most.
+        self._sizes: list[float] = [0, math.inf]
         # Of windows of the later half: count, sum, sum of squared errors.
         self._sums = [0.0, 0.0, 0.0]
         # What found progress is asked again after as many updates more: a forward pass each time.
@@ -92,11 +107,13 @@ class Plateau(Base):
         """A finding once the later half of the updates so far is no better than the first window."""
         closed = window_of(updates)
         if not self._start:
-            self._start = [closed.mean, closed.error]
+            self._start, self._sizes = [closed.mean, closed.error], [closed.rows[0], closed.rows[-1]]
         elif closed.last >= self._after / 2:
             count, total, squares = self._sums
             self._sums = [count + 1, total + closed.mean, squares + closed.error**2]
         if closed.last < max(self._after, self._asks_from) or not self._sums[0] or self._told:
+            return None
+        if not closed.is_as_large_as(*self._sizes):
             return None
         count, total, squares = self._sums
         mean, error = total / count, math.sqrt(squares) / count
@@ -155,11 +172,13 @@ class RiseAboveBest(Base):
     """
 
     name = "rise_above_best"
-    kept: ClassVar = ("_start", "_lowest", "_of_best", "_newest", "_onset", "_borne")
+    kept: ClassVar = ("_start", "_lowest", "_of_best", "_newest", "_onset", "_borne", "_sizes")
 
     def __init__(self) -> None:
         super().__init__()
         self._start: float | None = None
+        # Rows of an update in the best window, at least and at most.
+        self._sizes: list[float] = [0, math.inf]
         # Mean loss, mean rate and last update of the best window.
         self._lowest: list[float] = []
         self._of_best: list[float] = []
@@ -176,11 +195,12 @@ class RiseAboveBest(Base):
             self._start = closed.mean
         if not self._lowest or closed.mean < self._lowest[0]:
             self._lowest, self._of_best, self._newest = [closed.mean, closed.rate, closed.last], losses, []
-            self._borne = max(self._borne, closed.rate)
+            self._borne, self._sizes = max(self._borne, closed.rate), [closed.rows[0], closed.rows[-1]]
             return None
         best, rate, at = self._lowest
         meant = HIGHER_RATE * rate < closed.rate <= UNHEARD_OF * self._borne and closed.mean < self._start
-        if meant or closed.mean - best <= LOST * (self._start - best):
+        alike = closed.is_as_large_as(*self._sizes)
+        if meant or not alike or closed.mean - best <= LOST * (self._start - best):
             self._newest = []
             return None
         self._onset = self._onset if self._newest else closed.first
