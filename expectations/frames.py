@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from trainworthy.lifecycle.contract.table import Table, logical_name
 from trainworthy.lifecycle.errors import DatasetError
 from trainworthy.lifecycle.files.common_type import plain_type
-
-if TYPE_CHECKING:
-    import pandas as pd
-    import pyarrow as pa
 
 # The first whole number that floats of 64 bits don't tell from its neighbour.
 INEXACT = 2**53
@@ -19,10 +20,6 @@ INEXACT = 2**53
 
 def read_frame(table: Table, columns: Sequence[str]) -> pd.DataFrame:
     """These columns of all files, the rows numbered; integers with nulls as pandas' Int64. Raises DatasetError."""
-    import pandas as pd
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     if not columns:
         return pd.DataFrame(index=pd.RangeIndex(table.rows))
     parts: dict[str, list[Any]] = {name: [] for name in columns}
@@ -38,8 +35,6 @@ def read_frame(table: Table, columns: Sequence[str]) -> pd.DataFrame:
 
 
 def _as(values: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    import pyarrow as pa
-
     if pa.types.is_dictionary(values.type):
         values = values.cast(values.type.value_type)
     if values.type != kind and plain_type(values.type) != values.type:
@@ -48,10 +43,6 @@ def _as(values: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
 
 
 def _series(values: pa.ChunkedArray) -> pd.Series:
-    import numpy as np
-    import pandas as pd
-    import pyarrow as pa
-
     kind, types = values.type, pa.types
     known = logical_name(kind) in ("string", "integer", "number", "boolean", "date", "timestamp")
     if not known:
@@ -77,8 +68,6 @@ def own_values(values: pd.Series) -> pd.Series:
 
 def ticks_or_values(values: pd.Series, kind: pa.DataType) -> pd.Series:
     """Dates and times as whole ticks of the table's type since 1970 (days of a date); other values as they are."""
-    import pyarrow as pa
-
     if not (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
         return own_values(values)
     numbers = values.dt.as_unit("s" if pa.types.is_date(kind) else kind.unit).astype("int64").astype("Int64")
@@ -89,6 +78,4 @@ def ticks_or_values(values: pd.Series, kind: pa.DataType) -> pd.Series:
 
 def local_hours(rows: pd.DataFrame, instant: str, hour: str, zone: str) -> pd.DataFrame:
     """The instants' hour of day in the zone, beside the column of hours."""
-    import pandas as pd
-
     return pd.DataFrame({instant: rows[instant].dt.tz_convert(zone).dt.hour, hour: own_values(rows[hour])})

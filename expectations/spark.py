@@ -19,6 +19,8 @@ from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from trainworthy.expectations.imported import import_great_expectations
 from trainworthy.expectations.spark_rows import DAY, NANOSECONDS, divided, literal, own_column, read_rows, spark_type
 from trainworthy.expectations.validate import raised_message
@@ -31,7 +33,6 @@ from trainworthy.lifecycle.contract.table import Table, read_table
 from trainworthy.lifecycle.errors import DatasetError, SettingsError
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
 
 
@@ -79,7 +80,6 @@ def _broken(rule: Rule, table: Table, known: str) -> Column:
 
 def _unequal(rule: Rule, table: Table, known: str) -> Column:
     """True in the rows without a null that break the rule."""
-    import pyarrow as pa
     from pyspark.sql import functions as F  # noqa: N812
 
     first, kind, parameters = own_column(rule.columns[0]), table.types[rule.columns[0]], rule.parameters
@@ -139,7 +139,6 @@ def _search_udf(pattern: str) -> Any:
 
 def _comparable(rule: Rule, table: Table) -> tuple[Column, Column]:
     """Both columns as numbers of one kind; an integer beside a float is a float."""
-    import pyarrow as pa
     from pyspark.sql import functions as F  # noqa: N812
 
     first, second = (own_column(name) for name in rule.columns)
@@ -179,7 +178,6 @@ def with_known_keys(rows: DataFrame, rule: Rule, table: Table, known: str) -> Da
 
 def _bins(rule: Rule, table: Table) -> list[Column]:
     """True in a bin's rows, a mark for each bin (rule.py)."""
-    import pyarrow as pa
     from pyspark.sql import functions as F  # noqa: N812
 
     name, kind, bins = rule.columns[0], table.types[rule.columns[0]], len(rule.parameters["counts"])

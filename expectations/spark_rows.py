@@ -9,10 +9,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from trainworthy.lifecycle.contract.table import Table
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
 
 NANOSECONDS = {"ms": 10**6, "us": 10**3, "ns": 1}
@@ -79,8 +81,6 @@ def read_rows(spark: SparkSession, table: Table, columns: Sequence[str]) -> tupl
 
 
 def _schema(path: Path) -> str:
-    import pyarrow.parquet as pq
-
     return str(pq.read_schema(path).remove_metadata())
 
 
@@ -114,8 +114,6 @@ def _values(name: str, read_as: str, table: Table) -> Column:
 
 def spark_type(kind: pa.DataType) -> str:
     """The type of a column's values (see `_values`)."""
-    import pyarrow as pa
-
     if kind == pa.uint64():
         return "decimal(20,0)"
     if pa.types.is_string(kind):

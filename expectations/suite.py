@@ -17,17 +17,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
 
 from trainworthy.expectations.frames import INEXACT, local_hours, own_values, ticks_or_values
 from trainworthy.lifecycle.contract.literals import float_limits, listed, place, whole_edges, whole_interval
 from trainworthy.lifecycle.contract.result import ACCEPTED
 from trainworthy.lifecycle.contract.rule import Rule
 from trainworthy.lifecycle.contract.table import Table, type_held
-
-if TYPE_CHECKING:
-    import numpy as np
-    import pandas as pd
 
 
 def is_marked(rule: Rule, table: Table) -> bool:
@@ -53,8 +53,6 @@ def _says_nothing(rule: Rule, table: Table) -> bool:
 
 def row_marks(rule: Rule, rows: pd.DataFrame, table: Table) -> pd.Series:
     """True in rows that keep the rule, false in those that break it, null where it says nothing."""
-    import pandas as pd
-
     first = rows[rule.columns[0]]
     if _says_nothing(rule, table):
         return pd.Series(None, index=rows.index, dtype=object)
@@ -86,8 +84,6 @@ def _is_within(rule: Rule, values: pd.Series, table: Table) -> pd.Series:
 
 def _is_known(rule: Rule, rows: pd.DataFrame, table: Table) -> pd.Series:
     """True where the row's values are one of the keys."""
-    import pandas as pd
-
     kinds = [table.types[name] for name in rule.columns]
     keys = {
         tuple(place(value, kind) for value, kind in zip(key, kinds, strict=True)) for key in rule.parameters["keys"]
@@ -98,8 +94,6 @@ def _is_known(rule: Rule, rows: pd.DataFrame, table: Table) -> pd.Series:
 
 def bins(rule: Rule, values: pd.Series, table: Table) -> np.ndarray:
     """Each value's bin of a distribution (rule.py); the last is that of nulls."""
-    import numpy as np
-
     name, null_bin = rule.columns[0], len(rule.parameters["counts"]) - 1
     if table.held(name) == "null":
         return np.full(len(values), null_bin)
@@ -166,8 +160,6 @@ def _is_instant(rule: Rule, table: Table) -> bool:
 
 
 def _frame(rows: pd.DataFrame, rules: tuple[Rule, ...], table: Table) -> pd.DataFrame:
-    import pandas as pd
-
     first = rules[0]
     if first.kind == "type":
         return _type_names(rows, [rule.columns[0] for rule in rules], table)
@@ -197,7 +189,6 @@ def _listed(rule: Rule, table: Table) -> list[Any]:
 
 def _type_names(rows: pd.DataFrame, columns: list[str], table: Table) -> pd.DataFrame:
     """One row that holds, for each column, the logical type of its values or what is there instead."""
-    import pandas as pd
 
     def all_midnight(name: str) -> bool:
         return name in rows and bool((rows[name].dropna().dt.normalize() == rows[name].dropna()).all())
@@ -275,8 +266,6 @@ def _of_one_column(rule: Rule, column: str, table: Table, meta: dict[str, Any]) 
 
 def _limits(rule: Rule, table: Table) -> dict[str, Any]:
     """The range in the words of Great Expectations; of whole numbers both ends are inclusive."""
-    import pyarrow as pa
-
     kind = table.types[rule.columns[0]]
     if not pa.types.is_floating(kind):
         low, high = whole_interval(rule.parameters, kind)

@@ -9,7 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from trainworthy.expectations.frames import read_frame
 from trainworthy.expectations.imported import import_great_expectations
@@ -22,9 +24,6 @@ from trainworthy.lifecycle.contract.rule import Rule, surplus
 from trainworthy.lifecycle.contract.table import Table, read_table, unjudged_because
 from trainworthy.lifecycle.contract.unexpected_values import with_unlisted
 from trainworthy.lifecycle.errors import DatasetError
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 def validate_files(folder: Path, contract: Contract) -> tuple[RuleResult, ...]:

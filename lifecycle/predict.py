@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pandas as pd
+
 from trainworthy.lifecycle.artifact import Scorer, artifact_kind, load_artifact
 from trainworthy.lifecycle.data.rows import read_rows
 from trainworthy.lifecycle.errors import CheckpointError
@@ -35,16 +38,11 @@ from trainworthy.lifecycle.tasks.labels import kind_of_rows, labels_of, named_co
 from trainworthy.lifecycle.tasks.own import figure_columns, own_baseline, own_figures
 
 if TYPE_CHECKING:
-    import numpy as np
-    import pandas as pd
-
     from trainworthy.lifecycle.tasks.kind import Predictor
 
 
 def run_predict(job: PredictJob) -> PredictResult:
     """Score job.rows_file and write predictions.parquet. Raises CheckpointError, DatasetError, EvaluationError."""
-    import pandas as pd
-
     score, kind = load_artifact(Path(job.artifact), job.artifact_sha256), artifact_kind(Path(job.artifact))
     weight = () if job.weight is None else (job.weight,)
     extra = (*job.columns, *weight, *job.metric_columns, *_cost_columns(job))
@@ -145,8 +143,6 @@ def _costs(job: PredictJob, rows: pd.DataFrame) -> _Costs | None:
         return None
     assert job.decision is not None
     assert job.decision.costs is not None
-    import numpy as np
-
     declared, labels = job.decision.costs, labels_of(job.rows, rows)
     scored, weights = row_costs(declared, labels, rows), _weights(job, rows)
     problems = {"benchmark": cost_problems(declared, labels, scored, weights, chosen_on=False)}
@@ -231,8 +227,6 @@ def run_verify(job: VerifyJob) -> VerifyResult:
 
 def _reference(job: PredictJob, score: Scorer, kind: Kind) -> StoredFile:
     """What the artifact says of rows from before the benchmark."""
-    import pandas as pd
-
     path = Path(job.out) / "reference.parquet"
     tables = []
     for file in job.reference_files:
@@ -261,8 +255,6 @@ class _Fitted:
         self, rows: pd.DataFrame, columns: Rows, made: Callable[[np.ndarray, np.ndarray, slice], np.ndarray]
     ) -> np.ndarray:
         """As Scorer.figures."""
-        import numpy as np
-
         parts = parts_of(self.kind, len(rows))
         return np.concatenate([made(truth_of(columns, rows.iloc[some]), self.answers(some), some) for some in parts])
 

@@ -6,11 +6,12 @@ import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pandas as pd
+
 from trainworthy.lifecycle.errors import SettingsError
 
 if TYPE_CHECKING:
-    import numpy as np
-    import pandas as pd
     import torch
     from torch import Tensor
 
@@ -71,7 +72,6 @@ def in_chunks(
 
     At most CHUNK_ROWS rows and CHUNK_BYTES of inputs at a time.
     """
-    import numpy as np
     import torch
 
     parts, chunk = [], _chunk_rows(features, task, preprocessing)

@@ -10,6 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+import numpy as np
+import pandas as pd
 from pydantic import ValidationError
 
 from trainworthy.lifecycle.contract.snapshot_contract import contract_of
@@ -42,9 +44,6 @@ from trainworthy.resources.shared_state import records_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-
-    import numpy as np
-    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -197,8 +196,6 @@ def _common(state: StateFolder, mine: JudgedModel, theirs: JudgedModel) -> tuple
 
 def _on(state: StateFolder, on: JudgedModel, other: JudgedModel) -> pd.DataFrame | None:
     """Both models' answers to the rows that the one was evaluated on; None if the other's are not kept."""
-    import pandas as pd
-
     if on.evaluation.suite is None:
         return None
     if on.verdict.answers is not None and on.verdict.compared_with == other.version:

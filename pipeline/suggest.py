@@ -11,7 +11,9 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
+
+import pandas as pd
 
 from trainworthy.lifecycle.contract.draft import ColumnDraft, contract_text, draft_contract
 from trainworthy.lifecycle.contract.frame import logical_type
@@ -26,9 +28,6 @@ from trainworthy.pipeline.scaffold.roles import column_roles
 from trainworthy.pipeline.scaffold.source import SUFFIXES, column_kinds, read_source
 from trainworthy.resources.dvc import DatasetStore
 from trainworthy.resources.settings import projects, read_settings
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 # Rows on which roles are guessed: the area under the curve of each column alone needs no more.
 ROLE_ROWS = 20_000
@@ -94,8 +93,6 @@ def drafted_text(name: str, source: str, rows: pd.DataFrame, request: DraftReque
 
 def _rows(sources: Sequence[str]) -> tuple[str, str, pd.DataFrame]:
     """Name of the contract, words for its source, and the rows."""
-    import pandas as pd
-
     match = _DATASET.fullmatch(sources[0])
     if len(sources) == 1 and match and not Path(sources[0]).suffix:
         return _published(match[1], match[2])
@@ -133,8 +130,6 @@ def _published(name: str, version: str | None) -> tuple[str, str, pd.DataFrame]:
 
 def _typed(raw: pd.DataFrame) -> pd.DataFrame:
     """The texts of a CSV as values, typed as `trainworthy new` types them. Raises UseCaseError."""
-    import pandas as pd
-
     kinds, problems = column_kinds(raw)
     if problems:
         raise UseCaseError("draft", problems)

@@ -7,12 +7,11 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
 from mlflow.models import set_model
 from mlflow.pyfunc.model import PythonModel
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from trainworthy.lifecycle.protocol.operating_point import OperatingPoint
 
 # Names the folder whose files a request may name by path; without it a request holds the content of its files.
@@ -76,7 +75,6 @@ with warnings.catch_warnings(record=True):
 
         # Without type hints: MLflow would take them for a schema.
         def predict(self, context, model_input, params=None):  # pyright: ignore[reportIncompatibleMethodOverride]
-            import pandas as pd
             from mlflow.exceptions import MlflowException
 
             from trainworthy.lifecycle.errors import TrainworthyError

@@ -14,7 +14,10 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import polars as pl
+import pyarrow.parquet as pq
 
 from trainworthy.lifecycle.contract.batches import batches
 from trainworthy.lifecycle.contract.model import Contract
@@ -25,9 +28,6 @@ from trainworthy.lifecycle.contract.rule import Rule
 from trainworthy.lifecycle.contract.table import Table, read_table
 from trainworthy.lifecycle.spec.frozen import Frozen
 from trainworthy.lifecycle.storage.state import sync_folder
-
-if TYPE_CHECKING:
-    import polars as pl
 
 # These count no rows that could be named.
 _NO_ROWS = ("type", "row_count", "distribution")
@@ -92,8 +92,6 @@ def _failing(table: Table, contract: Contract, rules: Sequence[Rule]) -> Iterato
 
 def named_rows(table: Table, contract: Contract, rule: Rule, row_numbers: Sequence[int]) -> tuple[dict[str, Any], ...]:
     """Up to MAX_NAMED_ROWS of the rows with these numbers in the table."""
-    import polars as pl
-
     numbers, first, least = pl.Series(row_numbers, dtype=pl.Int64), 0, pl.DataFrame()
     for frame in batches(table, shown_columns(table, contract, rule)) if row_numbers else ():
         here = numbers.filter(numbers.is_between(first, first + len(frame) - 1)) - first
@@ -104,8 +102,6 @@ def named_rows(table: Table, contract: Contract, rule: Rule, row_numbers: Sequen
 
 def first_rows(rows: pl.DataFrame) -> pl.DataFrame:
     """The first rows by key and then by the other columns: an order that holds for every engine."""
-    import polars as pl
-
     unsortable = {name for name, kind in rows.schema.items() if kind.is_nested() or kind == pl.Object}
     by = [place for place, name in enumerate(rows.columns) if name not in unsortable]
     if len(rows) <= 1 or not by:
@@ -117,15 +113,11 @@ def first_rows(rows: pl.DataFrame) -> pl.DataFrame:
 
 def plain_rows(rows: pl.DataFrame) -> tuple[dict[str, Any], ...]:
     """Rows as JSON: ISO 8601 for dates and times."""
-    import polars as pl
-
     texts = [_text(values) if values.dtype.is_temporal() else values for values in rows]
     return tuple({key: _plain(value) for key, value in row.items()} for row in pl.DataFrame(texts).to_dicts())
 
 
 def _text(values: pl.Series) -> pl.Series:
-    import polars as pl
-
     if isinstance(values.dtype, pl.Datetime):
         return values.dt.to_string("%Y-%m-%dT%H:%M:%S%.f" + ("+00:00" if values.dtype.time_zone else ""))
     return values.cast(pl.String)
@@ -161,8 +153,6 @@ def write_failing_rows(
 
 def _written_rows(failing: Iterator[tuple[Rule, pl.DataFrame]], folder: Path) -> dict[str, int]:
     """How many rows of each rule were written to its file."""
-    import pyarrow.parquet as pq
-
     writers: dict[str, pq.ParquetWriter] = {}
     rows_of: dict[str, int] = {}
     try:

@@ -9,12 +9,12 @@ import math
 from collections.abc import Iterable, Mapping
 from datetime import UTC, date, datetime
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
 
 from trainworthy.lifecycle.contract.rule import Rule
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _TICKS_A_SECOND = {"ms": 10**3, "us": 10**6, "ns": 10**9}
 _LIMITS = ("minimum", "maximum", "exclusive_minimum", "exclusive_maximum")
@@ -52,8 +52,6 @@ def is_aware_instant(value: Any) -> bool:
 
 def ticks(value: Any, kind: pa.DataType) -> Fraction:
     """The instant in ticks since 1970 of a date or timestamp type (days for a date), exactly."""
-    import pyarrow as pa
-
     instant = as_instant(value)
     assert instant is not None, value
     since = (instant if instant.tzinfo else instant.replace(tzinfo=UTC)) - datetime(1970, 1, 1, tzinfo=UTC)
@@ -70,8 +68,6 @@ def listed(values: Iterable[Any], kind: pa.DataType) -> list[Any]:
 
 def place(value: Any, kind: pa.DataType) -> Any:
     """The value as a column of this type holds it (an instant as ticks); None if it can hold no such value."""
-    import pyarrow as pa
-
     types = pa.types
     if types.is_string(kind):
         return value if isinstance(value, str) else None
@@ -88,8 +84,6 @@ def place(value: Any, kind: pa.DataType) -> Any:
 
 def bounds(kind: pa.DataType) -> tuple[int, int]:
     """The least and greatest value of an integer, date or timestamp type."""
-    import pyarrow as pa
-
     return (0, 2**64 - 1) if kind == pa.uint64() else (-(2**63), 2**63 - 1)
 
 
@@ -100,8 +94,6 @@ def _integer(value: float | Fraction, low: int, high: int) -> int | None:
 
 def _float(value: float, kind: pa.DataType) -> float | None:
     """The float that the value is. In a column of 32 bits 0.1 means its own 0.1, which is another number."""
-    import pyarrow as pa
-
     if kind == pa.float32():
         return _narrow(value)
     try:
@@ -111,16 +103,12 @@ def _float(value: float, kind: pa.DataType) -> float | None:
 
 
 def _narrow(value: float) -> float:
-    import numpy as np
-
     with np.errstate(over="ignore"):
         return float(np.float32(value))
 
 
 def whole_interval(parameters: Mapping[str, Any], kind: pa.DataType) -> tuple[int, int]:
     """The first and last whole number (or tick) that a range allows; the first is above the last if none is."""
-    import pyarrow as pa
-
     low, high = bounds(kind)
     is_instant = pa.types.is_timestamp(kind) or pa.types.is_date(kind)
     for name in _LIMITS:
@@ -138,8 +126,6 @@ def whole_interval(parameters: Mapping[str, Any], kind: pa.DataType) -> tuple[in
 
 def float_limits(parameters: Mapping[str, Any], kind: pa.DataType) -> dict[str, float]:
     """The limits of a range over a column of floats."""
-    import pyarrow as pa
-
     limits = {name: parameters[name] for name in _LIMITS if name in parameters}
     return {name: _narrow(value) if kind == pa.float32() else _clipped(value) for name, value in limits.items()}
 
@@ -153,8 +139,6 @@ def _clipped(value: float) -> float:
 
 def whole_edges(edges: Iterable[Any], kind: pa.DataType) -> list[float | int]:
     """Edges of bins as the column's values are compared with: the least whole number or tick not below, or floats."""
-    import pyarrow as pa
-
     if pa.types.is_floating(kind):
         return [float_limits({"minimum": edge}, kind)["minimum"] for edge in edges]
     return [whole_interval({"minimum": edge}, kind)[0] for edge in edges]

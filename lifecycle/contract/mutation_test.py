@@ -9,16 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from trainworthy.lifecycle.contract.model import Column, Contract
 from trainworthy.lifecycle.contract.mutations import faults_of
 from trainworthy.lifecycle.contract.result import RuleResult
 from trainworthy.lifecycle.contract.rule import Rule, within
 from trainworthy.lifecycle.contract.sample import sample_rows
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Judge = Callable[["pd.DataFrame", Contract], Sequence[RuleResult]]
 # A dataset that is a hundred times as long as it should be: every row joined with a hundred others.
@@ -120,8 +119,6 @@ def _try_in_rounds(claims: list[Claim], rows: pd.DataFrame, contract: Contract, 
 
 
 def _side_by_side(frames: dict[str, Any], rows: pd.DataFrame) -> pd.DataFrame:
-    import pandas as pd
-
     return pd.DataFrame(frames, index=rows.index)
 
 
@@ -133,16 +130,12 @@ def _contract_of(contract: Contract, rules: Sequence[Rule], columns: dict[str, C
 
 def _with_values(rows: pd.DataFrame, made: pd.DataFrame, rule: Rule) -> pd.DataFrame:
     """The rule's columns, one that holds no value at all from rows made of the contract."""
-    import pandas as pd
-
     names = dict.fromkeys(rule.columns)
     return pd.DataFrame({name: made[name] if rows[name].isna().all() else rows[name] for name in names})
 
 
 def _changed(claim: Claim, rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
     """Each fault in all rows; then, where more broken rows are no worse, each in as many rows as the bound forbids."""
-    import pandas as pd
-
     yield from faults_of(claim.rule, rows)
     for count in _forbidden(claim.rule, len(rows)):
         for fault, broken in faults_of(claim.rule, rows):

@@ -7,13 +7,12 @@ rows of a frame are taken. Columns keep their type, unless the fault is about th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from trainworthy.lifecycle.contract.frame import logical_type
 from trainworthy.lifecycle.contract.rule import Rule
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Fault = tuple[str, "pd.DataFrame"]
 # What stands in data where a value is unknown; a limit above the larger of these, and of a million times what the
@@ -35,8 +34,6 @@ def faults_of(rule: Rule, rows: pd.DataFrame) -> Iterator[Fault]:
 
 def nulled(values: pd.Series) -> pd.Series:
     """The column with nulls only, of its own type where that can hold them."""
-    import pandas as pd
-
     kind = {"integer": "Int64", "boolean": "boolean"}.get(logical_type(values), values.dtype)
     return pd.Series([None] * len(values), index=values.index, dtype=kind)
 
@@ -57,8 +54,6 @@ def _generic(rows: pd.DataFrame) -> Iterator[Fault]:
 
 def _put(rows: pd.DataFrame, name: str, value: Any) -> pd.DataFrame:
     """The rows with one value in a column, of the column's type."""
-    import pandas as pd
-
     kind = rows[name].dtype
     if logical_type(rows[name]) in ("date", "timestamp"):
         kind = None
@@ -113,8 +108,6 @@ def _allowed(rule: Rule, rows: pd.DataFrame) -> Iterator[Fault]:
 
 
 def _pattern(rule: Rule, rows: pd.DataFrame) -> Iterator[Fault]:
-    import pandas as pd
-
     (name,) = rows.columns
     for text in TEXTS:
         yield f"all {_short(text)}", _put(rows, name, text)
@@ -141,8 +134,6 @@ def _length(rule: Rule, rows: pd.DataFrame) -> Iterator[Fault]:
 
 def _range(rule: Rule, rows: pd.DataFrame) -> Iterator[Fault]:
     """Values beyond each limit, as far as a plausible fault goes."""
-    import pandas as pd
-
     (name,) = rows.columns
     limits = {key: value for key, value in rule.parameters.items() if key != "bound"}
     for key, limit in limits.items():
@@ -176,8 +167,6 @@ def _type(rule: Rule, rows: pd.DataFrame) -> Iterator[Fault]:
 
 def _raised(values: pd.Series) -> pd.Series | None:
     """Each value one higher: a number by one and a hundredth, a day, a longer text, the other boolean."""
-    import pandas as pd
-
     match logical_type(values):
         case "integer":
             return values + 1
@@ -205,8 +194,6 @@ def _compared(rule: Rule, rows: pd.DataFrame) -> Iterator[Fault]:
 
 
 def _hour(rule: Rule, rows: pd.DataFrame) -> Iterator[Fault]:
-    import pandas as pd
-
     instant, _ = rule.columns
     whole = rows.ffill().bfill()
     for hours in (1, -1, 5):
@@ -228,8 +215,6 @@ def _references(rule: Rule, rows: pd.DataFrame) -> Iterator[Fault]:
 
 def _distribution(rule: Rule, rows: pd.DataFrame) -> Iterator[Fault]:
     """All rows in one bin, the one with the fewest rows of the reference first."""
-    import pandas as pd
-
     (name,), counts = rows.columns, rule.parameters["counts"]
     if "values" in rule.parameters:
         unlisted = [*_unlisted(rows[name], rule.parameters["values"]), None]

@@ -7,16 +7,16 @@ is cut from rows is the exact value of one of them.
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import pandas as pd
 
 from trainworthy.lifecycle.contract.frame import logical_type
 from trainworthy.lifecycle.contract.model import Column, Contract
 from trainworthy.lifecycle.contract.reference import Bins
 from trainworthy.lifecycle.errors import DatasetError
 from trainworthy.lifecycle.protocol.checks import FEWEST_ROWS
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 NUMBER_BINS, MOST_VALUES = 10, 30
 # Below this share of the rows in the listed values, the bin of all others says next to nothing.
@@ -72,9 +72,6 @@ def _listed(known: pd.Series, nulls: int, column: Column) -> Bins:
 
 def _ranged(known: pd.Series, nulls: int, column: Column) -> Bins:
     """Bins between quantiles. A value that holds a tenth of the rows or more ends its bin."""
-    import numpy as np
-    import pandas as pd
-
     instants = column.logical_type in ("date", "timestamp")
     ordered = pd.to_datetime(known) if instants else known
     numbers = ordered.dt.as_unit("us").astype("int64") if instants else ordered

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pandas as pd
+import polars as pl
 
 from trainworthy.lifecycle.contract.batches import batches
 from trainworthy.lifecycle.contract.failing_rows import with_failing_rows
@@ -21,9 +23,6 @@ from trainworthy.lifecycle.contract.rule import Rule
 from trainworthy.lifecycle.contract.table import Table, read_table, type_held, unjudged_because
 from trainworthy.lifecycle.contract.unexpected_values import with_unlisted
 from trainworthy.lifecycle.errors import DatasetError
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 # Each rule's count, or why it has none, by the rule's id.
 OnePass = Callable[[Table, Sequence[Rule]], Mapping[str, int | str]]
@@ -88,8 +87,6 @@ def _counts(table: Table, rules: Sequence[Rule], one_pass: OnePass) -> Mapping[s
 
 
 def _one_pass(table: Table, rules: Sequence[Rule]) -> dict[str, int | str]:
-    import polars as pl
-
     tallies = {rule.id: tally(rule, table) for rule in rules if rule.kind != "unique"}
     keys = {rule.id: rule.columns for rule in rules if rule.kind == "unique"}
     expressions = [

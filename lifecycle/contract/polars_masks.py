@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
 
 from trainworthy.lifecycle.contract.batches import polars_type
 from trainworthy.lifecycle.contract.literals import bounds, float_limits, listed, place, whole_edges, whole_interval
 from trainworthy.lifecycle.contract.rule import Rule, surplus
 from trainworthy.lifecycle.contract.table import Table
-
-if TYPE_CHECKING:
-    import polars as pl
 
 _COMPARED = ("range", "length", "pattern", "allowed", "less_or_equal", "equal", "hour_in_zone", "references")
 _DAY_TICKS = {"ms": 86_400 * 10**3, "us": 86_400 * 10**6, "ns": 86_400 * 10**9}
@@ -36,8 +36,6 @@ def tally(rule: Rule, table: Table) -> Tally:
 
 def broken_by(rule: Rule, table: Table) -> pl.Expr:
     """True in the rows that break the rule; false or null in all others."""
-    import polars as pl
-
     first = _named(rule.columns[0])
     held = [table.held(name) for name in rule.columns]
     if "null" in held and rule.kind in _COMPARED:
@@ -75,23 +73,17 @@ def broken_by(rule: Rule, table: Table) -> pl.Expr:
 
 
 def _named(name: str) -> pl.Expr:
-    import polars as pl
-
     # pl.col would take a name such as ^a$ for a pattern.
     return pl.selectors.by_name(name).as_expr()
 
 
 def _physical(name: str, table: Table) -> pl.Expr:
     """A column's values as numbers where they are dates or times."""
-    import polars as pl
-
     is_time = table.held(name) in ("date", "timestamp")
     return _named(name).to_physical().cast(pl.Int64) if is_time else _named(name)
 
 
 def _series(name: str, values: Sequence[Any], table: Table) -> pl.Series:
-    import polars as pl
-
     kind = pl.Int64() if table.held(name) in ("date", "timestamp") else polars_type(table.types[name])
     return pl.Series(values, dtype=kind)
 
@@ -102,8 +94,6 @@ def _is_listed(name: str, values: Sequence[Any], table: Table) -> pl.Expr:
 
 
 def _outside(values: pl.Expr, limits: dict[str, Any]) -> pl.Expr:
-    import polars as pl
-
     outside = pl.lit(value=False)
     if "minimum" in limits:
         outside |= values < limits["minimum"]
@@ -117,8 +107,6 @@ def _outside(values: pl.Expr, limits: dict[str, Any]) -> pl.Expr:
 
 
 def _out_of_range(rule: Rule, table: Table) -> pl.Expr:
-    import pyarrow as pa
-
     name = rule.columns[0]
     kind = table.types[name]
     values = _physical(name, table)
@@ -133,8 +121,6 @@ def _not_found(pattern: str) -> Callable[[pl.Series], pl.Series]:
     search = re.compile(pattern).search
 
     def judge(values: pl.Series) -> pl.Series:
-        import polars as pl
-
         broken = [value for value in values.unique().to_list() if value is not None and not search(value)]
         return values.is_in(pl.Series(broken, dtype=pl.String).implode())
 
@@ -143,9 +129,6 @@ def _not_found(pattern: str) -> Callable[[pl.Series], pl.Series]:
 
 def _comparable(rule: Rule, table: Table) -> tuple[tuple[pl.Expr, ...], tuple[pl.Expr, ...]]:
     """Both columns as one number, or as two where their units differ: what a finer one has beyond a coarser tick."""
-    import polars as pl
-    import pyarrow as pa
-
     kinds = [table.types[name] for name in rule.columns]
     if all(table.held(name) in ("date", "timestamp") for name in rule.columns) and kinds[0] != kinds[1]:
         ticks = [_DAY_TICKS[kind.unit] if pa.types.is_timestamp(kind) else 1 for kind in kinds]
@@ -171,8 +154,6 @@ def _greater(rule: Rule, table: Table) -> pl.Expr:
 
 
 def _unknown_key(rule: Rule, table: Table) -> pl.Expr:
-    import polars as pl
-
     names, kinds = list(rule.columns), [table.types[name] for name in rule.columns]
     placed = [[place(value, kind) for value, kind in zip(key, kinds, strict=True)] for key in rule.parameters["keys"]]
     keys = [key for key in placed if None not in key]
@@ -191,8 +172,6 @@ def _unknown_key(rule: Rule, table: Table) -> pl.Expr:
 
 def absent_from(rows: pl.DataFrame, known: pl.DataFrame) -> pl.Series:
     """True for each row without a null that is none of `known`, which has the same columns."""
-    import polars as pl
-
     marked = known.unique().with_columns(pl.lit(value=True).alias("known"))
     joined = rows.join(marked, on=known.columns, how="left", maintain_order="left")
     return joined.select(pl.col("known").is_null() & pl.all_horizontal(pl.col(known.columns).is_not_null())).to_series()
@@ -200,8 +179,6 @@ def absent_from(rows: pl.DataFrame, known: pl.DataFrame) -> pl.Series:
 
 def _distribution(rule: Rule, table: Table) -> Tally:
     """Rows at or above each edge, or equal to each value; the counts of bins are their differences."""
-    import polars as pl
-
     name, reference = rule.columns[0], rule.parameters["counts"]
     values, kind = _physical(name, table), table.types[name]
     rows = (pl.len(), values.is_null().sum())

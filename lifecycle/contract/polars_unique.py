@@ -7,13 +7,11 @@ unique. Otherwise the rows of such a hash are read again and compared by their v
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+
+import polars as pl
 
 from trainworthy.lifecycle.contract.batches import batches
 from trainworthy.lifecycle.contract.table import Table
-
-if TYPE_CHECKING:
-    import polars as pl
 
 
 def key_rows(frame: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
@@ -34,16 +32,12 @@ def hashes(frame: pl.DataFrame, columns: Sequence[str]) -> pl.Series:
 
 def repeated(parts: Sequence[pl.Series]) -> pl.Series:
     """The hashes that came more than once, each once."""
-    import polars as pl
-
     ordered = pl.concat(parts).sort() if parts else pl.Series(dtype=pl.UInt64)
     return ordered.filter(ordered == ordered.shift(1)).unique()
 
 
 def duplicates(table: Table, columns: Sequence[str], candidates: pl.Series) -> pl.DataFrame:
     """The values that more than one row holds, with their rows in the last column `""`."""
-    import polars as pl
-
     parts: list[pl.DataFrame] = []
     for frame in batches(table, columns) if len(candidates) else ():
         rows = key_rows(frame, columns)

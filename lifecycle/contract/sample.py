@@ -11,14 +11,13 @@ from __future__ import annotations
 import math
 import re
 import string
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import pandas as pd
 
 from trainworthy.lifecycle.contract.model import Column, Contract
 from trainworthy.lifecycle.contract.rule import Rule
-
-if TYPE_CHECKING:
-    import numpy as np
-    import pandas as pd
 
 FIT_ROWS, ROWS = 48, 64
 NULL_SHARE = 0.15
@@ -31,9 +30,6 @@ def sample_rows(
     contract: Contract, columns: tuple[str, ...], rows: int = ROWS, fit_rows: int = FIT_ROWS
 ) -> pd.DataFrame:
     """Rows of these columns. The last one is null wherever it may be; one text a column comes after `fit_rows` only."""
-    import numpy as np
-    import pandas as pd
-
     generator = np.random.default_rng(0)
     nulls = {name: _nulls(_parameters(contract, name), rows, generator) for name in columns}
     for rule in contract.rules:
@@ -66,9 +62,6 @@ def _repeats(made: pd.DataFrame, columns: tuple[str, ...]) -> bool:
 
 def _distinct(contract: Contract, column: Column, rows: int, generator: np.random.Generator) -> pd.Series | None:
     """Values of the column that are all different; None if too few of them are found."""
-    import numpy as np
-    import pandas as pd
-
     parameters, tries = _parameters(contract, column.name), rows * TRIES_A_ROW
     if column.logical_type != "string":
         drawn = _column(contract, column, 0, np.zeros(tries, dtype=bool), generator)
@@ -106,8 +99,6 @@ def _tied(contract: Contract, made: pd.DataFrame, fit_rows: int, generator: np.r
 def _column(
     contract: Contract, column: Column, fit_rows: int, null: np.ndarray, generator: np.random.Generator
 ) -> pd.Series:
-    import pandas as pd
-
     parameters, rows = _parameters(contract, column.name), len(null)
     match column.logical_type:
         case "string":
@@ -149,8 +140,6 @@ def _allows_none(rule: Rule) -> bool:
 
 
 def _nulls(parameters: dict[str, Any], rows: int, generator: np.random.Generator) -> np.ndarray:
-    import numpy as np
-
     null = (generator.random(rows) < NULL_SHARE) & parameters["nulls"]
     null[-1] = parameters["nulls"]
     return np.asarray(null, dtype=bool)
@@ -179,8 +168,6 @@ def _fitted(text: str, parameters: dict[str, Any]) -> str:
 def _numbers(
     parameters: dict[str, Any], whole: bool, rows: int, nullable: bool, generator: np.random.Generator
 ) -> pd.Series:
-    import pandas as pd
-
     low = parameters.get("minimum", parameters.get("exclusive_minimum"))
     high = parameters.get("maximum", parameters.get("exclusive_maximum"))
     low = low if low is not None else min(0.0, high - 100 if high is not None else 0.0)
@@ -207,8 +194,6 @@ def _whole_limits(parameters: dict[str, Any], low: float, high: float) -> tuple[
 
 def _instants(parameters: dict[str, Any], days: bool, rows: int, generator: np.random.Generator) -> pd.Series:
     """Instants inside the limits, with a time zone if they have one; without any limit in UTC."""
-    import pandas as pd
-
     limits = {key: pd.Timestamp(value) for key, value in parameters.items() if key in _LIMITS}
     first = next((limits[key] for key in ("minimum", "exclusive_minimum") if key in limits), None)
     last = next((limits[key] for key in ("maximum", "exclusive_maximum") if key in limits), None)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+from PIL.Image import fromarray
 
 from trainworthy.lifecycle.contract.model import Column, Contract
-
-if TYPE_CHECKING:
-    import numpy as np
-    import pandas as pd
 
 # Rows share them: 64 pictures of 1000 points a side would take seconds to write.
 FILES_A_COLUMN = 8
@@ -28,9 +27,6 @@ def with_sample_files(rows: pd.DataFrame, contract: Contract, folder: Path) -> p
 
     Arrays need a size (without_size).
     """
-    import numpy as np
-    import pandas as pd
-
     generator, made = np.random.default_rng(0), {}
     for number, column in enumerate(contract.column(str(name)) for name in rows):
         if column.file is None:
@@ -43,9 +39,6 @@ def with_sample_files(rows: pd.DataFrame, contract: Contract, folder: Path) -> p
 
 
 def _write(column: Column, path: Path, generator: np.random.Generator) -> Path:
-    import numpy as np
-    from PIL.Image import fromarray
-
     if column.file == "text":
         path = path.with_suffix(".txt")
         path.write_text(" ".join(generator.choice(list(_WORDS), 12)), encoding="utf-8")

@@ -6,7 +6,8 @@ A value is named from LEAST_ROWS rows on, so that none points at a person, and n
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+
+import polars as pl
 
 from trainworthy.lifecycle.contract.batches import batches
 from trainworthy.lifecycle.contract.failing_rows import plain_rows
@@ -14,9 +15,6 @@ from trainworthy.lifecycle.contract.model import Contract
 from trainworthy.lifecycle.contract.polars_masks import broken_by
 from trainworthy.lifecycle.contract.result import RuleResult, Unlisted
 from trainworthy.lifecycle.contract.table import Table
-
-if TYPE_CHECKING:
-    import polars as pl
 
 LEAST_ROWS = 20
 MOST_NAMED, MOST_CHARACTERS = 5, 40
@@ -48,8 +46,6 @@ def _is_named(result: RuleResult, contract: Contract) -> bool:
 
 def _counted(values: pl.Series, before: pl.DataFrame | None) -> pl.DataFrame:
     """Columns value and rows: of these values and those counted before."""
-    import polars as pl
-
     counts = values.alias("value").value_counts(name="rows")
     if before is None or len(before) > _MOST_DISTINCT:
         return counts if before is None else before
@@ -58,8 +54,6 @@ def _counted(values: pl.Series, before: pl.DataFrame | None) -> pl.DataFrame:
 
 def _most_frequent(counts: pl.DataFrame) -> Unlisted:
     """The values with enough rows to be named."""
-    import polars as pl
-
     if len(counts) > _MOST_DISTINCT:
         return Unlisted()
     known = counts.filter(pl.col("rows") >= LEAST_ROWS).sort(["rows", "value"], descending=[True, False])

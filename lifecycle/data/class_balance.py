@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import numpy as np
+import pandas as pd
 
 from trainworthy.lifecycle.protocol.checks import CheckResult
 from trainworthy.lifecycle.tasks import Kind
-
-if TYPE_CHECKING:
-    import numpy as np
-    import pandas as pd
 
 # Below this share of a class most batches of 20 rows hold none of it.
 RARE = 0.05
@@ -22,8 +19,6 @@ def class_balance_check(labels: pd.Series, declared: str, kind: Kind) -> CheckRe
     Where a row may have several it warns of those that no row has: of rare ones nothing is to be declared. `labels` are
     the label's column; numbers have no classes.
     """
-    import numpy as np
-
     if not kind.classes or not kind.declares_classes:
         evidence = f"the label is a {'text' if kind.classes else 'number'} and has no classes"
         return CheckResult(name="class_balance", status="not_applicable", severity="warning", evidence=evidence)
@@ -34,8 +29,6 @@ def class_balance_check(labels: pd.Series, declared: str, kind: Kind) -> CheckRe
 
 
 def _of_classes(counts: np.ndarray, rows: int, declared: str, kind: Kind) -> CheckResult:
-    import numpy as np
-
     # Of equal shares a later class is the rarer one, as the label 1 of two.
     place = len(counts) - 1 - int(np.argmin(counts[::-1]))
     rarer, value = (float(counts[place]) / rows if rows else 0.0), kind.classes[place]

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
 
 from trainworthy.lifecycle.files.common_type import common_type
-
-if TYPE_CHECKING:
-    import polars as pl
 
 
 def column_types(paths: Sequence[Path]) -> dict[str, frozenset[Any]]:
     """The types that each column has in these files, in order of the first file that has it; no row is read."""
-    import polars as pl
-
     by_column: dict[str, set[Any]] = {}
     for path in paths:
         for name, kind in pl.read_parquet_schema(path).items():
@@ -30,8 +28,6 @@ def common_types(paths: Sequence[Path]) -> dict[str, Any]:
 
 def cast_to(column: pl.Series, kind: Any) -> pl.Series:
     """The column as that type, a NaN as a null."""
-    import polars as pl
-
     if column.dtype.is_float():
         column = column.fill_nan(None)
     if column.dtype != kind and isinstance(column.dtype, pl.Categorical | pl.Enum):
@@ -46,16 +42,11 @@ def type_name(kinds: frozenset[Any]) -> str:
 
 def _written(kind: Any) -> Any:
     """A category is text that is stored another way."""
-    import polars as pl
-
     return pl.String() if isinstance(kind, pl.Categorical | pl.Enum) else kind
 
 
 def _common(kinds: frozenset[Any]) -> Any:
     """Text where nothing else holds all values: an identifier that became text still finds its row."""
-    import polars as pl
-    import pyarrow as pa
-
     some = [kind for kind in kinds if kind != pl.Null()]
     if len(some) <= 1:
         return some[0] if some else pl.Null()

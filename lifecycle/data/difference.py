@@ -13,16 +13,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import polars as pl
 
 from trainworthy.lifecycle.contract.model import Label
 from trainworthy.lifecycle.data.column_types import cast_to, column_types, common_types, type_name
 from trainworthy.lifecycle.errors import DatasetError, did_you_mean
 from trainworthy.lifecycle.files.content import ContentHash
 from trainworthy.lifecycle.files.tree import is_file_name
-
-if TYPE_CHECKING:
-    import polars as pl
 
 
 @dataclass(frozen=True)
@@ -54,8 +53,6 @@ class VersionFiles:
 
     def lacking(self, column: str) -> list[str]:
         """Names of the files that do not have a column; no row is read."""
-        import polars as pl
-
         return [name for name in self.names if column not in pl.read_parquet_schema(self.folder / name)]
 
 
@@ -92,8 +89,6 @@ class Difference:
 
 def compare(old: VersionFiles, new: VersionFiles, key: Sequence[str], label: Label | None) -> Difference:
     """Compare two versions by the key's columns. Raises DatasetError if one of the versions lacks a column of it."""
-    import polars as pl
-
     files = _split_files(old, new)
     before, after = old.paths(files.old), new.paths(files.new)
     equal = new.paths(files.equal)
@@ -131,16 +126,12 @@ def compare(old: VersionFiles, new: VersionFiles, key: Sequence[str], label: Lab
 
 def read_column(paths: Sequence[Path], name: str, types: Mapping[str, Any]) -> pl.Series:
     """One column of all files, as its common type; empty where there is no file."""
-    import polars as pl
-
     parts = [cast_to(_read(path, name), types[name]) for path in paths]
     return pl.concat(parts) if parts else pl.Series(name, [], dtype=types[name])
 
 
 def _read(path: Path, name: str) -> pl.Series:
     """A column of one file; nulls where only other files have it."""
-    import polars as pl
-
     if name in pl.read_parquet_schema(path):
         return pl.read_parquet(path, columns=[name])[name]
     rows = pl.scan_parquet(path).select(pl.len()).collect().item()
@@ -149,8 +140,6 @@ def _read(path: Path, name: str) -> pl.Series:
 
 def label_of(column: pl.Series, label: Label) -> pl.Series:
     """The label of each value, 0 or 1; None where there is none."""
-    import polars as pl
-
     values = column if label.greater_than is None else column > label.greater_than
     return values.cast(pl.Int8, strict=False)
 
@@ -175,8 +164,6 @@ def _split_files(old: VersionFiles, new: VersionFiles) -> Files:
 
 
 def _key_hashes(paths: Sequence[Path], key: Sequence[str], types: Mapping[str, Any]) -> pl.Series:
-    import polars as pl
-
     parts = [
         pl.DataFrame({name: cast_to(_read(path, name), types[name]) for name in key}).hash_rows(seed=0)
         for path in paths
@@ -186,7 +173,6 @@ def _key_hashes(paths: Sequence[Path], key: Sequence[str], types: Mapping[str, A
 
 def _paired(old: pl.Series, new: pl.Series) -> tuple[pl.DataFrame, pl.Series, pl.Series]:
     """Row numbers of equal keys side by side, and of the rows that only one side has."""
-    import polars as pl
 
     def numbered(hashes: pl.Series, name: str) -> pl.DataFrame:
         frame = pl.DataFrame({"key": hashes}).with_row_index(name)
@@ -199,15 +185,11 @@ def _paired(old: pl.Series, new: pl.Series) -> tuple[pl.DataFrame, pl.Series, pl
 
 
 def _duplicates(equal: pl.Series, own: pl.Series) -> int:
-    import polars as pl
-
     whole = pl.concat([equal, own])
     return len(whole) - whole.n_unique()
 
 
 def _label_changes(before: pl.Series, after: pl.Series) -> dict[tuple[int | None, int | None], int]:
-    import polars as pl
-
     frame = pl.DataFrame({"before": before, "after": after}).filter(pl.col("before").ne_missing(pl.col("after")))
     counted = frame.group_by("before", "after").len()
     return {(row["before"], row["after"]): row["len"] for row in counted.iter_rows(named=True)}

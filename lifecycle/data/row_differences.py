@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
 
 from trainworthy.lifecycle.contract.model import Label
 from trainworthy.lifecycle.data.column_types import column_types, common_types
@@ -15,10 +17,6 @@ from trainworthy.lifecycle.data.difference import Difference, VersionFiles, labe
 from trainworthy.lifecycle.distances import psi
 from trainworthy.lifecycle.protocol.checks import FEWEST_ROWS
 from trainworthy.lifecycle.spec.frozen import Frozen
-
-if TYPE_CHECKING:
-    import numpy as np
-    import polars as pl
 
 BINS, NAMED_VALUES = 10, 20
 
@@ -65,8 +63,6 @@ def shifts(
 
 def _shift(name: str, old: pl.Series, new: pl.Series) -> ColumnShift | None:
     """None for a column of another type, or one that has no value in the old rows."""
-    import polars as pl
-
     if old.dtype == pl.Boolean:
         old, new = old.cast(pl.Int8), new.cast(pl.Int8)
     number = old.dtype.is_numeric()
@@ -85,9 +81,6 @@ def _shift(name: str, old: pl.Series, new: pl.Series) -> ColumnShift | None:
 
 def _number_counts(old: pl.Series, new: pl.Series) -> tuple[np.ndarray, np.ndarray]:
     """Rows by decile of the old values; of few values, by value."""
-    import numpy as np
-    import polars as pl
-
     values = old.drop_nulls()
     distinct = values.unique().sort()
     if len(distinct) <= 2 * BINS:
@@ -104,8 +97,6 @@ def _number_counts(old: pl.Series, new: pl.Series) -> tuple[np.ndarray, np.ndarr
 
 def _text_counts(old: pl.Series, new: pl.Series) -> tuple[np.ndarray, np.ndarray]:
     """Rows by the commonest old values, then all others together, then nulls."""
-    import numpy as np
-
     name = old.name
     common = old.drop_nulls().value_counts(sort=True).head(NAMED_VALUES)[name].to_list()
 
@@ -118,8 +109,6 @@ def _text_counts(old: pl.Series, new: pl.Series) -> tuple[np.ndarray, np.ndarray
 
 
 def _mean(column: pl.Series) -> float | None:
-    import polars as pl
-
     value = column.cast(pl.Float64).mean()
     return value if isinstance(value, float) else None
 
@@ -132,8 +121,6 @@ def changed_rows(
 
     Labels are 0, 1 or null where there is none. At most `most` rows of each kind.
     """
-    import polars as pl
-
     before, after = old.paths(difference.files.old), new.paths(difference.files.new)
     types = common_types([*before, *after])
     changed, removed, added = (
@@ -164,8 +151,6 @@ def changed_rows(
 
 
 def _labels(paths: list[Path], chosen: pl.Series | None, label: Label | None, rows: int) -> pl.Series:
-    import polars as pl
-
     if chosen is None or label is None or label.column not in column_types(paths):
         return _nulls(rows, pl.Int8())
     return label_of(read_column(paths, label.column, common_types(paths)), label).gather(chosen)
@@ -173,8 +158,6 @@ def _labels(paths: list[Path], chosen: pl.Series | None, label: Label | None, ro
 
 def _columns(difference: Difference, changed: pl.Series) -> pl.Series:
     """Names of the columns that differ in each of the changed rows."""
-    import polars as pl
-
     if not difference.cells:
         return _nulls(0, pl.String())
     cells = pl.DataFrame({name: differs.gather(changed) for name, differs in difference.cells.items()})
@@ -183,6 +166,4 @@ def _columns(difference: Difference, changed: pl.Series) -> pl.Series:
 
 
 def _nulls(rows: int, kind: pl.DataType) -> pl.Series:
-    import polars as pl
-
     return pl.Series([None], dtype=kind).new_from_index(0, rows)

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import numpy as np
+import numpy as np
 
+if TYPE_CHECKING:
     # Counts of blocks (B, K) and of what each is compared with (B, K) or (K,) → the statistic (B,).
     Statistic = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
@@ -66,8 +66,6 @@ def margin(blocks: float) -> float:
 
 def running_total(counts: np.ndarray) -> np.ndarray:
     """Counts of all units before each, shape (U + 1, K), of counts (U, K): a block is a difference of two rows."""
-    import numpy as np
-
     total = np.zeros((counts.shape[0] + 1, counts.shape[1]))
     np.cumsum(counts, axis=0, out=total[1:])
     return total
@@ -78,8 +76,6 @@ def judge(statistic: Statistic, total: np.ndarray, history: int, length: int, fl
 
     `total` is the running total; `floor` is the effect size below which nothing is a finding.
     """
-    import numpy as np
-
     window = total.shape[0] - 1 - history
     far_null, near_null = _null(statistic, total, history, length, window)
     starts = np.arange(history, history + window - length + 1)
@@ -98,8 +94,6 @@ def judge(statistic: Statistic, total: np.ndarray, history: int, length: int, fl
 
 def _null(statistic: Statistic, total: np.ndarray, history: int, length: int, window: int) -> tuple[float, float]:
     """The greatest value that history's blocks show: against all other or all earlier units, and block to block."""
-    import numpy as np
-
     # A quarter of a block further is nearly the same block; nothing is gained by every single day.
     starts = np.arange(0, history - length + 1, max(1, length // 7))
     blocks = total[starts + length] - total[starts]

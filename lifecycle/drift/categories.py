@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from trainworthy.lifecycle.drift.block_null import margin, source
 from trainworthy.lifecycle.drift.columns import Categories
 from trainworthy.lifecycle.drift.shift import NEW_FLOOR, Shift, lengths, listed
@@ -31,8 +33,6 @@ def recoded(name: str, values: Categories, hidden: bool) -> Iterator[Shift]:
 
 def _new_names(values: Categories) -> list[str]:
     """Categories that only the window holds, the most frequent first; of few rows none is named."""
-    import numpy as np
-
     history, window = values.every[:, :-1]
     return [values.names[code] for code in np.argsort(-window) if history[code] == 0 and window[code] >= FEWEST_ROWS]
 
@@ -54,8 +54,6 @@ def _new(name: str, values: Categories, names: list[str], hidden: bool) -> Shift
 
 def _gone(name: str, values: Categories, hidden: bool) -> Shift | None:
     """A category that nearly every unit of history holds, with enough rows to be missed, and the newest block none."""
-    import numpy as np
-
     axis, counts = values.axis, values.counts[:, : len(values.kept)]
     history = counts[: axis.history]
     regular = (history > 0).mean(0) >= _REGULAR

@@ -11,7 +11,9 @@ and as long as the rows are trained on, a model learns of carriers that do not f
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from trainworthy.lifecycle.contract.model import Contract
 from trainworthy.lifecycle.data.files import SplitFiles
@@ -24,9 +26,6 @@ from trainworthy.lifecycle.drift.shift import Shift, listed
 from trainworthy.lifecycle.drift.time_axis import Axis, axis_of
 from trainworthy.lifecycle.protocol.checks import FEWEST_ROWS, CheckResult
 from trainworthy.lifecycle.spec.split import SplitSpec
-
-if TYPE_CHECKING:
-    import numpy as np
 
 # A fifth fewer or more rows a day.
 VOLUME_FLOOR = 0.22
@@ -89,8 +88,6 @@ def _figures(name: str, counts: Any, axis: Axis) -> dict[str, Any]:
 
 def _volume(axis: Axis) -> list[Shift]:
     """Rows a day. Without time there is none: a split's size is declared."""
-    import numpy as np
-
     if not axis.in_time:
         return []
     counts = np.stack([axis.rows, np.ones(axis.count)], axis=1)
@@ -180,8 +177,6 @@ _BEYOND_PAUSES = 3
 
 def ended(values: Categories) -> dict[str, str]:
     """Values and their last day, the most frequent first; {} where units are no days or values are many."""
-    import numpy as np
-
     axis, own_bins = values.axis, values.kept
     if not axis.in_time or len(own_bins) > CODE_LIST:
         return {}
@@ -193,8 +188,6 @@ def ended(values: Categories) -> dict[str, str]:
 
 def _last_unit(held: np.ndarray, rows: int, history: int, window: int, count: int) -> int | None:
     """The last unit of a value that most of history held, if it has ended; `held` are the units with rows of it."""
-    import numpy as np
-
     if not len(held) or held[0] > history / 4 or held[-1] < history / 2:
         return None
     absent, pause = count - 1 - held[-1], int(np.diff(held).max(initial=1))

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from trainworthy.lifecycle.data.files import SplitFiles
 from trainworthy.lifecycle.drift.block_null import running_total
 from trainworthy.lifecycle.drift.time_axis import Axis
 from trainworthy.lifecycle.sampling import evenly_spread
-
-if TYPE_CHECKING:
-    import numpy as np
 
 # Rows of history from which bins are cut; 20 of them lie between two neighbouring 0.1 % quantiles.
 _SAMPLE_ROWS = 20_000
@@ -33,8 +35,6 @@ class Numbers:
     @cached_property
     def counts(self) -> np.ndarray:
         """Rows by unit and bin, shape (U, K): below history, between its quantiles, above it, null."""
-        import numpy as np
-
         edges = self._edges
         bins = np.searchsorted(edges, self.values, side="right")
         bins[self.values == edges[-1]] -= 1
@@ -49,8 +49,6 @@ class Numbers:
     @cached_property
     def exact(self) -> np.ndarray:
         """Rows by unit and bucket of the exact value, shape (U, 256 + 1): null is the last."""
-        import numpy as np
-
         buckets = bucket_of(self.values)
         buckets[np.isnan(self.values)] = 2**BUCKETS_BITS
         return _by_unit(self.unit, buckets, self.axis.count, 2**BUCKETS_BITS + 1)
@@ -64,42 +62,30 @@ class Numbers:
     @cached_property
     def starts(self) -> np.ndarray:
         """First row of each unit."""
-        import numpy as np
-
         return np.searchsorted(self.unit, np.arange(self.axis.count))
 
     @cached_property
     def low(self) -> np.ndarray:
         """Least value of each unit, NaN if all are null."""
-        import numpy as np
-
         return np.fmin.reduceat(self.values, self.starts)
 
     @cached_property
     def high(self) -> np.ndarray:
         """Greatest value of each unit, NaN if all are null."""
-        import numpy as np
-
         return np.fmax.reduceat(self.values, self.starts)
 
     def of_units(self, start: int, stop: int) -> np.ndarray:
         """The known values of these units."""
-        import numpy as np
-
         values = self.values[np.searchsorted(self.unit, start) : np.searchsorted(self.unit, stop)]
         return values[~np.isnan(values)]
 
     @cached_property
     def distinct(self) -> int:
         """Different values in a sample of history."""
-        import numpy as np
-
         return len(np.unique(self._sample))
 
     @cached_property
     def _sample(self) -> np.ndarray:
-        import numpy as np
-
         history = self.of_units(0, self.axis.history)
         history = history[evenly_spread(len(history), _SAMPLE_ROWS)]
         return history[np.isfinite(history)]
@@ -107,8 +93,6 @@ class Numbers:
     @cached_property
     def _edges(self) -> np.ndarray:
         """Quantiles of history, and those without its most frequent value, which alone could fill every quantile."""
-        import numpy as np
-
         if not len(self._sample):
             return np.zeros(1)
         values, times = np.unique(self._sample, return_counts=True)
@@ -133,24 +117,18 @@ class Categories:
     @cached_property
     def every(self) -> np.ndarray:
         """Rows of each category in history and in the window, shape (2, categories + 1)."""
-        import numpy as np
-
         in_window = (self.unit >= self.axis.history).astype(np.int64)
         return _by_unit(in_window, self.codes, 2, len(self.names) + 1)
 
     @cached_property
     def kept(self) -> np.ndarray:
         """Codes that have a bin of their own, the most frequent of history first."""
-        import numpy as np
-
         history = self.every[0, :-1]
         return np.argsort(-history, kind="stable")[: min(MOST_CATEGORIES, int((history > 0).sum()))]
 
     @cached_property
     def counts(self) -> np.ndarray:
         """Rows by unit and category, shape (U, K): `kept`, then all others, then null."""
-        import numpy as np
-
         bins = np.full(len(self.names) + 1, len(self.kept))
         bins[self.kept] = np.arange(len(self.kept))
         bins[-1] = len(self.kept) + 1
@@ -163,8 +141,6 @@ class Categories:
 
     def new_share(self, start: int, length: int) -> float:
         """Share of a block's known rows whose category no unit before the block holds."""
-        import numpy as np
-
         unit, first = self._first_units
         first = first[np.searchsorted(unit, start) : np.searchsorted(unit, start + length)]
         return float((first >= start).mean()) if len(first) else 0.0
@@ -172,8 +148,6 @@ class Categories:
     @cached_property
     def _first_units(self) -> tuple[np.ndarray, np.ndarray]:
         """Of each known row its unit, and the unit in which its category was first seen."""
-        import numpy as np
-
         first = np.zeros(len(self.names) + 1, dtype=self.unit.dtype)
         # Backwards, so that the earliest row of a category is written last.
         first[self.codes[::-1]] = self.unit[::-1]
@@ -183,8 +157,6 @@ class Categories:
 
 def bucket_of(values: np.ndarray) -> np.ndarray:
     """The bucket of each float64 value; -0.0 and 0.0 share one."""
-    import numpy as np
-
     bits = (values + 0.0).view(np.uint64)
     bits *= np.uint64(0x9E3779B97F4A7C15)
     bits >>= np.uint64(64 - BUCKETS_BITS)
@@ -195,9 +167,6 @@ class Reader:
     """Reads a snapshot's columns one at a time, so that memory holds one column of all rows."""
 
     def __init__(self, written: SplitFiles, axis: Axis) -> None:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
         self._axis = axis
         schema = pq.read_schema(written.path(axis.splits[0]))
         texts = [
@@ -208,9 +177,6 @@ class Reader:
 
     def read(self, name: str) -> Numbers | Categories:
         """A column along the axis."""
-        import numpy as np
-        import pyarrow as pa
-
         parts = [file.read(columns=[name], use_threads=False).column(name) for file in self._files]
         if not pa.types.is_dictionary(parts[0].type):
             return Numbers(self._sorted(np.concatenate([_floats(part) for part in parts])), self._axis, self._unit)
@@ -226,10 +192,6 @@ class Reader:
 
 def _floats(column: Any) -> np.ndarray:
     """An Arrow column as float64 with NaN for null; a type without an order along which it could drift as 0."""
-    import numpy as np
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     kind = column.type
     if pa.types.is_duration(kind):
         column = column.cast(pa.int64())
@@ -244,6 +206,4 @@ def _floats(column: Any) -> np.ndarray:
 
 
 def _by_unit(unit: np.ndarray, bins: np.ndarray, units: int, width: int) -> np.ndarray:
-    import numpy as np
-
     return np.bincount(unit * width + bins, minlength=units * width).reshape(units, width)

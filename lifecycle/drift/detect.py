@@ -6,7 +6,8 @@ A change of unit by its mark: every quantile times the same number, or in the ot
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from trainworthy.lifecycle.contract.model import Column
 from trainworthy.lifecycle.distances import greatest_gain, jensen_shannon, null_change, psi, shares
@@ -26,10 +27,6 @@ from trainworthy.lifecycle.drift.shift import (
     of_judged,
 )
 from trainworthy.lifecycle.protocol.checks import FEWEST_ROWS
-
-if TYPE_CHECKING:
-    import numpy as np
-
 
 # A cap is met on day after day; a storm's greatest value on one. It holds many times the rows
 # of the value next to it, and many times those that it held before: the rows
@@ -82,8 +79,6 @@ def stuck(name: str, values: Numbers, hidden: bool) -> Iterator[Shift]:
 
 def _runs(single: np.ndarray, value: np.ndarray) -> np.ndarray:
     """For each day how many days up to it hold one value, the same each; shape (U,)."""
-    import numpy as np
-
     runs = np.zeros(len(single), dtype=np.int64)
     for day in range(len(single)):
         carries_on = day > 0 and single[day - 1] and value[day - 1] == value[day]
@@ -112,8 +107,6 @@ def clipped(name: str, values: Numbers, hidden: bool) -> Iterator[Shift]:
 
 def _limit(values: Numbers, extreme: np.ndarray, sign: int, length: int) -> tuple[int, float, float] | None:
     """First unit, value and gained share of a limit; `extreme` is each unit's greatest value (least: all times -1)."""
-    import numpy as np
-
     axis, places = values.axis, np.arange(length)
     ends = np.fmax.reduce(extreme[np.arange(axis.history - length + 1)[:, None] + places], axis=1)
     starts = np.arange(axis.history, axis.count - length + 1)
@@ -139,8 +132,6 @@ def _limit(values: Numbers, extreme: np.ndarray, sign: int, length: int) -> tupl
 
 
 def _most_frequent(values: np.ndarray) -> float:
-    import numpy as np
-
     distinct, times = np.unique(values, return_counts=True)
     return float(distinct[times.argmax()])
 
@@ -228,8 +219,6 @@ _FACTORS = {
 
 def unit_change(values: Numbers, judged: Judged, hidden: bool) -> str:
     """The likely change of unit of the found block against the rows before it, in words; empty if there is none."""
-    import numpy as np
-
     history = values.axis.history
     now = values.of_units(judged.start, judged.start + judged.length)
     before = values.of_units(max(0, history - values.axis.length), history)
@@ -265,8 +254,6 @@ def as_other_degrees(values: Numbers, unit: str) -> tuple[str, float]:
 
     Judged by the two weeks on both sides of the window's start. Gives 0 times if the other scale does not fit.
     """
-    import numpy as np
-
     history, reach = values.axis.history, min(14, values.axis.length)
     parts = values.of_units(history, history + reach), values.of_units(max(0, history - reach), history)
     if min(map(len, parts)) < 100:

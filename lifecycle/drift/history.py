@@ -13,7 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from trainworthy.lifecycle.contract.batches import BATCH_ROWS
 from trainworthy.lifecycle.data.days import days_of
@@ -24,9 +28,6 @@ from trainworthy.lifecycle.spec.split import Windows, hours
 from trainworthy.lifecycle.storage.metrics import VersionMetrics, metrics_of
 from trainworthy.lifecycle.storage.state import StateFolder
 from trainworthy.lifecycle.use_case import UseCase
-
-if TYPE_CHECKING:
-    import numpy as np
 
 # Same weekdays that a day needs before it, and how many of the newest are looked at: a season, not a year.
 LEAST_WEEKDAYS, MOST_WEEKDAYS = 4, 12
@@ -73,8 +74,6 @@ def judged_days(
 
 def history_check(metrics: VersionMetrics, earlier: Sequence[VersionMetrics], window_days: int) -> CheckResult:
     """Judges the days that the newest earlier version lacks; without an earlier one the newest `window_days`."""
-    import numpy as np
-
     places = _settled(metrics)
     if not len(places):
         return _insufficient(f"no day with {FEWEST_ROWS} rows within a year of it: there is nothing to compare")
@@ -104,8 +103,6 @@ def history_check(metrics: VersionMetrics, earlier: Sequence[VersionMetrics], wi
 
 def _settled(metrics: VersionMetrics) -> np.ndarray:
     """Places of the days that count: not a few rows of a wrong century, or of 9999 for never."""
-    import numpy as np
-
     days = np.array([day.toordinal() for day in metrics.days], dtype=np.int64)
     stretch = np.cumsum(np.diff(days, prepend=days[:1]) > _APART_DAYS)
     return np.flatnonzero(np.bincount(stretch, weights=metrics.rows)[stretch] >= FEWEST_ROWS)
@@ -133,8 +130,6 @@ def _odd_days(
     column: str | None, values: np.ndarray, noise: np.ndarray, floor: np.ndarray, new: int, first: date
 ) -> list[OddDays]:
     """Days from place `new` on that lie far from the median of the same weekdays before, up and down apart."""
-    import numpy as np
-
     start = max(0, new - 7 * MOST_WEEKDAYS)
     usual, limit = np.full(len(values), np.nan), np.full(len(values), np.inf)
     for weekday in range(7):
@@ -162,8 +157,6 @@ def _grouped(
 
     Where such days were common before, as with a station that reports pressure now and then, they are no news.
     """
-    import numpy as np
-
     odd = away > limit
     before, now = odd[start:new], odd[new:]
     kind: Literal["level", "run", "days"] = "days"
@@ -250,9 +243,6 @@ _EPOCH = date(1970, 1, 1)
 
 def gives_days(source: Path, column: str) -> bool:
     """True if the column is there and holds dates or timestamps."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     schema = pq.read_schema(next(iter(parquet_files(source).values())))
     return column in schema.names and (
         pa.types.is_timestamp(schema.field(column).type) or pa.types.is_date(schema.field(column).type)
@@ -261,8 +251,6 @@ def gives_days(source: Path, column: str) -> bool:
 
 def measure_days(source: Path, dataset: DatasetVersion, day_column: str) -> VersionMetrics:
     """The metrics of the dataset in `source` by day of a date or timestamp column; rows without a day are left out."""
-    import pyarrow.parquet as pq
-
     files = [pq.ParquetFile(path) for path in parquet_files(source).values()]
     columns = [name for name in files[0].schema_arrow.names if name != day_column]
     rows: Counter[int] = Counter()
@@ -295,8 +283,6 @@ def _with_nulls(file: Any, columns: Sequence[str]) -> list[str]:
 
     A dataset's columns are flat, so that a column of the file is a field of its schema.
     """
-    import pyarrow as pa
-
     nullable = {field.name for field in file.schema_arrow if pa.types.is_floating(field.type)}
     for group in range(file.num_row_groups):
         for place, name in enumerate(file.schema_arrow.names):
@@ -308,8 +294,6 @@ def _with_nulls(file: Any, columns: Sequence[str]) -> list[str]:
 
 def _days_of_values(values: Any) -> tuple[np.ndarray, np.ndarray]:
     """The days that occur, sorted, and each row's place among them; -1 for null and for years beyond 1 to 9999."""
-    import numpy as np
-
     known = values.is_valid().to_numpy(zero_copy_only=False)
     day_numbers = days_of(values) if known.all() else days_of(values.fill_null(0))
     days, place = np.unique(day_numbers, return_inverse=True)
@@ -318,7 +302,5 @@ def _days_of_values(values: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _add(counts: Counter[int], days: np.ndarray, places: np.ndarray) -> None:
-    import numpy as np
-
     added = np.bincount(places, minlength=len(days))
     counts.update({int(days[place]): int(added[place]) for place in np.flatnonzero(added)})

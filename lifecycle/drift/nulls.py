@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import polars as pl
+
 from trainworthy.lifecycle.data.file_rows import is_sha_column
 from trainworthy.lifecycle.data.files import SplitFiles
 from trainworthy.lifecycle.protocol.checks import FEWEST_ROWS, CheckResult
@@ -65,8 +67,6 @@ def _row(column_share: Unlike) -> dict[str, object]:
 
 def _shares(written: SplitFiles, split: str, group: str) -> dict[str, tuple[float, float]]:
     """Each column's share of nulls in a split and its standard error, rows of one group counted together."""
-    import polars as pl
-
     rows = pl.scan_parquet(written.path(split))
     names = [name for name in rows.collect_schema().names() if name != group and not is_sha_column(name)]
     floats = {name for name, kind in rows.collect_schema().items() if kind.is_float()}

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
 
 from trainworthy.lifecycle.data.days import days_of
 from trainworthy.lifecycle.data.files import SplitFiles
 from trainworthy.lifecycle.spec.split import SplitSpec
-
-if TYPE_CHECKING:
-    import numpy as np
 
 BEFORE = ("training", "validation", "calibration")
 WINDOW = "benchmark"
@@ -51,15 +51,11 @@ class Axis:
     @cached_property
     def order(self) -> np.ndarray | None:
         """Row numbers sorted by unit; None if they already are."""
-        import numpy as np
-
         return None if bool((np.diff(self.unit) >= 0).all()) else np.argsort(self.unit, kind="stable")
 
     @cached_property
     def rows(self) -> np.ndarray:
         """Rows of each unit, shape (count,)."""
-        import numpy as np
-
         return np.bincount(self.unit, minlength=self.count)
 
     def span(self, start: int, length: int) -> str:
@@ -78,8 +74,6 @@ def axis_of(written: SplitFiles, spec: SplitSpec) -> Axis:
 
 def _days_axis(written: SplitFiles, column: str) -> Axis:
     """Days that have rows; days of the window are those of the benchmark."""
-    import numpy as np
-
     days = [days_of(_column(written, split, column)) for split in (*BEFORE, WINDOW)]
     distinct_days, unit = np.unique(np.concatenate(days), return_inverse=True)
     history = int(np.searchsorted(distinct_days, days[-1].min()))
@@ -88,8 +82,6 @@ def _days_axis(written: SplitFiles, column: str) -> Axis:
 
 
 def _groups_axis(written: SplitFiles, column: str) -> Axis:
-    import numpy as np
-
     before, window = (_codes(_column(written, split, column)) for split in (BEFORE[0], WINDOW))
     units = min(_UNITS, len(np.unique(before)))
     in_window = max(1, round(units * len(window) / len(before)))
@@ -99,8 +91,6 @@ def _groups_axis(written: SplitFiles, column: str) -> Axis:
 
 def _dealt(groups: np.ndarray, units: int) -> np.ndarray:
     """Each row's unit: groups in random order, cut where the rows reach the next share."""
-    import numpy as np
-
     sizes = np.bincount(groups)
     order = np.random.default_rng(_SEED).permutation(len(sizes))
     middle = np.empty(len(sizes))
@@ -113,6 +103,4 @@ def _codes(values: Any) -> np.ndarray:
 
 
 def _column(written: SplitFiles, split: str, column: str) -> Any:
-    import pyarrow.parquet as pq
-
     return pq.ParquetFile(written.path(split)).read(columns=[column]).column(column)

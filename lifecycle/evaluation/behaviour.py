@@ -7,7 +7,8 @@ expectation tests of Ribeiro et al. (2020).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import numpy as np
+import pandas as pd
 
 from trainworthy.lifecycle.errors import EvaluationError
 from trainworthy.lifecycle.evaluation.changed_inputs import altered, constant, grid
@@ -15,10 +16,6 @@ from trainworthy.lifecycle.evaluation.rescored import ROUNDING, InputProbe, meas
 from trainworthy.lifecycle.protocol.figures import BehaviourResult, Estimate
 from trainworthy.lifecycle.protocol.jobs import ChangedInputsJob, InputColumn
 from trainworthy.lifecycle.spec.benchmark import BehaviourSpec
-
-if TYPE_CHECKING:
-    import numpy as np
-    import pandas as pd
 
 # A share of so many rows is known to less than a hundredth where rows are independent; where they are not, more rows of
 # the same groups tell little more.
@@ -60,8 +57,6 @@ def _invariance(probe: InputProbe, test: BehaviourSpec, column: InputColumn, tra
 
 def _direction(probe: InputProbe, test: BehaviourSpec, column: InputColumn, training: pd.Series) -> Estimate:
     """The share of rows whose answer, as the value rises, goes back by more than the tolerance from where it was."""
-    import numpy as np
-
     values = grid(column, training)
     if len(values) < 2:
         fix = "remove the test, or train on rows with other values"

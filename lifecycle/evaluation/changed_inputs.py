@@ -12,6 +12,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+import pandas as pd
+
 from trainworthy.lifecycle.errors import EvaluationError
 from trainworthy.lifecycle.evaluation.changes import (
     MOST_LEVELS,
@@ -36,8 +39,6 @@ from trainworthy.lifecycle.protocol.jobs import ChangedInputsJob, InputColumn
 from trainworthy.lifecycle.tasks.interval import mean_estimate
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     Report = Callable[[str], None]
 
 # Times that a feature's values are exchanged: each row both gets other values and gives its own so often.
@@ -139,8 +140,6 @@ def _importance(probe: InputProbe, column: InputColumn) -> Importance:
     The mean rise is a U-statistic of a row and another one's value, so its variance has both parts (Hoeffding 1948).
     By the first alone intervals of 95 % held the truth 76 to 91 times in 100 (docs/decisions/0067).
     """
-    import numpy as np
-
     values, groups = probe.rows[column.name], probe.groups.to_numpy()
     orders = [exchange(len(values), seed_of("exchanged", column.name, repeat)) for repeat in range(REPEATS)]
     rises = np.stack([probe.loss_rises(probe.again(exchanged(values, order))) for order in orders])
@@ -249,8 +248,6 @@ def grid(column: InputColumn, training: pd.Series) -> list:
 
 def _quantiles(counts: pd.Series) -> list[float]:
     """At equal steps; no value counts for more rows than a point has, or a cap that most rows are at hides the rest."""
-    import numpy as np
-
     weights = np.minimum(counts.to_numpy(dtype="float64"), counts.sum() / POINTS)
     reached = np.cumsum(weights) / weights.sum()
     places = np.unique(np.searchsorted(reached, np.linspace(*ENDS, POINTS)))
@@ -259,8 +256,6 @@ def _quantiles(counts: pd.Series) -> list[float]:
 
 def constant(values: pd.Series, value: object) -> pd.Series:
     """The same value in all rows, in the column's type where this holds it."""
-    import pandas as pd
-
     constants = pd.Series([value] * len(values), index=values.index, name=values.name)
     same = values.dtype.kind not in "iub" or float(value) == int(value)  # pyright: ignore[reportArgumentType]
     return constants.astype(values.dtype) if same else constants

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
 
 from trainworthy.lifecycle.errors import EvaluationError
 from trainworthy.lifecycle.evaluation.comparison import measured_by, row_weights, shortage_of, weighed
@@ -13,10 +15,6 @@ from trainworthy.lifecycle.protocol.figures import CANDIDATE, CHAMPION, Compared
 from trainworthy.lifecycle.spec.benchmark import BenchmarkSpec
 from trainworthy.lifecycle.tasks.kind import Kind, from_columns
 from trainworthy.lifecycle.tasks.metric import estimate, gain
-
-if TYPE_CHECKING:
-    import numpy as np
-    import pandas as pd
 
 
 def compared(
@@ -66,8 +64,6 @@ def _of_columns(
     table: pd.DataFrame, benchmark: BenchmarkSpec, columns: Sequence[str] | None = None
 ) -> dict[str, np.ndarray]:
     """Values of the slice columns, or of these, that have rows enough."""
-    import numpy as np
-
     masks: dict[str, np.ndarray] = {}
     for column in benchmark.slice_columns if columns is None else columns:
         if slice_column(column) in table.columns:

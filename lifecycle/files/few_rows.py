@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pandas as pd
+import pyarrow.parquet as pq
 
 from trainworthy.lifecycle.files.content import parquet_files
 from trainworthy.lifecycle.sampling import evenly_spread
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 # Row groups that are looked into: one is held at a time.
 MOST_GROUPS = 16
@@ -17,9 +16,6 @@ MOST_GROUPS = 16
 
 def few_rows(folder: Path, most_rows: int) -> pd.DataFrame:
     """About `most_rows` rows of all columns. Raises DatasetError for a folder without Parquet files."""
-    import pandas as pd
-    import pyarrow.parquet as pq
-
     files = [pq.ParquetFile(path) for path in parquet_files(folder).values()]
     groups = [(file, place) for file in files for place in range(file.num_row_groups)]
     if not groups:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import pandas as pd
 
 from trainworthy.lifecycle.data.files import SplitFiles
 from trainworthy.lifecycle.sampling import evenly_spread
 from trainworthy.lifecycle.tasks.kind import COPY_OF_CLASSES, Copy, Kind
-
-if TYPE_CHECKING:
-    import numpy as np
-    import pandas as pd
 
 # Enough for shares within 0.01 of the truth, and 45 columns of them cost a third of a CPU second.
 TRAINING_ROWS, HELD_ROWS = 40_000, 16_000
@@ -75,9 +74,6 @@ class LabelledRows:
 
 def read_labelled(written: SplitFiles, columns: list[str], label: str, kind: Kind) -> LabelledRows:
     """About TRAINING_ROWS training rows and HELD_ROWS of each held split, evenly spread, and more of a rare label."""
-    import numpy as np
-    import pandas as pd
-
     needed = list(dict.fromkeys([*columns, label]))
     most = {"training": TRAINING_ROWS} | dict.fromkeys(HELD_SPLITS, HELD_ROWS)
     stored = {name: kind.checked_labels(written.read(name, [label])[label].to_numpy()) for name in most}
@@ -120,8 +116,6 @@ def sampled(labels: np.ndarray, most: int, rare: int) -> tuple[np.ndarray, np.nd
 
     Where these hold fewer than `rare` rows of the rarer label, others of it are added, evenly spread among themselves.
     """
-    import numpy as np
-
     even = evenly_spread(len(labels), most)
     rarer = int(2 * labels.sum() < len(labels))
     if len(even) == len(labels) or int((labels[even] == rarer).sum()) >= rare:
@@ -133,8 +127,6 @@ def sampled(labels: np.ndarray, most: int, rare: int) -> tuple[np.ndarray, np.nd
 
 def cells_of(training: pd.Series, held: pd.Series) -> Cells:
     """Values as cells of their own where there are few, else numbers and times in bins of equal mass."""
-    import numpy as np
-
     numbers, held_numbers = as_numbers(training), as_numbers(held)
     if numbers is None or held_numbers is None:
         return _of_texts(training, held)
@@ -154,9 +146,6 @@ def values_of(training: pd.Series, held: pd.Series, cells: Cells) -> Cells | Non
 
 def as_numbers(values: pd.Series) -> np.ndarray | None:
     """Numbers, booleans, times and durations as float64 with NaN for null; None for anything else."""
-    import numpy as np
-    import pandas as pd
-
     types = pd.api.types
     if types.is_datetime64_any_dtype(values) or types.is_timedelta64_dtype(values):
         numbers = values.astype("int64").to_numpy().astype(np.float64)
@@ -168,16 +157,11 @@ def as_numbers(values: pd.Series) -> np.ndarray | None:
 
 
 def _binned(numbers: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    import numpy as np
-
     return np.where(np.isnan(numbers), 0, np.searchsorted(edges, numbers, side="right") + 1)
 
 
 def _of_texts(training: pd.Series, held: pd.Series) -> Cells:
     """Each of the most frequent values of training its own cell; a null is a cell too."""
-    import numpy as np
-    import pandas as pd
-
     codes, names = pd.factorize(training)
     distinct = len(names)
     counts = np.bincount(codes[codes >= 0], minlength=distinct)
@@ -192,6 +176,4 @@ def _of_texts(training: pd.Series, held: pd.Series) -> Cells:
 
 
 def _plain(values: Any) -> Any:
-    import pandas as pd
-
     return pd.Series(values).astype(object) if not isinstance(values, pd.Series) else values.astype(object)

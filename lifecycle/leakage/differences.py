@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
 
 from trainworthy.lifecycle.contract.model import Contract
 from trainworthy.lifecycle.leakage.binning import Cells, LabelledRows, as_numbers, cells_of
 from trainworthy.lifecycle.leakage.separability import power_over_events
 from trainworthy.lifecycle.protocol.leak import Leak
 from trainworthy.lifecycle.sampling import evenly_spread
-
-if TYPE_CHECKING:
-    import numpy as np
 
 FAMILY = "difference"
 # A pair is measured in full if one cut of its difference comes near on a sample.
@@ -49,8 +48,6 @@ def _screened(
     rows: LabelledRows, contract: Contract, numbers: Mapping[str, np.ndarray], pairs: Sequence[tuple[str, str]]
 ) -> list[tuple[str, str]]:
     """The pairs whose difference has one cut of Youden's J above the screen, on a few rows."""
-    import numpy as np
-
     chosen = evenly_spread(len(rows.training), max(200, min(SCREEN_ROWS, SCREEN_VALUES // len(pairs))))
     labels, few = rows.training_labels[chosen], {name: values[chosen] for name, values in numbers.items()}
     if not 0 < labels.sum() < len(labels):
@@ -69,8 +66,6 @@ def _screened(
 
 def difference(left: np.ndarray, right: np.ndarray, unit: str | None) -> np.ndarray:
     """left - right; of clock times written as hhmm the minutes between them, within half a day."""
-    import numpy as np
-
     if unit is None or CLOCK not in unit:
         return left - right
     minutes = [value // 100 * 60 + value % 100 for value in (left, right)]
@@ -78,8 +73,6 @@ def difference(left: np.ndarray, right: np.ndarray, unit: str | None) -> np.ndar
 
 
 def _judged(rows: LabelledRows, contract: Contract, pair: tuple[str, str]) -> Leak | None:
-    import pandas as pd
-
     gaps = []
     for part in (rows.training, rows.held):
         left, right = (as_numbers(part[name]) for name in pair)

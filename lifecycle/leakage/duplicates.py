@@ -17,16 +17,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+import numpy as np
+import polars as pl
+import pyarrow.parquet as pq
 
 from trainworthy.lifecycle.contract.batches import BATCH_ROWS
 from trainworthy.lifecycle.data.days import day_of, days_of
 from trainworthy.lifecycle.data.files import SplitFiles
 from trainworthy.lifecycle.leakage.binning import HELD_SPLITS, Cells, LabelledRows
 from trainworthy.lifecycle.protocol.leak import Leak
-
-if TYPE_CHECKING:
-    import numpy as np
 
 # The columns that tell rows apart best; two rows that are equal in all of them are equal enough.
 COMPARED_COLUMNS, COARSE_COLUMNS = 12, 4
@@ -90,10 +91,6 @@ def _exact(
     event: Callable[[Any], np.ndarray],
 ) -> Views:
     """The rows of a split, each column's value taken as it is; 24 bytes of memory a row."""
-    import numpy as np
-    import polars as pl
-    import pyarrow.parquet as pq
-
     file, parts = pq.ParquetFile(written.path(split)), []
     needed = list(dict.fromkeys([*columns, label, *([order] if order else [])]))
     for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=needed):
@@ -107,16 +104,12 @@ def _exact(
 
 def _near(columns: Sequence[np.ndarray]) -> np.ndarray:
     """Hashes of the rows without one group of columns each, shape (NEAR_GROUPS, rows)."""
-    import numpy as np
-
     groups = [_mixed(columns[start::NEAR_GROUPS]) for start in range(NEAR_GROUPS)]
     return np.stack([_mixed(groups[:left] + groups[left + 1 :]) for left in range(NEAR_GROUPS)])
 
 
 def _mixed(columns: Sequence[np.ndarray]) -> np.ndarray:
     """One 64-bit number for the values of a row."""
-    import numpy as np
-
     mixed = np.zeros(len(columns[0]), dtype=np.uint64)
     for column in columns:
         mixed = (mixed ^ column.astype(np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
@@ -236,8 +229,6 @@ class Repeats:
 
 def parts_of(when: np.ndarray | None, rows: int) -> np.ndarray:
     """The part of the time, 0 … PARTS - 1, in which each row lies; without a time every PARTS-th row is in one."""
-    import numpy as np
-
     if when is None:
         return np.arange(rows) % PARTS
     if len(np.unique(when)) < PARTS:
@@ -247,8 +238,6 @@ def parts_of(when: np.ndarray | None, rows: int) -> np.ndarray:
 
 def known_rows(hashes: np.ndarray, training: Views) -> Known:
     """The training rows, looked at in one way."""
-    import numpy as np
-
     distinct, row, counts = np.unique(hashes, return_inverse=True, return_counts=True)
     first, last = np.full(len(distinct), PARTS), np.full(len(distinct), -1)
     np.minimum.at(first, row, training.part)
@@ -260,8 +249,6 @@ def known_rows(hashes: np.ndarray, training: Views) -> Known:
 
 def by_nature(part: np.ndarray, known: Sequence[Known]) -> float:
     """The share of rows that may recur by nature: that of training rows in the part where most recur, and growth."""
-    import numpy as np
-
     again = np.zeros(len(part), dtype=bool)
     for view in known:
         again |= (view.first[view.row] < part - NEIGHBOUR) | (view.last[view.row] > part + NEIGHBOUR)
@@ -277,8 +264,6 @@ def by_nature(part: np.ndarray, known: Sequence[Known]) -> float:
 
 def repeats_of(rows: Views, known: Sequence[Known]) -> Repeats:
     """Rows that are found among the older ones, in any view, and the share of those of the other label."""
-    import numpy as np
-
     count = rows.hashes.shape[1]
     matched, rate = np.zeros(count, dtype=bool), np.zeros(count)
     for mine, theirs in zip(rows.hashes, known, strict=True):
@@ -295,8 +280,6 @@ def repeats_of(rows: Views, known: Sequence[Known]) -> Repeats:
 
 def are_fine(both: tuple[Views, Views]) -> bool:
     """True if, copies set aside, hardly two rows are equal in a few columns: then no copy is an accident."""
-    import numpy as np
-
     whole = np.concatenate([views.hashes[0] for views in both])
     coarse = np.concatenate([views.coarse for views in both])
     _, inverse, counts = np.unique(whole, return_inverse=True, return_counts=True)
@@ -306,8 +289,6 @@ def are_fine(both: tuple[Views, Views]) -> bool:
 
 def joined(views: Sequence[Views]) -> Views:
     """The rows of several splits as those of one."""
-    import numpy as np
-
     hashes = np.concatenate([view.hashes for view in views], axis=1)
     labels, part, coarse = (
         np.concatenate(some) for some in zip(*((view.labels, view.part, view.coarse) for view in views), strict=True)

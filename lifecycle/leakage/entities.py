@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import polars as pl
+
 from trainworthy.lifecycle.data.files import SplitFiles
 from trainworthy.lifecycle.leakage.binning import HELD_SPLITS
 from trainworthy.lifecycle.protocol.leak import Leak
@@ -26,8 +28,6 @@ def entity_overlap(written: SplitFiles, entities: Sequence[str], group_columns: 
 
 
 def _overlap(written: SplitFiles, column: str, *, is_group_column: bool) -> Leak:
-    import polars as pl
-
     known = pl.read_parquet(written.path("training"), columns=[column])[column].drop_nulls().unique()
     shares = {}
     for split in HELD_SPLITS:

@@ -8,16 +8,15 @@ or stored anew, is another file here.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from trainworthy.lifecycle.contract.model import Contract
 from trainworthy.lifecycle.data.file_rows import sha_column
 from trainworthy.lifecycle.data.files import SplitFiles
 from trainworthy.lifecycle.leakage.binning import HELD_SPLITS
 from trainworthy.lifecycle.protocol.leak import Leak
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 FAMILY = "equal_files"
 # Where less than this share of a split's rows is found in training, it changes no figure, and the rows are told.

@@ -7,16 +7,13 @@ stops the step; one whose availableAt a person has declared passes, and the entr
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import numpy as np
+import pandas as pd
 
 from trainworthy.lifecycle.contract.model import Contract
 from trainworthy.lifecycle.data.files import SplitFiles
 from trainworthy.lifecycle.leakage.binning import HELD_SPLITS
 from trainworthy.lifecycle.protocol.leak import Leak
-
-if TYPE_CHECKING:
-    import numpy as np
-    import pandas as pd
 
 FAMILY = "later_times"
 # The largest distance of a zone from UTC: two columns of which only one has a zone may be that far apart.
@@ -29,8 +26,6 @@ _FIX = (
 
 def later_times(written: SplitFiles, contract: Contract, prediction_time: str | None) -> list[Leak]:
     """One finding for each feature of dates or times that holds later ones, over all rows; or one that none does."""
-    import numpy as np
-
     if prediction_time is None:
         evidence = "the rows hold no times (no prediction_time), so there is no later"
         return [Leak(taxon="L2", family=FAMILY, status="not_applicable", evidence=evidence)]
@@ -56,8 +51,6 @@ def is_later(moments: pd.Series, prediction_times: pd.Series) -> np.ndarray:
 
     Times of whole days are compared by days: of the same day nobody knows which came first.
     """
-    import pandas as pd
-
     left, right = pd.to_datetime(moments), pd.to_datetime(prediction_times)
     zoned = [values.dt.tz is not None for values in (left, right)]
     left, right = (

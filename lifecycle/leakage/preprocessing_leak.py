@@ -16,15 +16,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from trainworthy.lifecycle.identity import canonical_json
 from trainworthy.lifecycle.leakage.row_independence import OTHERS, extreme_rows
 from trainworthy.lifecycle.protocol.leak import Leak
 from trainworthy.lifecycle.task import Task, fit_preprocessing, load_task
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 FILES, STATE = "data_files", "fitted_state"
 # Another run may open the same files; model.py opens them every time, and none while it is not called.

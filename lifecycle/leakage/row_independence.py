@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pandas as pd
+
 from trainworthy.lifecycle.protocol.leak import Leak
 from trainworthy.lifecycle.task import Task
 
 if TYPE_CHECKING:
-    import pandas as pd
     import torch
     from torch import Tensor
 
@@ -68,8 +70,6 @@ def _ways(
     compute: Callable[[pd.DataFrame], dict[str, Tensor]], chosen: pd.DataFrame, extremes: pd.DataFrame
 ) -> Iterator[tuple[str, dict[str, Tensor], dict[str, Tensor]]]:
     """The ways to come by the same rows: the name of each, and the tensors to compare."""
-    import pandas as pd
-
     plain, count = compute(chosen), len(chosen)
     yield "a second call", plain, compute(chosen)
     backwards = compute(chosen.iloc[::-1].reset_index(drop=True))
@@ -83,8 +83,6 @@ def _ways(
 
 def extreme_rows(rows: pd.DataFrame, count: int) -> pd.DataFrame:
     """Rows of values that the columns do hold, each at its column's upper end: no contract is broken by them."""
-    import numpy as np
-    import pandas as pd
 
     def column(values: pd.Series) -> pd.Series:
         known = values.dropna()

@@ -7,14 +7,12 @@ rows of one group (a day) are compared: over the whole table a base rate that dr
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
 
 from trainworthy.lifecycle.leakage.binning import LabelledRows
 from trainworthy.lifecycle.protocol.leak import Leak
-
-if TYPE_CHECKING:
-    import numpy as np
-    import pandas as pd
 
 FAMILY = "row_order"
 UNIQUE_SHARE, MINIMUM_PAIRS = 0.9, 200
@@ -48,8 +46,6 @@ def row_order(rows: LabelledRows, features: Sequence[str], keys: Sequence[str], 
 
 
 def _counts_rows(values: pd.Series) -> bool:
-    import pandas as pd
-
     return pd.api.types.is_integer_dtype(values) and values.nunique() >= UNIQUE_SHARE * len(values)
 
 
@@ -67,8 +63,6 @@ def _same_order(rows: LabelledRows, column: str | None, group: str) -> float | N
 
 def _wins(part: pd.DataFrame, column: str | None, group: str, labels: np.ndarray) -> tuple[float, float]:
     """Pairs within a group of which the positive stands behind the negative (ties count half), and all pairs."""
-    import numpy as np
-
     grouped = part.groupby(group, sort=False)
     ranks = (grouped.cumcount() + 1 if column is None else grouped[column].rank()).to_numpy(np.float64)
     known = ~np.isnan(ranks)

@@ -11,13 +11,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from trainworthy.lifecycle.leakage.binning import Cells, LabelledRows
 from trainworthy.lifecycle.tasks.kind import COPY_OF_CLASSES, Copy
-
-if TYPE_CHECKING:
-    import numpy as np
 
 MINIMUM_TRAINING, MINIMUM_HELD = 20, 10
 
@@ -69,15 +67,11 @@ def power_over_events(cells: Cells, rows: LabelledRows) -> Power:
 
 def _both(labels: np.ndarray) -> np.ndarray:
     """Rows of 0 and of 1, (2,)."""
-    import numpy as np
-
     return np.bincount(labels, minlength=2)
 
 
 def power(cells: Cells, labels: np.ndarray, held_labels: np.ndarray, scored: np.ndarray) -> Power:
     """The column's power, fitted on training rows and measured on the `scored` held rows as well."""
-    import numpy as np
-
     positives, negatives = _counts(cells.training, labels, cells.count)
     held_positives, held_negatives = _counts(cells.held[scored], held_labels[scored], cells.count)
     all_positives, rows, each = positives.sum(), len(labels), positives + negatives
@@ -111,8 +105,6 @@ def shortage(training: np.ndarray, held: np.ndarray) -> str:
 
 
 def _counts(cells: np.ndarray, labels: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    import numpy as np
-
     both = np.bincount(cells * 2 + labels, minlength=count * 2).reshape(count, 2)
     return both[:, 1], both[:, 0]
 
@@ -127,8 +119,6 @@ def _youden(hits: float, positives: float, alarms: float, negatives: float) -> t
 
 def _auc(scores: np.ndarray, positives: np.ndarray, negatives: np.ndarray) -> float:
     """Area under the ROC curve of cells ranked by their score, ties count half."""
-    import numpy as np
-
     _, tied = np.unique(scores, return_inverse=True)
     up, down = np.bincount(tied, weights=positives), np.bincount(tied, weights=negatives)
     wins = up * (np.cumsum(down) - down / 2)

@@ -9,14 +9,14 @@ that neither a harder season nor a few hard days are taken for a gap. Under a sp
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from sklearn.ensemble import HistGradientBoostingClassifier
 
 from trainworthy.lifecycle.errors import EvaluationError
 from trainworthy.lifecycle.protocol.leak import Leak
-
-if TYPE_CHECKING:
-    import numpy as np
-    import pandas as pd
 
 FAMILY = "split_gap"
 MOST_ROWS, NEWEST_SHARE, MINIMUM_ROWS = 12_000, 0.25, 400
@@ -33,9 +33,6 @@ def split_gap(
 
     Labels are 0 or 1: of other kinds an event of the label.
     """
-    import numpy as np
-    import pandas as pd
-
     from trainworthy.lifecycle.tasks.binary import BINARY
 
     if not pd.api.types.is_datetime64_any_dtype(rows[time]):
@@ -78,7 +75,6 @@ class _Trees:
 
     def predicted(self, training: np.ndarray, tested: np.ndarray) -> np.ndarray:
         """Probabilities of the tested rows, by trees that learned from the training rows; both by their places."""
-        from sklearn.ensemble import HistGradientBoostingClassifier
         from threadpoolctl import threadpool_limits
 
         from trainworthy.lifecycle.tasks.baselines import MOST_TREE_CATEGORIES, tree_table

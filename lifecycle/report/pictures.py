@@ -11,6 +11,8 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from PIL import Image
+
 from trainworthy.lifecycle.protocol.figures import CANDIDATE, Comparison, Estimate, Metric, ModelFigures
 from trainworthy.lifecycle.protocol.records import EvaluationReport, StageReport
 from trainworthy.lifecycle.protocol.words import Words
@@ -317,7 +319,6 @@ def _say(axes: Axes, sentence: str) -> None:
 
 def _png(figure: Figure, grid: Literal["x", "both"] = "both") -> bytes:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from PIL import Image
 
     for axes in figure.axes:
         _calm(axes, grid)

@@ -14,7 +14,9 @@ import sys
 from collections.abc import Callable, Iterator
 from multiprocessing.context import ForkProcess
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
+
+import pandas as pd
 
 from trainworthy.lifecycle.artifact import Scorer, load_artifact
 from trainworthy.lifecycle.data.rows import read_rows
@@ -24,9 +26,6 @@ from trainworthy.lifecycle.memory_limit import value_in
 from trainworthy.lifecycle.protocol.jobs import ServedArtifact, ServingJob
 from trainworthy.lifecycle.serving.ratio import Span
 from trainworthy.lifecycle.task import error_line
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _SELF = Path("/proc/self")
 _MIB = 2**20

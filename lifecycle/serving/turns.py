@@ -62,8 +62,6 @@ def _at_once(artifact: ServedArtifact) -> int:
 
 def _import_libraries() -> None:
     """What every model needs."""
-    import pandas  # noqa: F401
-    import pyarrow.parquet  # noqa: F401
     import torch._dynamo  # noqa: F401
 
 

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from trainworthy.lifecycle.errors import EvaluationError
 from trainworthy.lifecycle.files.pictures import open_picture
-
-if TYPE_CHECKING:
-    import numpy as np
 
 
 def read_masks(paths: Sequence[Path], classes: int) -> np.ndarray:
     """The masks of files, uint8 `(N, height, width)`. Raises EvaluationError where one has another size or a class
     beyond the declared ones."""
-    import numpy as np
-
     masks = [read_mask(path, classes) for path in paths]
     other = next((at for at, mask in enumerate(masks) if mask.shape != masks[0].shape), None)
     if other is not None:
@@ -31,8 +27,6 @@ def read_masks(paths: Sequence[Path], classes: int) -> np.ndarray:
 
 def read_mask(path: Path, classes: int) -> np.ndarray:
     """One mask, uint8 `(height, width)`. Raises EvaluationError, naming the file."""
-    import numpy as np
-
     try:
         with open_picture(path) as picture:
             # A palette's numbers are the classes, not its colours; black and white are 0 and 1.

@@ -7,13 +7,11 @@ different bytes in n cases, the shorter context speaks with weight T / (n + T). 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
 
 from trainworthy.lifecycle.tasks.texts import BYTES, NOTHING, bytes_of
-
-if TYPE_CHECKING:
-    import numpy as np
-    import pandas as pd
 
 # Bytes before that a byte is predicted by; 6 of them and the next fill 57 of 63 bits.
 ORDER = 5
@@ -37,8 +35,6 @@ class ConstantBytes:
         return self._answers(len(rows), self.length)
 
     def _answers(self, rows: int, places: int) -> np.ndarray:
-        import numpy as np
-
         return np.broadcast_to(self.shares, (rows, places, BYTES)).copy()
 
 
@@ -69,13 +65,9 @@ class ByteNgram:
 
     def whole(self, rows: pd.DataFrame) -> np.ndarray:
         """`(N, length, 256)`."""
-        import numpy as np
-
         return self._answers(rows, np.arange(self.length))
 
     def _answers(self, rows: pd.DataFrame, places: np.ndarray) -> np.ndarray:
-        import numpy as np
-
         padded, _ = _padded(rows[self.column], self.length)
         probabilities = np.full((len(rows) * len(places), BYTES), 1 / BYTES)
         for order, counts in enumerate(self.counts):
@@ -85,8 +77,6 @@ class ByteNgram:
 
 def fit_ngram(texts: pd.Series, column: str, length: int, places: np.ndarray) -> ByteNgram:
     """The counts of the texts' first `length` bytes."""
-    import numpy as np
-
     padded, known = _padded(texts, length)
     following = padded[:, ORDER:][known]
     every = np.arange(length)
@@ -98,8 +88,6 @@ def fit_ngram(texts: pd.Series, column: str, length: int, places: np.ndarray) ->
 
 def _padded(texts: pd.Series, length: int) -> tuple[np.ndarray, np.ndarray]:
     """Bytes with ORDER places before the first, `(N, ORDER + length)` int64, and which of the others are bytes."""
-    import numpy as np
-
     codes = bytes_of(texts, length)
     known = codes != NOTHING
     before = np.full((len(codes), ORDER), _OUTSIDE, dtype=np.int64)
@@ -108,8 +96,6 @@ def _padded(texts: pd.Series, length: int) -> tuple[np.ndarray, np.ndarray]:
 
 def _contexts(padded: np.ndarray, order: int, places: np.ndarray) -> np.ndarray:
     """A number of the last `order` bytes before each place, `(N, places)`."""
-    import numpy as np
-
     numbers = np.zeros((len(padded), len(places)), dtype=np.int64)
     for back in range(order, 0, -1):
         numbers = numbers * (BYTES + 1) + padded[:, ORDER + places - back]
@@ -117,8 +103,6 @@ def _contexts(padded: np.ndarray, order: int, places: np.ndarray) -> np.ndarray:
 
 
 def _counted(contexts: np.ndarray, following: np.ndarray) -> Counts:
-    import numpy as np
-
     pairs, times = np.unique(contexts * BYTES + following, return_counts=True)
     distinct, first, different = np.unique(pairs // BYTES, return_index=True, return_counts=True)
     return Counts(distinct, first, different, np.add.reduceat(times, first), pairs % BYTES, times)
@@ -126,8 +110,6 @@ def _counted(contexts: np.ndarray, following: np.ndarray) -> Counts:
 
 def _mix(probabilities: np.ndarray, counts: Counts, contexts: np.ndarray) -> None:
     """Mix the counts after these contexts `(M,)` into probabilities `(M, 256)` of shorter contexts, in place."""
-    import numpy as np
-
     at = np.minimum(np.searchsorted(counts.contexts, contexts), len(counts.contexts) - 1)
     met = np.flatnonzero(counts.contexts[at] == contexts)
     at = at[met]

@@ -8,13 +8,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pandas as pd
+from PIL import Image
+from scipy.ndimage import uniform_filter
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
 from trainworthy.lifecycle.errors import EvaluationError
 from trainworthy.lifecycle.files.pictures import in_eight_bits, open_picture
 
 if TYPE_CHECKING:
-    import numpy as np
-    import pandas as pd
-
     from trainworthy.lifecycle.tasks.kind import Predictor
 
 # Pixels that a model is fitted on: 30,000 take 0.3 s with five classes, and more change the score in the third digit.
@@ -29,8 +35,6 @@ def pixel_model(
     `labels` are `(N, GRID, GRID)`. None where the training rows hold one class only. Raises EvaluationError where no
     feature is a picture.
     """
-    import numpy as np
-
     present = np.unique(labels)
     if len(present) < 2:
         return None
@@ -59,11 +63,6 @@ def pixel_model(
 
 
 def _model(name: str, seed: int) -> Any:
-    from sklearn.ensemble import HistGradientBoostingClassifier
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-
     if name == "gradient_boosting":
         return HistGradientBoostingClassifier(**{"early_stopping": False, "random_state": seed})
     return make_pipeline(StandardScaler(), LogisticRegression(C=1.0, max_iter=1000))
@@ -85,9 +84,6 @@ def _picture_columns(rows: pd.DataFrame, columns: list[str]) -> list[str]:
 
 def _numbers(rows: pd.DataFrame, columns: list[str], side: int) -> np.ndarray:
     """Of each pixel: colours, their means over 3 × 3 and 9 × 9 pixels, and row and column, (N, side, side, F)."""
-    import numpy as np
-    from scipy.ndimage import uniform_filter
-
     pictures = np.concatenate([_grids(rows[name], side) for name in columns], axis=-1)
     sizes: Any = [(1, side_of, side_of, 1) for side_of in (3, 9)]
     around = [uniform_filter(pictures, size=size, mode="nearest") for size in sizes]
@@ -100,9 +96,6 @@ def _numbers(rows: pd.DataFrame, columns: list[str], side: int) -> np.ndarray:
 
 def _grids(paths: pd.Series, side: int) -> np.ndarray:
     """Pictures as colours from 0 to 1, `(N, side, side, 3)`; all grey where there is none."""
-    import numpy as np
-    from PIL import Image
-
     grids = []
     for path in paths:
         if path is None:

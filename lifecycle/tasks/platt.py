@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+from scipy.special import expit
 
 from trainworthy.lifecycle.errors import EvaluationError
 from trainworthy.lifecycle.tasks.probabilities import SMALLEST_PROBABILITY, checked, require_both_classes
-
-if TYPE_CHECKING:
-    import numpy as np
 
 _ITERATIONS = 100
 # Mean gradient at which the log-loss is within about 1e-12 of its minimum.
@@ -28,8 +28,6 @@ def fit_platt(labels: Any, probabilities: Any) -> dict[str, float]:
     would make a broken model look only dull. A constant probability tells nothing about the slope,
     which is then 1, and only the level is corrected. Raises EvaluationError if one label is missing.
     """
-    import numpy as np
-
     labels, probabilities = checked(labels, probabilities)
     require_both_classes(labels)
     positives = float(labels.sum())
@@ -47,9 +45,6 @@ def fit_platt(labels: Any, probabilities: Any) -> dict[str, float]:
 
 def apply_platt(probabilities: Any, state: Mapping[str, float]) -> np.ndarray:
     """Calibrated probabilities, shape `(N,)`; `state` is what fit_platt gave."""
-    import numpy as np
-    from scipy.special import expit
-
     keys = {"slope", "intercept"}
     if set(state) != keys or not all(math.isfinite(state[key]) for key in keys):
         raise EvaluationError(
@@ -61,17 +56,12 @@ def apply_platt(probabilities: Any, state: Mapping[str, float]) -> np.ndarray:
 
 
 def _logit(probabilities: np.ndarray) -> np.ndarray:
-    import numpy as np
-
     clipped = np.clip(probabilities, SMALLEST_PROBABILITY, 1 - SMALLEST_PROBABILITY)
     return np.log(clipped) - np.log1p(-clipped)
 
 
 def _newton(logits: np.ndarray, targets: np.ndarray) -> tuple[float, float]:
     """The minimum of the cross-entropy over slope and intercept, by Newton steps that never go uphill."""
-    import numpy as np
-    from scipy.special import expit
-
     design = np.stack([logits, np.ones_like(logits)], axis=1)
     # Slope 0 is where the curvature is greatest; a saturated start has none.
     level = float(targets.mean())
@@ -106,6 +96,4 @@ def _downhill(
 
 
 def _cross_entropy(logits: np.ndarray, targets: np.ndarray) -> float:
-    import numpy as np
-
     return float((np.logaddexp(0.0, logits) - targets * logits).mean())

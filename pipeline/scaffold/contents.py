@@ -11,7 +11,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
+
+import numpy as np
+from PIL.Image import Image
 
 from trainworthy.lifecycle.data.file_rows import MOST_BYTES
 from trainworthy.lifecycle.errors import Problem
@@ -19,9 +21,6 @@ from trainworthy.lifecycle.files.decode import MASK_MODES, MOST_PIXELS
 from trainworthy.lifecycle.files.pictures import open_picture
 from trainworthy.lifecycle.files.tree import in_threads
 from trainworthy.pipeline.scaffold.folder import CLASSES_FILE, Folder, shown
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
 
 _GREY = ("1", "L", "LA", "I", "I;16", "I;16L", "I;16B", "F")
 # A number of a mask is the place of a class, and so many classes fit into a byte.
@@ -137,8 +136,6 @@ def _picture(data: bytes, *, is_mask: bool) -> FileFacts:
 
 
 def _values(image: Image) -> tuple[tuple[int, int], ...]:
-    import numpy as np
-
     values, counts = np.unique(np.asarray(image).astype(np.int64), return_counts=True)
     return tuple(zip(values.tolist(), counts.tolist(), strict=True))
 

@@ -14,7 +14,9 @@ import os
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
 
 from trainworthy.lifecycle.contract.draft import ColumnDraft
 from trainworthy.lifecycle.cost.prices import load_prices
@@ -33,9 +35,6 @@ from trainworthy.pipeline.scaffold.table_profile import find_out
 from trainworthy.pipeline.scaffold.windows import Windows
 from trainworthy.resources.dvc import DatasetStore
 from trainworthy.resources.settings import Settings, claim_state
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -119,9 +118,6 @@ DAYS, ORDERS_A_DAY = 120, 80
 
 def example_rows() -> pd.DataFrame:
     """A number with nulls, a whole number, two texts, a boolean; the label depends on some of them, with noise."""
-    import numpy as np
-    import pandas as pd
-
     generator = np.random.default_rng(0)
     rows = DAYS * ORDERS_A_DAY
     price = generator.lognormal(3.5, 0.6, rows).round(2)

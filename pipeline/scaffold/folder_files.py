@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+import numpy as np
+from PIL.Image import fromarray
+
 from trainworthy.lifecycle.files.kind import FileKind
 from trainworthy.pipeline.scaffold.contents import Contents
 from trainworthy.pipeline.scaffold.folder import Folder
@@ -94,9 +97,6 @@ def _link(source: Path, names: dict[PurePosixPath, PurePosixPath], target: Path)
 
 def _write_as_places(mask: Path, target: Path) -> None:
     """A mask of 0 and 255 as one of 0 and 1."""
-    import numpy as np
-    from PIL.Image import fromarray
-
     from trainworthy.lifecycle.files.pictures import open_picture
 
     with open_picture(mask) as image:

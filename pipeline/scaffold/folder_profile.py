@@ -6,7 +6,8 @@ import dataclasses
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from trainworthy.lifecycle.contract.draft import ColumnDraft
 from trainworthy.lifecycle.errors import Problem
@@ -23,9 +24,6 @@ from trainworthy.pipeline.scaffold.shares import are_groups, choose_shares
 from trainworthy.pipeline.scaffold.target import FoundTarget, find_target
 from trainworthy.pipeline.scaffold.text_profile import find_texts_of_folder
 from trainworthy.pipeline.scaffold.windows import Windows, updates
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 KEY, LABEL, MASK = "name", "label", "mask"
 # Of all tensors together; more are made batch by batch.
@@ -115,8 +113,6 @@ def _group_problems(request: Request, folder: Folder) -> Iterator[Problem]:
 
 def _target(request: Request, folder: Folder, contents: Contents) -> tuple[FoundTarget | None, list[Problem]]:
     """The label by the rules of a table's column of texts; of masks their classes."""
-    import pandas as pd
-
     if folder.form == "masks":
         given = {"--kind": request.kind, "--positive": request.positive}
         problems = [
@@ -151,8 +147,6 @@ def _of_data(problem: Problem) -> Problem:
 
 def _group_column(folder: Folder) -> str | None:
     """What may name whom a file is about: the inner folder, or what its name begins with."""
-    import pandas as pd
-
     for name, values in (("folder", folder.folders), ("prefix", folder.prefixes)):
         if values and are_groups(pd.Series(values)):
             return name

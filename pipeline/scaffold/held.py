@@ -10,12 +10,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from trainworthy.pipeline.scaffold.source import Kind
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 SEPARATORS = ("|", ";", ",")
 # Of fewer rows the smallest split, a tenth, holds none that could be counted on.
@@ -115,8 +114,6 @@ class Held:
 
 
 def counts_of(values: pd.Series, kind: Kind) -> pd.Series:
-    import pandas as pd
-
     known = values.dropna()
     if kind in ("integer", "number"):
         typed = pd.to_numeric(known).astype("int64" if kind == "integer" else "float64")

@@ -7,16 +7,15 @@ import shutil
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from trainworthy.lifecycle.contract.draft import ColumnDraft
 from trainworthy.pipeline.scaffold.folder_files import FoundFiles
 from trainworthy.pipeline.scaffold.source import Kind
 from trainworthy.pipeline.scaffold.target import FoundTarget
 from trainworthy.pipeline.scaffold.windows import Windows
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 # Of the first version: one part.
 PARAMETERS = {"parts": 1}
@@ -69,8 +68,6 @@ def free_name(name: str, time: str, taken: Collection[str]) -> str:
 
 def built(text: str, source: Path, work: Path) -> pd.DataFrame:
     """The rows that the generated dataset.py makes of the file."""
-    import pandas as pd
-
     part = place_part(source, work / "source")
     load_dataset(text, work).build(part.parent, work / "built", PARAMETERS["parts"])
     return pd.read_parquet(work / "built" / f"{part.stem}.parquet")

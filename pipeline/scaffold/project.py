@@ -12,7 +12,10 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import pandas as pd
 
 from trainworthy.lifecycle.contract.draft import contract_text, draft_contract
 from trainworthy.lifecycle.cost.prices import load_prices
@@ -26,9 +29,6 @@ from trainworthy.pipeline.scaffold.stage_text import with_stage
 from trainworthy.pipeline.scaffold.target import FoundTarget
 from trainworthy.pipeline.schema import COMMITTED
 from trainworthy.resources.settings import PRODUCT, Settings
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 # What each split has its exact share of, where it is by strata; of other kinds of each class.
 STRATA: dict[KindName, str] = {
@@ -264,8 +264,6 @@ def unit_of(target: FoundTarget, rows: pd.DataFrame) -> float | None:
 
 def _constant_loss(target: FoundTarget, rows: pd.DataFrame) -> float:
     """The logarithmic loss of who always says the shares of the classes, in nats; of several labels their mean."""
-    import numpy as np
-
     values = rows[target.column].dropna()
     if target.separator is None:
         shares = values.value_counts(normalize=True).to_numpy()

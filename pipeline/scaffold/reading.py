@@ -12,6 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from pyarrow import ArrowInvalid
+from pyarrow import csv as arrow
+
 from trainworthy.lifecycle.errors import Problem
 
 SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "vertical bar"}
@@ -144,9 +147,6 @@ def _records(path: Path, encoding: str, separator: str) -> Iterator[list[str]]:
 
 def _uneven(path: Path, reading: Reading) -> Iterator[Problem]:
     """Rows with fewer or more fields than the header: pandas fills the first, and shifts the second, in silence."""
-    from pyarrow import ArrowInvalid
-    from pyarrow import csv as arrow
-
     uneven_rows: list[tuple[int, int, int]] = []
 
     def note(row: arrow.InvalidRow) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+
+import pandas as pd
+from pandas.api import types
 
 from trainworthy.lifecycle.contract.draft import ColumnDraft
 from trainworthy.lifecycle.contract.model import Label, Role
@@ -13,9 +15,6 @@ from trainworthy.lifecycle.leakage.later_times import is_later, share_words
 from trainworthy.lifecycle.tasks.kind import Copy
 from trainworthy.lifecycle.tasks.probabilities import auc
 from trainworthy.pipeline.scaffold.source import Kind
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 # Of a column of numbers, where a label has classes.
 BINS = 64
@@ -85,8 +84,6 @@ def column_roles(
 
 def _events(labels: pd.Series, label: Label) -> list[pd.Series]:
     """The label's events (Kind.events) as 0 and 1, the main one first."""
-    import pandas as pd
-
     checked = label.kind.checked_labels(labels)
     events = label.kind.events(checked)
     return [pd.Series(event.of_labels(checked).astype("int64"), index=labels.index) for event in events]
@@ -94,8 +91,6 @@ def _events(labels: pd.Series, label: Label) -> list[pd.Series]:
 
 def _later(values: pd.Series, times: pd.Series) -> tuple[Role, str] | None:
     """The role of dates and times of which any lies after the time at which the model is asked."""
-    from pandas.api import types
-
     if not types.is_datetime64_any_dtype(values.dtype):
         return None
     share = float(is_later(values, times).mean())
@@ -127,8 +122,6 @@ def _mostly_numbers(values: pd.Series) -> str:
 
 def numbers_among(texts: pd.Series) -> tuple[int, pd.Series]:
     """How many texts are numbers, and how often each of the others occurs, the most frequent first."""
-    import pandas as pd
-
     is_number = pd.to_numeric(texts, errors="coerce").notna()
     return int(is_number.sum()), texts[~is_number].value_counts()
 
@@ -208,6 +201,4 @@ def alone_auc(values: pd.Series, labels: pd.Series) -> float:
 
 
 def _is_text(values: pd.Series) -> bool:
-    from pandas.api import types
-
     return types.is_string_dtype(values.dtype)

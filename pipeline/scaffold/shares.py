@@ -6,6 +6,8 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import pandas as pd
+
 from trainworthy.lifecycle.contract.model import Label
 from trainworthy.lifecycle.data.snapshot import with_label
 from trainworthy.lifecycle.data.split.by_stratum import split_by_stratum
@@ -18,7 +20,6 @@ from trainworthy.pipeline.scaffold.windows import LEAST_ROWS, OCCUR, Windows, to
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import pandas as pd
 
 SHARES = Shares(validation=0.15, calibration=0.1, benchmark=0.2)
 SALT = "v1"

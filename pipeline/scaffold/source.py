@@ -9,14 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+from pandas.api import types
 
 from trainworthy.lifecycle.errors import Problem
 from trainworthy.pipeline.scaffold.folder import TEXTS
 from trainworthy.pipeline.scaffold.reading import Reading, find_reading
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Kind = Literal["integer", "number", "boolean", "text", "time", "instant"]
 SUFFIXES = (".csv", ".parquet")
@@ -33,8 +34,6 @@ def read_source(path: Path, reading: Reading | None = None) -> tuple[pd.DataFram
 
     `reading` says how a CSV file is written; None: find out.
     """
-    import pandas as pd
-
     if path.suffix not in SUFFIXES and not path.exists():
         return None, [Problem("--data", "there is no such file or folder", "correct the path", str(path))]
     if path.suffix.lower() in TEXTS:
@@ -70,8 +69,6 @@ def read_source(path: Path, reading: Reading | None = None) -> tuple[pd.DataFram
 
 
 def _read_csv(path: Path, reading: Reading, **options: Any) -> pd.DataFrame:
-    import pandas as pd
-
     return pd.read_csv(path, dtype="str", sep=reading.separator, encoding=reading.encoding, **options)
 
 
@@ -104,9 +101,6 @@ def column_kinds(raw: pd.DataFrame, dated: Collection[str] = ()) -> tuple[dict[s
 
 
 def _kind(values: pd.Series) -> Kind | None:
-    import pandas as pd
-    from pandas.api import types
-
     known = values.dropna()
     if known.empty:
         return "number"
@@ -129,8 +123,6 @@ _TEXTS = ("string", "categorical", "empty")
 
 
 def _kind_of_text(texts: pd.Series, whole: bool) -> Kind:
-    import pandas as pd
-
     if texts.str.lower().isin(["true", "false"]).all():
         return "boolean"
     # 00501 is a name of digits, such as a postal code.
@@ -146,9 +138,6 @@ def _kind_of_text(texts: pd.Series, whole: bool) -> Kind:
 
 def _too_large(values: pd.Series) -> str:
     """What is wrong with numbers that float32, in which networks calculate, does not hold; empty if nothing is."""
-    import numpy as np
-    import pandas as pd
-
     numbers = pd.to_numeric(values, errors="coerce").to_numpy(float, na_value=np.nan)
     beyond = np.abs(numbers) > np.finfo(np.float32).max
     if not beyond.any():

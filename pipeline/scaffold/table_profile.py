@@ -10,7 +10,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from trainworthy.lifecycle.errors import Problem, did_you_mean
 from trainworthy.pipeline.scaffold.profile import UseCaseDraft, built, free_name
@@ -23,9 +24,6 @@ from trainworthy.pipeline.scaffold.source import DECIMAL_COMMA, Kind, column_kin
 from trainworthy.pipeline.scaffold.target import find_target
 from trainworthy.pipeline.scaffold.text_profile import find_texts_of_table
 from trainworthy.pipeline.scaffold.windows import choose_windows
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _DATES = (
     "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d", "%Y.%m.%d", "%d.%m.%y", "%m/%d/%y",
@@ -297,8 +295,6 @@ def time_formats(
 
 def _texts(values: pd.Series) -> pd.Series | None:
     """The known values of a column of text that may be dates; None of any other."""
-    import pandas as pd
-
     known = values.dropna()
     if known.empty or pd.api.types.infer_dtype(known.head(_TRIED), skipna=True) not in ("string", "categorical"):
         return None
@@ -311,8 +307,6 @@ def _texts(values: pd.Series) -> pd.Series | None:
 
 
 def _parsed(texts: pd.Series, form: str) -> pd.Series:
-    import pandas as pd
-
     return pd.to_datetime(texts, format=form, utc=True, errors="coerce")
 
 

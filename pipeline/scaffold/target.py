@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pandas as pd
 from pydantic import ValidationError
 
 from trainworthy.lifecycle.contract.model import Label
@@ -45,9 +46,6 @@ from trainworthy.pipeline.scaffold.unfit import (
     unusable,
     written_twice,
 )
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 # Of these pairs nobody has to say which one is meant.
 OBVIOUS = {"1", "1.0", "true", "t", "yes", "y", "positive", "pos"}

@@ -5,7 +5,8 @@ from __future__ import annotations
 import statistics
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from trainworthy.lifecycle.contract.draft import ColumnDraft
 from trainworthy.lifecycle.errors import Problem
@@ -22,9 +23,6 @@ from trainworthy.pipeline.scaffold.shares import are_groups, choose_shares, find
 from trainworthy.pipeline.scaffold.source import Kind
 from trainworthy.pipeline.scaffold.target import FoundTarget
 from trainworthy.pipeline.scaffold.windows import Windows, choose_windows
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 TEXT, DOCUMENT, FOLDER, PREFIX = "text", "name", "folder", "prefix"
 PLAN = Plan(
@@ -127,8 +125,6 @@ def find_texts_of_folder(
 
 def _group_column(folder: Folder) -> str | None:
     """What may name whom a text is about, as far as there are enough of it: the inner folder, or a name's beginning."""
-    import pandas as pd
-
     for name, values in ((FOLDER, folder.folders), (PREFIX, folder.prefixes)):
         if values and are_groups(pd.Series(values)):
             return name

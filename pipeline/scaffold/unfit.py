@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pandas as pd
+
 from trainworthy.lifecycle.errors import Problem
 from trainworthy.pipeline.scaffold.held import (
     LEAST_CLASS_ROWS,
@@ -122,8 +124,6 @@ def spelt_twice(held: Held) -> Problem | None:
 
 def written_twice(held: Held, names: list[Any]) -> Problem | None:
     """Classes or labels that differ by case or a blank alone."""
-    import pandas as pd
-
     plain = pd.Series(names, index=names, dtype="str").str.strip().str.lower()
     twice = plain[plain.duplicated(keep=False)].sort_values(kind="stable")
     if twice.empty:

@@ -5,16 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from trainworthy.lifecycle.contract.model import Label, LabelType
 from trainworthy.lifecycle.data.snapshot import with_label
 from trainworthy.lifecycle.data.split import split_by_time, splits_check
 from trainworthy.lifecycle.errors import DatasetError, Problem
 from trainworthy.lifecycle.spec.split import BenchmarkWindow, GroupSplit, HashSplit, StratifiedSplit, TimeSplit
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 # Shares of the days. An interval needs 8 days; a month of days can seldom tell two models apart, so more is better.
 BENCHMARK, VALIDATION, CALIBRATION = 0.18, 0.12, 0.10

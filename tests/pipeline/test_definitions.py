@@ -13,7 +13,12 @@ from trainworthy.lifecycle.protocol.records import STEPS
 from trainworthy.lifecycle.use_case import load_use_case
 from trainworthy.pipeline.build import build_defs, load_all
 
-HEAVY = ("torch", "mlflow", "great_expectations", "dvc", "pandas", "numpy", "sklearn", "pyarrow", "matplotlib")
+HEAVY = (
+    "torch", "mlflow", "great_expectations", "dvc", "pandas", "numpy", "sklearn", "pyarrow", "matplotlib", "polars",
+    "scipy", "PIL",
+)  # fmt: skip
+# What commands import that ask of files and records alone: pandas takes half a CPU second.
+LIGHT = ("check", "quick", "missing_task", "show", "datasets", "starting", "doctor.examine")
 
 
 @pytest.fixture(scope="module")
@@ -22,8 +27,14 @@ def definitions():
     return build_defs([load_use_case(folder) for folder in folders])
 
 
-def test_definitions_loading_imports_nothing_heavy():
-    code = f"import sys, trainworthy.pipeline.definitions; print([name for name in {HEAVY} if name in sys.modules])"
+@pytest.mark.parametrize(
+    ("modules", "heavy"),
+    [(("definitions",), HEAVY), (LIGHT, tuple(name for name in HEAVY if name != "numpy"))],
+    ids=["definitions", "commands"],
+)
+def test_what_dagster_or_a_light_command_loads_imports_nothing_heavy(modules, heavy):
+    loads = ", ".join(f"trainworthy.pipeline.{name}" for name in modules)
+    code = f"import sys, {loads}; print([name for name in {heavy} if name in sys.modules])"
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYTHONWARNINGS": "ignore"}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

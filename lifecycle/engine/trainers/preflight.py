@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 
 import pandas as pd
+import pyarrow.parquet
 
 from trainworthy.lifecycle.cost.checkpoint_interval import expected_checkpoints
 from trainworthy.lifecycle.cost.duration import forecast_of
@@ -112,8 +113,6 @@ def job_of_trial(job: PreflightJob, sample: Path, folder: Path) -> TrainJob:
 
 def _run_time(job: PreflightJob, rows: pd.DataFrame, tried: ScriptTrial, start_seconds: float) -> RunTime:
     """The stages' seconds by what the script took. Left out, as small: metrics, baselines, the calibration's fit."""
-    import pyarrow.parquet
-
     trainings = {stage: len(seeds_of(job.training, stage)) for stage in STAGES}
     positives, workers = int((rows[job.rows.label] == 1).sum()), sum(trainings.values())
     updates = updates_of_stages(len(rows), positives, job.training, job.stages)

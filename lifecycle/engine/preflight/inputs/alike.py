@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from trainworthy.lifecycle.engine.preflight.inputs.loss_probe import rows_of
@@ -228,8 +229,6 @@ class Sides:
 
 def other_order(sides: Sides) -> str:
     """Whether other columns of the training match the validation's far better than those of the same place."""
-    from scipy.optimize import linear_sum_assignment
-
     columns = sides.training.shape[1]
     if columns < 2:
         return ""

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.stats import gamma
 
 from trainworthy.lifecycle.engine.preflight.subject import Subject
 from trainworthy.lifecycle.gates.catalogue import check_of
@@ -54,8 +55,6 @@ def cells_of(values: np.ndarray) -> np.ndarray:
 
 def uneven(cells: np.ndarray) -> Uneven:
     """Chi-square of the windows' counts against those of all, compared with shuffles of the same draws."""
-    from scipy.stats import gamma
-
     if len(cells) < 2:
         return Uneven(1.0, 1.0)
     totals = np.bincount(cells.ravel())

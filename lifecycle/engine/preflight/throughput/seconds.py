@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 import pandas as pd
+import pyarrow.parquet
 
 from trainworthy.lifecycle.cost.checkpoint_interval import expected_checkpoints
 from trainworthy.lifecycle.engine.preflight.sample import Sample
@@ -36,8 +37,6 @@ def run_time(
     references on them and on their own rows beside, full calibrates on about as many rows, exports, and
     scores the validation rows as its artifact does. Left out, as small: metrics, permutations, the calibration's fit.
     """
-    import pyarrow.parquet
-
     row_seconds = _prepare_seconds(job, sample)
     trainings = {stage: len(seeds_of(job.training, stage)) for stage in STAGES}
     positives = int((rows[job.rows.label] == 1).sum())

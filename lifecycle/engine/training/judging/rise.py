@@ -21,6 +21,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.stats import t
 
 from trainworthy.lifecycle.protocol.figures import Estimate
 from trainworthy.lifecycle.tasks import Kind
@@ -70,8 +71,6 @@ class Judge:
 
         With ten rows, one fit of healthy rows may find nothing; a second draw of such rows then finds something.
         """
-        from scipy.stats import t
-
         over_rows = self.mean(np.mean(rises, axis=0))
         error = float(np.hypot(over_rows.standard_error, np.std([rise.mean() for rise in rises], ddof=1)))
         half = float(t.ppf(0.975, len(rises) - 1)) * error

@@ -7,6 +7,8 @@ import math
 import time
 from collections.abc import Callable
 
+import pyarrow.parquet as pq
+
 from trainworthy.lifecycle.engine.training.prepare import Prepared
 from trainworthy.lifecycle.engine.training.random_state import random_kept
 from trainworthy.lifecycle.errors import EvaluationError
@@ -130,6 +132,4 @@ def _scored_rows(job: TrainJob) -> int:
 
 
 def _rows_in(file: str) -> int:
-    import pyarrow.parquet as pq
-
     return pq.read_metadata(file).num_rows
