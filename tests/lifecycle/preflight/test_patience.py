@@ -142,10 +142,12 @@ def test_steps_that_become_too_long_show_nothing_only_where_the_loss_fell_before
 
 
 def test_few_updates_of_much_work_fail_only_if_as_many_as_are_planned_would_not_do():
+    state = mlp(0).subject().state()
+
     def outcome(brought: float, updates: int, ended):
         patience = Patience(0.7, 0.4, 0.69, 1_000)
         patience(0.7 - brought, updates)
-        return checks._outcome("evidence", Fit(None, 0.7 - brought, updates, ended), patience, 0.4, 0.7)
+        return checks._outcome("evidence", Fit(state, 0.7 - brought, updates, ended), patience, 0.4, 0.7)
 
     assert outcome(0.01, 100, "work").status == "fail"
     assert outcome(0.05, 100, "work").status == "insufficient"

@@ -97,7 +97,7 @@ class Plateau(Base):
         self._prior = prior_loss
         self._start: list[float] = []
         # Rows of an update in the first window, at least and at most.
-        self._sizes: list[float] = [0, math.inf]
+        self._sizes: list[float] = [0.0, math.inf]
         # Of windows of the later half: count, sum, sum of squared errors.
         self._sums = [0.0, 0.0, 0.0]
         # What found progress is asked again after as many updates more: a forward pass each time.
@@ -107,7 +107,7 @@ class Plateau(Base):
         """A finding once the later half of the updates so far is no better than the first window."""
         closed = window_of(updates)
         if not self._start:
-            self._start, self._sizes = [closed.mean, closed.error], [closed.rows[0], closed.rows[-1]]
+            self._start, self._sizes = [closed.mean, closed.error], [float(closed.rows[0]), float(closed.rows[-1])]
         elif closed.last >= self._after / 2:
             count, total, squares = self._sums
             self._sums = [count + 1, total + closed.mean, squares + closed.error**2]
@@ -178,7 +178,7 @@ class RiseAboveBest(Base):
         super().__init__()
         self._start: float | None = None
         # Rows of an update in the best window, at least and at most.
-        self._sizes: list[float] = [0, math.inf]
+        self._sizes: list[float] = [0.0, math.inf]
         # Mean loss, mean rate and last update of the best window.
         self._lowest: list[float] = []
         self._of_best: list[float] = []
@@ -195,7 +195,7 @@ class RiseAboveBest(Base):
             self._start = closed.mean
         if not self._lowest or closed.mean < self._lowest[0]:
             self._lowest, self._of_best, self._newest = [closed.mean, closed.rate, closed.last], losses, []
-            self._borne, self._sizes = max(self._borne, closed.rate), [closed.rows[0], closed.rows[-1]]
+            self._borne, self._sizes = max(self._borne, closed.rate), [float(closed.rows[0]), float(closed.rows[-1])]
             return None
         best, rate, at = self._lowest
         meant = HIGHER_RATE * rate < closed.rate <= UNHEARD_OF * self._borne and closed.mean < self._start
