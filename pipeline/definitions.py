@@ -6,6 +6,7 @@ import gc
 
 # Nothing made here goes away: collections only walked all that Dagster has loaded, 0.1 of 0.4 CPU seconds, and would
 # again at each later one, but for freeze.
+_collected = gc.isenabled()
 gc.disable()
 try:
     from trainworthy.pipeline.build import build_defs, load_all
@@ -14,4 +15,5 @@ try:
     defs = build_defs(_loaded, broken=_broken)
     gc.freeze()
 finally:
-    gc.enable()
+    if _collected:
+        gc.enable()

@@ -193,7 +193,7 @@ def _champion(evidence: PromotionEvidence) -> Iterator[Finding]:
             "shadow", "champion.not_shown", reason, lacking(*rows_and_room(comparison, comparison.gain.value - needed))
         )
     else:
-        yield Finding("promote", "champion.replaced", f"Good enough to replace the champion: {gain_text}; {rule}.")
+        yield Finding("promote", "champion.good_enough", f"Good enough to replace the champion: {gain_text}; {rule}.")
 
 
 def _by_rows(comparison: Comparison) -> str:
