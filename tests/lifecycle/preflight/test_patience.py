@@ -13,6 +13,8 @@ from trainworthy.lifecycle.engine.preflight.overfit import checks
 from trainworthy.lifecycle.engine.preflight.overfit.checks import CHECKS
 from trainworthy.lifecycle.engine.preflight.overfit.fit import Fit, planned_updates
 from trainworthy.lifecycle.engine.preflight.overfit.patience import (
+    LEVEL,
+    LONGER,
     MOST_LONGER,
     MOST_STEPS,
     STEPS,
@@ -139,6 +141,38 @@ def test_steps_that_become_too_long_show_nothing_only_where_the_loss_fell_before
     patience = Patience(0.7, 0.4, 0.69, 1e6)
     asked(patience, lambda far, times: 5.0 if times > 16 else 0.7 - before * far)
     assert patience.cut_off == cut_off
+
+
+def test_steps_that_are_too_long_at_once_show_nothing_of_a_loss_that_fell_and_it_is_judged_as_it_was_before():
+    patience = Patience(0.7, 0.4, 0.69, 1e6)
+    _, done = asked(patience, lambda far, times: 5.0 if times > 1 else 0.7 - 2e-6 * far)
+    assert (patience.jumped, patience.cut_off) == (True, True)
+    # 100 updates less, those that were too long: how far it went, and how long each step was.
+    assert patience.last_good == done - LEVEL == patience.covered
+    assert [patience.times_of(update) for update in (1, patience.last_good, patience.last_good + 1)] == [
+        1.0,
+        1.0,
+        LONGER,
+    ]
+
+
+class Unscaled(nn.Module):
+    """A line over columns of which one is a hundred times as large: longer steps than declared throw it off."""
+
+    def __init__(self):
+        super().__init__()
+        self.line = nn.Linear(12, 1)
+
+    def forward(self, numbers):
+        return self.line(torch.cat([100 * numbers[:, :1], numbers[:, 1:]], 1))
+
+
+def test_healthy_line_that_longer_steps_throw_off_is_not_failed():
+    setup = replace(slow(1e-4, 1000), network=lambda: ForwardOf("numbers", Unscaled()), batch_size=8)
+    found = checks.overfits(setup.subject())
+    assert (found.status, found.required) == ("insufficient", False), found.evidence
+    # What is told is what the declared steps came to, not what the longer ones made of it.
+    assert found.observed < 10 and f"{found.observed:.4f} after" in found.evidence, found.evidence
 
 
 def test_few_updates_of_much_work_fail_only_if_as_many_as_are_planned_would_not_do():

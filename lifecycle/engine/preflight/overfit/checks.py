@@ -82,7 +82,7 @@ def overfits(subject: Subject) -> Outcome:
         )
     begun = float(start.losses().mean())
     patience = Patience(begun, target, marks.constant, planned_updates(subject))
-    fitted = fit(subject, data, batches, patience, measured=measured, times=lambda done: patience.times)
+    fitted = _fitted(subject, data, batches, patience, measured)
     if _wrong_way(subject, fitted, data, batches):
         evidence = f"after {fitted.updates} updates, rows of the higher label have the lower answers"
         return Outcome("fail", evidence, cause=_SIGN[0], fix=_SIGN[1])
@@ -97,6 +97,15 @@ def overfits(subject: Subject) -> Outcome:
     if result.status == "fail" and moved:
         return against_itself(subject, fitted, result.evidence) or _of_an_ascent(subject, data, batches, result)
     return result
+
+
+def _fitted(subject: Subject, data: TrainData, batches: list[Tensor], patience: Patience, measured: Subject) -> Fit:
+    """The fit that is waited for; where longer steps threw it off, as it was before them, since they are no one's choice."""
+    fitted = fit(subject, data, batches, patience, measured=measured, times=lambda done: patience.times)
+    if not patience.jumped:
+        return fitted
+    good = patience.last_good
+    return fit(subject, data, batches, lambda loss, done: done >= good, good, measured, times=patience.times_of)
 
 
 def _of_an_ascent(subject: Subject, data: TrainData, batches: list[Tensor], failed: Outcome) -> Outcome:
@@ -159,7 +168,7 @@ def _falls(subject: Subject, data: TrainData, batches: list[Tensor], before: flo
     way = before - min(floor, before) if floor > ENDLESS * max(1.0, abs(before)) else abs(before)
     target = before - 0.1 * way
     patience = Patience(before, target, before, planned_updates(subject))
-    fitted = fit(subject, data, batches, patience, measured=subject, times=lambda done: patience.times)
+    fitted = _fitted(subject, data, batches, patience, subject)
     evidence = (
         f"{sum(map(len, batches))} rows, a loss without labels: from {before:.4f} to {fitted.loss:.4f} after "
         f"{_updates(fitted, patience)}, wanted {target:.4f}"

@@ -24,17 +24,21 @@ class Patience:
 
     `begun` is the loss before the first update, `constant` that of the best output for all rows, and `planned` how
     many updates at the peak rate go as far as all planned ones. `times` is what the next rates are multiplied by,
-    `covered` how far the updates went, in updates at the peak rate, and `cut_off` is True where the loss still fell
-    when steps became too long for it.
+    `covered` how far the updates went, in updates at the peak rate. Where steps became too long for the loss, `jumped`
+    is True, `last_good` says after how many updates it had not risen yet, `covered` counts no further than that, and
+    `cut_off` is True if it still fell then.
     """
 
     def __init__(self, begun: float, target: float, constant: float, planned: float) -> None:
         self.times, self.covered, self.cut_off = 1.0, 0.0, False
+        self.jumped, self.last_good = False, 0
+        self._levels: list[float] = []
         self._begun, self._target, self._planned = begun, target, planned
         self._constant, self._least = constant, BROUGHT * (constant - target)
         self._losses: dict[int, float] = {}
         self._done, self._longer_from, self._level = 0, 0, begun
-        # By an update at the declared rate at last, and by the newest level of longer steps.
+        # By an update at the declared rate at last, and by the newest level of longer steps (at first, by the newest of
+        # those at the declared rate).
         self._pace, self._brought = 0.0, 0.0
 
     def __call__(self, loss: float, done: int) -> bool:
@@ -56,6 +60,11 @@ class Patience:
         """Whether the target is met if all planned updates go on as those that lowered the loss by so much."""
         return self._begun - fell * max(self._planned / max(1.0, self.covered), 1.0) <= self._target
 
+    def times_of(self, done: int) -> float:
+        """What the rate of an update was multiplied by, from 1 on: so the updates up to the last good one are made again."""
+        level = -(-(done - self._longer_from) // LEVEL)
+        return self._levels[level - 1] if self._longer_from and level > 0 else 1.0
+
     def _as_declared(self, loss: float, done: int) -> bool:
         self._losses[done] = loss
         brought = self._losses.get(done - STEPS // 4, loss) - loss
@@ -65,7 +74,7 @@ class Patience:
         # What the steps did not lower, longer ones of the same kind need not.
         if not loss < self._begun or self.covered >= self._planned:
             return True
-        self._longer_from, self._level = done, loss
+        self._longer_from, self._level, self._brought = done, loss, brought
         self._lengthen()
         return False
 
@@ -76,15 +85,24 @@ class Patience:
         if made % LEVEL:
             return False
         if not loss <= self._level + self._least:
-            self.cut_off = self._brought > self._least
+            self.jumped, self.last_good = True, done - LEVEL
+            self.covered -= LEVEL * self.times
+            self.cut_off = self._still_fell()
             return True
         self._brought, self._level = self._level - loss, loss
         self._lengthen()
         return False
 
+    def _still_fell(self) -> bool:
+        """Of steps that became too long: did the ones before bring much, or as much as the planned ones need to bring?"""
+        pace = self._brought / (LEVEL * (self._levels[-2] if len(self._levels) > 1 else 1.0))
+        reached = self._level - pace * max(0.0, self._planned - self.covered)
+        return self._brought > self._least or reached <= self._target
+
     def _lengthen(self) -> None:
         """Longer steps, but so that a level goes no further than what is left of the planned ones."""
         self.times = max(1.0, min(self.times * LONGER, (self._planned - self.covered) / LEVEL))
+        self._levels.append(self.times)
 
 
 def longer_steps(updates: int, planned: float) -> tuple[Callable[[int], float], float]:
