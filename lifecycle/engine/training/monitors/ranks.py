@@ -13,8 +13,6 @@ import math
 from collections.abc import Sequence
 from functools import lru_cache
 
-from scipy.stats import hypergeom
-
 # What is promised: so many false alarms a training of so many updates at most, where losses are drawn alike or fall.
 FALSE_ALARMS, UPDATES = 1e-3, 100_000
 
@@ -43,4 +41,6 @@ def probability(before: int, newest: int, above: int, rank: int) -> float:
     It is that of at least so many newest among the above + rank - 1 highest of all.
     """
     # 0.7 CPU seconds to import, which few updates would not repay: it is asked from the first window on.
+    from scipy.stats import hypergeom
+
     return float(hypergeom.sf(above - 1, before + newest, above + rank - 1, newest))
