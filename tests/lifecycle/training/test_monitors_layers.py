@@ -21,7 +21,7 @@ from trainworthy.lifecycle.engine.training.state import TrainState
 
 
 def unchanged(frozen: tuple[str, ...] = (), coarse: tuple[str, ...] = ()) -> Unchanged:
-    return Unchanged(frozen, lambda name, norm, gradient: name in coarse)
+    return Unchanged(frozen, lambda name, norm, gradient: name in coarse, 400)
 
 
 UPDATE_RATIO = partial(UpdateRatio, dict.fromkeys(NAMES, 10))
@@ -120,15 +120,31 @@ def test_weights_that_a_rate_too_small_to_see_leaves_are_told_unless_the_schedul
     assert [one.severity for one in found] == severities
 
 
+def test_gradient_that_becomes_next_to_nothing_at_a_rate_that_stays_is_told():
+    def vanished(seen):
+        return with_gradients(lambda n, norm: 1e-8 * norm)(seen)._replace(learning_rate=1e-3)
+
+    assert only(shown(unchanged(), every=vanished, sampled=STILL, onset=200)).severity == "critical"
+
+
+def test_schedule_that_leaves_most_of_the_training_nothing_is_a_warning_that_names_it():
+    decays = lambda step, steps: 5e-3 * 0.98**step
+    seen = monitored(replace(mlp(0), schedule=decays, epochs=20).subject())
+    found = [alarm for alarm in seen.alarms if alarm.monitor == "unchanged_layer"]
+    assert [alarm.severity for alarm in found] == ["warning"]
+    assert "the schedule has brought the rate from 0.005" in found[0].evidence
+    assert found[0].rule == "schedule_at_zero", found[0]
+
+
 def test_coarse_weights_that_keep_their_values_at_a_tenth_of_the_rate_are_rounded_away():
     lowered = lambda seen: seen._replace(learning_rate=5e-5)
     assert only(shown(unchanged(coarse=NAMES), every=lowered, sampled=STILL, onset=200)).monitor == "rounded_updates"
 
 
 def test_schedule_that_ends_at_almost_nothing_is_no_alarm():
-    falls = lambda step, steps: 5e-3 * (0.5 * (1 + math.cos(math.pi * step / steps))) ** 6
+    falls = lambda step, steps: 5e-3 * (0.5 * (1 + math.cos(math.pi * step / steps))) ** 3
     seen = monitored(replace(mlp(0), schedule=falls, epochs=20).subject())
-    assert (seen.signals[-20].learning_rate < 1e-12, seen.alarms) == (True, [])
+    assert (seen.signals[-10].learning_rate < 1e-12, seen.alarms) == (True, [])
 
 
 @pytest.mark.parametrize(

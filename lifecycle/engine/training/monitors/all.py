@@ -44,7 +44,7 @@ def all_monitors(
     lost = partial(rounds_away, state)
     return (
         StaleGradients(), NotZeroed(tuple(elements)), RepeatedBatches(plan.steps_per_epoch), NotOptimized(frozen),
-        DeadLayer(), Unchanged(frozen, lost), RoundedAway(lost), UpdateRatio(elements),
+        DeadLayer(), Unchanged(frozen, lost, last), RoundedAway(lost), UpdateRatio(elements),
         WeightsShrink(), ConstantPredictions(prior_loss), Plateau(last, prior_loss, without_dropout),
         *(() if reweighted else (RiseAboveBest(),)), Overfitting(),
         WaitsForRows(), ThroughputDrop(), MemoryGrowth(last, memory_limit_bytes), GpuIdle(), ReplicasApart(),

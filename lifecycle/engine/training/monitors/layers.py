@@ -22,6 +22,8 @@ PATIENT = 6
 NOISE = 1e-5
 # A unit in the last place of float32, of a number of size one: no type of these trainings' computing tells less apart.
 LAST_PLACE = 2.0**-23
+# Of the largest rate: less is on the way down.
+FULL_RATE = 0.5
 
 
 class DeadLayer(Base):
@@ -60,21 +62,31 @@ class Unchanged(Base):
 
     `rounds_away` says of a parameter's name, norm and gradient's norm whether its type is too coarse for its updates.
     What no longer moves since the schedule has brought the rate down is as it was asked for: such a parameter moved
-    before, and by as much for its rate would now move by less than float32 resolves. A rate of zero asks for nothing.
+    before at a higher rate, and by as much for its rate would now move by less than float32 resolves. A rate of zero asks
+    for nothing. But where more of the `planned_steps` are left to move nothing than ever had half of the largest rate,
+    the schedule is too short for the training, as one is that decays by update in the place of by epoch.
     """
 
     name = "unchanged_layer"
-    kept: ClassVar = ("_why", "_since", "_samples", "_moved", "_pace")
+    kept: ClassVar = ("_why", "_since", "_samples", "_moved", "_pace", "_largest", "_at_full_rate")
 
-    def __init__(self, frozen: tuple[str, ...], rounds_away: Callable[[str, float, float], bool]) -> None:
+    def __init__(
+        self, frozen: tuple[str, ...], rounds_away: Callable[[str, float, float], bool], planned_steps: int
+    ) -> None:
         super().__init__()
-        self._frozen, self._rounds_away = frozen, rounds_away
+        self._frozen, self._rounds_away, self._planned = frozen, rounds_away, planned_steps
         self._why: dict[str, str] = {}
         self._since: dict[str, int] = {}
         self._samples: dict[str, int] = {}
         self._moved: list[str] = []
-        # Of the newest sample in which each moved: its change for a rate of 1, and its gradient's norm.
+        # Of the newest sample in which each moved: its change for a rate of 1, and the rate.
         self._pace: dict[str, list[float]] = {}
+        self._largest, self._at_full_rate = 0.0, 0
+
+    def after_backward(self, signals: Signals) -> None:
+        """Count the updates whose rate is near to the largest so far; those of a warm-up are."""
+        self._largest = max(self._largest, signals.learning_rate)
+        self._at_full_rate += signals.learning_rate >= FULL_RATE * self._largest
 
     def after_sample(self, sample: Sample, update: Signals) -> Finding | None:
         """A finding once a parameter had the same trouble in CONFIRMED samples."""
@@ -96,15 +108,17 @@ class Unchanged(Base):
     def _why_still(self, n: int, sample: Sample, update: Signals) -> str:
         why, norm, name = _why_still(n, sample, update.grad_norms), update.grad_norms[n], sample.names[n]
         if norm and sample.changes[n] > 0 and update.learning_rate > 0:
-            self._pace[name] = [sample.changes[n] / update.learning_rate, norm]
-        if why != "unchanged_layer" or norm is None or self._asked_for(n, sample, update.learning_rate, norm):
-            return "" if why == "unchanged_layer" else why
+            self._pace[name] = [sample.changes[n] / update.learning_rate, update.learning_rate]
+        if why != "unchanged_layer" or norm is None:
+            return why
+        if self._asked_for(n, sample, update.learning_rate):
+            return BY_SCHEDULE if self._planned - sample.step > self._at_full_rate else ""
         return "rounded_updates" if self._rounds_away(name, sample.norms[n], norm) else why
 
-    def _asked_for(self, n: int, sample: Sample, rate: float, norm: float) -> bool:
-        """True if a parameter that moved before would at its pace and this rate move by less than float32 resolves."""
-        pace, at = self._pace.get(sample.names[n], (math.inf, norm))
-        return rate > 0 and pace * rate * min(1.0, norm / at) < LAST_PLACE * sample.norms[n]
+    def _asked_for(self, n: int, sample: Sample, rate: float) -> bool:
+        """True if what moved at a higher rate would at its pace and this rate move by less than float32 resolves."""
+        pace, before = self._pace.get(sample.names[n], (math.inf, 0.0))
+        return 0 < rate < before and pace * rate < LAST_PLACE * sample.norms[n]
 
     def _needed(self, name: str, sample: Sample) -> float:
         """Samples in a row, where it is a minority of the parameters."""
@@ -116,24 +130,35 @@ class Unchanged(Base):
 
     def _finding(self, sample: Sample, update: Signals, watched: int) -> Finding | None:
         for why, symptom in WHY.items():
+            told = "unchanged_layer" if why == BY_SCHEDULE else why
             names = [name for name, kind in self._why.items() if kind == why and self._samples[name] >= CONFIRMED]
             # That no gradient is left at all may pass by, too.
             if 2 * len(names) < watched or update.grad_norm == 0:
                 names = [name for name in names if self._samples[name] >= self._needed(name, sample)]
-            if not names or why in self._told:
+            if not names or told in self._told:
                 continue
             onset = min(self._since[name] for name in names)
             # A head that is not used is common; a network of which most does not train is no training.
             return self.tell(
                 sample.step, onset, symptom,
                 f"{len(names)} of {watched} trainable parameters from update {onset} on ({named(names)}), at a "
-                f"learning rate of {update.learning_rate:.3g} and a gradient norm of {update.grad_norm:.3g} in all",
-                tuple(names), what=why, milder=2 * len(names) < watched,
+                f"learning rate of {update.learning_rate:.3g} and a gradient norm of {update.grad_norm:.3g} in all"
+                + self._of_schedule(sample.step) * (why == BY_SCHEDULE),
+                tuple(names), what=told, milder=2 * len(names) < watched or why == BY_SCHEDULE,
             )  # fmt: skip
         return None
 
+    def _of_schedule(self, step: int) -> str:
+        return (
+            f": the schedule has brought the rate from {self._largest:.3g} below what float32 resolves, with "
+            f"{self._planned - step} of {self._planned} updates left; {self._at_full_rate} had half of it or more"
+        )
+
 
 WHY = {name: symptom_of(name) for name in ("no_gradient", "zero_gradient", "rounded_updates", "unchanged_layer")}
+# Told as unchanged_layer, and milder: it is the schedule that leaves nothing to the rest of the training.
+BY_SCHEDULE = "unchanged_by_schedule"
+WHY[BY_SCHEDULE] = WHY["unchanged_layer"]
 
 
 def _called(name: str, sample: Sample) -> bool:
