@@ -94,8 +94,12 @@ def append(
     judged against the same state, the second is refused. Raises RecordError, also for a broken chain, and
     LeaseLostError once another holds the lease.
     """
+    tried: LogEntry | None = None
     while True:
         stored, (entries, token) = _stored(verdicts)
+        if tried is not None and tried.entry_sha256 in {entry.entry_sha256 for entry in entries}:
+            # The store wrote it, and its answer was lost: what it then refused was the same once more.
+            return tried
         if token > held.token:
             raise _lost(verdicts)("nobody any more")
         newest = entries[-1] if entries else None
@@ -118,9 +122,9 @@ def append(
             "reason": reason,
             "token": held.token,
         }
-        entry = LogEntry(**values, entry_sha256=sha256_json(values))
-        if _written(verdicts, held, stored, canonical_json(entry.model_dump())):
-            return entry
+        tried = LogEntry(**values, entry_sha256=sha256_json(values))
+        if _written(verdicts, held, stored, canonical_json(tried.model_dump())):
+            return tried
 
 
 def read(verdicts: VerdictLog) -> tuple[LogEntry, ...]:
@@ -156,7 +160,7 @@ def _fence(verdicts: VerdictLog, held: HeldLease) -> None:
 
 
 def _written(verdicts: VerdictLog, held: HeldLease, stored: StoredObject | None, line: bytes) -> bool:
-    """Add a line; False if somebody else has changed the log meanwhile."""
+    """Add a line; False if the log has changed meanwhile: by somebody else, or by this very write."""
     try:
         if stored is None:
             held.check()

@@ -214,6 +214,27 @@ def test_entry_has_the_token_of_its_lease_and_one_judgement_waits_for_the_other(
     assert [(entry.number, entry.token) for entry in log.read(verdicts)] == [(1, 1), (2, 2)]
 
 
+def test_entry_whose_answer_was_lost_is_entered_once(place, monkeypatch):
+    """As where a client sends it again, and is refused by what it wrote itself."""
+    verdicts = VerdictLog(opened(place), "toy")
+    kind, lost_answers = type(verdicts.store), []
+
+    def answer_lost(write):
+        def called(self, key, *given):
+            write(self, key, *given)
+            lost_answers.append(key)
+            raise ObjectChangedError(key)
+
+        return called
+
+    with verdicts.lease(unexpected) as held, monkeypatch.context() as patch:
+        patch.setattr(kind, "put_new", answer_lost(kind.put_new))
+        patch.setattr(kind, "swap", answer_lost(kind.swap))
+        made = [append(verdicts, held, number) for number in (1, 2)]
+    assert lost_answers == [verdicts.key] * 2
+    assert log.read(verdicts) == tuple(made)
+
+
 def test_log_whose_lease_was_lost_with_a_disk_goes_on_above_its_tokens(place):
     verdicts = VerdictLog(opened(place), "toy")
     for number in (1, 2, 3):
