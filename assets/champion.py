@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Protocol
 
+from trainworthy.lifecycle.errors import LeaseLostError
 from trainworthy.lifecycle.progress import say
 from trainworthy.lifecycle.promotion import log
 from trainworthy.lifecycle.promotion.champion import agreed_champion
@@ -76,10 +77,21 @@ def judged_alone(workspace: Workspace, use_case: UseCase) -> Iterator[HeldLease]
 
 
 def move_alias(tracking: Tracking, name: str, held: HeldLease, version: str, previous: str | None) -> None:
-    """Let the registry's alias follow the log. Raises LeaseLostError, and moves nothing, once another has the lease.
+    """Let the registry's alias follow the entry in the log. Raises LeaseLostError, and moves nothing, once another
+    has the lease.
 
     A registry has no tokens: who sleeps between the look and the move can still leave an alias that the log does not
     have, which every later step refuses and `doctor --fix` mends.
     """
-    held.check()
+    try:
+        held.check()
+    except LeaseLostError as error:
+        # Not the log's own error, by which nothing was entered.
+        raise LeaseLostError(
+            f"{name} version {version} is entered in the verdict log, but the alias champion did not follow: "
+            "another run took the lease first",
+            value=error.value,
+            fix="once the other has ended: trainworthy doctor --fix makes the alias follow the log's newest champion",
+            code="alias_behind",
+        ) from None
     tracking.set_champion(name, version, previous)

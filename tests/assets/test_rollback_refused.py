@@ -159,8 +159,10 @@ def test_rollback_whose_lease_was_lost_meanwhile_changes_nothing(run, taken_over
 
 def test_rollback_whose_lease_was_lost_after_its_entry_moves_no_alias(run, taken_over, monkeypatch):
     monkeypatch.setattr(log, "append", taken_over(log.append))
-    with pytest.raises(LeaseLostError):
+    with pytest.raises(LeaseLostError, match="toy version 1 is entered in the verdict log") as caught:
         rolled(run)
+    assert caught.value.code == "alias_behind"
+    assert "doctor --fix" in caught.value.fix
     # As after a crash: the log is ahead, which every later step says and `doctor --fix` mends.
     assert (len(entries(run)), run.tracking.live) == (3, "2")
 
