@@ -118,8 +118,7 @@ class StateRecords:
 
     def run_ids(self, use_case: str) -> list[str]:
         """Runs that made or reused a record, the newest first."""
-        below = f"records/{use_case}/runs"
-        return list(dict.fromkeys(key.split("/")[3] for key in self._store.names(below)))
+        return self._store.children(f"records/{use_case}/runs")
 
     def contents(self, use_case: str) -> Iterator[bytes]:
         """What lies there as records, whatever state they are in."""

@@ -61,8 +61,7 @@ def test_trained_state_is_the_same_at_another_place(toy, tmp_path, capsys):
 def test_files_times_and_empty_folders_come_back_as_they_were(state, place, monkeypatch):
     for number, run in enumerate(("third", "second")):
         told(state, run)
-        for path in (state / "records" / "toy" / "runs" / run).iterdir():
-            os.utime(path, (number, number))
+        os.utime(state / "records" / "toy" / "runs" / run, (number, number))
     before, ordered = contents(state), StateRecords(FolderState(state)).run_ids("toy")
     take_it(place / "backup")
     restored(place / "backup", place / "other", monkeypatch)

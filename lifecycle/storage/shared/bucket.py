@@ -53,6 +53,9 @@ class BucketState:
         with self._told(below):
             return self._bucket.newest_names(_plain(below))
 
+    def children(self, below: str) -> list[str]:
+        return list(dict.fromkeys(key.removeprefix(f"{below}/").split("/")[0] for key in self.names(below)))
+
     def has(self, key: str) -> bool:
         with self._told(key):
             return self._bucket.has(_plain(key))

@@ -12,9 +12,10 @@ import hashlib
 import os
 import shutil
 import socket
+import stat
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -66,9 +67,22 @@ class FolderState:
         root, found = self._folder.root, dict[str, int]()
         with self._told(below):
             for path in self._path(below).rglob("[!.]*"):
-                if path.is_file():
-                    found[path.relative_to(root).as_posix()] = path.stat().st_mtime_ns
-        return sorted(found, key=lambda name: (-found[name], name))
+                # What was removed since it was listed is left out.
+                with suppress(FileNotFoundError):
+                    status = path.stat()
+                    if stat.S_ISREG(status.st_mode):
+                        found[path.relative_to(root).as_posix()] = status.st_mtime_ns
+        return _newest_first(found)
+
+    def children(self, below: str) -> list[str]:
+        # Each write renames a file in its folder, which is the folder's time: not every file is asked for its own.
+        found = dict[str, int]()
+        with self._told(below), suppress(FileNotFoundError):
+            for path in self._path(below).iterdir():
+                if not path.name.startswith("."):
+                    with suppress(FileNotFoundError):
+                        found[path.name] = path.stat().st_mtime_ns
+        return _newest_first(found)
 
     def has(self, key: str) -> bool:
         with self._told(key):
@@ -175,6 +189,10 @@ class FolderState:
             raise StateError(
                 f"the shared state cannot be used: {error.strerror or error}", value=value, fix=fix
             ) from error
+
+
+def _newest_first(times: Mapping[str, int]) -> list[str]:
+    return sorted(times, key=lambda name: (-times[name], name))
 
 
 def _locked(file: IO[str], *, wait: bool) -> bool:

@@ -69,6 +69,10 @@ class StateStore(Protocol):
         """Keys below one, those that were written last first."""
         ...
 
+    def children(self, below: str) -> list[str]:
+        """The names right below a key, of what lies there or further below: first the one that was written to last."""
+        ...
+
     def has(self, key: str) -> bool:
         """True if something lies there."""
         ...

@@ -96,10 +96,48 @@ def test_names_are_those_below_a_key_newest_first(place, monkeypatch):
     assert store.names("none") == []
 
 
+def test_children_are_the_names_right_below_a_key_the_one_that_was_written_to_last_first(place):
+    store = opened(place)
+    for name in ("runs/b/one", "runs/b/two", "runs/a/one", "runs/c", "runsother/x"):
+        store.put_new(name, b"1")
+    if isinstance(store, FolderState):
+        for name, at in (("runs/a", 1), ("runs/b", 2), ("runs/c", 3)):
+            os.utime(Path(place) / name, (at, at))
+        (Path(place) / "runs" / ".left").write_bytes(b"")
+        assert store.children("runs") == ["c", "b", "a"]
+        # Also what only changes: a run that goes on is the newest.
+        point(store, "runs/a/one", b"2")
+        assert store.children("runs") == ["a", "c", "b"]
+    assert sorted(store.children("runs")) == ["a", "b", "c"]
+    assert store.children("none") == []
+
+
+def test_file_that_is_removed_while_it_is_listed_is_no_error(tmp_path, monkeypatch):
+    store, asked = FolderState(tmp_path), Path.stat
+    store.put_new("runs/a", b"1")
+    (tmp_path / "runs" / "gone").symlink_to(tmp_path / "nowhere")
+
+    def removed_then(self, **how):
+        found = asked(self, **how)
+        if self.name == "a":
+            self.unlink()
+        return found
+
+    monkeypatch.setattr(Path, "stat", removed_then)
+    assert store.names("runs") == ["runs/a"]
+    assert store.names("runs") == store.children("runs") == []
+
+
 @pytest.mark.parametrize("key", ["../victim", "/etc/victim", "a//b", "a/../../b", ".hidden"])
 def test_key_that_would_lead_elsewhere_is_refused(place, key):
     store = opened(place)
-    for use in (store.get, store.names, lambda key: store.put_new(key, b"1"), lambda key: store.swap(key, b"", "")):
+    for use in (
+        store.get,
+        store.names,
+        store.children,
+        lambda key: store.put_new(key, b"1"),
+        lambda key: store.swap(key, b"", ""),
+    ):
         with pytest.raises(SettingsError, match="would leave the state folder"):
             use(key)
 
