@@ -52,10 +52,10 @@ def verdict_log_of(workspace: Workspace, use_case: UseCase) -> VerdictLog:
 def reused_before(run: Judged, verdict: Verdict) -> Reused:
     """What is said of a verdict that a run found again. Where nothing was logged, it is the last itself."""
     entries = log.read(verdict_log(run))
-    judged = [entry for entry in entries if entry.action != "rollback"]
+    judged = log.last_judged(entries)
     last: Record = verdict
-    if judged:
-        last = run.workspace.records.get(run.use_case.name, "promotion", judged[-1].verdict_sha256)
+    if judged is not None:
+        last = run.workspace.records.get(run.use_case.name, "promotion", judged.verdict_sha256)
     assert isinstance(last, Verdict)
     champion = log.champion(entries)
     return reused_verdict(verdict, last, champion.model_version if champion else None)

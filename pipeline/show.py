@@ -6,6 +6,7 @@ The history of a use case as text: the verdict log, with data and reasons from t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from trainworthy.lifecycle.errors import RecordError
@@ -26,20 +27,30 @@ if TYPE_CHECKING:
 
 
 def newest_verdict(use_case: str) -> Verdict:
-    """The newest verdict. Raises RecordError if the use case was never judged, or if the log lacks the verdict."""
+    """The verdict that was entered in the log last, not the record that was written last: that one may never count.
+
+    Raises RecordError if the use case was never judged, or if the verdict's record cannot be read.
+    """
     entries, store = verdict_log(use_case), records_of(read_settings())
-    verdict = store.newest(use_case, "promotion")
-    fix = judge_fix(use_case, entries)
-    if not isinstance(verdict, Verdict):
-        run_id, stop = newest_stop(use_case, store)
-        if stop is None:
-            raise RecordError("there is no verdict yet", value=use_case, fix=fix)
-        problem = f"there is no verdict yet: the newest run was {stop.label.lower()}: {stop.why}"
-        raise RecordError(problem, value=f"run {run_id}", fix=f"{'; '.join(stop.changes)}; then {fix}")
-    if record_sha256(verdict) not in {entry.verdict_sha256 for entry in entries}:
-        problem = "the newest verdict is not in the log: its run ended before it was entered, so it never counted"
-        raise RecordError(problem, value=verdict.provenance.run_id, fix=fix)
+    entry = log.last_judged(entries)
+    if entry is None:
+        raise _never_judged(use_case, store, judge_fix(use_case, entries))
+    verdict = store.get(use_case, "promotion", entry.verdict_sha256)
+    assert isinstance(verdict, Verdict)
     return verdict
+
+
+def _never_judged(use_case: str, store: StateRecords, fix: str) -> RecordError:
+    """Why there is none: the newest run's verdict was not entered, or it was stopped before, or there was no run."""
+    verdict = store.newest(use_case, "promotion")
+    if isinstance(verdict, Verdict):
+        problem = "the newest verdict is not in the log: its run ended before it was entered, so it never counted"
+        return RecordError(problem, value=verdict.provenance.run_id, fix=fix)
+    run_id, stop = newest_stop(use_case, store)
+    if stop is None:
+        return RecordError("there is no verdict yet", value=use_case, fix=fix)
+    problem = f"there is no verdict yet: the newest run was {stop.label.lower()}: {stop.why}"
+    return RecordError(problem, value=f"run {run_id}", fix=f"{'; '.join(stop.changes)}; then {fix}")
 
 
 def newest_stop(use_case: str, store: StateRecords) -> tuple[str, RunOutcome | None]:
@@ -101,7 +112,7 @@ def verdict_text(verdict: Verdict) -> str:
     judged = f"judged {verdict.provenance.created_at[:16].replace('T', ' ')} UTC"
     withdrawn = rolled_back(verdict_log(verdict.use_case), verdict.model_version)
     since = f"Since then: {withdrawn.sentence}.\n" if withdrawn and verdict.decision == "promote" else ""
-    since += _stopped_since(verdict)
+    since += _stopped_since(verdict) + _not_entered(verdict.use_case)
     champion = log.champion(verdict_log(verdict.use_case))
     live = f"version {champion.model_version}" if champion else "none"
     decided = f"{verdict.decision.upper()}{verdict.headline and f', {verdict.headline}'}"
@@ -124,6 +135,16 @@ def _stopped_since(verdict: Verdict) -> str:
     """That a newer run was stopped before a verdict, and why; nothing if none was."""
     run_id, stop = newest_stop(verdict.use_case, records_of(read_settings()))
     return f"Since then: run {run_id} was {stop.label.lower()}: {stop.why}\n" if stop is not None else ""
+
+
+def _not_entered(use_case: str) -> str:
+    """That the verdict which was made last is not in the log; nothing if it is, or if it can't be read."""
+    with suppress(RecordError):
+        made = records_of(read_settings()).newest(use_case, "promotion")
+        entered = {entry.verdict_sha256 for entry in verdict_log(use_case)}
+        if isinstance(made, Verdict) and record_sha256(made) not in entered:
+            return f"Not in the log, so it does not count: the verdict of run {made.provenance.run_id}\n"
+    return ""
 
 
 def _why(verdict: Verdict) -> str:

@@ -137,6 +137,11 @@ def champion(entries: tuple[LogEntry, ...]) -> LogEntry | None:
     return next((entry for entry in reversed(entries) if entry.action in ("promote", "rollback")), None)
 
 
+def last_judged(entries: tuple[LogEntry, ...]) -> LogEntry | None:
+    """The entry of the newest verdict, which a rollback is not."""
+    return next((entry for entry in reversed(entries) if entry.action != "rollback"), None)
+
+
 @contextmanager
 def _lease(verdicts: VerdictLog, say_waiting: Callable[[], None]) -> Iterator[HeldLease]:
     # A log that cannot be trusted is told where it is read: nobody adds to it.

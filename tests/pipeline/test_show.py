@@ -4,13 +4,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from verdict_logs import log_in, logged
 
 from tests.lifecycle import report_records
 from trainworthy.lifecycle.errors import RecordError
+from trainworthy.lifecycle.promotion import log
 from trainworthy.lifecycle.promotion.log import LogEntry
 from trainworthy.lifecycle.protocol.operating_point import OperatingPoint
 from trainworthy.lifecycle.protocol.records import Verdict
 from trainworthy.lifecycle.spec.benchmark import DecisionSpec
+from trainworthy.lifecycle.storage.records import StateRecords, record_sha256
+from trainworthy.lifecycle.storage.shared.folder import FolderState
 from trainworthy.pipeline import compare, show
 
 
@@ -62,6 +66,49 @@ def test_served_is_what_the_champion_decides_and_not_a_version_that_was_withdraw
     monkeypatch.setattr(show, "records_of", Kept)
     told = show._decides(judged("3", 0.1088), None if champion is None else entry(champion))
     assert [line.partition(";")[0] for line in told.splitlines()] == lines
+
+
+@pytest.fixture
+def kept(tmp_path, monkeypatch) -> StateRecords:
+    """The records of a state whose verdict log `show` reads."""
+    records = StateRecords(FolderState(tmp_path))
+    monkeypatch.setattr(show, "records_of", lambda settings: records)
+    monkeypatch.setattr(show, "verdict_log", lambda use_case: log.read(log_in(tmp_path, use_case)))
+    return records
+
+
+def made(records: StateRecords, version: str) -> Verdict:
+    """A verdict whose record was written, as before its entry."""
+    verdict = judged(version, 0.5)
+    records.put(verdict, f"run{version}")
+    return verdict
+
+
+def test_newest_verdict_is_the_one_that_was_entered_last_whichever_record_was_written_last(kept, tmp_path):
+    first, second = made(kept, "1"), made(kept, "2")
+    previous = None
+    for action, verdict in (("promote", first), ("promote", second), ("rollback", first)):
+        logged(
+            log_in(tmp_path, "flight_delays"), action=action, model_version=verdict.model_version,
+            verdict_sha256=record_sha256(verdict), previous_verdict_sha256=previous,
+        )  # fmt: skip
+        previous = record_sha256(verdict)
+    assert show._not_entered("flight_delays") == ""
+    # One that woke too late: its record was written, its entry was refused.
+    late = made(kept, "3")
+    assert kept.newest("flight_delays", "promotion") == late
+    assert show.newest_verdict("flight_delays") == second
+    told = f"Not in the log, so it does not count: the verdict of run {late.provenance.run_id}\n"
+    assert show._not_entered("flight_delays") == told
+
+
+def test_verdict_that_is_not_in_the_log_is_an_error_where_the_log_has_none(kept):
+    with pytest.raises(RecordError, match="there is no verdict yet"):
+        show.newest_verdict("flight_delays")
+    late = made(kept, "1")
+    with pytest.raises(RecordError, match="the newest verdict is not in the log") as caught:
+        show.newest_verdict("flight_delays")
+    assert caught.value.value == late.provenance.run_id
 
 
 def test_compare_shows_both_operating_points_where_there_are_some():
