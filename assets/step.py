@@ -8,7 +8,6 @@ minutes left`.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -32,6 +31,7 @@ from trainworthy.assets.step_run import (
     VERDICT_TAG,
     StepResources,
     StepRun,
+    without_store,
 )
 from trainworthy.assets.stopped import StoppedError, error_check
 from trainworthy.assets.track import first_step, last_step, steps_of, track, without_mlflow
@@ -299,7 +299,8 @@ def _book_interrupted(run: StepRun, meter: Meter, error: BaseException) -> None:
     fix = "run again: training resumes" if cancelled else "see the traceback"
     check = CheckResult(name="completed", status="error", evidence=what, fix=fix)
     record = _record(run, StepOutcome(checks=(check,), body=None), meter, what)
-    run.workspace.records.put(record, run.run_id)
+    with without_store(run):
+        run.workspace.records.put(record, run.run_id)
     tracked = None
     if run.trains:
         # What broke is what is to be told, not that MLflow is away, too.
@@ -308,8 +309,9 @@ def _book_interrupted(run: StepRun, meter: Meter, error: BaseException) -> None:
             track(run, tracked, record, reused=False, report=None)
             ended = f"{'cancelled' if cancelled else 'broke'} at {run.step}"
             run.tracking.end(tracked, "KILLED" if cancelled else "FAILED", run.named(ended))
-    metadata = step_metadata(run, run.workspace, record, tracked, reused=False, report=None)
-    run.context.log_event(dg.AssetObservation(run.context.asset_key, metadata=metadata, description=what))
+    with without_store(run):
+        metadata = step_metadata(run, run.workspace, record, tracked, reused=False, report=None)
+        run.context.log_event(dg.AssetObservation(run.context.asset_key, metadata=metadata, description=what))
     if cancelled:
         # Else Dagster shows a run that nobody ended from its page, as by Ctrl-C or SIGTERM, as one that failed. Last,
         # since its database may be away, and what ended the run is what is to be raised.
@@ -353,8 +355,8 @@ def step_line(run: StepRun, *, reused: bool = False) -> str:
     place = f"step {steps.index(run.step) + 1} of {len(steps)}"
     if reused:
         return place
-    # Nothing hangs on it: a record that cannot be read stops the step that needs it.
-    with contextlib.suppress(RecordError):
+    # Nothing hangs on it: a record that cannot be read, or a store that is away, stops the step that needs it.
+    with suppress(RecordError, StateError):
         left = time_left(run, steps)
         return place if left is None else f"{place}, {in_words(left)}"
     return place
@@ -363,7 +365,7 @@ def step_line(run: StepRun, *, reused: bool = False) -> str:
 def time_left(run: StepRun, steps: list[Step]) -> float | None:
     """Seconds from this step's start to the end of the run's `steps`; None without a basis.
 
-    Raises RecordError if a record of this run or of an earlier one cannot be read.
+    Raises RecordError if a record of this run or of an earlier one cannot be read, StateError if the store is away.
     """
     records, name = run.workspace.records, run.use_case.name
     here = of_run(run, run.run_id)

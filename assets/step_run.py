@@ -5,14 +5,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeVar, cast
 
 import dagster as dg
 
 from trainworthy.lifecycle.cost.prices import Sku
+from trainworthy.lifecycle.errors import StateError
 from trainworthy.lifecycle.protocol.attempts import ChargedTo
 from trainworthy.lifecycle.protocol.jobs import AnyJob
 from trainworthy.lifecycle.protocol.records import Record, Step
@@ -115,3 +117,12 @@ class StepRun(StepOfRun, StepResources):
         return self.launcher.run(
             self.context, job, self.charged_to, seconds_left, fresh=fresh, compute=self.use_case.spec.compute
         )
+
+
+@contextlib.contextmanager
+def without_store(run: StepRun) -> Iterator[None]:
+    """Around what keeps or shows that a step was interrupted: what interrupted it is to be raised, not a StateError."""
+    try:
+        yield
+    except StateError as error:
+        run.context.log.warning(f"{run.step} was interrupted, and not all of that could be kept: {error}")

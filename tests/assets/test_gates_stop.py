@@ -16,7 +16,7 @@ from trainworthy.assets.stopped import error_check
 from trainworthy.lifecycle import snapshot
 from trainworthy.lifecycle.cost.prices import Sku
 from trainworthy.lifecycle.data.file_rows import FileRows
-from trainworthy.lifecycle.errors import DatasetError, EvaluationError
+from trainworthy.lifecycle.errors import DatasetError, EvaluationError, RecordError, StateError
 from trainworthy.lifecycle.evaluation import row_costs
 from trainworthy.lifecycle.gates import host as host_looks
 from trainworthy.lifecycle.protocol.checks import CheckResult
@@ -216,6 +216,42 @@ def test_step_that_was_interrupted_is_recorded_as_stopped(monkeypatch, error):
     assert [(one.name, one.stops) for one in booked[0].checks] == [("completed", True)]
     # Only what somebody ended is shown as cancelled.
     assert cancelled == ([started] if isinstance(error, KeyboardInterrupt) else [])
+
+
+def away(*given: object, **how: object) -> None:
+    raise StateError("the shared state cannot be used: no answer", value="s3://models", fix="start it")
+
+
+def test_step_that_was_interrupted_while_the_store_is_away_raises_what_interrupted_it(monkeypatch):
+    def work(run):
+        raise RuntimeError("broken")
+
+    warned, ended = [], []
+    monkeypatch.setattr(step, "_record", lambda run, outcome, meter, message: outcome)
+    monkeypatch.setattr(step, "step_metadata", away)
+    monkeypatch.setattr(step, "track", lambda *given, **how: None)
+    run = SimpleNamespace(
+        workspace=SimpleNamespace(records=SimpleNamespace(put=away)), run_id="r", trains=True, step="smoke",
+        context=SimpleNamespace(log=SimpleNamespace(warning=warned.append)), tracked=lambda: None, named=str,
+        tracking=SimpleNamespace(end=lambda tracked, status, name: ended.append(status)),
+    )  # fmt: skip
+    with pytest.raises(RuntimeError, match="broken"):
+        step._made(run, None, work)  # pyright: ignore[reportArgumentType]
+    assert len(warned) == 2
+    assert all("the shared state cannot be used" in line for line in warned)
+    # MLflow hears of it all the same.
+    assert ended == ["FAILED"]
+
+
+@pytest.mark.parametrize("error", [StateError, RecordError])
+def test_line_of_a_step_says_nothing_of_the_time_where_no_record_can_be_read(monkeypatch, error):
+    def unread(*given: object) -> None:
+        raise error("away", fix="start it")
+
+    monkeypatch.setattr(step, "steps_of", lambda run: ["dataset", "snapshot"])
+    records = SimpleNamespace(of_run=unread, newest=unread)
+    run = SimpleNamespace(workspace=SimpleNamespace(records=records), run_id="r", step="snapshot", use_case=TOY)
+    assert step.step_line(run) == "step 2 of 2"  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize(
