@@ -87,7 +87,8 @@ def made(records: StateRecords, version: str) -> Verdict:
 def test_newest_verdict_is_the_one_that_was_entered_last_whichever_record_was_written_last(kept, tmp_path):
     first, second = made(kept, "1"), made(kept, "2")
     previous = None
-    for action, verdict in (("promote", first), ("promote", second), ("rollback", first)):
+    entered: tuple[tuple[log.Action, Verdict], ...] = (("promote", first), ("promote", second), ("rollback", first))
+    for action, verdict in entered:
         logged(
             log_in(tmp_path, "flight_delays"), action=action, model_version=verdict.model_version,
             verdict_sha256=record_sha256(verdict), previous_verdict_sha256=previous,
