@@ -6,10 +6,11 @@ import contextlib
 from collections.abc import Iterator
 from typing import Protocol
 
-from trainworthy.lifecycle.errors import LeaseLostError
+from trainworthy.lifecycle.errors import ChampionError, LeaseLostError
 from trainworthy.lifecycle.progress import say
 from trainworthy.lifecycle.promotion import log
 from trainworthy.lifecycle.promotion.champion import agreed_champion
+from trainworthy.lifecycle.promotion.judged import artifacts_of
 from trainworthy.lifecycle.promotion.log import VerdictLog
 from trainworthy.lifecycle.promotion.reuse import Reused, reused_verdict
 from trainworthy.lifecycle.protocol.records import Record, Verdict
@@ -35,7 +36,9 @@ def champion_of(run: Judged) -> RegisteredModel | None:
     """The use case's champion. Raises ChampionError if log and alias disagree, RecordError for a broken log."""
     entries, name = log.read(verdict_log(run)), run.use_case.name
     registered = run.tracking.champion(name)
-    agreed_champion(entries, name, registered.version if registered else None)
+    version = agreed_champion(entries, name, registered.version if registered else None)
+    if version is not None:
+        refuse_other_model(registered, name, version, artifacts_of(entries, run.workspace.records).get(version))
     return registered
 
 
@@ -74,6 +77,26 @@ def judged_alone(workspace: Workspace, use_case: UseCase) -> Iterator[HeldLease]
 
     with verdict_log_of(workspace, use_case).lease(say_waiting) as held:
         yield held
+
+
+def refuse_other_model(registered: RegisteredModel | None, name: str, version: str, judged_sha256: str | None) -> None:
+    """Raises ChampionError unless the registry's version is the model that was judged, by the hash of its files.
+
+    `registered` is None if the registry has no such version, `judged_sha256` if the verdict's record is gone; then, and
+    of a version from before the tag, there is nothing to compare.
+    """
+    tagged = registered.tags.get("artifact_sha256") if registered is not None else None
+    other = None not in (tagged, judged_sha256) and tagged != judged_sha256
+    if registered is None or other:
+        raise ChampionError(
+            f"{name} version {version} of this registry is another model than the one that was promoted"
+            if other
+            else f"this registry has no {name} version {version}, which the verdict log has as champion",
+            value={"promoted": judged_sha256, "registered": tagged},
+            fix="name the registry that this log's verdicts promoted in (MLFLOW_TRACKING_URI), or the state that belongs "
+            "to this one (TRAINWORTHY_VAR, TRAINWORTHY_STATE)",
+            code="champion.other_registry",
+        )
 
 
 def move_alias(tracking: Tracking, name: str, held: HeldLease, version: str, previous: str | None) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from trainworthy.lifecycle.errors import SettingsError
 from trainworthy.lifecycle.promotion.log import VerdictLog
+from trainworthy.lifecycle.provenance import without_credentials
 from trainworthy.lifecycle.storage.durable.bucket import Bucket, check_address, is_bucket
 from trainworthy.lifecycle.storage.records import StateRecords
 from trainworthy.lifecycle.storage.shared.bucket import BucketState
@@ -28,6 +30,21 @@ def shared_state(settings: Settings) -> StateStore:
         fix = f"mount it, or name an existing folder in {STATE}"
         raise SettingsError("the folder for shared state does not exist", value=place, fix=fix)
     return FolderState(Path(place))
+
+
+def refuse_own_registry(settings: Settings) -> None:
+    """Raises SettingsError where state is shared, and the registry that its verdicts promote in is this machine's own.
+
+    Its version 1 and that of another machine are two models, and a log that both write would take one for the other.
+    """
+    if settings.shared is not None and not os.environ.get("MLFLOW_TRACKING_URI"):
+        raise SettingsError(
+            f"{STATE} shares verdicts, and the registry that they promote in lies in this machine's state folder",
+            value=without_credentials(settings.shared),
+            fix="name a server that all machines reach in MLFLOW_TRACKING_URI (docs/how-to/postgresql.md), or unset "
+            f"{STATE}",
+            code="state.own_registry",
+        )
 
 
 def records_of(settings: Settings) -> StateRecords:

@@ -16,7 +16,7 @@ from trainworthy.lifecycle.storage.shared.files import fetch_files, keep_files
 from trainworthy.lifecycle.storage.shared.store import HeldLease, StateStore, point
 from trainworthy.lifecycle.storage.state import StateFolder
 from trainworthy.resources.settings import read_settings, require_durable
-from trainworthy.resources.shared_state import report_key, shared_state
+from trainworthy.resources.shared_state import refuse_own_registry, report_key, shared_state
 
 
 class Workspace(dg.ConfigurableResource):
@@ -63,9 +63,11 @@ class Workspace(dg.ConfigurableResource):
 
     def require_shared(self) -> None:
         """Before the first write. Raises StateError unless several machines may write there; of the state folder one.
+        Raises SettingsError where the registry is not shared as well.
 
         Asked once: a store keeps conditions or does not.
         """
+        refuse_own_registry(read_settings())
         if read_settings().shared is not None:
             _ask_once(self.shared)
 

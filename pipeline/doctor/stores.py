@@ -33,7 +33,7 @@ from trainworthy.lifecycle.use_case import load_use_case
 from trainworthy.pipeline.doctor.project import in_short, refused
 from trainworthy.resources.mlflow_folder import champion_alias, settle, written_for
 from trainworthy.resources.settings import DURABLE, STATE, Settings, state_owners, use_case_folders
-from trainworthy.resources.shared_state import records_of, shared_state, verdict_log_of
+from trainworthy.resources.shared_state import records_of, refuse_own_registry, shared_state, verdict_log_of
 
 # MLflow asks a server that does not answer for minutes; importing it takes 2 s, several on a busy machine.
 SERVER_SECONDS = 30.0
@@ -229,7 +229,7 @@ def repair_aliases(settings: Settings) -> Iterator[str]:
 
 def _repair_alias(settings: Settings, name: str, held: HeldLease) -> Iterator[str]:
     """`held` is the lease of the use case's judgement: log and alias stay as they are read here."""
-    from trainworthy.assets.champion import move_alias
+    from trainworthy.assets.champion import move_alias, refuse_other_model
     from trainworthy.resources.mlflow import Tracking
 
     try:
@@ -239,8 +239,11 @@ def _repair_alias(settings: Settings, name: str, held: HeldLease) -> Iterator[st
     entry = log.champion(entries)
     if entry is None or entry.model_version == aliases(settings, [name])[name]:
         return
-    before = predecessor(entries, artifacts_of(entries, records_of(settings)))
-    move_alias(Tracking(), name, held, entry.model_version, before.model_version if before else None)
+    artifacts, tracking = artifacts_of(entries, records_of(settings)), Tracking()
+    before = predecessor(entries, artifacts)
+    registered = next((model for model in tracking.versions(name) if model.version == entry.model_version), None)
+    refuse_other_model(registered, name, entry.model_version, artifacts.get(entry.model_version))
+    move_alias(tracking, name, held, entry.model_version, before.model_version if before else None)
     yield f"{name}: the alias champion points to version {entry.model_version}, as in the verdict log"
 
 
@@ -261,17 +264,13 @@ def shared_place(settings: Settings) -> Iterator[CheckResult]:
     yield CheckResult(
         name="shared_state", status="pass", evidence=f"records and verdict logs lie in {place}, which keeps conditions"
     )
-    yield holds(
-        "shared_registry",
-        bool(os.environ.get("MLFLOW_TRACKING_URI")),
-        severity="warning",
-        evidence=(
-            "the registry is a server's"
-            if os.environ.get("MLFLOW_TRACKING_URI")
-            else f"verdicts lie in {place}, and the registry that they promote in lies in this machine's state folder"
-        ),
-        fix="name a server that all machines reach in MLFLOW_TRACKING_URI (docs/how-to/postgresql.md)",
-    )
+    try:
+        refuse_own_registry(settings)
+    except TrainworthyError as error:
+        evidence, fix = error.problem, f"{error.fix}; every run refuses until then"
+        yield CheckResult(name="shared_registry", status="fail", evidence=evidence, fix=fix)
+        return
+    yield CheckResult(name="shared_registry", status="pass", evidence="the registry is a server's")
 
 
 def durable_folder(settings: Settings) -> Iterator[CheckResult]:

@@ -181,7 +181,7 @@ def test_doctor_shared_state_is_asked_and_a_registry_of_one_machine_is_told(plac
     monkeypatch.setenv("TRAINWORTHY_STATE", str(place / "unmounted"))
     only(stores.shared_place, "✗ shared state", str(place / "unmounted"), "mount it")
     (place / "unmounted").mkdir()
-    only(stores.shared_place, "! shared registry", "this machine's state folder", "MLFLOW_TRACKING_URI")
+    only(stores.shared_place, "✗ shared registry", "this machine's state folder", "MLFLOW_TRACKING_URI")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
     assert bad(stores.shared_place) == []
     assert bad(machine.environment) == []
