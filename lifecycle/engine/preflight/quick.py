@@ -30,6 +30,7 @@ from trainworthy.lifecycle.engine.preflight.subject import Subject
 from trainworthy.lifecycle.engine.preflight.wiring import checks as wiring
 from trainworthy.lifecycle.engine.trainers.preflight import has_network, with_script
 from trainworthy.lifecycle.engine.training.recipe import make_recipe
+from trainworthy.lifecycle.files.tree import FILES
 from trainworthy.lifecycle.gates.check import Check
 from trainworthy.lifecycle.oversampling import oversample
 from trainworthy.lifecycle.plan import make_plan
@@ -127,9 +128,12 @@ def _preflight_job(job: QuickJob, folder: Path) -> PreflightJob:
 def _made_files(job: QuickJob, folder: Path) -> dict[str, str]:
     """Two files of rows made from the contract, training's and validation's, with labels as varied as they come."""
     contract, rows = load_contract(Path(job.use_case_folder) / "contract.yaml"), job.rows
-    made = with_sample_files(sample_rows(contract, rows.features, MADE_ROWS, MADE_ROWS // 2), contract, folder)
+    files = folder / FILES
+    files.mkdir()
+    made = with_sample_files(sample_rows(contract, rows.features, MADE_ROWS, MADE_ROWS // 2), contract, files)
     for name in set(rows.files) & set(made):
-        made[name] = [None if path is None else Path(path).name for path in made[name]]
+        # As a dataset's rows name them.
+        made[name] = [None if path is None else f"{FILES}/{Path(path).name}" for path in made[name]]
     made[rows.label] = kind_of_rows(rows).sample_labels(len(made))
     for name in {rows.group, *rows.keys} - set(made):
         made[name] = np.arange(len(made))
