@@ -21,14 +21,15 @@ from trainworthy.lifecycle.engine.preflight.overfit.patience import (
     Patience,
     longer_steps,
 )
+from trainworthy.lifecycle.engine.training.state import TrainData
 
 
-def slow(rate: float = 1e-4, epochs: int = 50) -> Setup:
+def slow(rate: float = 1e-4, epochs: int = 50, width: int = 64) -> Setup:
     """Plain descent by batches of one row under a dropout of a half: small steps, and many of them."""
 
     def network() -> nn.Module:
-        layers = nn.Sequential(nn.Linear(12, 64), nn.ReLU(), nn.Dropout(0.5), nn.Linear(64, 64), nn.ReLU(),
-                               nn.Dropout(0.5), nn.Linear(64, 1))  # fmt: skip
+        layers = nn.Sequential(nn.Linear(12, width), nn.ReLU(), nn.Dropout(0.5), nn.Linear(width, width), nn.ReLU(),
+                               nn.Dropout(0.5), nn.Linear(width, 1))  # fmt: skip
         return ForwardOf("numbers", layers)
 
     return replace(
@@ -48,6 +49,33 @@ def test_slow_training_is_judged_by_as_far_as_its_planned_updates_go(rate, epoch
     assert first.optimizer_steps <= MOST_STEPS + MOST_LONGER
     assert not second.required
     assert second.status in ("pass", "insufficient"), second.evidence
+
+
+def with_labels(change) -> Setup:
+    """Small steps on a table whose training labels, not the held-out ones, are changed."""
+    rows = split(tabular(0, 6000))
+    layers = lambda: nn.Sequential(nn.Linear(12, 64), nn.ReLU(), nn.Linear(64, 1))
+    training = TrainData(rows["training"].inputs, change(rows["training"].targets))
+    host = replace(slow(1e-3, 300), network=lambda: ForwardOf("numbers", layers()), batch_size=8)
+    return replace(host, **{**rows, "training": training})
+
+
+def shuffled(targets: torch.Tensor) -> torch.Tensor:
+    # One of the draws of which a look at one training with shuffled labels alone was passed.
+    return targets[torch.randperm(len(targets), generator=torch.Generator().manual_seed(101))]
+
+
+@pytest.mark.parametrize("change", [shuffled, lambda targets: targets.roll(1)], ids=["shuffled", "of the row before"])
+def test_longer_steps_let_no_labels_of_other_rows_pass(change):
+    found = run_checks(CHECKS[1:], with_labels(change).subject(), device="cpu", not_applicable={})[0]
+    assert found.status == "fail", found.evidence
+
+
+def test_longer_steps_show_what_steps_that_are_very_small_learn():
+    setup = slow(1e-4, 50, width=32)
+    found = run_checks(CHECKS[1:], setup.subject(), device="cpu", not_applicable={})[0]
+    assert found.status == "pass", found.evidence
+    assert "at the declared rate" in found.evidence
 
 
 class Blind(nn.Module):
@@ -172,7 +200,8 @@ def test_healthy_line_that_longer_steps_throw_off_is_not_failed():
     found = checks.overfits(setup.subject())
     assert (found.status, found.required) == ("insufficient", False), found.evidence
     # What is told is what the declared steps came to, not what the longer ones made of it.
-    assert found.observed < 10 and f"{found.observed:.4f} after" in found.evidence, found.evidence
+    assert found.observed < 10
+    assert f"{found.observed:.4f} after" in found.evidence, found.evidence
 
 
 def test_few_updates_of_much_work_fail_only_if_as_many_as_are_planned_would_not_do():

@@ -100,7 +100,7 @@ def overfits(subject: Subject) -> Outcome:
 
 
 def _fitted(subject: Subject, data: TrainData, batches: list[Tensor], patience: Patience, measured: Subject) -> Fit:
-    """The fit that is waited for; where longer steps threw it off, as it was before them, since they are no one's choice."""
+    """The fit that is waited for; where longer steps than declared threw it off, as it was before them."""
     fitted = fit(subject, data, batches, patience, measured=measured, times=lambda done: patience.times)
     if not patience.jumped:
         return fitted

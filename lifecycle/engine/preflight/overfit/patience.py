@@ -61,7 +61,7 @@ class Patience:
         return self._begun - fell * max(self._planned / max(1.0, self.covered), 1.0) <= self._target
 
     def times_of(self, done: int) -> float:
-        """What the rate of an update was multiplied by, from 1 on: so the updates up to the last good one are made again."""
+        """What the rate of an update was multiplied by, from 1 on; those up to the last good one are made again."""
         level = -(-(done - self._longer_from) // LEVEL)
         return self._levels[level - 1] if self._longer_from and level > 0 else 1.0
 
@@ -94,7 +94,7 @@ class Patience:
         return False
 
     def _still_fell(self) -> bool:
-        """Of steps that became too long: did the ones before bring much, or as much as the planned ones need to bring?"""
+        """Of steps that became too long: did those before bring much, or as much as the planned ones need to bring?"""
         pace = self._brought / (LEVEL * (self._levels[-2] if len(self._levels) > 1 else 1.0))
         reached = self._level - pace * max(0.0, self._planned - self.covered)
         return self._brought > self._least or reached <= self._target
@@ -115,5 +115,7 @@ def longer_steps(updates: int, planned: float) -> tuple[Callable[[int], float], 
     def far(growth: float) -> float:
         return sum(growth ** ((done - 1) // part) for done in range(1, updates + 1))
 
-    growth = next((LONGER**share for share in (1.0, 0.75, 0.5, 0.25) if far(LONGER**share) <= planned), 1.0)
+    # Of a plan that goes much further, steps of a rate of 0.0001 become 4,000 times as long at most.
+    shares = (quarters / 4 for quarters in range(8, 0, -1))
+    growth = next((LONGER**share for share in shares if far(LONGER**share) <= planned), 1.0)
     return lambda done: growth ** ((done - 1) // part), far(growth)

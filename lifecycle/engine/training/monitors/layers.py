@@ -62,9 +62,9 @@ class Unchanged(Base):
 
     `rounds_away` says of a parameter's name, norm and gradient's norm whether its type is too coarse for its updates.
     What no longer moves since the schedule has brought the rate down is as it was asked for: such a parameter moved
-    before at a higher rate, and by as much for its rate would now move by less than float32 resolves. A rate of zero asks
-    for nothing. But where more of the `planned_steps` are left to move nothing than ever had half of the largest rate,
-    the schedule is too short for the training, as one is that decays by update in the place of by epoch.
+    before at a higher rate, and by as much for its rate would now move by less than float32 resolves. A rate of zero
+    asks for nothing. But where more of the `planned_steps` are left to move nothing than ever had half of the largest
+    rate, the schedule is too short for the training, as one is that decays by update in the place of by epoch.
     """
 
     name = "unchanged_layer"
