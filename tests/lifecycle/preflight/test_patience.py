@@ -200,6 +200,7 @@ def test_healthy_line_that_longer_steps_throw_off_is_not_failed():
     found = checks.overfits(setup.subject())
     assert (found.status, found.required) == ("insufficient", False), found.evidence
     # What is told is what the declared steps came to, not what the longer ones made of it.
+    assert isinstance(found.observed, float)
     assert found.observed < 10
     assert f"{found.observed:.4f} after" in found.evidence, found.evidence
 
