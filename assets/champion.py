@@ -93,8 +93,8 @@ def refuse_other_model(registered: RegisteredModel | None, name: str, version: s
             if other
             else f"this registry has no {name} version {version}, which the verdict log has as champion",
             value={"promoted": judged_sha256, "registered": tagged},
-            fix="name the registry that this log's verdicts promoted in (MLFLOW_TRACKING_URI), or the state that belongs "
-            "to this one (TRAINWORTHY_VAR, TRAINWORTHY_STATE)",
+            fix="name the registry that this log's verdicts promoted in (MLFLOW_TRACKING_URI), or the state that "
+            "belongs to this one (TRAINWORTHY_VAR, TRAINWORTHY_STATE)",
             code="champion.other_registry",
         )
 

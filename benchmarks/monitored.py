@@ -23,7 +23,7 @@ from trainworthy.lifecycle.engine.training.monitors.recorder import Recorder
 from trainworthy.lifecycle.engine.training.monitors.row_keys import NamedRows
 from trainworthy.lifecycle.engine.training.monitors.true_gradient import look_at_gradient
 from trainworthy.lifecycle.engine.training.monitors.watch import Watch
-from trainworthy.lifecycle.engine.training.monitors.without_dropout import loss_without_dropout
+from trainworthy.lifecycle.engine.training.monitors.without_dropout import WithoutDropout
 from trainworthy.lifecycle.engine.training.prepare import seed_everything
 from trainworthy.lifecycle.engine.training.state import TrainState, Update
 from trainworthy.lifecycle.engine.training.watching.clock import VALIDATION
@@ -94,7 +94,7 @@ def monitored(
     state, shown = subject.state(), Shown()
     if monitors is None:
         prior = prior_loss(state.model, subject.training, subject.recipe, subject.plan.batch_size)
-        without = partial(loss_without_dropout, state.model, subject.training, subject.recipe, subject.plan.batch_size)
+        without = WithoutDropout(state.model, subject.training, subject.recipe, subject.plan.batch_size)
         limit = memory_limit_bytes()
         monitors = all_monitors(
             state, subject.plan, prior_loss=prior, memory_limit_bytes=limit, without_dropout=without

@@ -30,7 +30,7 @@ from trainworthy.lifecycle.engine.training.monitors.monitor import Finding
 from trainworthy.lifecycle.engine.training.monitors.prior import prior_loss
 from trainworthy.lifecycle.engine.training.monitors.true_gradient import NOTHING, look_at_gradient
 from trainworthy.lifecycle.engine.training.monitors.watch import Watch
-from trainworthy.lifecycle.engine.training.monitors.without_dropout import loss_without_dropout
+from trainworthy.lifecycle.engine.training.monitors.without_dropout import WithoutDropout
 from trainworthy.lifecycle.engine.training.prepare import Prepared, seed_everything
 from trainworthy.lifecycle.engine.training.ranks.group import ASKED, END, RESTART
 from trainworthy.lifecycle.engine.training.ranks.replicas import facts_of, join_ranks
@@ -193,7 +193,7 @@ def _started(session: Session, prepared: Prepared, device: str) -> Course:
     monitors = all_monitors(
         state, plan, frozen=job.frozen, prior_loss=prior, memory_limit_bytes=limit,
         reweighted=is_reweighted(job, prepared),
-        without_dropout=partial(loss_without_dropout, model, prepared.data, recipe, plan.batch_size),
+        without_dropout=WithoutDropout(model, prepared.data, recipe, plan.batch_size),
     )  # fmt: skip
     heartbeat = Heartbeat(Path(job.out), partial(end_if_declared, job))
     # Weights that the last update has spoiled are seen after it.

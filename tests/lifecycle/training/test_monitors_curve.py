@@ -25,7 +25,7 @@ from trainworthy.lifecycle.engine.training.monitors.curve import (
 from trainworthy.lifecycle.engine.training.monitors.feeding import RepeatedBatches, ThroughputDrop, WaitsForRows
 from trainworthy.lifecycle.engine.training.monitors.monitor import Finding
 from trainworthy.lifecycle.engine.training.monitors.resources import GpuIdle, MemoryGrowth, ReplicasApart
-from trainworthy.lifecycle.engine.training.monitors.without_dropout import loss_without_dropout
+from trainworthy.lifecycle.engine.training.monitors.without_dropout import WithoutDropout
 from trainworthy.lifecycle.gates.monitor_words import symptom_of
 from trainworthy.lifecycle.protocol.training_figures import CurvePoint
 
@@ -126,7 +126,7 @@ def test_loss_without_dropout_is_that_of_evaluation_and_leaves_the_model_as_it_w
     model = ForwardOf("numbers", nn.Sequential(layer, nn.Linear(12, 1)))
     few, recipe = setup.training.take(torch.arange(0, 200)), setup.subject().recipe
     before, drawn = copy.deepcopy(model.state_dict()), torch.random.get_rng_state()
-    level = loss_without_dropout(model, few, recipe, 32)
+    level = WithoutDropout(model, few, recipe, 32)()
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert model.training
     assert torch.equal(torch.random.get_rng_state(), drawn)
@@ -134,6 +134,28 @@ def test_loss_without_dropout_is_that_of_evaluation_and_leaves_the_model_as_it_w
         losses = recipe.loss_fn(model.eval()(few.inputs), few.targets).double()
     expected = Level(float(losses.mean()), float(losses.std()) / math.sqrt(200))
     assert level == (pytest.approx(expected) if noisy else None)
+
+
+class Counted(nn.Module):
+    """Dropout that counts its passes in training mode, as a network does that goes on by them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.passes = 0
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        self.passes += self.training
+        return torch.nn.functional.dropout(values, 0.5, self.training)
+
+
+def test_loss_without_dropout_counts_no_pass_of_the_training():
+    setup, counted = mlp(0), Counted()
+    model = ForwardOf("numbers", nn.Sequential(counted, nn.Linear(12, 1)))
+    few = setup.training.take(torch.arange(0, 200))
+    without = WithoutDropout(model, few, setup.subject().recipe, 32)
+    assert without() is not None
+    assert without() is not None
+    assert counted.passes == 0
 
 
 def test_loss_that_rises_above_its_best_and_stays_is_a_warning():
