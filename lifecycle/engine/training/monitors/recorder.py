@@ -49,7 +49,7 @@ class Recorder:
     signals: deque[Signals] = field(default_factory=lambda: deque(maxlen=KEPT_SIGNALS))
     random: dict[str, Tensor] = field(default_factory=dict)
     _at: float = field(default_factory=time.perf_counter)
-    _waited: float = 0.0
+    _waited: float | None = None
 
     def before_update(self) -> None:
         """The next update begins."""
@@ -59,9 +59,13 @@ class Recorder:
         self, clock: Clock, step: int, loss: float, squared: float, rows: int, rate: float, norm: float,
         norms: list[float | None], batch: int | None = None,
     ) -> Signals:  # fmt: skip
-        """The signals of an update, with what passed since the one before. NaN is what nobody knows."""
+        """The signals of an update, with what passed since the one before. NaN is what nobody knows.
+
+        The clock goes on where earlier attempts ended, and back with the training: neither is a wait of this update.
+        """
         now, waited = time.perf_counter(), clock.spent(DATA)
-        signals = Signals(step, loss, squared, rows, rate, norm, norms, now - self._at, waited - self._waited, batch)
+        before = waited if self._waited is None else min(self._waited, waited)
+        signals = Signals(step, loss, squared, rows, rate, norm, norms, now - self._at, waited - before, batch)
         self._at, self._waited = now, waited
         self.signals.append(signals)
         return signals
