@@ -199,6 +199,8 @@ def test_healthy_line_that_longer_steps_throw_off_is_not_failed():
     setup = replace(slow(1e-4, 1000), network=lambda: ForwardOf("numbers", Unscaled()), batch_size=8)
     found = checks.overfits(setup.subject())
     assert (found.status, found.required) == ("insufficient", False), found.evidence
+    # What this could not tell, a stage does.
+    assert found.answered_by == "references"
     # What is told is what the declared steps came to, not what the longer ones made of it.
     assert isinstance(found.observed, float)
     assert found.observed < 10

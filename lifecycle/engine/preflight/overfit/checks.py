@@ -52,6 +52,8 @@ SHARE, OF_LINE, LEAST = 0.5, 0.9, 0.005
 FEWEST_UPDATES = 100
 # What gets this share of the way to the target learns, but slowly: neither a pass nor a fault that is shown.
 BETWEEN = 0.5
+# Whether the planned updates suffice is what a stage shows, on more rows and unseen ones.
+GO_ON = "go on: the stages' check references tells whether the planned updates suffice; a larger rate would tell sooner"
 # Of the first loss: free outputs below it fall without end.
 ENDLESS = -100.0
 # Share of right pairs below which predictions go the wrong way round; by chance it is a half.
@@ -125,9 +127,8 @@ def _outcome(
     if fitted.loss <= target:
         return Outcome("pass", evidence, fitted.loss, target)
     if learned or patience.cut_off:
-        return Outcome(
-            "insufficient", f"{evidence}: it learns, but slowly{patience.more(fitted.loss)}", fitted.loss, target
-        )
+        slowly = f"{evidence}: it learns, but slowly{patience.more(fitted.loss)}"
+        return Outcome("insufficient", slowly, fitted.loss, target, fix=GO_ON, answered_by="references")
     if not fitted.ended:
         return Outcome("fail", evidence, fitted.loss, target)
     return _of_few(evidence, fitted, patience, target, begun)
@@ -145,7 +146,7 @@ def _of_few(evidence: str, fitted: Fit, patience: Patience, target: float, begun
     fix = (
         "try a smaller size of the network once, whose updates are less work: what is wrong with its parts shows there"
     )
-    return Outcome("insufficient", evidence, fitted.loss, target, fix=fix)
+    return Outcome("insufficient", evidence, fitted.loss, target, fix=fix, answered_by="references")
 
 
 def _updates(fitted: Fit, patience: Patience) -> str:
