@@ -59,7 +59,7 @@ from trainworthy.lifecycle.storage.rank_files import (
     write_end,
 )
 from trainworthy.lifecycle.storage.state import write_atomic
-from trainworthy.lifecycle.worker_end import LOST, ended
+from trainworthy.lifecycle.worker_end import HELD, ended
 
 # Names a file that appears when a spot machine is about to be taken away.
 NOTICE = "TRAINWORTHY_SPOT_NOTICE"
@@ -192,7 +192,7 @@ def _rank(job: TrainJob, rendezvous: str, queued: float) -> int:
         if code == EXIT_HANG:
             # Those that this one has waited for in vain would be waited for once more, by torchrun.
             end_others(out, mine)
-    if LOST:
+    if HELD:
         # An interpreter that ends in order would run its destructor (worker_end.py).
         sys.stdout.flush()
         sys.stderr.flush()

@@ -32,9 +32,9 @@ from trainworthy.lifecycle.failure import (
 )
 from trainworthy.lifecycle.task import line_of
 
-# Errors of a connection to another rank that is gone. Their frames hold torch's connection to it, whose destructor may
-# wait for it for long: in native code, where nothing is told any more and no signal is handled.
-LOST: list[BaseException] = []
+# What one of several ranks ended by. An error's frames hold torch's connection to the others, whose destructor may wait
+# for them for long: in native code, where nothing is told any more and no signal is handled. So none is let go.
+HELD: list[BaseException] = []
 
 
 def ended(
@@ -53,11 +53,12 @@ def ended(
     except TrainworthyError as error:
         code = EXIT_LEASE_LOST if isinstance(error, LeaseLostError) else EXIT_BAD_INPUT
         details = {"problem": error.problem, "value": _text(error.value), "fix": error.fix}
+        HELD.extend([error] if by_ranks else [])
         return code, details | {"exception": type(error).__name__}
     except Exception as error:
+        HELD.extend([error] if by_ranks else [])
         lost = lost_rank(error) if by_ranks else None
         if lost is not None:
-            LOST.append(error)
             # What ended the other rank is told by rank_ends.py.
             code = EXIT_HANG if lost == "late" else EXIT_RANK_LOST
             where = line_of(error, use_case)
