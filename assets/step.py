@@ -190,7 +190,7 @@ def finish_step(run: StepRun, record: Record, *, reused: bool) -> StepEvents:
     if stopped or (run.trains and last):
         report = write_report(run, workspace, tracked, stopped_at=run.step if stopped else None, before=before)
         try:
-            workspace.keep_report(run.use_case.name, run.run_id, report.read_bytes())
+            workspace.keep_report(run.use_case.name, run.run_id, report)
         except StateError as error:
             log.warning(f"the report lies on this machine alone: {error.problem}")
     if tracked is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from pathlib import Path
 from typing import Literal
 
 import dagster as dg
@@ -56,10 +57,10 @@ class Workspace(dg.ConfigurableResource):
         if read_settings().shared is not None:
             share_metrics(self.shared, self.state, use_case)
 
-    def keep_report(self, use_case: str, run_id: str, page: bytes) -> None:
+    def keep_report(self, use_case: str, run_id: str, page: Path) -> None:
         """Have a run's report where other machines find it. Raises StateError."""
         if read_settings().shared is not None:
-            point(self.shared, report_key(use_case, run_id), page)
+            point(self.shared, report_key(use_case, run_id), page.read_bytes())
 
     def require_shared(self) -> None:
         """Before the first write. Raises StateError unless several machines may write there; of the state folder one.
