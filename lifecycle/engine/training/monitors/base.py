@@ -40,7 +40,7 @@ class Base:
 
     def tell(
         self, step: int, onset: int, symptom: str, evidence: str, where: tuple[str, ...] = (),
-        what: str = "", milder: bool = False, again_if_critical: bool = False,
+        what: str = "", milder: bool = False, again_if_critical: bool = False, known_cause: str = "",
     ) -> Finding | None:  # fmt: skip
         """The finding, told once a training, of `what` where a monitor looks for several things.
 
@@ -54,7 +54,7 @@ class Base:
         if {key, worst} & set(self._told):
             return None
         self._told.append(key)
-        return Finding(name, severity, step, onset, symptom, evidence, where)
+        return Finding(name, severity, step, onset, symptom, evidence, where, known_cause)
 
 
 def named(names: tuple[str, ...] | list[str], most: int = 4) -> str:

@@ -93,8 +93,11 @@ RULES: tuple[Rule, ...] = (
     _rule(
         "schedule_at_zero",
         lambda evidence: (
-            # Float32 resolves 1e-7 of a weight, and a healthy update moves 1e-4 to 1e-2 of it.
-            evidence.any("unchanged_layer") and evidence.context.learning_rate <= 1e-3 * evidence.context.largest_rate
+            (found := evidence.any("unchanged_layer"))
+            and (
+                found.known_cause == "schedule_at_zero"
+                or evidence.context.learning_rate <= 1e-6 * evidence.context.largest_rate
+            )
         ),
     ),
     _rule("dead_units"),

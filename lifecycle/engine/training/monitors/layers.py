@@ -145,6 +145,7 @@ class Unchanged(Base):
                 f"learning rate of {update.learning_rate:.3g} and a gradient norm of {update.grad_norm:.3g} in all"
                 + self._of_schedule(sample.step) * (why == BY_SCHEDULE),
                 tuple(names), what=told, milder=2 * len(names) < watched or why == BY_SCHEDULE,
+                known_cause="schedule_at_zero" if why == BY_SCHEDULE else "",
             )  # fmt: skip
         return None
 

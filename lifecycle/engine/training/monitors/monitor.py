@@ -16,7 +16,8 @@ class Finding:
     """Something is wrong: what was seen, since which update, and in which parameters or modules.
 
     `symptom` is one sentence without figures, `evidence` has the figures with what they were held against. A cause and
-    a fix are said by causes.py, which sees all findings together.
+    a fix are said by causes.py, which sees all findings together; `known_cause` is that one's name where the monitor
+    itself had to tell it apart.
     """
 
     monitor: str
@@ -26,6 +27,7 @@ class Finding:
     symptom: str
     evidence: str
     where: tuple[str, ...] = ()
+    known_cause: str = ""
 
 
 class Monitor(Protocol):
