@@ -1,6 +1,7 @@
 """monitors.toml and stages.toml: the one place of what is said of monitors, causes and a stage's checks."""
 
 import ast
+import importlib
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,8 @@ def test_finding_of_a_monitor_that_the_catalogue_lacks_is_refused():
 
 
 def test_monitors_are_named_as_in_the_catalogue_but_for_those_that_tell_of_several_things():
+    for path in sorted(Path(monitors.__file__).parent.glob("*.py")):
+        importlib.import_module(f"{monitors.__name__}.{path.stem}")
     kinds: list[type[Base]] = [Base]
     for kind in kinds:
         kinds += kind.__subclasses__()
