@@ -144,24 +144,27 @@ def _fit_design(training: pd.DataFrame, columns: list[str]) -> Callable[[pd.Data
     mean = np.where(known, numbers, 0.0).sum(0) / count
     scale = np.sqrt(np.where(known, (numbers - mean) ** 2, 0.0).sum(0) / count)
     scale[scale == 0] = 1.0
-    return lambda rows: _design(encoding, rows, mean, scale)
+    # An indicator that is 0 in all training rows would get the weight 0.
+    missing = np.flatnonzero(count < len(training))
+    return lambda rows: _design(encoding, rows, mean, scale, missing)
 
 
-def _design(encoding: Encoding, rows: pd.DataFrame, mean: np.ndarray, scale: np.ndarray) -> Any:
-    """Standardised numbers (missing → mean), missing indicators and one-hot codes, shape `(N, F)`."""
+def _design(encoding: Encoding, rows: pd.DataFrame, mean: np.ndarray, scale: np.ndarray, missing: np.ndarray) -> Any:
+    """Standardised numbers (missing → mean), indicators of the `missing` columns and one-hot codes, shape `(N, F)`."""
     import numpy as np
-    from scipy.sparse import csr_matrix, hstack
+    from scipy.sparse import csr_matrix
 
     numbers, codes = encoding.encode(rows)
-    missing = np.isnan(numbers)
-    dense = np.hstack([np.where(missing, 0.0, (numbers - mean) / scale), missing.astype(float)])
-    starts = np.cumsum([0, *encoding.sizes])
-    # Each row has exactly one 1 for each categorical column, so the sparse form can be written down.
-    indptr = np.arange(len(rows) + 1) * codes.shape[1]
-    one_hot = csr_matrix(
-        (np.ones(codes.size), (codes + starts[:-1]).ravel(), indptr), shape=(len(rows), int(starts[-1]))
-    )
-    return hstack([csr_matrix(dense), one_hot], format="csr")
+    unknown = np.isnan(numbers)
+    dense = np.hstack([np.where(unknown, 0.0, (numbers - mean) / scale), unknown[:, missing]])
+    starts = dense.shape[1] + np.cumsum([0, *encoding.sizes])
+    # Each row has as many entries: numbers, indicators, and exactly one 1 for each categorical column.
+    values = np.hstack([dense, np.ones(codes.shape)])
+    columns = np.hstack([np.broadcast_to(np.arange(dense.shape[1]), dense.shape), codes + starts[:-1]])
+    ends = np.arange(len(rows) + 1) * values.shape[1]
+    design = csr_matrix((values.ravel(), columns.ravel(), ends), shape=(len(rows), int(starts[-1])))
+    design.eliminate_zeros()
+    return design
 
 
 def tree_table(encoding: Encoding, rows: pd.DataFrame) -> np.ndarray:

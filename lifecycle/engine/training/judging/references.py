@@ -134,6 +134,10 @@ class Asking:
         self.arms: list[Arm] = []
         self._tensors = cache(tensors)
 
+    def measured(self, name: str, inputs: Inputs, fitted_on: str) -> Arm | None:
+        """The arm if it was measured."""
+        return next((arm for arm in self.arms if _key(arm) == (name, inputs, fitted_on)), None)
+
     def measure_on_validation(self, name: str, inputs: Inputs = "columns") -> Arm | None:
         """The arm of the validation rows."""
         rows, began = self._rows_of(inputs), time.process_time()
@@ -148,20 +152,23 @@ class Asking:
         ))  # fmt: skip
 
     def measure_on_stage(self, name: str, inputs: Inputs = "columns", *, drawn: bool, whole: bool = True) -> Arm | None:
-        """The arm of the stage's rows, its rise over several draws of them, or of them as they are.
+        """The arm of the stage's rows, its rise over several draws of them, or of one fit.
 
-        `whole`: a fit on as many as a reference takes tells its loss.
+        `whole`: a fit on as many as a reference takes tells its loss. Only the linear model, which costs little, is
+        fitted once more on as many as the validation rows' arm has.
         """
         rows, began, loss_fields = self._rows_of(inputs), time.process_time(), {}
         if rows is None:
             return None
         fit, seed, rises = self.references[name], self.judge.seed, []
+        most = min(self.most_rows, MOST_ROWS)
         if whole:
             scored = self.judge.scored(rows.fitted(fit, seed, None if name == LINEAR else MOST_ROWS))
             loss_fields, rises = self._loss_fields(scored), [scored.rises]
         if drawn:
-            refits = rows.refitted(fit, seed, min(self.most_rows, MOST_ROWS))
-            rises = [self.judge.scored(answers).rises for answers in refits]
+            rises = [self.judge.scored(answers).rises for answers in rows.refitted(fit, seed, most)]
+        elif not whole or (name == LINEAR and len(rows.stage) > most):
+            rises = [self.judge.scored(rows.fitted(fit, seed, most)).rises]
         rise = self.judge.over_fits(rises) if drawn else self.judge.mean(rises[0])
         return self._record(Arm(
             reference=name, inputs=inputs, fitted_on="stage", rise=rise, draws=len(rises), **loss_fields,
@@ -176,10 +183,11 @@ class Asking:
         return {"loss": float(scored.losses.mean()), "behind": behind}
 
     def _record(self, arm: Arm) -> Arm:
-        """In the place of the same arm with fewer draws, whose seconds count as well."""
-        same = [earlier for earlier in self.arms if _key(earlier) == _key(arm)]
-        self.arms = [other for other in self.arms if other not in same]
-        arm = arm.model_copy(update={"cpu_seconds": arm.cpu_seconds + sum(earlier.cpu_seconds for earlier in same)})
+        """In the place of the same arm with fewer draws, whose loss is kept, and whose seconds count as well."""
+        for earlier in [other for other in self.arms if _key(other) == _key(arm)]:
+            self.arms.remove(earlier)
+            kept = {"loss": earlier.loss, "behind": earlier.behind}
+            arm = arm.model_copy(update={**kept, "cpu_seconds": arm.cpu_seconds + earlier.cpu_seconds})
         self.arms.append(arm)
         return arm
 
@@ -191,13 +199,14 @@ def ask_references(asking: Asking, *, nonlinear: bool, compare_network: bool) ->
     `compare_network`, and on validation rows if the linear model finds nothing there. The tensors are used if the
     columns tell nothing, or for the references that the network is measurably behind.
     """
-    linear = asking.measure_on_validation(LINEAR)
-    in_stage = asking.measure_on_stage(LINEAR, drawn=True, whole=compare_network)
-    if not nonlinear or linear is None or in_stage is None:
+    asking.measure_on_validation(LINEAR)
+    in_stage = asking.measure_on_stage(LINEAR, drawn=False, whole=compare_network)
+    linear_finds = _there(asking, LINEAR, "columns")
+    if not nonlinear or in_stage is None:
         return tuple(asking.arms)
     names = [name for name in asking.references if name != LINEAR]
     fitted = [in_stage, *(asking.measure_on_stage(name, drawn=False) for name in names if compare_network)]
-    columns_have_signal = linear.rise.low > 0 or any([_there(asking, name, "columns") for name in names])
+    columns_have_signal = linear_finds or any([_there(asking, name, "columns") for name in names])
     if not columns_have_signal:
         for name in asking.references:
             _there(asking, name, "tensors")
@@ -213,13 +222,12 @@ def _there(asking: Asking, name: str, inputs: Inputs) -> bool:
 
     Where these seem to show less, they are asked again in several draws: one fit may have had bad luck.
     """
-    arm = asking.measure_on_validation(name, inputs)
+    arm = asking.measured(name, inputs, "validation") or asking.measure_on_validation(name, inputs)
     if arm is None or arm.rise.low <= 0:
         return False
-    known = next((measured for measured in asking.arms if _key(measured) == (name, inputs, "stage")), None)
-    fitted = known or asking.measure_on_stage(name, inputs, drawn=False)
+    fitted = asking.measured(name, inputs, "stage") or asking.measure_on_stage(name, inputs, drawn=False)
     if fitted is not None and fitted.draws == 1 and fitted.rise.high < arm.rise.low:
-        asking.measure_on_stage(name, inputs, drawn=True)
+        asking.measure_on_stage(name, inputs, drawn=True, whole=False)
     return True
 
 
