@@ -161,6 +161,8 @@ def _texts(rows: pd.DataFrame, column: str) -> tuple[np.ndarray, list[str]]:
         series = getattr(pd.to_datetime(rows[name]).dt, part).astype("Int64")
     else:
         series = rows[column]
+    # 1 and True are one value to a table of values, and two texts; a list is none.
+    series = series.astype("str") if series.dtype == object else series
     occurring, values = pd.factorize(series, use_na_sentinel=False)
     return occurring, pd.Series(values).astype("str").fillna(_MISSING).to_list()
 

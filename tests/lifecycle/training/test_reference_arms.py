@@ -1,0 +1,54 @@
+"""How often a reference is fitted: once where the stage's rows show as much, several times where they show less."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from trainworthy.lifecycle.engine.training.judging.references import (
+    REFITS,
+    Asking,
+    ReferenceRows,
+    ask_references,
+)
+from trainworthy.lifecycle.engine.training.judging.rise import Judge
+from trainworthy.lifecycle.protocol.jobs import Rows
+from trainworthy.lifecycle.protocol.results import LINEAR
+from trainworthy.lifecycle.tasks.labels import kind_of_rows
+
+ROWS = Rows(features=("x", "shop"), label="late", group="day")
+
+
+def drawn_rows(count, seed):
+    generator = np.random.default_rng(seed)
+    x = generator.normal(size=count)
+    late = generator.random(count) < 1 / (1 + np.exp(-2 * x))
+    days = generator.integers(0, 30, count)
+    return pd.DataFrame({"x": x, "shop": generator.choice(["a", "b"], count), "late": late.astype(int), "day": days})
+
+
+def arms_of(stage, compare_network=True):
+    validation = drawn_rows(1200, seed=1)
+    judge = Judge(kind_of_rows(ROWS), validation["late"].to_numpy(), validation["day"].to_numpy(), seed=0)
+    network = np.full(len(validation), 0.5)
+    asking = Asking(judge, network, ReferenceRows(stage, validation, ROWS), 600, lambda: None)
+    ask_references(asking, nonlinear=True, compare_network=compare_network)
+    return asking
+
+
+def test_rows_that_show_as_much_are_fitted_once():
+    arm = arms_of(drawn_rows(3000, seed=2)).measured(LINEAR, "columns", "stage")
+    assert arm.draws == 1
+    assert arm.rise.low > 0
+    assert arm.behind.low > 0
+
+
+@pytest.mark.parametrize("compare_network", [True, False])
+def test_rows_that_show_less_are_drawn_several_times_and_keep_their_loss(compare_network):
+    stage = drawn_rows(3000, seed=2)
+    stage["late"] = np.random.default_rng(3).permutation(stage["late"].to_numpy())
+    asking = arms_of(stage, compare_network)
+    arm, there = (asking.measured(LINEAR, "columns", rows) for rows in ("stage", "validation"))
+    assert arm.draws == REFITS
+    assert arm.rise.value < there.rise.value
+    assert (arm.loss is None) == (not compare_network)
+    assert len([other for other in asking.arms if other.reference == LINEAR]) == 2
