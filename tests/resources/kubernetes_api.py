@@ -216,11 +216,11 @@ class Kube:
                 return status(409, _status(409, "the UID in the precondition does not match"))
             assert body["propagationPolicy"] == "Foreground"
             job["metadata"]["deletionTimestamp"] = _now()
-            pods = self._pods_of(job)
+            graces = {pod: self.pods[pod]["spec"]["terminationGracePeriodSeconds"] for pod in self._pods_of(job)}
             self._drop_job_without_pods(name)
         status(200, job)
-        for pod in pods:
-            self.delete_pod(pod, self.pods[pod]["spec"]["terminationGracePeriodSeconds"])
+        for pod, grace in graces.items():
+            self.delete_pod(pod, grace)
         return None
 
     def events_since(self, version: int, until: float) -> Iterator[Json]:

@@ -6,6 +6,7 @@ from kubernetes_played import ends_with, runs
 
 from trainworthy.lifecycle.errors import BackendError
 from trainworthy.resources.backends.kubernetes import submitted
+from trainworthy.resources.backends.on_node import WANTED
 
 
 @pytest.mark.parametrize(("code", "exit_code"), [(0, 0), (65, 65), (75, 75), (137, -9), (139, -11), (143, -15)])
@@ -111,16 +112,38 @@ def test_container_that_cannot_start_is_an_error_and_no_end_of_the_worker(played
         played.run()
 
 
+@pytest.mark.parametrize("answers", [True, False])
+def test_worker_that_runs_too_long_is_an_error_and_no_further_attempt(played, answers):
+    played.kube.played = runs
+    played.cluster = played.cluster.model_copy(update={"run_timeout_seconds": 300})
+
+    def look(looks: int) -> None:
+        played.clock.at += 60
+        if looks == 3 and not answers:
+            played.kube.faults.append(Fault(".", times=10_000))
+
+    played.look_does = look
+    with pytest.raises(BackendError, match="no answer within run_timeout_seconds") as error:
+        played.run()
+    assert error.value.value == 300
+    assert 300 < played.clock.at < 600
+    # What the API is not there to remove ends by itself, since nobody wants it any more.
+    assert not list(played.folder.rglob(WANTED))
+    assert (played.left() == []) is answers
+    assert bool(played.told("could not be removed")) is not answers
+
+
 @pytest.mark.parametrize("of_pod", [True, False])
-def test_worker_that_ran_too_long_is_an_error_and_no_further_attempt(played, of_pod):
+def test_worker_that_the_cluster_found_too_old_is_an_error_and_no_further_attempt(played, of_pod):
     def play(kube: Kube, pod: str) -> None:
         told = {"reason": "DeadlineExceeded", "message": "active longer than specified"}
         if of_pod:
+            # By a limit that the manifest does not set, and a cluster's policy may.
             kube.runs(pod)
             kube.set_pod(pod, None, phase="Failed", **told)
             kube.logs[pod].ended = True
         else:
-            # The Job's limit, which counts while no node takes the pod.
+            # The Job's limit, for one whose launcher is gone.
             kube.jobs[played.name]["status"] = {"conditions": [{"type": "Failed", "status": "True", **told}]}
             kube.drop_pod(pod)
 

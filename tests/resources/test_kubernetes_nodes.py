@@ -73,6 +73,26 @@ def test_wait_lasts_until_the_last_pod_runs_and_is_told_by_its_number(played):
     assert 240 <= played.waits[-1] < 400
 
 
+def test_pod_that_waits_for_the_other_uses_up_nothing_of_the_time_that_it_may_run(played):
+    played.kube.played = lambda kube, pod: kube.runs(pod) if index_of(kube.pods[pod]) == "0" else None
+    played.cluster = played.cluster.model_copy(update={"run_timeout_seconds": 300})
+    began = list[float]()
+
+    def look(looks: int) -> None:
+        played.clock.at += 60
+        if looks == 20:
+            played.kube.runs(pods(played)[1])
+            began.append(played.clock.at)
+
+    played.look_does = look
+    with pytest.raises(BackendError, match="no answer within run_timeout_seconds"):
+        played.run()
+    # The first ran for 20 minutes before the second did.
+    assert began[0] >= 1200
+    assert 300 < played.clock.at - began[0] < 600
+    assert played.left() == []
+
+
 def test_pod_that_no_node_ever_takes_ends_the_wait_of_both_and_leaves_nothing(played):
     told = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes: taints"}
 

@@ -224,11 +224,13 @@ def _begins(pod: Json) -> State:
 
 # What to do about an image or a container that cannot be had.
 IMAGE_FIX = "correct image of kubernetes.yaml, or the right to pull it (imagePullSecrets of the service account)"
+# What to do about a worker that may run no longer.
+LONGER_RUN = "a larger run_timeout_seconds in kubernetes.yaml, then run again: a training resumes"
 
 
 def _deadline(status: Json) -> Refused:
     problem = f"the worker had no answer within run_timeout_seconds{_colon(status.get('message'))}"
-    return Refused(problem, "a larger run_timeout_seconds in kubernetes.yaml, then run again: a training resumes")
+    return Refused(problem, LONGER_RUN)
 
 
 def _queued(workloads: Iterable[Json]) -> str:

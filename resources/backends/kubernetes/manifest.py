@@ -89,7 +89,7 @@ def job_manifest(
                     },
                 ]
             },
-            # For a Job whose launcher is gone. That of the run is the pod's, for which no wait for a node counts.
+            # For a Job whose launcher is gone, which alone knows when all pods ran and that of the run began.
             "activeDeadlineSeconds": cluster.queue_timeout_seconds + cluster.run_timeout_seconds,
             "ttlSecondsAfterFinished": KEPT_SECONDS,
             "suspend": cluster.queue is not None,
@@ -110,7 +110,6 @@ def _pod(
     return {
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": max(1, math.ceil(start.grace_seconds)),
-        "activeDeadlineSeconds": cluster.run_timeout_seconds,
         "serviceAccountName": cluster.service_account,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,

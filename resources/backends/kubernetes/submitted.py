@@ -19,6 +19,7 @@ from trainworthy.resources.backends.kubernetes.api import Api, AwayError, Confli
 from trainworthy.resources.backends.kubernetes.cluster import Cluster
 from trainworthy.resources.backends.kubernetes.ends import (
     IMAGE_FIX,
+    LONGER_RUN,
     Refused,
     Runs,
     State,
@@ -45,7 +46,7 @@ from trainworthy.resources.backends.signs import Given, kept_up
 
 # How often a worker is looked at, whole seconds: as long as a watch is left open.
 LOOK_SECONDS = 1
-# How long a worker that is there goes on while nobody can ask for it. Its pod has a limit of its own.
+# How long a worker that is there goes on while nobody can ask for it.
 AWAY_SECONDS = 3600.0
 # How long trouble that may pass (a registry that is away) is given.
 TROUBLE_SECONDS = 300.0
@@ -124,6 +125,7 @@ class Submitted:
         while True:
             snapshots = self._look(pods, uid)
             if snapshots is None:
+                self._refuse_overtime()
                 continue
             states, waited = [state_of(snapshot) for snapshot in snapshots], self._time.now() - self._submitted
             if not self._began and have_run(snapshots):
@@ -146,6 +148,7 @@ class Submitted:
                     ends_since = min(ends_since, self._time.now()) if ends else math.inf
                     if self._began and all(isinstance(state, Runs) for state in states) and not ends:
                         self._expect_to_meet(snapshots)
+                    self._refuse_overtime()
                     if self._time.now() - ends_since > self._start.grace_seconds + LOST_SECONDS:
                         # A node that is gone says of its containers no more than it last did.
                         return self._ended(snapshots, states)
@@ -212,6 +215,12 @@ class Submitted:
             fix = "free what it waits for, or a larger queue_timeout_seconds in kubernetes.yaml"
             problem = f"{self._name} has not begun within queue_timeout_seconds: {state.what}"
             raise BackendError(problem, value=self._cluster.queue_timeout_seconds, fix=fix)
+
+    def _refuse_overtime(self) -> None:
+        """Raises BackendError once all pods have run for longer than they may: a wait of one for another is none."""
+        if (seconds := self._cluster.run_timeout_seconds) < self._time.now() - self._began_at:
+            problem = f"{self._name}: the worker had no answer within run_timeout_seconds"
+            raise BackendError(problem, value=seconds, fix=LONGER_RUN)
 
     def _expect_to_meet(self, snapshots: list[WorkerSnapshot]) -> None:
         """Raises BackendError if all pods run, and have not found each other for as long as a rank waits for another.
