@@ -22,6 +22,7 @@ import argparse
 import errno
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -54,6 +55,9 @@ WANTED, ALIVE, END = "wanted", "alive", "end.json"
 ABANDONED_SECONDS = 600.0
 # So long another pod than the first waits for the word of the first, which has a minute for its own; between two looks.
 FIRST_SECONDS, LOOK_SECONDS = 90.0, 0.2
+# How far two clocks may be apart. Below that a wait is told a minute wrong at most; above it the budget, what records
+# say of times and how long a bucket takes a signed request for a fresh one are wrong as well.
+CLOCK_SECONDS = 60.0
 # What a worker that is asked to end ends by where it has no word of its own: the request, or the end of its grace.
 _OF_REQUEST = (-signal.SIGTERM, -signal.SIGKILL)
 
@@ -84,10 +88,37 @@ class _OnNode:
     def look(self) -> None:
         """Give a sign of life. Raises _AskedToEndError if the worker is no longer wanted."""
         self._alive.give()
+        self._expect_wanted()
+
+    def _expect_wanted(self) -> None:
         if not self._wanted.there():
             self._end("it is no longer wanted by whoever started it")
         if (silent := self._wanted.silent_seconds()) > self._abandoned_seconds:
             self._end(f"whoever started it has given no sign of life for {silent:.0f} s")
+
+    def submitted(self, submitted: float) -> float:
+        """Since when a machine is waited for, by this one's clock: that of its starter is read off the sign.
+
+        Raises SettingsError if the two are more than CLOCK_SECONDS apart.
+        """
+        given_at = self._wanted.given_at()
+        if given_at is None:
+            return submitted
+        ahead = time.time() - given_at
+        if ahead > CLOCK_SECONDS:
+            # Or the sign is that old: the next one tells.
+            while (now_given := self._wanted.given_at() or given_at) == given_at:
+                self._expect_wanted()
+                time.sleep(LOOK_SECONDS)
+            given_at, ahead = now_given, time.time() - now_given
+        if abs(ahead) > CLOCK_SECONDS:
+            apart = f"{abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'} that of its launcher"
+            fix = (
+                f"let NTP set the clock of {socket.gethostname()}, which is {apart}, or the launcher's; then run again"
+            )
+            raise SettingsError(f"the clock of this node is {apart}", value=socket.gethostname(), fix=fix)
+        # The starter had waited at least until it gave the sign, whatever this clock says.
+        return min(submitted, time.time() - (given_at - submitted))
 
     def stop(self, number: int, frame: FrameType | None) -> None:
         """A signal asks for the end, also while this waits."""
@@ -121,7 +152,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         return _run(options, job, node, meeting_of(options.folder, options.pods))
     except SettingsError as error:
-        # Of the pods' meeting: nothing has begun.
+        # Of the clock, or of the pods' meeting: nothing has begun.
         error_report = {"problem": error.problem, "value": error.value, "fix": error.fix}
         _leave(Path(job.out) / "error.json", error_report)
         say(str(error))
@@ -137,7 +168,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace, job: AnyJob, node: Node, meeting: PodMeeting | None) -> int:
-    """Run the worker to its end, and leave how it ended. Raises SettingsError if pods cannot meet."""
+    """Run the worker to its end, and leave how it ended. Raises SettingsError for another clock,
+    or if pods cannot meet.
+    """
     folder = options.folder if meeting is None else meeting.folder
     following, memory = _OnNode(folder, options.abandoned), MemoryWatch()
     # Of a pod that was there before, in whose place this one is.
@@ -145,6 +178,8 @@ def _run(options: argparse.Namespace, job: AnyJob, node: Node, meeting: PodMeeti
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, following.stop)
     try:
+        # Before anything says that it has begun.
+        submitted = following.submitted(options.submitted)
         following.look()
         if meeting is not None:
             node = meeting.node(following.look)
@@ -155,7 +190,7 @@ def _run(options: argparse.Namespace, job: AnyJob, node: Node, meeting: PodMeeti
             following.look()
             start = Start(
                 job=job, path=options.job, queued=options.queued, environment={}, output=(1, 2),
-                grace_seconds=options.grace, fresh=True, lock=lock, submitted=options.submitted, node=node,
+                grace_seconds=options.grace, fresh=True, lock=lock, submitted=submitted, node=node,
                 packages=options.packages,
             )  # fmt: skip
             ended = LOCAL.run(start, following, say)

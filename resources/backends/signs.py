@@ -1,7 +1,7 @@
 """Signs of life between who wants a worker and the node that it runs on: files that one renews and the other reads.
 
 Both see them on the storage that they share, whatever stands between them otherwise, and no clocks are compared: what
-counts is that a file changes.
+counts is that a file changes. Its content is the time at which it was given, by which the clocks can be compared.
 """
 
 from __future__ import annotations
@@ -86,6 +86,11 @@ class ObservedSign:
     def there(self) -> bool:
         """True if it is given at all. It is opened, since a file server's clients remember what is only looked up."""
         return self._content() is not None
+
+    def given_at(self) -> float | None:
+        """When it was last given, as Unix time by the clock of who gives it; None where that is not known."""
+        content = self._content()
+        return int(content) / 1e9 if content and content.isdecimal() else None
 
     def silent_seconds(self) -> float:
         """How long it has not changed while it was looked at, from the first look on.

@@ -35,7 +35,7 @@ def started(folder: Path, *, wanted: bool = True) -> Iterator[subprocess.Popen[b
     """on_node as a process, on a job that need not come as far as its rows."""
     job = toy_jobs.write_job(toy_jobs.train_job(folder, folder / "out"))
     if wanted:
-        (folder / "wanted").write_text("1")
+        (folder / "wanted").write_text(str(time.time_ns()))
     given = ["--folder", folder, "--job", job, "--queued", "0", "--submitted", str(time.time()), "--grace", "1"]
     command = [sys.executable, "-m", "trainworthy.resources.backends.on_node", *map(str, given)]
     with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT / "src")}) as process:
@@ -114,7 +114,7 @@ def test_worker_that_is_not_wanted_does_not_begin(tmp_path):
 
 
 def test_starter_that_is_silent_for_long_is_taken_for_gone_and_asked_once(tmp_path):
-    (tmp_path / "wanted").write_text("1")
+    (tmp_path / "wanted").write_text(str(time.time_ns()))
     following = _OnNode(tmp_path, abandoned_seconds=0.1)
     following.look()
     (tmp_path / "wanted").write_text("2")
@@ -282,7 +282,7 @@ def test_exit_code_is_the_workers_although_its_end_cannot_be_left(tmp_path, monk
     def away(path: Path, content: bytes) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
 
-    (tmp_path / "wanted").write_text("1")
+    (tmp_path / "wanted").write_text(str(time.time_ns()))
     monkeypatch.setattr(on_node, "write_atomic", away)
     assert here(code) == code
     assert "end.json could not be left, and the exit code tells the end" in "".join(capsys.readouterr())
@@ -297,7 +297,7 @@ def test_folder_that_cannot_be_used_at_the_start_is_one_error_by_its_own_exit_co
     def away(*_: object) -> None:
         raise OSError(number, os.strerror(number), str(tmp_path / "out"))
 
-    (tmp_path / "wanted").write_text("1")
+    (tmp_path / "wanted").write_text(str(time.time_ns()))
     monkeypatch.setattr(on_node, "locked", away)
     assert here(0) == code
     told = json.loads((tmp_path / "out" / "error.json").read_text())
@@ -309,8 +309,52 @@ def test_folder_that_cannot_be_used_at_the_start_is_one_error_by_its_own_exit_co
     assert "Traceback" not in "".join(capsys.readouterr())
 
 
+def sign(folder: Path, ahead: float) -> None:
+    """Given now, by a clock that is so many seconds ahead of this one's."""
+    (folder / "wanted").write_text(str(time.time_ns() + int(ahead * 1e9)))
+
+
+@pytest.mark.parametrize(("ahead", "apart"), [(3600, "3600 s behind"), (-3600, "3600 s ahead of")])
+def test_node_whose_clock_is_another_than_its_launchers_is_one_error_before_anything_begins(
+    tmp_path, capsys, here, ahead, apart
+):
+    sign(tmp_path, ahead)
+    # An hour ago a sign may really have been given: the next one tells.
+    timer = threading.Timer(0.5, sign, (tmp_path, ahead))
+    timer.start()
+    assert here(0) == 65
+    timer.join()
+    told = json.loads((tmp_path / "out" / "error.json").read_text())
+    assert told["problem"] == f"the clock of this node is {apart} that of its launcher"
+    # By ssh its starter sees the last line alone.
+    assert apart in "".join(capsys.readouterr()).strip().splitlines()[-1]
+    assert not (tmp_path / "alive").exists()
+
+
+def test_sign_that_is_old_is_no_other_clock(tmp_path, here):
+    sign(tmp_path, -90)
+    threading.Timer(0.5, sign, (tmp_path, 0)).start()
+    assert here(0) == 0
+
+
+def test_launcher_that_has_gone_is_no_other_clock(tmp_path, here):
+    sign(tmp_path, -90)
+    assert here(0, "--abandoned", 0.5) == 143
+    end = read_end(tmp_path)
+    assert end is not None
+    assert "no sign of life" in end.seen
+
+
+@pytest.mark.parametrize(("behind", "waited"), [(0, 5), (20, 25), (-20, 25)])
+def test_wait_for_a_machine_is_at_least_what_the_launchers_own_clock_says(tmp_path, behind, waited):
+    """`behind`: of this clock. One that is ahead tells a longer wait, by a minute at most."""
+    sign(tmp_path, behind)
+    since = _OnNode(tmp_path).submitted(time.time() - 5 - max(0, -behind))
+    assert time.time() - since == pytest.approx(waited, abs=2)
+
+
 def test_wait_for_the_folder_ends_when_the_worker_is_no_longer_wanted(tmp_path, monkeypatch, here):
-    (tmp_path / "wanted").write_text("1")
+    (tmp_path / "wanted").write_text(str(time.time_ns()))
     (tmp_path / "out").mkdir()
     # What takes the sign away is the second look of the wait.
     waits: list[float] = []
@@ -341,7 +385,7 @@ def test_node_that_ended_badly_by_itself_lets_the_first_one_judge(
     tmp_path, monkeypatch, here, number, code, seen, waits
 ):
     prepare(start := tmp_path / "start", 2)
-    (start / str(number) / "wanted").write_text("1")
+    (start / str(number) / "wanted").write_text(str(time.time_ns()))
     monkeypatch.setenv(INDEX, str(number))
     monkeypatch.setattr(PodMeeting, "node", lambda *_: Node(number, 2, "127.0.0.2", 4000))
     monkeypatch.setattr(on_node, "LOOK_SECONDS", 0.001)

@@ -60,7 +60,7 @@ class Machine(Frozen):
 
 
 class Cluster(Frozen):
-    """Where and how pods run. A worker may wait `queue_timeout_seconds` until the containers of all its pods run, and then
+    """Where and how pods run. A worker may wait `queue_timeout_seconds` until all its containers run, and then
     `run_timeout_seconds` for its end.
 
     `user` and `group` are the numbers of whom the files on the volume belong to. With a `queue` (a Kueue LocalQueue)
