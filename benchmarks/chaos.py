@@ -1,18 +1,20 @@
-"""Two ranks whose processes are killed, stopped and asked to end, at random: is the end the same, and the cause told?
+"""Two ranks whose processes and pods are killed, stopped and removed at random: is the end the same, the cause told?
 
-One training by `compute.launcher: torchrun` is hit by a fault some seconds after the first new update since the last,
-goes on from its newest checkpoint, and is hit again; then it is let to its end. Its weights have to be those of a quiet
-run bit for bit. Faults, drawn by seed: SIGKILL, SIGSTOP and SIGTERM of either rank, SIGKILL and SIGTERM of torchrun's
-agent. Checkpoints are copied to a bucket, whose server answers nobody for some seconds around every second fault.
-Looked at after each: which cause and rank are told, and whether a process of the attempt lives on; at the end, whether
-the bucket has the newest checkpoint. Goodput is the share of all seconds that went into updates which the end holds.
+A training by `compute.launcher: torchrun`, and one by two pods of a scripted cluster, are hit by a fault some seconds
+after the first new update since the last, go on from their newest checkpoint, and are hit again; then they are let to
+their end. Their weights have to be those of a quiet run bit for bit. Which faults there are chaos_faults.py says; they
+are drawn by seed. Checkpoints are copied to a bucket, whose server answers nobody for some seconds around every second
+fault. Looked at after each: which cause is told and whose, and whether a process of the attempt lives on; all the
+time, whether more ranks are alive than one attempt has; at the end, whether the bucket has the newest checkpoint.
+Goodput is the share of all seconds that went into updates which the ends hold.
 
-    make bench NAME=chaos         60 faults, about 40 minutes; ARGS="--faults 200" for more
+    make bench NAME=chaos         60 faults, about 30 minutes; ARGS="--faults 200" for more
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import os
 import random
@@ -24,69 +26,43 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import psutil
 
+from benchmarks.chaos_cluster import Kube, pods_of_ranks, scripted_cluster
+from benchmarks.chaos_faults import FAULTS, RANKS, Fault, Target
 from benchmarks.rank_jobs import rank_job
 from benchmarks.result import arguments, begin, finish, hardware
 from trainworthy.lifecycle.errors import WorkerError
 from trainworthy.lifecycle.protocol.jobs import TrainJob
 from trainworthy.lifecycle.protocol.results import TrainResult
-from trainworthy.lifecycle.protocol.training_figures import Cause
 from trainworthy.lifecycle.storage.checkpoints import reached_step
 from trainworthy.lifecycle.storage.durable.place import stores_of
 from trainworthy.lifecycle.storage.rank_files import read_places
+from trainworthy.resources.backends.local import LOCAL
+from trainworthy.resources.settings import PRODUCT
 from trainworthy.resources.worker_process import run_worker
 
 TARGETS = {
     "lost_faults": 0.0, "differing_ends": 0.0, "orphans": 0.0, "double_trainers": 0.0, "wrong_cause_share": 0.05,
     "bucket_behind": 0.0,
 }  # fmt: skip
-RANKS = 2
 BUCKET = "copies"
 # The bucket's server is away from so long before a fault to so long after it: also while the next attempt begins.
 AWAY_BEFORE_SECONDS, AWAY_AFTER_SECONDS = 1.0, 8.0
 # A rank that hangs is found after so long.
 TIMEOUT_SECONDS = 20.0
-
-
-class Fault(NamedTuple):
-    """What is done to which process, the cause that has to be told, and whether the rank has to be named."""
-
-    name: str
-    process: Callable[[Path], int]
-    number: signal.Signals
-    cause: Cause
-    rank: int | None
-
-
-def _rank(rank: int) -> Callable[[Path], int]:
-    return lambda out: read_places(out)[rank].pid
-
-
-def _agent(out: Path) -> int:
-    return psutil.Process(read_places(out)[0].pid).ppid()
-
-
-OF_A_RANK: tuple[tuple[signal.Signals, Cause, bool], ...] = (
-    (signal.SIGKILL, "killed", True), (signal.SIGSTOP, "hang", True), (signal.SIGTERM, "preempted", False)
-)  # fmt: skip
-FAULTS = [
-    *(
-        Fault(f"{number.name} of rank {rank}", _rank(rank), number, cause, rank if named else None)
-        for rank in range(RANKS)
-        for number, cause, named in OF_A_RANK
-    ),
-    Fault("SIGKILL of the agent", _agent, signal.SIGKILL, "killed", None),
-    Fault("SIGTERM of the agent", _agent, signal.SIGTERM, "preempted", None),
-]  # fmt: skip
+# Of each update of a training that is hit, so that some time passes between two faults. The quiet run has none.
+PAUSE_SECONDS = 0.1
+# A fault comes within 160 updates of the last, after 100 in the mean.
+UPDATES_A_FAULT, UPDATES_MORE = 120, 160
 
 
 class Hit(NamedTuple):
-    """A fault and what followed: the cause that was told, its words, and seconds until the next new update."""
+    """A fault and what followed: the cause that was told, its words, and how many processes lived on."""
 
     fault: Fault
     cause: str
@@ -95,20 +71,51 @@ class Hit(NamedTuple):
 
     @property
     def right(self) -> bool:
-        """True if the cause is the true one, and the rank's name with it where it is known."""
-        return self.cause == self.fault.cause and (self.fault.rank is None or f"rank {self.fault.rank}" in self.told)
+        """True if the cause is the true one, and whose it is told where that is known."""
+        return self.cause == self.fault.cause and self.fault.told in self.told
+
+
+class Outcome(NamedTuple):
+    """What a training came to: its hits, how long the next new update took after each, and what is in doubt of it."""
+
+    hits: list[Hit]
+    recoveries: list[float]
+    doubles: int
+    left: int
+    differs: bool
+    bucket_behind: bool
+    seconds: float
+    update_seconds: float
 
 
 def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--faults", type=int, default=60)
+    parser.add_argument("--each", action="store_true", help="each fault once")
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
     begin(asked.short)
-    count, delays = (1, (0.2, 0.5)) if asked.short else (asked.faults, (5.0, 15.0))
-    os.environ |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[1])}
-    with tempfile.TemporaryDirectory() as name, bucket_server() as server:
-        _chaos(Path(name), server, count, delays, random.Random(asked.seed), asked.short)
+    delays, updates = ((0.2, 0.5), (16, 32)) if asked.short else ((5.0, 15.0), (UPDATES_A_FAULT, UPDATES_MORE))
+    every = [(launcher, fault) for launcher, faults in FAULTS.items() for fault in faults]
+    generator = random.Random(asked.seed)
+    if asked.short:
+        drawn = [(launcher, faults[-1]) for launcher, faults in FAULTS.items()]
+    else:
+        drawn = list(itertools.islice(itertools.cycle(every), len(every) if asked.each else asked.faults))
+        generator.shuffle(drawn)
+    os.environ |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(PRODUCT)}
+    with tempfile.TemporaryDirectory() as name, bucket_server() as server, scripted_cluster(Path(name)) as kube:
+        folder = Path(name)
+        outcomes = [
+            _chaos(
+                folder,
+                launcher,
+                [fault for other, fault in drawn if other == launcher],
+                Chaos(kube, server, delays, updates, generator),
+            )
+            for launcher in FAULTS
+        ]
+        _report(outcomes, len(drawn), asked.short)
 
 
 @contextlib.contextmanager
@@ -141,54 +148,73 @@ def bucket_server() -> Iterator[subprocess.Popen[bytes]]:
         process.wait()
 
 
-def _chaos(
-    folder: Path, server: subprocess.Popen[bytes], count: int, delays: tuple[float, float], generator: random.Random,
-    short: bool,
-) -> None:  # fmt: skip
-    # Long enough for every fault: between two of them lie about ten seconds of updates, most of which are lost.
-    updates = 64 if short else 160 * count
-    make = {"processes": RANKS, "updates": updates, "width": 16, "layers": 1, "pause": 0.1, "every_steps": 16}
-    quiet, job = (rank_job(folder, name, timeout_seconds=TIMEOUT_SECONDS, **make) for name in ("quiet", "hit"))
+class Chaos(NamedTuple):
+    """What trainings are hit with: the cluster, the bucket's server, and when faults come, in seconds, by draws.
+
+    `updates` are those of a training for each fault, and beside that.
+    """
+
+    kube: Kube
+    server: subprocess.Popen[bytes]
+    delays: tuple[float, float]
+    updates: tuple[int, int]
+    generator: random.Random
+
+
+def _chaos(folder: Path, launcher: str, faults: list[Fault], chaos: Chaos) -> Outcome:
+    updates = chaos.updates[0] * len(faults) + chaos.updates[1]
+    make = {"processes": RANKS, "updates": updates, "width": 16, "layers": 1, "every_steps": 16}
+    quiet = rank_job(folder / "quiet", launcher, timeout_seconds=TIMEOUT_SECONDS, **make)
+    job = rank_job(folder / "hit", launcher, timeout_seconds=TIMEOUT_SECONDS, pause=PAUSE_SECONDS, **make)
     expected = run_worker(quiet)
     assert isinstance(expected, TrainResult)
-    copied = job.interruptions.model_copy(update={"durable": f"s3://{BUCKET}/trainings"})
+    copied = job.interruptions.model_copy(update={"durable": f"s3://{BUCKET}/{launcher}"})
     job = job.model_copy(update={"interruptions": copied})
-    hits: list[Hit] = []
-    recoveries: list[float] = []
-    began, double = time.monotonic(), 0
-    drawn = _drawn(count, generator)
-    ended_at = 0.0
-    for number, fault in enumerate(drawn):
-        away = server if number % 2 == 0 else None
-        hitter = _Hitter(job, fault, generator.uniform(*delays), away)
-        try:
-            run_worker(job)
-            break
-        except WorkerError as error:
-            hits.append(Hit(fault, error.cause, error.problem, len(_processes(job))))
-        finally:
-            hitter.join()
-        if ended_at:
-            recoveries.append(hitter.began - ended_at)
-        ended_at, double = time.monotonic(), double + hitter.double
-        print(f"{len(hits):3d} {fault.name:24} {'bucket away' if away else '':12}{hits[-1].cause:10} "
-              f"{'' if hits[-1].right else 'WRONG: '}{hits[-1].told[:90]}", flush=True)  # fmt: skip
-    result = run_worker(job)
-    assert isinstance(result, TrainResult)
-    seconds = time.monotonic() - began
-    update = (expected.seconds.compute + expected.seconds.data) / expected.steps
-    wrong = [hit for hit in hits if not hit.right]
+    run = functools.partial(run_worker, job, backend=LOCAL if launcher == "torchrun" else pods_of_ranks(folder, RANKS))
+    hits, recoveries, ended_at, began = list[Hit](), list[float](), 0.0, time.monotonic()
+    with Census(job) as census:
+        for number, fault in enumerate(faults):
+            away = chaos.server if number % 2 == 0 else None
+            target = Target(Path(job.out), chaos.kube)
+            hitter = _Hitter(job, target, fault, chaos.generator.uniform(*chaos.delays), away)
+            try:
+                run()
+                break
+            except WorkerError as error:
+                left = hitter.pids & set(_processes(job))
+                hits.append(Hit(fault, error.cause, error.problem, len(left)))
+            finally:
+                hitter.join()
+            if ended_at:
+                recoveries.append(hitter.began - ended_at)
+            ended_at = time.monotonic()
+            print(f"{len(hits):3d} {fault.name:32} {'bucket away' if away else '':12}{hits[-1].cause:10} "
+                  f"{'' if hits[-1].right else 'WRONG: '}{hits[-1].told[:110]}"
+                  f"{f' LEFT: {left}' if left else ''}", flush=True)  # fmt: skip
+        result = run()
+        assert isinstance(result, TrainResult)
     own, copies = stores_of(job)
+    return Outcome(
+        hits, recoveries, census.doubles, len(_processes(job)), result.parameters_sha256 != expected.parameters_sha256,
+        own.names()[:1] != copies.names()[:1], time.monotonic() - began,
+        result.steps * (PAUSE_SECONDS + (expected.seconds.compute + expected.seconds.data) / expected.steps),
+    )  # fmt: skip
+
+
+def _report(outcomes: list[Outcome], count: int, short: bool) -> None:
+    hits = [hit for outcome in outcomes for hit in outcome.hits]
+    recoveries = [seconds for outcome in outcomes for seconds in outcome.recoveries]
+    seconds = sum(outcome.seconds for outcome in outcomes)
     figures = {
         "faults": len(hits),
         "lost_faults": count - len(hits),
-        "differing_ends": float(result.parameters_sha256 != expected.parameters_sha256),
-        "orphans": sum(hit.left for hit in hits),
-        "double_trainers": double,
-        "wrong_cause_share": len(wrong) / max(1, len(hits)),
-        "bucket_behind": float(own.names()[:1] != copies.names()[:1]),
+        "differing_ends": sum(outcome.differs for outcome in outcomes),
+        "orphans": sum(hit.left for hit in hits) + sum(outcome.left for outcome in outcomes),
+        "double_trainers": sum(outcome.doubles for outcome in outcomes),
+        "wrong_cause_share": sum(not hit.right for hit in hits) / max(1, len(hits)),
+        "bucket_behind": sum(outcome.bucket_behind for outcome in outcomes),
         "recovery_seconds": statistics.median(recoveries) if recoveries else seconds,
-        "goodput": update * result.steps / seconds,
+        "goodput": sum(outcome.update_seconds for outcome in outcomes) / seconds,
     }
     for what, value in figures.items():
         print(f"{what:24}{value:10.3f}")
@@ -196,50 +222,72 @@ def _chaos(
     finish("chaos", figures, TARGETS, short=short, zero_allowed=tuple(TARGETS))
 
 
-def _drawn(count: int, generator: random.Random) -> list[Fault]:
-    """Each fault as often as the others, in a drawn order."""
-    every = list(itertools.islice(itertools.cycle(FAULTS), count))
-    generator.shuffle(every)
-    return every
-
-
 class _Hitter(threading.Thread):
-    """Does a fault so many seconds after the first new update; `double` if two attempts were alive at once.
+    """Does a fault so many seconds after the first new update; `pids` are the attempt's processes just before.
 
     Around it `away`, the bucket's server, is stopped.
     """
 
-    def __init__(self, job: TrainJob, fault: Fault, delay: float, away: subprocess.Popen[bytes] | None) -> None:
+    def __init__(
+        self, job: TrainJob, target: Target, fault: Fault, delay: float, away: subprocess.Popen[bytes] | None
+    ) -> None:  # fmt: skip
         super().__init__(daemon=True)
-        self._out, self._fault, self._delay, self._away = Path(job.out), fault, delay, away
-        self._start_step = reached_step(self._out)
+        self._job, self._target, self._fault, self._delay, self._away = job, target, fault, delay, away
+        self._start_step = reached_step(target.out)
         # What the attempt before has left lies there until the next one begins.
-        self._before = {place.pid for place in read_places(self._out).values()}
-        self.began, self.double = 0.0, 0
-        self._job = job
+        self._before = self._ranks()
+        self.began, self.pids = 0.0, set[int]()
         self.start()
 
     def run(self) -> None:
-        until = time.monotonic() + 300
-        while time.monotonic() < until:
-            places = read_places(self._out)
-            new = [place.step > self._start_step and place.pid not in self._before for place in places.values()]
-            if len(new) == RANKS and all(new):
-                break
-            time.sleep(0.05)
-        self.began = time.monotonic()
-        time.sleep(self._delay)
+        ranks = set[int]()
+        # Pods of a Job that was made anew may train until the next start removes them.
+        while not ranks or ranks != self._ranks():
+            ranks = self._wait_for_updates()
+            self.began = time.monotonic()
+            time.sleep(self._delay)
         if self._away is not None:
             self._away.send_signal(signal.SIGSTOP)
             threading.Timer(AWAY_BEFORE_SECONDS + AWAY_AFTER_SECONDS, self._away.send_signal, [signal.SIGCONT]).start()
             time.sleep(AWAY_BEFORE_SECONDS)
-        self.double = int(len(_agents(self._job)) > 1)
-        with contextlib.suppress(ProcessLookupError, psutil.NoSuchProcess):
-            os.kill(self._fault.process(self._out), self._fault.number)
+        self.pids = set(_processes(self._job))
+        self._fault.do(self._target)
+
+    def _wait_for_updates(self) -> set[int]:
+        until = time.monotonic() + 300
+        while time.monotonic() < until:
+            places = read_places(self._target.out).values()
+            new = [place.step > self._start_step and place.pid not in self._before for place in places]
+            if len(new) == RANKS and all(new):
+                break
+            time.sleep(0.05)
+        return self._ranks()
+
+    def _ranks(self) -> set[int]:
+        return {place.pid for place in read_places(self._target.out).values()}
 
 
-def _agents(job: TrainJob) -> list[int]:
-    return [pid for pid, command in _processes(job).items() if "trainworthy.lifecycle.torchrun" in command]
+class Census(threading.Thread):
+    """Counts all the time the ranks that are alive; `doubles` is how often there were more than one attempt has."""
+
+    def __init__(self, job: TrainJob) -> None:
+        super().__init__(daemon=True)
+        self._job, self._over, self.doubles = job, threading.Event(), 0
+
+    def __enter__(self) -> Census:
+        self.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._over.set()
+        self.join()
+
+    def run(self) -> None:
+        while not self._over.wait(0.5):
+            ranks = [pid for pid, command in _processes(self._job).items() if "trainworthy.lifecycle.worker" in command]
+            if len(ranks) > RANKS:
+                self.doubles += 1
+                print(f"    {len(ranks)} ranks at once: {ranks}", flush=True)
 
 
 def _processes(job: TrainJob) -> dict[int, str]:

@@ -99,7 +99,7 @@ def rank_job(
         hyperparameters={"width": width, "layers": layers}, training_file=str(rows), validation_file=str(rows),
         calibration_file=str(rows), processes=processes, collective_timeout_seconds=timeout_seconds,
     )  # fmt: skip
-    (folder / name).mkdir(exist_ok=True)
+    (folder / name).mkdir(parents=True, exist_ok=True)
     (folder / name / "job.json").write_bytes(canonical_json(JobFile(job=job).model_dump(mode="json")))
     return job
 
