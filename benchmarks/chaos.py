@@ -87,6 +87,11 @@ class Outcome(NamedTuple):
     seconds: float
     update_seconds: float
 
+    @property
+    def told(self) -> str:
+        """All but the hits, in a line."""
+        return ", ".join(f"{name} {value}" for name, value in self._asdict().items() if name != "hits")
+
 
 def main() -> None:
     parser = arguments(__doc__)
@@ -106,15 +111,11 @@ def main() -> None:
     os.environ |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(PRODUCT)}
     with tempfile.TemporaryDirectory() as name, bucket_server() as server, scripted_cluster(Path(name)) as kube:
         folder = Path(name)
-        outcomes = [
-            _chaos(
-                folder,
-                launcher,
-                [fault for other, fault in drawn if other == launcher],
-                Chaos(kube, server, delays, updates, generator),
-            )
-            for launcher in FAULTS
-        ]
+        chaos, outcomes = Chaos(kube, server, delays, updates, generator), list[Outcome]()
+        for launcher in FAULTS:
+            outcome = _chaos(folder, launcher, [fault for other, fault in drawn if other == launcher], chaos)
+            print(f"{launcher}: {outcome.told}", flush=True)
+            outcomes.append(outcome)
         _report(outcomes, len(drawn), asked.short)
 
 
