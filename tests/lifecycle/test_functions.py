@@ -74,6 +74,8 @@ def test_functions_of_a_loss_in_a_large_unit_are_well(tmp_path):
         ("loss_fn", LOSS, "return outputs**2", "same for swapped targets"),
         ("loss_fn", LOSS, "return 1e-10 * outputs**2", "same for swapped targets"),
         ("loss_fn", LOSS, LOSS + ".log() * float('inf')", "not finite"),
+        ("loss_fn", LOSS, LOSS.replace("return ", "return -"), "as the declared loss falls"),
+        ("loss_fn", "return torch.sigmoid(outputs)", "return torch.sigmoid(-outputs)", "predict turns the outputs"),
         ("predict", "return torch.sigmoid(outputs)", "return outputs * 100", "outside [0, 1]"),
         (
             "predict",

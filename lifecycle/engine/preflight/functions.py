@@ -22,6 +22,7 @@ from trainworthy.lifecycle.contract.sample_files import with_sample_files, witho
 from trainworthy.lifecycle.engine.preflight.function_trials import FIXES, OPTIONAL_FIXES, Trials, Wrong
 from trainworthy.lifecycle.engine.preflight.optional_functions import try_optional
 from trainworthy.lifecycle.engine.preflight.own import own_checks
+from trainworthy.lifecycle.engine.preflight.wiring.descent import WRONG_WAY, descend
 from trainworthy.lifecycle.engine.training.techniques.recompute import checkpoint_activations
 from trainworthy.lifecycle.errors import EvaluationError, TrainingError
 from trainworthy.lifecycle.protocol.jobs import FunctionsJob
@@ -76,7 +77,10 @@ def _tried(job: FunctionsJob, trials: Trials, task: Task, rows: pd.DataFrame, tr
     outputs = trials.of("forward", lambda: _forward(model, inputs, len(rows)), model, inputs)
     if "loss_fn" in needed:
         uses_labels = job.claims.labels == "used"
-        trials.of("loss_fn", lambda: _loss(task, model, outputs, targets, uses_labels), outputs)
+        apart = uses_labels and job.claims.rows == "apart"
+        trials.of(
+            "loss_fn", lambda: _loss(task, model, outputs, targets, uses_labels, kind if apart else None), outputs
+        )
     trials.of("predict", lambda: _predict(task, outputs, kind), outputs)
     if job.trainer is None:
         try_optional(trials, task, job, model, inputs, targets)
@@ -182,8 +186,9 @@ def _forward(model: nn.Module, inputs: dict[str, Tensor], rows: int) -> tuple[An
 
 
 def _loss(
-    task: Task, model: nn.Module, outputs: Tensor, targets: Tensor, uses_labels: bool
+    task: Task, model: nn.Module, outputs: Tensor, targets: Tensor, uses_labels: bool, kind: Kind | None
 ) -> tuple[Any, str, list[Wrong]]:
+    """`kind` is None where no row's own loss says where a descent leads."""
     loss = task.loss_fn(outputs, targets)
     if tuple(loss.shape) != (len(targets),):
         fix = "give one loss a row: reduction='none', and "
@@ -207,11 +212,22 @@ def _loss(
         wrong.append(("no parameter gets a gradient", "let the outputs depend on the parameters"))
     if bad:
         wrong.append((f"the gradient of {bad[0]} is not finite", "look at divisions, roots and logarithms in forward"))
+    if kind is not None and not wrong:
+        wrong += _leads_away(task, kind, outputs.detach(), targets)
     return (
         loss,
         f"mean {float(loss.detach().mean()):.3f}; {reached} of {trained} parameter tensors get a gradient",
         wrong,
     )
+
+
+def _leads_away(task: Task, kind: Kind, outputs: Tensor, targets: Tensor) -> list[Wrong]:
+    """What is wrong where answers get worse as the loss falls. A predict that fails is told by its own trial."""
+    try:
+        found = descend(task.loss_fn, task.predict, kind, outputs, targets)
+    except Exception:
+        return []
+    return [(f"{found}: {WRONG_WAY[0]}", WRONG_WAY[1])] if found is not None and found.worse else []
 
 
 def _gradients(model: nn.Module) -> tuple[int, int, list[str]]:

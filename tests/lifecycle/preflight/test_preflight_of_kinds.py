@@ -172,9 +172,10 @@ def test_quantiles_that_are_off_or_may_cross_and_one_sided_numbers_are_warnings(
     assert told in found.evidence
 
 
-def test_loss_without_a_lowest_value_is_left_to_the_checks_that_know_its_sign(cases, tmp_path):
+def test_loss_without_a_lowest_value_fails_where_answers_get_worse_as_it_falls(cases, tmp_path):
     found = predictions(planted(cases, tmp_path, "regression", [(SQUARED, "return -(outputs - targets) ** 2")]))
-    assert found.status == "insufficient"
+    assert found.status == "fail"
+    assert "wrong sign" in found.cause
 
 
 def test_labels_on_one_side_of_all_outputs_are_used_by_an_absolute_error(cases, tmp_path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -71,3 +73,26 @@ def liked_best(loss_fn: LossFn, outputs: Tensor, targets: Tensor) -> Tensor:
         except (RuntimeError, ValueError):
             return moved(1e-6, 1 - 1e-6)
     return moved(-float("inf"), float("inf"))
+
+
+def downhill(losses: Callable[[Tensor], Tensor], start: Tensor, size: float, steps: int) -> Tensor | None:
+    """Free numbers after so many steps of Rprop from `size` on: by signs alone, so that losses with corners do.
+
+    A row whose loss has no finite gradient stays. None if the loss takes no such numbers.
+    """
+    free = start.detach().clone().requires_grad_(True)
+    optimizer = torch.optim.Rprop([free], lr=size, etas=(0.5, 1.2), step_sizes=(1e-9 * size, 1e9 * size))
+    for _ in range(steps):
+        optimizer.zero_grad()
+        try:
+            loss = losses(free).sum()
+        except (RuntimeError, ValueError):
+            return None
+        if not bool(loss.isfinite()) or not loss.requires_grad:
+            return None
+        loss.backward()
+        if free.grad is None:
+            return None
+        free.grad.nan_to_num_(0.0, 0.0, 0.0)
+        optimizer.step()
+    return free.detach()

@@ -8,7 +8,6 @@ shows another unit, the second other quantiles than the declared ones, which no 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import numpy as np
 import torch
@@ -16,6 +15,8 @@ from torch import Tensor
 
 from trainworthy.lifecycle.engine.outputs.free_outputs import link_of, same
 from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.engine.preflight.wiring.best import downhill
+from trainworthy.lifecycle.engine.preflight.wiring.descent import leads_away
 from trainworthy.lifecycle.engine.preflight.wiring.passes import few, forward, stirred
 from trainworthy.lifecycle.errors import EvaluationError
 from trainworthy.lifecycle.gates.check import Outcome
@@ -86,12 +87,14 @@ def predicted_numbers(subject: Subject, kind: Kind) -> Outcome:
     of_rows = _answers(subject, outputs[:ROWS], targets[:ROWS], constant=False)
     of_all = _answers(subject, outputs, targets, constant=True)
     if of_rows is None or of_all is None:
-        return Outcome("insufficient", "the loss has no lowest value that could be searched for")
+        away = leads_away(subject, outputs[:ROWS], targets[:ROWS])
+        return away or Outcome("insufficient", "the loss has no lowest value that could be searched for")
     wrong, description = _off_label(of_rows[0], targets[:ROWS].double().cpu().numpy())
     if wrong is not None and falls_without_end(
         lambda some: subject.recipe.loss_fn(some, targets[:ROWS]), outputs[:ROWS], of_rows[1]
     ):
-        return Outcome("insufficient", f"{description}; but {ENDLESS}")
+        away = leads_away(subject, outputs[:ROWS], targets[:ROWS])
+        return away or Outcome("insufficient", f"{description}; but {ENDLESS}")
     labels = targets.double().cpu().numpy()
     middle = _off_middle(of_all[0], labels, kind, description)
     if len(kind.answer_names) > 1 and middle is None and _in_one_unit(of_rows[0], labels[:ROWS]):
@@ -193,10 +196,11 @@ def _answers(subject: Subject, outputs: Tensor, targets: Tensor, *, constant: bo
     start = outputs.mean(0, keepdim=True) if constant else outputs
     size = max(float(outputs.std()), 1e-3 * float(outputs.abs().max()), 1e-3)
     for link in (same, link_of([outputs])):
-        best = _liked_best(
+        best = downhill(
             lambda free, link=link: subject.recipe.loss_fn(link(free).expand(outputs.shape), targets),
             start if link is same else start * 0,
             size if link is same else 1.0,
+            STEPS,
         )
         if best is None:
             continue
@@ -204,26 +208,3 @@ def _answers(subject: Subject, outputs: Tensor, targets: Tensor, *, constant: bo
         if np.isfinite(answers).all():
             return answers, link(best)
     return None
-
-
-def _liked_best(loss_of: Callable[[Tensor], Any], start: Tensor, size: float) -> Tensor | None:
-    """Free numbers after STEPS steps of Rprop: by signs alone, so that losses with corners and any unit do.
-
-    A row whose loss has no finite gradient stays. None if the loss takes no such numbers.
-    """
-    free = start.clone().requires_grad_(True)
-    optimizer = torch.optim.Rprop([free], lr=size, etas=(0.5, 1.2), step_sizes=(1e-9 * size, 1e9 * size))
-    for _ in range(STEPS):
-        optimizer.zero_grad()
-        try:
-            loss = loss_of(free).sum()
-        except (RuntimeError, ValueError):
-            return None
-        if not bool(loss.isfinite()) or not loss.requires_grad:
-            return None
-        loss.backward()
-        if free.grad is None:
-            return None
-        free.grad.nan_to_num_(0.0, 0.0, 0.0)
-        optimizer.step()
-    return free.detach()

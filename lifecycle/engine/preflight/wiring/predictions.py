@@ -20,6 +20,7 @@ from trainworthy.lifecycle.engine.preflight.wiring.best import (
     of_places,
     of_size,
 )
+from trainworthy.lifecycle.engine.preflight.wiring.descent import leads_away
 from trainworthy.lifecycle.engine.preflight.wiring.loss_floor import is_softmax
 from trainworthy.lifecycle.engine.preflight.wiring.numbers import ENDLESS, falls_without_end, predicted_numbers
 from trainworthy.lifecycle.engine.preflight.wiring.passes import forward, spread
@@ -75,7 +76,8 @@ def _predicted_classes(subject: Subject) -> Outcome:
     gap, evidence = min(gaps, key=lambda class_gap: class_gap[0])
     if not gap > LEAST_GAP:
         if falls_without_end(lambda some: loss_fn(some, data.targets), outputs, bests[0]):
-            return Outcome("insufficient", f"{evidence}; but {ENDLESS}")
+            away = leads_away(subject, outputs, data.targets)
+            return away or Outcome("insufficient", f"{evidence}; but {ENDLESS}")
         other = _other_order(subject, ats[0], targets) if several else None
         cause, fix = other or (("", "") if gap == gaps[0][0] else _NOT_THE_CLASS)
         return Outcome("fail", evidence, gap, LEAST_GAP, cause=cause, fix=fix)
@@ -187,7 +189,7 @@ def predicted_labels(subject: Subject, kind: Kind) -> Outcome:
     gap, evidence = _worst_label(kind, at, targets, varied)
     if not gap > LEAST_GAP:
         if falls_without_end(lambda some: loss_fn(some, targets), outputs, best):
-            return Outcome("insufficient", f"{evidence}; but {ENDLESS}")
+            return leads_away(subject, outputs, targets) or Outcome("insufficient", f"{evidence}; but {ENDLESS}")
         cause, fix = _other_order_of_labels(kind, at, targets, varied)
         return Outcome("fail", evidence, gap, LEAST_GAP, cause=cause, fix=fix)
     values, levels = len(outputs.unique(dim=0)), len(now.unique())
