@@ -39,7 +39,8 @@ FILES = ("use_case.yaml", "contract.yaml", "dataset.py", "model.py")
 class Part:
     """One file or function: what was seen, what is wrong; `untried` says why nothing was seen.
 
-    `open_checks` counts checks that warn or are inconclusive, which the evidence tells.
+    `open_checks` counts checks that warn or are inconclusive, which the evidence tells. `asked` is False of what only
+    tells what is left to others.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Part:
     problems: tuple[Problem, ...] = ()
     untried: str = ""
     open_checks: int = 0
+    asked: bool = True
 
     @property
     def well(self) -> bool:
@@ -76,7 +78,16 @@ def check_use_case(name: str) -> list[Part]:
         return [*parts, Part("functions", untried=f"fix {what} first")]
     tried = [_function(tried) for tried in _tried(folder, contract, hyperparameters, target, use_case)]
     # A model.py that can't be imported is a file with a fault, not one more part.
-    return [*(part for part in parts if part.name not in {other.name for other in tried}), *tried]
+    files = [part for part in parts if part.name not in {other.name for other in tried}]
+    return [*files, *tried, Part("left out", _left_to(use_case.name if use_case else name), asked=False)]
+
+
+def _left_to(name: str) -> str:
+    """What rows made from the contract and one pass cannot say, and which command asks it."""
+    return (
+        f"inputs, wiring, start and configuration of the network: trainworthy check --quick {name}; what its data are "
+        f"and whether it learns: {preflight_job(name)}"
+    )
 
 
 def file_parts(folder: Path, settings: Settings) -> list[Part]:
@@ -213,21 +224,25 @@ def _function(tried: TriedFunction) -> Part:
     return Part(tried.name, tried.evidence, problems, tried.untried)
 
 
+def preflight_job(name: str) -> str:
+    """The command that asks all that these checks leave out."""
+    return f"dagster job execute -m trainworthy.pipeline.definitions -j preflight_{name}"
+
+
 def parts_text(name: str, parts: list[Part], seconds: float) -> str:
     """A line for each part, its problems below it, and the end of it all."""
     width = max(len(part.name) for part in parts)
     lines = [line for part in parts for line in _part_lines(part, width)]
     if all(part.well for part in parts):
-        job = f"dagster job execute -m trainworthy.pipeline.definitions -j preflight_{name}"
         open_checks = sum(part.open_checks for part in parts)
-        end = f"{open_checks} inconclusive or with a warning" if open_checks else "nothing wrong"
-        return "\n".join([*lines, "", f"{end} in {name}, in {seconds:.1f} s; next, on its data: {job}"])
+        end = f"{open_checks} inconclusive or with a warning" if open_checks else "nothing wrong in what was asked"
+        return "\n".join([*lines, "", f"{end} of {name}, in {seconds:.1f} s; next, on its data: {preflight_job(name)}"])
     count = sum(len(part.problems) for part in parts)
     return "\n".join([*lines, "", f"{count} {'problem' if count == 1 else 'problems'} in {name}, in {seconds:.1f} s"])
 
 
 def _part_lines(part: Part, width: int) -> Iterator[str]:
-    sign = "✓" if part.well else "✗" if part.problems else "–"
+    sign = "–" if not part.asked else "✓" if part.well else "✗" if part.problems else "–"
     untried = part.untried and f"not tried: {part.untried}"
     yield f"{sign} {part.name:<{width}}  {untried or part.evidence}".rstrip()
     for problem in part.problems:

@@ -10,6 +10,7 @@ from typing import Any
 from trainworthy.lifecycle.contract.model import Contract
 from trainworthy.lifecycle.errors import DatasetError, Problem
 from trainworthy.lifecycle.files.versions import published_version
+from trainworthy.lifecycle.gates.catalogue import CATALOGUE
 from trainworthy.lifecycle.protocol.checks import stops_the_step
 from trainworthy.lifecycle.protocol.jobs import QuickJob, Rows
 from trainworthy.lifecycle.protocol.records import DatasetVersion, Snapshot
@@ -19,7 +20,7 @@ from trainworthy.lifecycle.spec.task import target_of
 from trainworthy.lifecycle.storage.state import StateFolder
 from trainworthy.lifecycle.tasks import kind_of
 from trainworthy.lifecycle.use_case import UseCase, load_use_case
-from trainworthy.pipeline.check import Part, contract_of, file_parts
+from trainworthy.pipeline.check import Part, contract_of, file_parts, preflight_job
 from trainworthy.resources.settings import Settings, read_settings, use_case_folder
 from trainworthy.resources.shared_state import records_of
 from trainworthy.resources.worker_process import run_worker
@@ -46,7 +47,7 @@ def quick_parts(name: str) -> list[Part]:
     with tempfile.TemporaryDirectory() as out:
         answer = run_worker(_job(use_case, contract, out, rows))
     assert isinstance(answer, PreflightResult)
-    return [*parts, Part("rows", evidence=of_rows), *_parts(answer)]
+    return [*parts, Part("rows", evidence=of_rows), *_parts(answer, use_case.name)]
 
 
 def _job(use_case: UseCase, contract: Contract, out: str, file_options: dict[str, Any]) -> QuickJob:
@@ -98,23 +99,41 @@ def _made(use_case: UseCase, contract: Contract) -> tuple[dict[str, Any], str]:
     return {"made_rows": max(1, rows)}, "made from the contract, since there is no snapshot with its columns"
 
 
-def _parts(answer: PreflightResult) -> list[Part]:
-    """A part for each family, with its checks that stop; one for each warning, and one for what was not tried."""
+def _parts(answer: PreflightResult, name: str) -> list[Part]:
+    """A part for each family, with what stops, warns and passed; then what could not be tried, and what is left out."""
     families = dict.fromkeys(trial.family for trial in answer.trials)
-    parts = [_family(name, [trial for trial in answer.trials if trial.family == name]) for name in families]
-    return [*parts, *([Part("left out", evidence=answer.untried)] if answer.untried else [])]
+    parts = [_family(family, [trial for trial in answer.trials if trial.family == family]) for family in families]
+    return [
+        *parts,
+        *([Part("untried", answer.untried, asked=False)] if answer.untried else []),
+        _left_out(answer, name),
+    ]
+
+
+def _left_out(answer: PreflightResult, name: str) -> Part:
+    """What preflight asks beyond these trials, by whole families where none of one was tried, and what asks it."""
+    asked = {trial.check for trial in answer.trials}
+    open_ids = [check for check in CATALOGUE if check.id not in asked and check.family != "trainer"]
+    tried = {trial.family for trial in answer.trials}
+    named = dict.fromkeys(check.id if check.family in tried else check.family for check in open_ids)
+    told = ", ".join([*named, "leakage", "forecasts of memory, time and cost"])
+    return Part("left out", f"{told}: all asked by {preflight_job(name)}", asked=False)
 
 
 def _family(name: str, trials: Sequence[Trial]) -> Part:
     stopping = [trial for trial in trials if stops_the_step(trial.status, trial.severity, trial.required)]
     notable = [trial for trial in trials if trial not in stopping and trial.status in ("fail", "error", "insufficient")]
     seconds = sum(trial.seconds for trial in trials)
+    words = [f"{len(trials)} {'check' if len(trials) == 1 else 'checks'} in {seconds:.2f} s"]
+    for status, word in (("pass", "passed"), ("not_applicable", "not applicable")):
+        if names := [trial.check.partition(".")[2] for trial in trials if trial.status == status]:
+            words.append(f"{word}: {', '.join(names)}")
     notes = "".join(f"\n    {_word(trial)} {trial.check}: {trial.evidence}" for trial in notable)
     problems = tuple(
         Problem(trial.check, f"{trial.evidence}: {trial.cause}" if trial.cause else trial.evidence, trial.fix)
         for trial in stopping
     )
-    return Part(name, f"{len(trials)} checks in {seconds:.2f} s{notes}", problems, open_checks=len(notable))
+    return Part(name, "; ".join(words) + notes, problems, open_checks=len(notable))
 
 
 def _word(trial: Trial) -> str:

@@ -8,6 +8,7 @@ import pytest
 import yaml
 from toy_project import ROOT
 
+from trainworthy.lifecycle.gates.catalogue import CATALOGUE
 from trainworthy.pipeline.cli import main
 from trainworthy.pipeline.missing_task import with_line
 
@@ -45,6 +46,18 @@ def test_quick_check_asks_the_network_without_a_snapshot_and_fails_for_a_planted
     out = capsys.readouterr().out
     assert "✓ wiring" in out
     assert "made from the contract" in out
+    assert "passed: gradients, gradient_is_slope" in out
+    (left,) = (line for line in out.splitlines() if line.startswith("– left out"))
+    assert [name for name in ("overfit", "learning_rate", "leakage", "-j preflight_toy") if name not in left] == []
+    # Each check of preflight is named somewhere: as passed, as not applicable, or as left out.
+    untold = [
+        check.id
+        for check in CATALOGUE
+        if check.family != "trainer"
+        and not any(name in out for name in (check.id, check.id.partition(".")[2]))
+        and check.family not in left
+    ]
+    assert untold == []
     edit(toy, "model.py", "return self.layers(torch.cat(", "return torch.sigmoid(self.layers(torch.cat(")
     edit(toy, "model.py", "dim=1)).squeeze(1)", "dim=1))).squeeze(1)")
     assert main(["check", "--quick", "toy"]) == 1
