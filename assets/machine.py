@@ -8,8 +8,6 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator, Mapping
 
-import psutil
-
 EVERY_SECONDS = 10.0
 # How long a sample that is being sent may keep a stage waiting.
 END_SECONDS = 2.0
@@ -17,6 +15,8 @@ END_SECONDS = 2.0
 
 def machine_figures() -> dict[str, float]:
     """CPU in percent of all cores since the call before, and memory in use, by MLflow's names."""
+    import psutil
+
     memory = psutil.virtual_memory()
     return {
         "cpu_utilization_percentage": psutil.cpu_percent(),
@@ -40,7 +40,7 @@ def machine_followed(send: Callable[[Mapping[str, float]], None]) -> Iterator[No
 
 def _follow(send: Callable[[Mapping[str, float]], None], ended: threading.Event) -> None:
     # The first answer counts from here.
-    psutil.cpu_percent()
+    machine_figures()
     while not ended.wait(EVERY_SECONDS):
         # Whatever a store raises: the training is worth more than its picture.
         with contextlib.suppress(Exception):

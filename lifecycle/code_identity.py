@@ -21,10 +21,11 @@ import importlib.util
 import io
 import json
 import os
+import re
 import sys
 import tokenize
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import metadata
@@ -107,7 +108,7 @@ DISTRIBUTIONS: Mapping[str, str] = {
     "sklearn": "scikit-learn",
     "pytorch_lightning": "pytorch-lightning",
 }
-# Values of a table that are words for people.
+# Values of a table that are words for people. Others than these are another _FORM.
 TEXTS = frozenset({"question", "symptom", "also", "cause", "fix", "fixes", "page"})
 # Files of a use case's folder that no training reads: its declarations, and by their ending texts for people.
 DECLARATIONS = frozenset({"use_case.yaml", "contract.yaml", "first_model.yaml", "baseline.yaml"})
@@ -116,6 +117,7 @@ FOR_PEOPLE = frozenset({".ipynb", ".md", ".rst"})
 _FORM = 4
 # Sources that are remembered; more are those of many earlier states.
 _MOST_KEPT = 5000
+_VERSION = re.compile(r"^Version: *(\S+) *$", re.MULTILINE)
 # The file that remembers what was parsed, below the state folder.
 KEPT = ("code", "sources.json")
 
@@ -190,11 +192,12 @@ class CodeOnDisk:
             if name not in sources and not _left_out(name):
                 sources[name], used = self._used_by(name)
                 waiting += used
+        tables = self._tables_beside(self._files[name] for name in sources)
         self._read.keep()
         names = {name.partition(".")[0] for source in sources.values() for name in source.imports}
         return Code(
             modules={name: source.sha256 for name, source in sorted(sources.items())},
-            tables=self._tables_beside(self._files[name] for name in sources),
+            tables=tables,
             packages=_versions(frozenset(names)),
         )
 
@@ -250,7 +253,7 @@ class CodeOnDisk:
         for folder in sorted({path.parent for path in files}):
             for table in sorted(folder.glob("*.toml")):
                 if table not in self._tables:
-                    self._tables[table] = sha256_json(_deciding(tomllib.loads(table.read_text(encoding="utf-8"))))
+                    self._tables[table] = self._read.table(table)
                 tables[table.relative_to(PRODUCT).as_posix()] = self._tables[table]
         return tables
 
@@ -274,6 +277,10 @@ def data_files(use_case_folder: Path) -> dict[str, Path]:
 def step_code_sha256(use_case_folder: Path, step: Step, kept: Path | None = None) -> str:
     """Hash of the code that decides a step, as it lies on disk now."""
     return CodeOnDisk(kept).step(use_case_folder, step)
+
+
+def _read_table(text: bytes) -> Source:
+    return Source(sha256_json(_deciding(tomllib.loads(text.decode()))), ())
 
 
 def _deciding(value: Any) -> Any:
@@ -355,9 +362,17 @@ def _installed(name: str) -> dict[str, str]:
     """The version of the distribution of that name; {} if there is none."""
     distribution = DISTRIBUTIONS.get(name, name.replace("_", "-"))
     try:
-        return {distribution: metadata.version(distribution)}
+        return {distribution: _version(distribution)}
     except metadata.PackageNotFoundError:
         return {}
+
+
+@functools.cache
+def _version(name: str) -> str:
+    """As `metadata.version`, which parses a whole README for it: 2 ms a package."""
+    distribution = metadata.distribution(name)
+    headers, _, _ = (distribution.read_text("METADATA") or "").partition("\n\n")
+    return found[1] if (found := _VERSION.search(headers)) else distribution.version
 
 
 def _others_version(name: str) -> dict[str, str]:
@@ -371,7 +386,7 @@ def _others_version(name: str) -> dict[str, str]:
     places = [*(spec.submodule_search_locations or ()), *([spec.origin] if spec.origin else [])]
     # To read the file lists of all distributions takes half a second.
     if any("-packages" in place for place in places) and (distributions := _distributions().get(name)):
-        return {distribution: metadata.version(distribution) for distribution in sorted(set(distributions))}
+        return {distribution: _version(distribution) for distribution in sorted(set(distributions))}
     if spec.submodule_search_locations:
         folders = map(Path, spec.submodule_search_locations)
         return {name: sha256_json([sha256_files(python_sources(folder)) for folder in folders])}
@@ -385,7 +400,7 @@ def _distributions() -> Mapping[str, list[str]]:
 
 
 class _Sources:
-    """Reads sources, by what was kept of each where it has not changed since."""
+    """Reads sources and tables, by what was kept of each where it has not changed since."""
 
     def __init__(self, kept: Path | None) -> None:
         self._path, self._kept, self._new = kept, _read_kept(kept), False
@@ -395,9 +410,17 @@ class _Sources:
         """The source at a path; with `top_only` without what it imports in functions."""
         text = path.read_bytes()
         key = f"{hashlib.sha256(text).hexdigest()} {package}{'?' if top_only else ''}"
+        return self._known(key, lambda: read_source(text, top_only=top_only, package=package))
+
+    def table(self, path: Path) -> str:
+        """Hash of the values of the table at a path that decide."""
+        text = path.read_bytes()
+        return self._known(f"{hashlib.sha256(text).hexdigest()} table", lambda: _read_table(text)).sha256
+
+    def _known(self, key: str, read: Callable[[], Source]) -> Source:
         if key not in self._sources:
             if (known := self._kept.get(key)) is None:
-                source = read_source(text, top_only=top_only, package=package)
+                source = read()
                 known = self._kept[key] = [source.sha256, list(source.imports)]
                 self._new = True
             self._sources[key] = Source(known[0], tuple(known[1]))

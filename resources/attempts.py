@@ -15,8 +15,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-import psutil
-
 from trainworthy.lifecycle.errors import AttemptError, TrainworthyError, WorkerError
 from trainworthy.lifecycle.protocol.attempts import (
     AttemptOutcome,
@@ -189,6 +187,8 @@ def started_attempt(job: AnyJob, charged_to: ChargedTo, launcher: str, world_siz
 
 def this_process() -> Process:
     """This process, as others can look for it."""
+    import psutil
+
     own = psutil.Process()
     return Process(host=socket.gethostname(), pid_space=pid_space(), pid=own.pid, started=own.create_time())
 

@@ -12,17 +12,13 @@ import json
 import logging
 import os
 import re
-import ssl
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from http.client import HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
-from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
-from urllib.request import urlopen
 
 import dagster as dg
 
@@ -62,6 +58,11 @@ def refuse_silent(uri: str) -> None:
     """Raises SettingsError if the HTTP server of that address gives no answer; any answer will do."""
     if urlsplit(uri).scheme not in ("http", "https"):
         return
+    import ssl
+    from http.client import HTTPException
+    from urllib.error import HTTPError, URLError
+    from urllib.request import urlopen
+
     try:
         urlopen(without_credentials(uri), timeout=ANSWER_SECONDS).close()
     except HTTPError:

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import dagster as dg
-import psutil
 
 RUNNING = [
     dg.DagsterRunStatus.NOT_STARTED,
@@ -107,6 +106,8 @@ def run_process(instance: dg.DagsterInstance, run_id: str) -> tuple[int | None, 
 
 def lives(pid: int, since: float) -> bool:
     """True if the process that had this number at `since` still runs; a later one has only its number."""
+    import psutil
+
     try:
         process = psutil.Process(pid)
         return process.create_time() <= since + 1 and process.status() != psutil.STATUS_ZOMBIE

@@ -8,7 +8,6 @@ from trainworthy.lifecycle.errors import Problem, TrainworthyError
 from trainworthy.lifecycle.spec.use_case import ComputeSpec
 from trainworthy.resources.backends.backend import Backend
 from trainworthy.resources.backends.local import LOCAL
-from trainworthy.resources.backends.nodes import nodes_backend
 from trainworthy.resources.settings import read_settings
 
 
@@ -26,6 +25,8 @@ def backend_of(compute: ComputeSpec | None) -> Backend:
 
             return ray_backend(compute)
         case "torchrun" if compute.nodes > 1:
+            from trainworthy.resources.backends.nodes import nodes_backend
+
             return nodes_backend(compute.nodes)
         case _:
             return LOCAL

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -134,7 +135,7 @@ def test_version_of_an_imported_package_changes_its_steps_alone(monkeypatch):
     before = code.sha256
     code_identity._versions.cache_clear()
     monkeypatch.setattr(
-        code_identity.metadata, "version", lambda name: "0.1" if name == "polars" else code.packages.get(name, "1")
+        code_identity, "_version", lambda name: "0.1" if name == "polars" else code.packages.get(name, "1")
     )
     after = CodeOnDisk().of(ENTRIES["snapshot"])
     code_identity._versions.cache_clear()
@@ -205,12 +206,14 @@ def test_worker_that_loaded_what_no_identity_covers_is_refused(tmp_path):
 def test_what_was_parsed_is_remembered_until_the_file_changes(product, tmp_path, monkeypatch):
     kept = tmp_path / "state" / "code" / "sources.json"
     first = CodeOnDisk(kept).of(ENTRIES["snapshot"])
+    assert first.tables
     monkeypatch.setattr(code_identity, "_in_memory", {})
-    monkeypatch.setattr(code_identity, "read_source", lambda *_, **__: pytest.fail("was parsed before"))
-    assert CodeOnDisk(kept).of(ENTRIES["snapshot"]) == first
+    with monkeypatch.context() as parsing:
+        for parser in ("read_source", "_read_table"):
+            parsing.setattr(code_identity, parser, lambda *_, **__: pytest.fail("was parsed before"))
+        assert CodeOnDisk(kept).of(ENTRIES["snapshot"]) == first
     kept.write_text("{")
     monkeypatch.setattr(code_identity, "_in_memory", {})
-    monkeypatch.setattr(code_identity, "read_source", read_source)
     assert CodeOnDisk(kept).of(ENTRIES["snapshot"]) == first
 
 
@@ -228,17 +231,21 @@ def test_digit_changed_within_a_source_of_the_same_size_and_time_is_noticed(tmp_
     assert step_code_sha256(tmp_path, "full", kept) != before
 
 
+def test_versions_are_those_that_the_packages_say():
+    packages = CodeOnDisk().of(ENTRIES["promotion"]).packages
+    names = [name for name in packages if packages[name] != "not installed"]
+    assert {name: packages[name] for name in names} == {name: metadata.version(name) for name in names}
+    assert {"torch", "numpy", "pandas"} <= set(names)
+
+
 @pytest.mark.parametrize("statement", ["import toolkit", "def f():\n    from toolkit.parts import g"])
 def test_version_of_a_package_that_only_the_use_case_imports_counts(tmp_path, monkeypatch, statement):
     (tmp_path / "model.py").write_text(f"{statement}\n")
-    found, known = [], code_identity.metadata.version
+    found, known = [], code_identity._version
     for version in ("1.0", "2.0"):
         code_identity._versions.cache_clear()
-        monkeypatch.setattr(
-            code_identity.metadata,
-            "version",
-            lambda name, version=version: version if name == "toolkit" else known(name),
-        )
+        told = lambda name, version=version: version if name == "toolkit" else known(name)
+        monkeypatch.setattr(code_identity, "_version", told)
         found.append((step_code_sha256(tmp_path, "full"), step_code_sha256(tmp_path, "snapshot")))
     code_identity._versions.cache_clear()
     assert found[0][0] != found[1][0]
@@ -280,11 +287,11 @@ def test_package_by_whose_name_a_folder_above_the_use_case_is_called_still_count
     folder = tmp_path / "toolkit" / "mine"
     folder.mkdir(parents=True)
     (folder / "model.py").write_text("import toolkit\n")
-    found, known = [], code_identity.metadata.version
+    found, known = [], code_identity._version
     for version in ("1.0", "2.0"):
         code_identity._versions.cache_clear()
         told = lambda name, version=version: version if name == "toolkit" else known(name)
-        monkeypatch.setattr(code_identity.metadata, "version", told)
+        monkeypatch.setattr(code_identity, "_version", told)
         found.append(step_code_sha256(folder, "full"))
     code_identity._versions.cache_clear()
     assert found[0] != found[1]

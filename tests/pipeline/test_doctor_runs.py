@@ -69,7 +69,7 @@ def test_doctor_mend_of_a_stuck_run_ends_it_in_mlflow_too(place, trained):
 
 def test_doctor_process_with_the_number_of_a_dead_one_is_another(instance, monkeypatch):
     started_run(instance, "3" * 32, os.getpid())
-    monkeypatch.setattr("trainworthy.resources.stuck_runs.psutil.Process.create_time", lambda process: 9e9)
+    monkeypatch.setattr("psutil.Process.create_time", lambda process: 9e9)
     only(runs.stuck, "33333333")
 
 
