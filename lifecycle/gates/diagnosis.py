@@ -119,7 +119,7 @@ def answer(diagnosis: Diagnosis) -> str:
     losses = f"the validation loss is {now} in the place of {before}; the best constant answer has {prior}"
     alike = "".join(f"; {part} recovers as much" for part in _alike(diagnosis, at_fault))
     exchanged = f"{at_fault.part}: with {part_name(at_fault.part)} exchanged ({at_fault.told})"
-    return f"{exchanged}, {losses}{alike}. So {_WORDS[at_fault.part]['fix']}"
+    return f"{exchanged}, {losses}{alike}. So {fix_of_part(at_fault.part)}"
 
 
 def _alike(diagnosis: Diagnosis, at_fault: Exchange) -> list[Part]:
@@ -138,6 +138,11 @@ def _alike(diagnosis: Diagnosis, at_fault: Exchange) -> list[Part]:
 def part_name(part: Part) -> str:
     """As people call it."""
     return _WORDS[part]["symptom"]
+
+
+def fix_of_part(part: Part) -> str:
+    """What to look at where its exchange recovers."""
+    return _WORDS[part]["fix"]
 
 
 def exchange_row(exchange: Exchange) -> dict[str, str | float | None]:

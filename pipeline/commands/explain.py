@@ -14,9 +14,12 @@ if TYPE_CHECKING:
     # At run time it would cost every command a quarter of its start.
     from trainworthy.lifecycle.gates.check import CheckWords
     from trainworthy.lifecycle.gates.check_record import Of
+    from trainworthy.lifecycle.gates.findings import LeakWords, RuleWords, StateWords
     from trainworthy.lifecycle.gates.monitor_words import CauseWords, MonitorWords
     from trainworthy.lifecycle.gates.stage_words import StageWords
     from trainworthy.lifecycle.gates.step_checks import StepCheck
+    from trainworthy.lifecycle.protocol.leak import Taxon
+    from trainworthy.lifecycle.protocol.training_figures import Part
 
 WIDTH = 100
 Lines = Callable[[], Iterator[str]]
@@ -38,13 +41,17 @@ def add(commands: Subparsers) -> None:
 def run(parsed: argparse.Namespace) -> int:
     """Print what has that id, a family's checks, or the list of all."""
     from trainworthy.lifecycle.errors import nearest
+    from trainworthy.lifecycle.gates.findings import of_code
 
     known = _known()
     if parsed.check is None:
         print("\n".join(_list()))
         return 0
     if parsed.check in known:
-        print("\n".join(line for lines in known[parsed.check] for line in lines()))
+        print("\n".join(dict.fromkeys("\n".join(lines()) for lines in known[parsed.check])))
+        return 0
+    if (ruling := of_code(parsed.check)) is not None:
+        print("\n".join(_ruling(parsed.check, *ruling)))
         return 0
     near = nearest(parsed.check, known)
     fix = (
@@ -79,19 +86,48 @@ def _known() -> dict[str, list[Lines]]:
     for name in dict.fromkeys(cause.id for cause in CAUSES):
         cases = [cause for cause in CAUSES if cause.id == name]
         known.setdefault(name, []).append(lambda name=name, cases=cases: _cause(name, cases))
+    _add_findings(known)
     return known
+
+
+def _add_findings(known: dict[str, list[Lines]]) -> None:
+    """What records and reports name beside checks. A short name may be that of several: all of them are printed."""
+    from trainworthy.lifecycle.gates.catalogue import CATALOGUE
+    from trainworthy.lifecycle.gates.diagnosis import ORDER
+    from trainworthy.lifecycle.gates.findings import LEAKS, RULES
+    from trainworthy.lifecycle.gates.stage_words import STAGE_CHECKS
+    from trainworthy.lifecycle.protocol.leak import TAXONOMY
+
+    for taxon in TAXONOMY:
+        known[taxon] = [lambda taxon=taxon: _taxon(taxon)]
+    for leak in LEAKS:
+        known.setdefault(leak.id, []).append(lambda leak=leak: _leak(leak))
+    for check in CATALOGUE:
+        short = check.id.partition(".")[2]
+        if short:
+            known.setdefault(short, []).append(lambda check=check: _check(check))
+    for rule in RULES:
+        known.setdefault(rule.id, []).append(lambda rule=rule: _rule(rule))
+    for stage_check in STAGE_CHECKS:
+        for code, fix in stage_check.fixes.items():
+            known.setdefault(code, []).append(lambda check=stage_check, code=code, fix=fix: _code(check, code, fix))
+    for part in ORDER:
+        known.setdefault(part, []).append(lambda part=part: _part(part))
 
 
 def _list() -> Iterator[str]:
     from trainworthy.lifecycle.gates.catalogue import CATALOGUE
+    from trainworthy.lifecycle.gates.findings import LEAKS, RULES
     from trainworthy.lifecycle.gates.monitor_words import CAUSES, MONITORS
     from trainworthy.lifecycle.gates.stage_words import STAGE_CHECKS
-    from trainworthy.lifecycle.gates.step_checks import STEP_CHECKS
+    from trainworthy.lifecycle.gates.step_checks import QUESTIONS, STEP_CHECKS
 
     yield from (f"{check.name:<40} {check.question}" for check in STEP_CHECKS)
     yield from map(_row, (*CATALOGUE, *STAGE_CHECKS, *MONITORS))
     for name in dict.fromkeys(cause.id for cause in CAUSES):
         yield f"{name:<40} a cause that alarms name"
+    yield from (f"{leak.id:<40} {leak.question}" for leak in LEAKS)
+    yield from (f"{rule.id:<40} {rule.question}" for rule in RULES if rule.id not in QUESTIONS)
 
 
 def _row(words: CheckWords | StageWords | MonitorWords) -> str:
@@ -151,6 +187,51 @@ def _cause(name: str, cases: list[CauseWords]) -> Iterator[str]:
         yield from _words(explains=", ".join(cause.explains))
     yield from _record(name, "causes")
     yield "  more: docs/how-to/debugging.md"
+
+
+def _taxon(taxon: Taxon) -> Iterator[str]:
+    from trainworthy.lifecycle.gates.findings import LEAKS
+    from trainworthy.lifecycle.protocol.leak import TAXONOMY
+
+    yield f"{taxon}: a leak by the taxonomy of Kapoor and Narayanan (2023): {TAXONOMY[taxon]}"
+    for leak in (leak for leak in LEAKS if leak.taxon == taxon):
+        yield from _words(**{"looked for by": f"{leak.id}: {leak.question}", "fix": leak.fix})
+    yield "  more: docs/how-to/leakage.md"
+
+
+def _leak(leak: LeakWords) -> Iterator[str]:
+    from trainworthy.lifecycle.protocol.leak import TAXONOMY
+
+    yield f"{leak.id}: {leak.question}"
+    yield f"  looks for {leak.taxon}, {TAXONOMY[leak.taxon]}; in the details of leakage and leakage_in_training"
+    yield from _words(fix=leak.fix)
+    yield "  more: docs/how-to/leakage.md"
+
+
+def _rule(rule: RuleWords) -> Iterator[str]:
+    yield f"{rule.id}: {rule.question}"
+    yield "  a rule of the verdict; its codes say how it stands, as verdict/held_back_by has them"
+    yield "  more: docs/how-to/evaluation.md#the-decision"
+
+
+def _ruling(code: str, rule: RuleWords, state: StateWords) -> Iterator[str]:
+    yield f"{code}: {rule.question}"
+    yield from _words(**{"how it stands": state.means})
+    yield "  more: docs/how-to/evaluation.md#the-decision"
+
+
+def _code(check: StageWords, code: str, fix: str) -> Iterator[str]:
+    yield f"{code}: what {check.id} found; {check.question}"
+    yield from _words(fix=fix)
+    yield f"  more: {check.page}"
+
+
+def _part(part: Part) -> Iterator[str]:
+    from trainworthy.lifecycle.gates.diagnosis import fix_of_part, part_name
+
+    yield f"{part}: a part of a training that a diagnosis exchanges: {part_name(part)}"
+    yield from _words(**{"fix, if its exchange recovers": fix_of_part(part)})
+    yield "  more: docs/how-to/diagnose.md"
 
 
 def _words(**paragraphs: str) -> Iterator[str]:

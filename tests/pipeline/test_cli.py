@@ -1,5 +1,6 @@
 """The command `trainworthy` on real state."""
 
+import ast
 import json
 import os
 import shutil
@@ -294,6 +295,69 @@ def test_explain_knows_every_check_of_every_step(capsys):
     unknown = [name for names in CHECKS.values() for name in names if cli.main(["explain", name])]
     capsys.readouterr()
     assert unknown == []
+
+
+def named_in(folder, *names):
+    """All texts that code of that folder gives an argument or a constant of one of these names."""
+    for path in sorted((ROOT / folder).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            given = [(keyword.arg, keyword.value) for keyword in getattr(node, "keywords", ())]
+            if isinstance(node, ast.Assign):
+                values = getattr(node.value, "elts", [node.value])
+                targets = getattr(node.targets[0], "elts", node.targets)
+                given += [(getattr(target, "id", ""), value) for target, value in zip(targets, values, strict=False)]
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Finding" and len(node.args) > 1:
+                given.append(("code", node.args[1]))
+            yield from (
+                value.value
+                for name, value in given
+                if name in names and isinstance(value, ast.Constant) and isinstance(value.value, str)
+            )
+
+
+def test_explain_knows_every_id_that_a_record_report_or_message_names(capsys):
+    from trainworthy.lifecycle.gates.catalogue import CATALOGUE
+    from trainworthy.lifecycle.gates.diagnosis import ORDER
+    from trainworthy.lifecycle.gates.findings import LEAKS, RULES, STATES
+    from trainworthy.lifecycle.gates.monitor_words import CAUSES, MONITORS
+    from trainworthy.lifecycle.gates.stage_words import STAGE_CHECKS
+    from trainworthy.lifecycle.gates.step_checks import STEP_CHECKS
+    from trainworthy.lifecycle.promotion.decide import CONTROLS
+
+    families = {*named_in("lifecycle/leakage", "family", "FAMILY", "FILES", "STATE")}
+    taxa = {*named_in("lifecycle/leakage", "taxon"), *named_in("lifecycle/engine", "taxon")}
+    codes = {*named_in("lifecycle/promotion", "code")} - {"verdict_log.moved_on", "lease_lost"}
+    assert {"rows_apart", "near_duplicates", "data_files"} <= families
+    assert "L1.2" in taxa
+    assert "champion.not_shown" in codes
+    assert {leak.id for leak in LEAKS} >= families
+    # And nothing is explained that there is not.
+    assert {code.partition(".")[0] for code in codes} <= {rule.id for rule in RULES}
+    assert {code.rpartition(".")[2] for code in codes} <= {state.id for state in STATES}
+    codes |= {f"control.{name}.{state}" for name in CONTROLS for state in ("pass", "fail", "insufficient", "missing")}
+    codes |= {f"{rule}.{state}" for rule in ("slice_bound", "slice_champion") for state in ("kept", "broken")}
+    ids = {
+        *families, *taxa, *codes, *ORDER, *(check.id for check in CATALOGUE),
+        *(check.id.partition(".")[2] for check in CATALOGUE if "." in check.id), *(entry.id for entry in MONITORS),
+        *(cause.id for cause in CAUSES), *(check.name for check in STEP_CHECKS),
+        *(name for check in STAGE_CHECKS for name in (check.id, check.name, *check.fixes)),
+    }  # fmt: skip
+    unknown = sorted(name for name in ids if cli.main(["explain", name]))
+    capsys.readouterr()
+    assert unknown == []
+    assert len(ids) > 200
+
+
+def test_explain_of_a_short_name_tells_all_that_bear_it(capsys):
+    assert cli.main(["explain", "rows_apart"]) == 0
+    told = capsys.readouterr().out
+    assert "wiring.rows_apart: " in told
+    assert "looks for L1.2, preprocessing on training and test rows" in told
+    assert cli.main(["explain", "L1.2"]) == 0
+    assert "looked for by: fitted_state" in capsys.readouterr().out
+    assert cli.main(["explain", "champion.not_shown"]) == 0
+    assert "the interval lies on both sides" in capsys.readouterr().out
+    assert cli.main(["explain", "guardrail.brokn"]) == 1
 
 
 @pytest.mark.parametrize(("name", "near"), [("los_spike", "loss_spike"), ("stage.reference", "stage.references")])
