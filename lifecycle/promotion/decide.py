@@ -153,7 +153,8 @@ def _champion(evidence: PromotionEvidence) -> Iterator[Finding]:
             yield Finding(
                 "promote",
                 "champion.first",
-                "Declared as the first model of this use case: there is no champion, only baselines to beat.",
+                "Declared as the first model of this use case: there is no champion, only baselines to beat. "
+                f"The next candidate {_asked_of_a_successor(evidence)}.",
             )
         else:
             yield Finding(
@@ -188,12 +189,20 @@ def _champion(evidence: PromotionEvidence) -> Iterator[Finding]:
         means = "the interval includes 0, so the difference may be chance"
         if evidence.purpose == "refresh":
             means = f"it may be worse by the margin of {evidence.margin:g} or more"
-        reason = f"Not proven good enough to replace the champion: {gain_text}; {means}."
+        why = f"every model after the first {_asked_of_a_successor(evidence)}"
+        reason = f"Not proven good enough to replace the champion ({why}): {gain_text}; {means}."
         yield Finding(
             "shadow", "champion.not_shown", reason, lacking(*rows_and_room(comparison, comparison.gain.value - needed))
         )
     else:
         yield Finding("promote", "champion.good_enough", f"Good enough to replace the champion: {gain_text}; {rule}.")
+
+
+def _asked_of_a_successor(evidence: PromotionEvidence) -> str:
+    """The rule that a candidate beside a champion has to keep, which a first model is not asked."""
+    if evidence.purpose == "improve":
+        return "has to beat the champion as well (promotion.purpose: improve)"
+    return f"must not be worse than the champion by {evidence.margin:g} or more (promotion.purpose: refresh)"
 
 
 def _by_rows(comparison: Comparison) -> str:
