@@ -1,0 +1,63 @@
+"""What the chaos benchmark finds by: two attempts at once, processes that live on, and a cause that is another's."""
+
+import subprocess
+import sys
+import time
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from benchmarks.chaos import Census, Hit, _processes
+from benchmarks.chaos_faults import FAULTS, RANKS
+
+EVERY = [fault for faults in FAULTS.values() for fault in faults]
+
+
+@pytest.fixture
+def started(tmp_path):
+    """Starts processes whose command is that of a rank of the training in the folder."""
+    processes: list[subprocess.Popen[bytes]] = []
+
+    def start(folder: str = "hit") -> subprocess.Popen[bytes]:
+        named = ["trainworthy.lifecycle.worker", "--job", str(tmp_path / folder / "job.json")]
+        processes.append(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", *named]))
+        return processes[-1]
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize(("more", "other", "doubles"), [(0, 2, False), (1, 0, True)])
+def test_ranks_of_two_attempts_at_once_are_counted_and_those_of_another_training_are_not(
+    tmp_path, started, more, other, doubles
+):
+    for _ in range(RANKS + more):
+        started()
+    for _ in range(other):
+        started("quiet")
+    with Census(cast(Any, SimpleNamespace(out=str(tmp_path / "hit")))) as census:
+        time.sleep(1.2)
+    assert (census.doubles > 0) is doubles
+
+
+def test_process_that_lives_on_is_found_until_it_is_gone(tmp_path, started):
+    job, process = cast(Any, SimpleNamespace(out=str(tmp_path / "hit"))), started()
+    assert set(_processes(job)) == {process.pid}
+    process.kill()
+    # Also before anybody has waited for it.
+    until = time.monotonic() + 10
+    while _processes(job) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert _processes(job) == {}
+
+
+def test_every_fault_has_a_name_of_its_own_and_is_told_right_by_its_cause_and_words_alone():
+    assert len({(launcher, fault.name) for launcher, faults in FAULTS.items() for fault in faults}) == len(EVERY)
+    for fault in EVERY:
+        told = f"the worker stopped: {fault.told} …"
+        assert Hit(fault, fault.cause, told, 0).right
+        assert not Hit(fault, "bug", told, 0).right
+        assert Hit(fault, fault.cause, "the worker stopped", 0).right is not bool(fault.told)
