@@ -181,7 +181,9 @@ def _of_what_it_shows(facts: _StageFacts, threshold: float) -> _Verdict | None:
     if not (network.low > 0 and network.value >= threshold) or _wild(references) or facts.moved == "little":
         return None
     if references.own is not None and references.own.high < threshold / references.label_entropy:
-        return _Verdict("fail", "rows", _by_luck(references))
+        # That its own rows tell something, and little, is what a slow start looks like, too.
+        slow = references.own.low > 0 and not facts.enough
+        return _Verdict("fail", "few_updates" if slow else "rows", _not_of_its_rows(facts))
     better = _better(references) if facts.enough and facts.stage == "pilot" else None
     if better is None:
         return _Verdict("pass")
@@ -344,14 +346,18 @@ def _diverged(references: References, own: Progress | None) -> str:
     return f"{rose}the validation loss of {loss} stands beside {prior}, the loss of {references.words.constant}"
 
 
-def _by_luck(references: References) -> str:
-    assert references.own is not None
-    elsewhere = references.network.value / references.label_entropy
-    return (
-        f"on the rows that it learned from, permuted predictions lose {references.own.value:.1%} of what is to explain "
-        f"(95 % to {references.own.high:.1%}), and on validation rows {elsewhere:.1%}: "
-        "what it shows there is luck"
+def _not_of_its_rows(facts: _StageFacts) -> str:
+    """What is known where validation rows show more than the rows that were learned from bear out."""
+    own, elsewhere = facts.references.own, facts.references.network.value / facts.references.label_entropy
+    assert own is not None
+    measured = (
+        f"on the rows that it learned from, permuted predictions lose {own.value:.1%} of what is to explain (95 % "
+        f"{own.low:.1%} to {own.high:.1%}), and on validation rows {elsewhere:.1%}"
     )
+    known = (
+        "no measurable part of its own rows" if own.low <= 0 else "a part of its own rows that is too small to count"
+    )
+    return f"{measured}: in {facts.updates} updates it learned {known}, so that the rest is not what it learned"
 
 
 def _still_far(references: References, own: Progress | None) -> str:

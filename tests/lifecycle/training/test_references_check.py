@@ -174,6 +174,23 @@ def test_smoke_fails_of_rows_alone_before_there_are_enough_updates(measured, pro
     assert (check.status, check.severity) == (status, "warning" if status == "insufficient" else "error")
 
 
+@pytest.mark.parametrize(
+    ("own", "curve", "code", "told", "first"),
+    [
+        # A part that is measurable and small, after few updates: a slow start looks so as well.
+        (estimate(0.01, 0.003), FALLING, "few_updates", "too small to count", "so few updates tell little"),
+        (estimate(0.01, 0.003), MANY, "rows", "too small to count", "look for labels"),
+        (estimate(0.0, 0.003), FALLING, "rows", "no measurable part of its own rows", "look for labels"),
+    ],
+)
+def test_rows_that_were_not_learned_are_told_with_what_is_known(own, curve, code, told, first):
+    check = references_check(references(0.05, 0.05, own=own), moved(0.2), "cpu", curve)
+    assert (check.status, check.code) == ("fail", code)
+    assert told in check.evidence
+    assert f"in {curve[-1].step} updates" in check.evidence
+    assert check.fix.startswith(first)
+
+
 def test_groups_that_would_tell_are_told():
     check = references_check(references(0.0, 0.0, error=0.05, stage=0.0), moved(0.2), "cpu", MANY)
     assert (check.status, check.code) == ("insufficient", "more")
