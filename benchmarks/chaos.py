@@ -96,23 +96,24 @@ class Outcome(NamedTuple):
 def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--faults", type=int, default=60)
-    parser.add_argument("--each", action="store_true", help="each fault once")
+    parser.add_argument("--only", default="", help="faults with this in their name or launcher, as kubernetes")
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
     begin(asked.short)
     delays, updates = ((0.2, 0.5), (16, 32)) if asked.short else ((5.0, 15.0), (UPDATES_A_FAULT, UPDATES_MORE))
     every = [(launcher, fault) for launcher, faults in FAULTS.items() for fault in faults]
+    every = [(launcher, fault) for launcher, fault in every if asked.only in f"{launcher}: {fault.name}"]
     generator = random.Random(asked.seed)
     if asked.short:
         drawn = [(launcher, faults[-1]) for launcher, faults in FAULTS.items()]
     else:
-        drawn = list(itertools.islice(itertools.cycle(every), len(every) if asked.each else asked.faults))
+        drawn = list(itertools.islice(itertools.cycle(every), asked.faults))
         generator.shuffle(drawn)
     os.environ |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(PRODUCT)}
     with tempfile.TemporaryDirectory() as name, bucket_server() as server, scripted_cluster(Path(name)) as kube:
         folder = Path(name)
         chaos, outcomes = Chaos(kube, server, delays, updates, generator), list[Outcome]()
-        for launcher in FAULTS:
+        for launcher in dict.fromkeys(launcher for launcher, _ in drawn):
             outcome = _chaos(folder, launcher, [fault for other, fault in drawn if other == launcher], chaos)
             print(f"{launcher}: {outcome.told}", flush=True)
             outcomes.append(outcome)
