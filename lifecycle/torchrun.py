@@ -77,6 +77,9 @@ def main(arguments: list[str] | None = None) -> int:
         node = node_of(options)
     except SettingsError as error:
         parser.error(str(error))
+    if node.nodes > 1:
+        # Else torch writes its own stack when the store of a first node that has ended is looked at.
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     job = read_job(options.job)
     code = _first(options, node, job) if node.first else _other(options, node, job)
     return 128 - code if code < 0 else code

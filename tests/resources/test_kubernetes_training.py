@@ -225,22 +225,27 @@ def test_two_pods_go_on_after_a_killed_rank_to_the_bits_of_one_machine(volume, k
         (1, "killed", "killed", "it was node 1 of 2"),
     ],
 )
-def test_pod_that_is_deleted_or_killed_ends_both_and_is_named(volume, kube, number, how, cause, told):
+def test_pod_that_is_deleted_or_killed_ends_both_and_is_named(volume, kube, tmp_path, number, how, cause, told):
     job, lines = by_two(volume, out := volume / f"{how}{number}"), list[str]()
+    output = tmp_path / "output"
 
     def end() -> None:
         pod = kube.pods_of(*kube.jobs)[number]
         kube.delete_pod(pod, grace=20) if how == "deleted" else kube.processes[pod].kill()
 
-    once = functools.partial(
-        run_worker, job, backend=backend(volume, nodes=2), grace_seconds=20.0, watcher=Follows(out, end), tell=print
-    )
-    answer = supervise(job, once, lines.append)
+    with output.open("wb") as file:
+        once = functools.partial(
+            run_worker, job, backend=backend(volume, nodes=2), grace_seconds=20.0, watcher=Follows(out, end),
+            tell=print, output=(file.fileno(), file.fileno()),
+        )  # fmt: skip
+        answer = supervise(job, once, lines.append)
     assert isinstance(answer, TrainResult)
     (attempt,) = answer.attempts
     assert attempt.cause == cause
     assert told in attempt.told
     assert 0 < attempt.to_step == answer.resumed_from_step
+    # Torch's own, of a store that is gone.
+    assert "frame #" not in output.read_text()
     assert [*kube.jobs, *kube.pods] == []
 
 
