@@ -372,7 +372,7 @@ def _version(name: str) -> str:
     """As `metadata.version`, which parses a whole README for it: 2 ms a package."""
     distribution = metadata.distribution(name)
     headers, _, _ = (distribution.read_text("METADATA") or "").partition("\n\n")
-    return found[1] if (found := _VERSION.search(headers)) else distribution.version
+    return line[1] if (line := _VERSION.search(headers)) else distribution.version
 
 
 def _others_version(name: str) -> dict[str, str]:

@@ -115,20 +115,20 @@ def watched(
     Of a holder that is alive the end is waited for if `patient`; else raises LeaseLostError. `say_waiting` is called
     once before a wait.
     """
-    seen = holder.read()
-    if seen is None or seen.owner == owner:
-        return seen
-    say_waiting(seen)
+    previous = holder.read()
+    if previous is None or previous.owner == owner:
+        return previous
+    say_waiting(previous)
     unchanged = 0
     while unchanged < round(EXPIRES_SECONDS / RENEW_SECONDS):
         wait(RENEW_SECONDS)
         current = holder.read()
         if current is None:
             return None
-        if current != seen and not patient:
+        if current != previous and not patient:
             raise taken(holder.where, current, "writes there now")
-        seen, unchanged = current, unchanged + 1 if current == seen else 0
-    return seen
+        previous, unchanged = current, unchanged + 1 if current == previous else 0
+    return previous
 
 
 def _owner(out: Path) -> str:

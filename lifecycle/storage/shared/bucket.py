@@ -35,37 +35,37 @@ class BucketState:
         return self._bucket.address
 
     def get(self, key: str) -> StoredObject | None:
-        with self._told(key):
-            found = self._bucket.read(_plain(key))
-        return None if found is None else StoredObject(*found)
+        with self._as_state_error(key):
+            held = self._bucket.read(_plain(key))
+        return None if held is None else StoredObject(*held)
 
     def put_new(self, key: str, content: bytes) -> None:
-        with self._told(key):
+        with self._as_state_error(key):
             self._bucket.write(_plain(key), content, None)
 
     def swap(self, key: str, content: bytes, version: str, held: HeldLease | None = None) -> None:
         if held is not None:
             held.check()
-        with self._told(key):
+        with self._as_state_error(key):
             self._bucket.write(_plain(key), content, version)
 
     def names(self, below: str) -> list[str]:
-        with self._told(below):
+        with self._as_state_error(below):
             return self._bucket.newest_names(_plain(below))
 
     def children(self, below: str) -> list[str]:
         return list(dict.fromkeys(key.removeprefix(f"{below}/").split("/")[0] for key in self.names(below)))
 
     def has(self, key: str) -> bool:
-        with self._told(key):
+        with self._as_state_error(key):
             return self._bucket.has(_plain(key))
 
     def send(self, key: str, path: Path) -> None:
-        with self._told(key):
+        with self._as_state_error(key):
             self._bucket.upload(_plain(key), path)
 
     def receive(self, key: str, path: Path) -> None:
-        with self._told(key):
+        with self._as_state_error(key):
             self._bucket.download(_plain(key), path)
 
     @contextmanager
@@ -78,11 +78,11 @@ class BucketState:
         fence: Callable[[HeldLease], None] | None = None,
     ) -> Iterator[HeldLease]:
         holder, owner = ObjectHolder(self._bucket, _plain(f"{name}.lease"), known, lost), uuid.uuid4().hex
-        with self._told(name):
+        with self._as_state_error(name):
             before = self._taken(holder, owner, say_waiting)
 
         def check() -> None:
-            with self._told(name):
+            with self._as_state_error(name):
                 holder.check()
 
         held, lease = HeldLease(holder.token, took_over=before is not None, check=check), Lease(holder, owner)
@@ -97,7 +97,7 @@ class BucketState:
             lease.end(let_go=let_go)
 
     def check(self) -> None:
-        with self._told(""):
+        with self._as_state_error(""):
             refuse_without_conditions(self._bucket)
 
     def _taken(self, holder: ObjectHolder, owner: str, say_waiting: Callable[[], None]) -> Name | None:
@@ -112,7 +112,7 @@ class BucketState:
             return before
 
     @contextmanager
-    def _told(self, key: str) -> Iterator[None]:
+    def _as_state_error(self, key: str) -> Iterator[None]:
         try:
             yield
         except OSError as error:

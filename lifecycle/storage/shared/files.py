@@ -46,13 +46,13 @@ def fetch_files(store: StateStore, state: StateFolder, body: Frozen) -> None:
     for file in stored_files(body):
         path = state.absolute(file.path)
         if not path.exists() and store.has(f"files/{file.sha256}"):
-            with _beside(path) as work:
+            with _temporary(path) as work:
                 _fetch(store, work / path.name, file.sha256)
                 os.replace(work / path.name, path)
             sync_folder(path.parent)
     for path, sha256 in _folders(state, body):
         if not path.exists() and (index := store.get(f"folders/{sha256}.json")) is not None:
-            with _beside(path) as work:
+            with _temporary(path) as work:
                 for name, file_sha256 in _index(store, sha256, index.content).items():
                     _fetch(store, work / path.name / name, file_sha256)
                 if path.exists():
@@ -94,9 +94,9 @@ def _keep(store: StateStore, path: Path, sha256: str) -> None:
 
 def _fetch(store: StateStore, path: Path, sha256: str) -> None:
     store.receive(f"files/{sha256}", path)
-    if (found := sha256_file(path)) != sha256:
+    if (actual := sha256_file(path)) != sha256:
         fix = f"remove files/{sha256} there, and run its step again where the file is"
-        raise StateError("a file of the shared state has other bytes than its name says", value=found, fix=fix)
+        raise StateError("a file of the shared state has other bytes than its name says", value=actual, fix=fix)
 
 
 def _index(store: StateStore, sha256: str, content: bytes) -> dict[str, str]:
@@ -119,7 +119,7 @@ def _is_plain(name: str) -> bool:
 
 
 @contextmanager
-def _beside(path: Path) -> Iterator[Path]:
+def _temporary(path: Path) -> Iterator[Path]:
     """A folder on the disk of what is fetched, from which it gets its name whole."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".fetching-") as folder:

@@ -42,19 +42,19 @@ class FolderState:
         return str(self._folder.root)
 
     def get(self, key: str) -> StoredObject | None:
-        with self._told(key):
+        with self._as_state_error(key):
             return self._stored(self._path(key))
 
     def put_new(self, key: str, content: bytes) -> None:
         path = self._path(key)
-        with self._told(key), self._alone():
+        with self._as_state_error(key), self._alone():
             if path.exists():
                 raise ObjectChangedError(str(path))
             write_atomic(path, content)
 
     def swap(self, key: str, content: bytes, version: str, held: HeldLease | None = None) -> None:
         path = self._path(key)
-        with self._told(key), self._alone():
+        with self._as_state_error(key), self._alone():
             if held is not None:
                 # No token is given meanwhile: that takes the same lock.
                 held.check()
@@ -64,33 +64,33 @@ class FolderState:
             write_atomic(path, content)
 
     def names(self, below: str) -> list[str]:
-        root, found = self._folder.root, dict[str, int]()
-        with self._told(below):
+        root, modified = self._folder.root, dict[str, int]()
+        with self._as_state_error(below):
             for path in self._path(below).rglob("[!.]*"):
                 # What was removed since it was listed is left out.
                 with suppress(FileNotFoundError):
                     status = path.stat()
                     if stat.S_ISREG(status.st_mode):
-                        found[path.relative_to(root).as_posix()] = status.st_mtime_ns
-        return _newest_first(found)
+                        modified[path.relative_to(root).as_posix()] = status.st_mtime_ns
+        return _newest_first(modified)
 
     def children(self, below: str) -> list[str]:
         # Each write renames a file in its folder, which is the folder's time: not every file is asked for its own.
-        found = dict[str, int]()
-        with self._told(below), suppress(FileNotFoundError):
+        modified = dict[str, int]()
+        with self._as_state_error(below), suppress(FileNotFoundError):
             for path in self._path(below).iterdir():
                 if not path.name.startswith("."):
                     with suppress(FileNotFoundError):
-                        found[path.name] = path.stat().st_mtime_ns
-        return _newest_first(found)
+                        modified[path.name] = path.stat().st_mtime_ns
+        return _newest_first(modified)
 
     def has(self, key: str) -> bool:
-        with self._told(key):
+        with self._as_state_error(key):
             return self._path(key).is_file()
 
     def send(self, key: str, path: Path) -> None:
         target = self._path(key)
-        with self._told(key):
+        with self._as_state_error(key):
             target.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=target.parent, prefix=".sending-") as work:
                 shutil.copyfile(path, copy := Path(work, target.name))
@@ -100,7 +100,7 @@ class FolderState:
             sync_folder(target.parent)
 
     def receive(self, key: str, path: Path) -> None:
-        with self._told(key):
+        with self._as_state_error(key):
             path.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(self._path(key), path)
 
@@ -114,11 +114,11 @@ class FolderState:
         fence: Callable[[HeldLease], None] | None = None,
     ) -> Iterator[HeldLease]:
         path = self._path(f"{name}.lock")
-        with self._told(name):
+        with self._as_state_error(name):
             path.parent.mkdir(parents=True, exist_ok=True)
             file = path.open("w")
         with file:
-            with self._told(name):
+            with self._as_state_error(name):
                 if not _locked(file, wait=False):
                     say_waiting()
                     _locked(file, wait=True)
@@ -133,7 +133,7 @@ class FolderState:
             yield HeldLease(token, took_over=False, check=check)
 
     def check(self) -> None:
-        with self._told(""):
+        with self._as_state_error(""):
             if not self._folder.root.is_dir():
                 raise FileNotFoundError(f"{self.where} is no folder: mount it, or name another one")
             for folder in (self._folder.root, *map(self._path, ("records", "verdicts"))):
@@ -154,7 +154,7 @@ class FolderState:
 
     def _head(self, key: str) -> LeaseHead:
         path = self._path(key)
-        with self._told(key):
+        with self._as_state_error(key):
             stored = self._stored(path)
         try:
             return LeaseHead() if stored is None else LeaseHead.model_validate_json(stored.content)
@@ -180,7 +180,7 @@ class FolderState:
             yield
 
     @contextmanager
-    def _told(self, key: str) -> Iterator[None]:
+    def _as_state_error(self, key: str) -> Iterator[None]:
         try:
             yield
         except OSError as error:

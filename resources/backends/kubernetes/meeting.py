@@ -46,7 +46,7 @@ def prepare(folder: Path, pods: int) -> None:
 
 def absent(folder: Path, pods: int) -> list[int]:
     """The numbers of those that the pods of a start wait for; none once the first has said where all meet."""
-    here = [_words(one / _HERE) for one in folders(folder, pods)]
+    here = [_words(place / _HERE) for place in folders(folder, pods)]
     if all(here) and [words[1] for words in here] == _words(folder / _ENDPOINT)[2:]:
         return []
     return [number for number, words in enumerate(here) if not _answers(words, here[0])] or [0]

@@ -93,9 +93,9 @@ RULES: tuple[Rule, ...] = (
     _rule(
         "schedule_at_zero",
         lambda evidence: (
-            (found := evidence.any("unchanged_layer"))
+            (unchanged := evidence.any("unchanged_layer"))
             and (
-                found.known_cause == "schedule_at_zero"
+                unchanged.known_cause == "schedule_at_zero"
                 or evidence.context.learning_rate <= 1e-6 * evidence.context.largest_rate
             )
         ),
