@@ -1,5 +1,6 @@
 """trainworthy doctor: each check passes on a healthy set-up and finds a planted fault; repairs only with --fix."""
 
+import dataclasses
 import fcntl
 import os
 import shutil
@@ -234,6 +235,19 @@ def test_doctor_folder_of_use_cases_that_is_empty_or_missing_fails(place, monkey
     assert (settings.var, settings.use_cases) == (place / "state", ())
     assert wrong is not None
     assert "nowhere" in wrong.evidence
+
+
+def test_doctor_project_that_init_has_just_made_lacks_nothing(place, monkeypatch):
+    (place / "fresh" / "use_cases").mkdir(parents=True)
+    folders, var = (place / "fresh" / "use_cases",), place / "fresh" / "var"
+    fresh = dataclasses.replace(read_settings(), use_cases=folders, var=var)
+    monkeypatch.delenv("TRAINWORTHY_USE_CASES")
+    (found,) = project.use_cases(fresh)
+    assert found.status == "not_applicable"
+    assert "trainworthy new NAME" in found.evidence
+    # With state of runs, use cases have gone.
+    (place / "fresh" / "var").mkdir()
+    only(project.use_cases, "there is no use case", settings=fresh)
 
 
 def test_doctor_prices_that_are_old_or_broken_are_told(place):
