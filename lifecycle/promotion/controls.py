@@ -85,15 +85,13 @@ def cost_control(*, spent_usd: float, budget_usd: float, forecast: Forecast | No
     `spent_usd` is all that the model cost, `actual_usd` the part that the forecast was about. A cost above
     the forecast's high passes and is told: the budget is what was agreed, and budget_check has held it by now.
     """
-    spent = f"{_dollars(spent_usd, budget_usd)} of {_dollars(budget_usd, spent_usd)} spent"
+    spent = f"in all, with reused steps, {_dollars(spent_usd, budget_usd)} of the budget of "
+    spent += _dollars(budget_usd, spent_usd)
     if forecast is None:
-        return _control("cost", "", ("insufficient", f"{spent}, and nothing was forecast: run preflight"))
+        return _control("cost", "", ("insufficient", f"{spent}; nothing was forecast: run preflight"))
     actual, most = _dollars(actual_usd, forecast.high), _dollars(forecast.high, actual_usd)
-    if actual_usd > forecast.high:
-        spent += f", {actual} where the forecast said at most {most}: the forecast was too low"
-    else:
-        spent += f", {actual} within the forecast of at most {most}"
-    return _control("cost", f"{spent}.")
+    spent += f"; its stages, which preflight forecast at {most} at most, cost {actual}"
+    return _control("cost", f"{spent}: the forecast was too low." if actual_usd > forecast.high else f"{spent}.")
 
 
 def _dollars(amount: float, other: float) -> str:
