@@ -132,6 +132,8 @@ def judge(run: StepRun) -> StepOutcome[VerdictBody]:
             value=f"{name} version {champion.version}",
             fix=LEAVE_FIRST_MODEL,
         )
+    tell = run.context.log.info
+    tell("registering the model in MLflow")
     model = run.tracking.register(
         run.tracked(), name, run.workspace.state.absolute(evaluation.artifact), evaluation.artifact_sha256,
         tags=benchmark_tags(run), contract=judged_contract(run),
@@ -205,10 +207,18 @@ def _evidence(run: StepRun, first_model: bool, model: RegisteredModel, champion:
     spec, full = run.use_case.spec, run.record("full", StageReport)
     evaluation, snapshot = run.record("evaluation", EvaluationReport), run.record("snapshot", Snapshot)
     dataset, preflight = run.record("dataset", DatasetVersion), run.record("preflight", PreflightReport)
+    tell = run.context.log.info
+    tell("loading the registered files in a fresh process: golden answers and latency")
     deployment = deployment_evidence(run, model)
+    if champion is not None and deployment["loaded"]:
+        tell(f"serving version {model.version} and the champion, version {champion.version}, in turns")
     serving = serving_figures(run, model, champion) if deployment["loaded"] else ()
+    tell(f"training the first {full.prefix_steps} updates again: the same weights?")
     rerun_sha256 = reproducibility_evidence(run)
+    if champion is not None:
+        tell(f"comparing with the champion, version {champion.version}, on this benchmark")
     against = champion_evidence(run, champion)
+    tell("asking whether the rows are still the published ones, by their content hash")
     commit = git_state(run.use_case.folder)[0]
     suite = run.use_case.suite_path
     changed, installed = changed_files(run.use_case.folder, (suite,) if suite else ()), installed_version()

@@ -266,6 +266,19 @@ def test_train_first_run_says_which_step_and_promises_no_time_before_the_forecas
     assert told == ["step 1 of 8", "step 2 of 8", "step 3 of 8", *forecast]
 
 
+def test_train_first_run_says_what_it_does_as_it_begins_to(trained):
+    out = trained.done.out
+    said = [
+        "loading the use cases, then step 1", "step 1 of 8", "registering the model in MLflow",
+        "loading the registered files in a fresh process", "updates again: the same weights?",
+        "whether the rows are still the published ones", "verdict: ",
+    ]  # fmt: skip
+    places = [out.find(text) for text in said]
+    assert -1 not in places, out
+    assert places == sorted(places)
+    assert "comparing with the champion" not in out
+
+
 def judged_later(toy) -> Verdict:
     """A newer shadow verdict on another model, and its report, as its run leaves them."""
     path = log_in(toy.var)
