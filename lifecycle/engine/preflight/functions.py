@@ -212,22 +212,27 @@ def _loss(
         wrong.append(("no parameter gets a gradient", "let the outputs depend on the parameters"))
     if bad:
         wrong.append((f"the gradient of {bad[0]} is not finite", "look at divisions, roots and logarithms in forward"))
+    leads = ""
     if kind is not None and not wrong:
-        wrong += _leads_away(task, kind, outputs.detach(), targets)
+        leads, away = _where_it_leads(task, kind, outputs.detach(), targets)
+        wrong += away
     return (
         loss,
-        f"mean {float(loss.detach().mean()):.3f}; {reached} of {trained} parameter tensors get a gradient",
+        f"mean {float(loss.detach().mean()):.3f}; {reached} of {trained} parameter tensors get a gradient{leads}",
         wrong,
     )
 
 
-def _leads_away(task: Task, kind: Kind, outputs: Tensor, targets: Tensor) -> list[Wrong]:
-    """What is wrong where answers get worse as the loss falls. A predict that fails is told by its own trial."""
+def _where_it_leads(task: Task, kind: Kind, outputs: Tensor, targets: Tensor) -> tuple[str, list[Wrong]]:
+    """Whether that was found out, and what is wrong where answers get worse as the loss falls."""
     try:
-        found = descend(task.loss_fn, task.predict, kind, outputs, targets)
-    except Exception:
-        return []
-    return [(f"{found}: {WRONG_WAY[0]}", WRONG_WAY[1])] if found is not None and found.worse else []
+        descent = descend(task.loss_fn, task.predict, kind, outputs, targets)
+    # Whatever these functions raise of numbers that no network gave; a predict that fails is told by its own trial.
+    except Exception as error:
+        return f"; where it leads was not found out ({type(error).__name__})", []
+    if descent is None:
+        return "; where it leads was not found out", []
+    return "", [(f"{descent}: {WRONG_WAY[0]}", WRONG_WAY[1])] if descent.worse else []
 
 
 def _gradients(model: nn.Module) -> tuple[int, int, list[str]]:

@@ -128,6 +128,47 @@ def test_probabilities_and_their_logarithms_stay_such():
     assert descend(lambda o, t: -of_log(o, t), torch.exp, kind, outputs, OF_THREE).worse
 
 
+def drawn(*shape, seed, spread):
+    return torch.randn(ROWS, *shape, generator=torch.Generator().manual_seed(seed)) * spread
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("unit", [1.0, 1e3, 1e5])
+def test_a_column_of_another_unit_hides_nothing_and_alarms_nothing(unit, seed):
+    def both(outputs, targets):
+        return (outputs[:, 0] - targets).square() + (outputs[:, 1] - unit * targets).square()
+
+    outputs = drawn(2, seed=seed, spread=torch.tensor([1.0, unit]))
+    assert not descend(both, lambda o: o[:, 0], Regression(), outputs, NUMBERS).worse
+    assert descend(lambda o, t: -both(o, t), lambda o: o[:, 0], Regression(), outputs, NUMBERS).worse
+
+
+@pytest.mark.parametrize("spread", [0.03, 0.04, 1.0, 10.0])
+@pytest.mark.parametrize("seed", range(3))
+def test_logarithms_of_large_labels_lead_to_them(spread, seed):
+    incomes = torch.exp(10.8 + 0.3 * NUMBERS)
+    of_logarithm = lambda o, t: (o - t.log1p()).square()
+    outputs = drawn(seed=seed, spread=spread)
+    assert not descend(of_logarithm, torch.expm1, Regression(), outputs, incomes).worse
+
+
+@pytest.mark.parametrize("spread", [0.1, 0.3, 1.0])
+def test_a_density_with_the_wrong_sign_is_told_although_it_soon_has_no_finite_value(spread):
+    outputs = drawn(2, seed=0, spread=spread)
+    sound = descend(density, lambda o: o[:, 0], Regression(), outputs, NUMBERS)
+    # A density that is exact ends without a finite value as well.
+    assert sound is None or not sound.worse
+    assert descend(lambda o, t: -density(o, t), lambda o: o[:, 0], Regression(), outputs, NUMBERS).worse
+
+
+@pytest.mark.parametrize("low", [-1.0, 0.0])
+def test_quantiles_that_pass_each_other_and_numbers_between_0_and_1_are_judged(low):
+    outputs = (drawn(2, seed=0, spread=1.0).sigmoid() + low) * 0.9
+    kind = Regression(quantiles=(0.1, 0.9))
+    assert not descend(pinball, lambda o: o, kind, outputs, NUMBERS).worse
+    assert descend(lambda o, t: -pinball(o, t), lambda o: o, kind, outputs, NUMBERS).worse
+
+
 def test_a_trained_start_that_loses_certainty_is_no_fault():
     sure = (2 * YES_NO - 1) * 12
     smoothed = found("smoothed", start=sure)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
@@ -75,24 +75,25 @@ def liked_best(loss_fn: LossFn, outputs: Tensor, targets: Tensor) -> Tensor:
     return moved(-float("inf"), float("inf"))
 
 
-def downhill(losses: Callable[[Tensor], Tensor], start: Tensor, size: float, steps: int) -> Tensor | None:
-    """Free numbers after so many steps of Rprop from `size` on: by signs alone, so that losses with corners do.
+def downhill(losses: Callable[[Tensor], Tensor], start: Tensor, size: float | Tensor) -> Iterator[Tensor]:
+    """Free numbers after each step of Rprop from `size` on: by signs alone, so that losses with corners do.
 
-    A row whose loss has no finite gradient stays. None if the loss takes no such numbers.
+    `size` may be one for each output, that of a step at first. A row whose loss has no finite gradient stays. Ends
+    where the loss takes no such numbers, or those of the step before had a loss that is not finite.
     """
-    free = start.detach().clone().requires_grad_(True)
-    optimizer = torch.optim.Rprop([free], lr=size, etas=(0.5, 1.2), step_sizes=(1e-9 * size, 1e9 * size))
-    for _ in range(steps):
+    moved = torch.zeros_like(start).requires_grad_(True)
+    optimizer = torch.optim.Rprop([moved], lr=1.0, etas=(0.5, 1.2), step_sizes=(1e-9, 1e9))
+    while True:
         optimizer.zero_grad()
         try:
-            loss = losses(free).sum()
+            loss = losses(start + moved * size).sum()
         except (RuntimeError, ValueError):
-            return None
+            return
         if not bool(loss.isfinite()) or not loss.requires_grad:
-            return None
+            return
         loss.backward()
-        if free.grad is None:
-            return None
-        free.grad.nan_to_num_(0.0, 0.0, 0.0)
+        if moved.grad is None:
+            return
+        moved.grad.nan_to_num_(0.0, 0.0, 0.0)
         optimizer.step()
-    return free.detach()
+        yield (start + moved * size).detach()

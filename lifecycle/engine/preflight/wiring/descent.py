@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from trainworthy.lifecycle.engine.outputs.free_outputs import before, link_of, same
+from trainworthy.lifecycle.engine.outputs.free_outputs import Link, before, link_of, same
 from trainworthy.lifecycle.engine.preflight.subject import Subject
 from trainworthy.lifecycle.engine.preflight.wiring.best import downhill
 from trainworthy.lifecycle.engine.training.state import LossFn
@@ -25,9 +26,10 @@ from trainworthy.lifecycle.gates.check import Outcome
 from trainworthy.lifecycle.scoring import as_array
 from trainworthy.lifecycle.tasks import Kind
 
-# Of Rprop, from steps of the outputs' own spread on: what goes on in one direction comes 390 times as far.
-STEPS = 24
-# Standard errors of the mean over rows, paired by row.
+# Of Rprop, as many as settle numbers of any size (numbers.py). Looked at after a quarter, half and all of them: on its
+# way a step may still be too long for a column of another unit or for the exponential of an output.
+STEPS = 150
+# Standard errors of the mean over rows, or of the share of rows, paired by row.
 MEASURABLE = 3.0
 WRONG_WAY = (
     "loss_fn has the wrong sign or rewards another label than the row's own, or predict turns the outputs round",
@@ -61,38 +63,73 @@ def descend(
 ) -> Descent | None:
     """Move `outputs` (N, ...) down the loss of `targets` (N, ...). None where the loss takes no free outputs or does
     not fall, where predict gives no answers of the kind, or where one answer has the least loss for all."""
-    link, size = link_of([outputs]), max(float(outputs.std()), 1e-3 * float(outputs.abs().max()), 1e-3)
-    start = before(link, outputs) if link is not same else outputs
-    start = outputs * 0 if start is None else start
+    # Numbers may lie between 0 and 1 by chance.
+    for link in (link_of([outputs]),) if kind.classes else (same, link_of([outputs])):
+        start = before(link, outputs) if link is not same else outputs
+        start = outputs * 0 if start is None else start
+        looks = _looks(lambda free, link=link: loss_fn(link(free), targets), start, _size(outputs, link))
+        if looks:
+            return _judged([link(free) for free in (start, *looks)], loss_fn, predict, kind, targets)
+    return None
 
-    def losses(free: Tensor) -> Tensor:
-        return loss_fn(link(free), targets)
 
-    end = downhill(losses, start, size if link is same else 1.0, STEPS)
-    if end is None:
-        return None
+def _size(outputs: Tensor, link: Link) -> float | Tensor:
+    """Of a first step: the spread over rows of each output, since columns may be of different units."""
+    if link is not same:
+        return 1.0
+    spread, largest = outputs.std(0, keepdim=True), float(outputs.abs().max())
+    return torch.where(spread > 1e-3 * largest, spread, max(float(outputs.std()), 1e-3 * largest, 1e-3))
+
+
+def _looks(losses: Callable[[Tensor], Tensor], start: Tensor, size: float | Tensor) -> list[Tensor]:
+    """Free numbers after a quarter, half and all of the steps whose loss is finite; none if the loss takes no such."""
+    path = list(islice(downhill(losses, start, size), STEPS))
+    if len(path) < STEPS:
+        # Without end: the loss of the last ones is not finite.
+        path = path[:-1]
+    quarter = len(path) // 4
+    return [path[quarter - 1], path[2 * quarter - 1], path[-1]] if quarter else []
+
+
+def _judged(
+    outputs: list[Tensor], loss_fn: LossFn, predict: Callable[[Tensor], Any], kind: Kind, targets: Tensor
+) -> Descent | None:
+    """What the declared loss and the kind's own say of outputs from the first to the last."""
     with torch.no_grad():
-        declared = [float(losses(free).float().mean()) for free in (start, end)]
+        declared = [float(loss_fn(some, targets).float().mean()) for some in (outputs[0], outputs[-1])]
         if not declared[1] < declared[0]:
             return None
         try:
-            given = [kind.of_predict(as_array(predict(link(free)))) for free in (start, end)]
             labels = kind.checked_labels(targets.cpu().numpy())
-            first, last = (kind.row_loss(*kind.checked(labels, answers)) for answers in given)
+            first, *later = (kind.row_loss(labels, _answers(kind, labels, predict(some))) for some in outputs)
         except (EvaluationError, RuntimeError, ValueError, TypeError):
             return None
-    constant = kind.prior(labels)
+    constant, last = kind.prior(labels), later[-1]
     of_constant = kind.row_loss(labels, np.broadcast_to(constant, (len(labels), *constant.shape)).copy())
     return Descent(
         kind.loss.replace("_", " "), (declared[0], declared[1]), (float(first.mean()), float(last.mean())),
-        float(of_constant.mean()), len(labels), worse=_above(last, first) and _above(last, of_constant),
+        float(of_constant.mean()), len(labels),
+        worse=all(_above(losses, first) for losses in later) and _above(last, of_constant),
     )  # fmt: skip
 
 
+def _answers(kind: Kind, labels: np.ndarray, given: Any) -> np.ndarray:
+    """Answers of the kind; of numbers also quantiles whose outputs have passed each other."""
+    answers = kind.of_predict(as_array(given))
+    if not kind.classes and answers.ndim == 2:
+        answers = np.sort(answers, axis=1)
+    return kind.checked(labels, answers)[1]
+
+
 def _above(losses: np.ndarray, others: np.ndarray) -> bool:
-    """Whether the mean is measurably above the others', paired by row."""
+    """Whether the mean is above the others', measurably by itself or by how many rows are above, paired by row.
+
+    Of a loss without end some rows go so far that no mean of few rows is measurable.
+    """
     off = losses - others
-    return bool(np.isfinite(off).all() and off.mean() > MEASURABLE * off.std(ddof=1) / len(off) ** 0.5)
+    by_mean = off.mean() > MEASURABLE * off.std(ddof=1) / len(off) ** 0.5
+    by_rows = off.mean() > 0 and (off > 0).mean() > 0.5 + MEASURABLE * 0.5 / len(off) ** 0.5
+    return bool(np.isfinite(off).all() and (by_mean or by_rows))
 
 
 def leads_away(subject: Subject, outputs: Tensor, targets: Tensor) -> Outcome | None:

@@ -8,6 +8,7 @@ shows another unit, the second other quantiles than the declared ones, which no 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import islice
 
 import numpy as np
 import torch
@@ -196,12 +197,12 @@ def _answers(subject: Subject, outputs: Tensor, targets: Tensor, *, constant: bo
     start = outputs.mean(0, keepdim=True) if constant else outputs
     size = max(float(outputs.std()), 1e-3 * float(outputs.abs().max()), 1e-3)
     for link in (same, link_of([outputs])):
-        best = downhill(
+        steps = downhill(
             lambda free, link=link: subject.recipe.loss_fn(link(free).expand(outputs.shape), targets),
             start if link is same else start * 0,
             size if link is same else 1.0,
-            STEPS,
         )
+        best = next(islice(steps, STEPS - 1, None), None)
         if best is None:
             continue
         answers = subject.predict(link(best)).detach().double().cpu().numpy()

@@ -186,7 +186,7 @@ class Asking:
         """In the place of the same arm with fewer draws, whose loss is kept, and whose seconds count as well."""
         for earlier in [other for other in self.arms if _key(other) == _key(arm)]:
             self.arms.remove(earlier)
-            kept = {"loss": earlier.loss, "behind": earlier.behind}
+            kept = {} if earlier.loss is None else {"loss": earlier.loss, "behind": earlier.behind}
             arm = arm.model_copy(update={**kept, "cpu_seconds": arm.cpu_seconds + earlier.cpu_seconds})
         self.arms.append(arm)
         return arm
