@@ -56,8 +56,26 @@ def snapshot_rows(run: StepRun) -> StepOutcome[SnapshotBody]:
     say(f"snapshot: {len(contract.rules)} rules on {dataset.rows:,} rows")
     judge = functools.partial(checked_contract, state, use_case.name, dataset.content_hash, engine)
     checks, body = make_snapshot(state, use_case, contract, dataset, judge)
+    if strongest := to_review(checks, contract, use_case.name):
+        say(f"snapshot: {strongest}")
     run.workspace.share_metrics(use_case.name)
     return StepOutcome(checks=checks, body=body, after=functools.partial(remember, state, identity))
+
+
+def to_review(checks: Sequence[CheckResult], contract: Contract, use_case: str) -> str:
+    """The input that tells most of the label alone, with its figures, if nobody has reviewed it; empty else.
+
+    Below what decides alone, no statistic tells a leak from an honest input: only who knows when its value is known.
+    """
+    from trainworthy.lifecycle.leakage.single_feature import FAMILY
+
+    details = [detail for check in checks if check.name == "leakage" for detail in check.details]
+    strongest = [detail for detail in details if (detail["family"], detail["status"]) == (FAMILY, "pass")]
+    unreviewed = [detail for detail in strongest if {*detail["columns"]} & {*contract.unreviewed_features}]
+    if not unreviewed:
+        return ""
+    question = f"is its value known when the model is asked? trainworthy contract review {use_case}"
+    return f"{unreviewed[0]['evidence']}. Nobody has reviewed it: {question}"
 
 
 def declared_contract(run: StepRun) -> Contract:

@@ -24,6 +24,7 @@ from trainworthy.lifecycle.files.versions import published_version
 from trainworthy.lifecycle.gates.baseline import FILE as BASELINE
 from trainworthy.lifecycle.gates.baseline import read_baseline
 from trainworthy.lifecycle.plan import make_plan
+from trainworthy.lifecycle.progress import say
 from trainworthy.lifecycle.protocol.jobs import FunctionsJob, Rows
 from trainworthy.lifecycle.protocol.results import FunctionsResult, TriedFunction
 from trainworthy.lifecycle.spec.task import LABEL_TYPES, Target, TaskSpec, target_of
@@ -203,6 +204,7 @@ def _tried(
             hyperparameters=dict(hyperparameters),
             **(_training(use_case) if use_case else {}),
         )
+        say("check: the files are read; a process of its own tries the functions of model.py, after importing torch")
         answer = run_worker(job)
     assert isinstance(answer, FunctionsResult)
     return answer.functions

@@ -11,6 +11,7 @@ from trainworthy.lifecycle.contract.model import Contract
 from trainworthy.lifecycle.errors import DatasetError, Problem
 from trainworthy.lifecycle.files.versions import published_version
 from trainworthy.lifecycle.gates.catalogue import CATALOGUE
+from trainworthy.lifecycle.progress import say
 from trainworthy.lifecycle.protocol.checks import stops_the_step
 from trainworthy.lifecycle.protocol.jobs import QuickJob, Rows
 from trainworthy.lifecycle.protocol.records import DatasetVersion, Snapshot
@@ -45,6 +46,7 @@ def quick_parts(name: str) -> list[Part]:
     if not rows:
         return [*parts, Part("network", untried=of_rows)]
     with tempfile.TemporaryDirectory() as out:
+        say("check: the files are read; a process of its own asks the network, after importing torch")
         answer = run_worker(_job(use_case, contract, out, rows))
     assert isinstance(answer, PreflightResult)
     return [*parts, Part("rows", evidence=of_rows), *_parts(answer, use_case.name)]
