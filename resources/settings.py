@@ -251,6 +251,10 @@ def use_case_folder(settings: Settings, name: str) -> Path:
     """The folder of one use case. Raises SettingsError with the nearest known name."""
     folders = {folder.name: folder for folder in use_case_folders(settings)}
     if name not in folders:
-        fix = did_you_mean(name, folders) if folders else f"there is none yet: trainworthy new {name} --data TABLE …"
+        fix = (
+            did_you_mean(name, folders)
+            if folders
+            else f"there is none yet: trainworthy new {shlex.quote(name)} --data TABLE …"
+        )
         raise SettingsError("no such use case", value=name, fix=fix)
     return folders[name]

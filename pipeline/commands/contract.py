@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from pathlib import Path
 
@@ -96,7 +97,8 @@ def run_review(parsed: argparse.Namespace) -> int:
     if not answered and not sys.stdin.isatty() and (left := waiting(parsed.use_case)):
         print(f"{len(left)} inputs of {parsed.use_case} wait for a review, the strongest first:")
         print("\n".join(f"  {strength.column}{strength.note}" for strength in left))
-        print(f"answer: trainworthy contract review {parsed.use_case} --column {left[0].column} --known PT0S")
+        column = shlex.quote(left[0].column)
+        print(f"answer: trainworthy contract review {parsed.use_case} --column {column} --known PT0S")
         return 1
     reason = parsed.reason.strip() if parsed.accept_all else None
     print(review(parsed.use_case, list(zip(columns, known, strict=True)), reason, input if not answered else None))

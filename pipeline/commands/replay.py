@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import tempfile
 from pathlib import Path
 
@@ -77,5 +78,5 @@ def _pack(folder: Path, out: Path | None) -> int:
     print("it holds rows of the data as tensors, and their keys: give it only to who may see them")
     if answer.left_out:
         print(f"left out of the use case's folder, since only its Python code travels: {', '.join(answer.left_out)}")
-    print(f"there: trainworthy replay {target.name}")
+    print(f"there: trainworthy replay {shlex.quote(target.name)}")
     return 0

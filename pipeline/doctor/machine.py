@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shlex
 import shutil
 import sys
 import tomllib
@@ -144,7 +145,9 @@ def environment(settings: Settings) -> Iterator[CheckResult]:
     elif home and Path(home).resolve() != settings.project:
         findings.append((f"DAGSTER_HOME is set: Dagster follows {home}/dagster.yaml", "unset it to use the project's"))
     elif not home and Path.cwd() != settings.project:
-        findings.append((f"Dagster's bare commands read dagster.yaml of {Path.cwd()}", f"cd {settings.project}"))
+        findings.append(
+            (f"Dagster's bare commands read dagster.yaml of {Path.cwd()}", f"cd {shlex.quote(str(settings.project))}")
+        )
     for problem, fix in findings:
         yield CheckResult(name="environment", status="fail", severity="warning", evidence=problem, fix=fix)
     if not findings:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -277,7 +278,8 @@ def _by_class(path: Path, names: _Names, group: str | None) -> Folder | Problem:
         )
         return Problem("--data", f"its folders {shown(tops)} are splits, not classes", fix, where)
     if len(tops) == 1:
-        deeper = f"; its classes may lie one level deeper: --data {path / tops[0]}" if len(inner) > 1 else ""
+        inside = shlex.quote(str(path / tops[0]))
+        deeper = f"; its classes may lie one level deeper: --data {inside}" if len(inner) > 1 else ""
         message = f"there is one class only, the folder {tops[0]!r}"
         alone = f"; {NO_CLASSES}" if names.texts else ""
         return Problem("--data", message, f"give a folder for each of two classes or more{deeper}{alone}", where)

@@ -7,6 +7,7 @@ which form a column of text holds dates: ISO 8601, or one of the forms that peop
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
@@ -124,7 +125,9 @@ def _time_problems(request: Request, raw: pd.DataFrame, kinds: dict[str, Kind]) 
     if name is None:
         times = [other for other, kind in kinds.items() if kind in ("time", "instant")]
         if times and not (request.split or request.group):
-            fix = f"write --time {times[0]} if the model is asked then; else --split hash, or --group COLUMN"
+            fix = (
+                f"write --time {shlex.quote(times[0])} if the model is asked then; else --split hash, or --group COLUMN"
+            )
             yield Problem("--time", f"is missing, and {times[0]!r} holds times", fix)
         return
     if name not in raw.columns:
@@ -333,7 +336,7 @@ def _misfits(texts: pd.Series, form: str) -> list[Problem]:
 
 def _ambiguous(name: str, texts: pd.Series, forms: list[str]) -> list[Problem]:
     readings = " or ".join(f"{_parsed(texts.head(1), form).iloc[0]:%d %B %Y} ({form})" for form in forms[:3])
-    fix = " or ".join(f'--time-format "{form}"' for form in forms[:3])
+    fix = " or ".join(f"--time-format {shlex.quote(form)}" for form in forms[:3])
     problem = f"{name!r} can be read in several ways: {texts.iloc[0]!r} is {readings}"
     return [Problem("--time", problem, f"write {fix}", texts.iloc[0])]
 

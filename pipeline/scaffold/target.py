@@ -9,6 +9,7 @@ frequent. That is a guess in a line that is printed, and `--kind` overrides it. 
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -257,7 +258,7 @@ def _binary(held: Held, why: str, requested: str | None) -> tuple[FoundTarget | 
         problem, fix = f"is no value of the target {held.name!r}", did_you_mean(requested, texts)
     else:
         problem = f"neither value of {held.name!r} is obviously the positive one"
-        fix = f"write --positive {' or --positive '.join(texts)}"
+        fix = f"write {' or '.join(f'--positive {shlex.quote(text)}' for text in texts)}"
     return None, [Problem("--positive", problem, fix, requested or list(texts))]
 
 

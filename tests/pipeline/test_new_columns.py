@@ -1,5 +1,7 @@
 """What `trainworthy new` finds out about a table: types, roles, label, key and windows, or what is wrong with it."""
 
+import shlex
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -129,6 +131,26 @@ def test_new_target_whose_positive_value_is_not_obvious_or_wrong_is_told(tmp_pat
     assert "--positive left or --positive stayed" in told(rows, tmp_path)
     (tmp_path / "work").rmdir()
     assert "did you mean 'left'?" in told(rows, tmp_path, positive="lef")
+
+
+@pytest.mark.parametrize(
+    ("column", "change", "option", "values"),
+    [
+        ("bought", {"yes": "cancelled early", "no": 'it\'s "kept"'}, "--positive", ["cancelled early", 'it\'s "kept"']),
+        ("at", None, "--time", ["seen at"]),
+        ("at", "%d/%m/%Y %H:%M", "--time-format", ["%d/%m/%Y %H:%M", "%m/%d/%Y %H:%M"]),
+    ],
+)
+def test_new_what_a_fix_says_to_write_can_be_pasted(tmp_path, column, change, option, values):
+    rows, asked = table(), {}
+    if option == "--time":
+        rows, asked = rows.rename(columns={column: values[0]}), {"time": None}
+    elif option == "--positive":
+        rows[column] = rows[column].map(change)
+    else:
+        rows = rows[rows[column].dt.day <= 12].assign(at=lambda r: r["at"].dt.strftime(change))
+    words = shlex.split(told(rows, tmp_path, suffix=".csv", **asked).rpartition("fix: ")[2])
+    assert [words[place + 1].rstrip(";") for place, word in enumerate(words) if word == option] == values
 
 
 def test_new_target_with_nulls_leaves_rows_without_a_label(tmp_path):

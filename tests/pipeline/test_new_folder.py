@@ -385,6 +385,7 @@ WRONG = [
     (empty, {}, "the folder is empty"),
     (lambda data: classes(data, "a"), {}, "there is one class only, the folder 'a'"),
     (wrapped, {}, "there is one class only, the folder 'inner'"),
+    (lambda data: classes(data / "the inner", "a", "b"), {}, "/the inner'"),
     (lambda data: [classes(data, "a", "b"), classes(data, "c", each=9)], {}, "so that each split has some: 'c' 9"),
     (unreadable, {}, "5 of 80 pictures can't be read: 'a/000.png': it is empty (0 bytes); 'a/001.png': Unidentified"),
     (mixed, {}, "holds both 80 pictures ('a/000.png' and 79 more) and 40 texts"),
