@@ -41,7 +41,10 @@ def null_groups(frame: pd.DataFrame) -> list[tuple[str, ...]]:
 
 
 def ordered_pairs(frame: pd.DataFrame) -> list[tuple[str, str]]:
-    """Pairs of times, or of numbers of one scale with a word in common, of which the first is never above."""
+    """Pairs of times, or of numbers of one scale with a word in common, of which the first is never above.
+
+    Columns that are equal are in order both ways, as dates and the days that are made of them: they are no pair.
+    """
     kinds = {str(name): logical_type(frame[name]) for name in frame.columns}
     names = [name for name, kind in kinds.items() if kind in ("timestamp", "date", "number", "integer")]
     pairs = []
@@ -52,7 +55,7 @@ def ordered_pairs(frame: pd.DataFrame) -> list[tuple[str, str]]:
         alike = times or (_words(first) & _words(second) and _of_one_scale(frame[first], frame[second]))
         if alike and _is_ordered(frame[[first, second]]):
             pairs.append((first, second))
-    return pairs
+    return [(first, second) for first, second in pairs if (second, first) not in pairs]
 
 
 def _maybe_ordered(frame: pd.DataFrame, names: Sequence[str], kinds: Mapping[str, str]) -> Iterator[tuple[str, str]]:
