@@ -51,6 +51,7 @@ from trainworthy.lifecycle.promotion.earlier import tell_open
 from trainworthy.lifecycle.protocol.checks import CheckResult, stopping
 from trainworthy.lifecycle.protocol.records import (
     FORM,
+    STAGES,
     STEPS,
     Body,
     PreflightReport,
@@ -296,7 +297,8 @@ def _book_interrupted(run: StepRun, meter: Meter, error: BaseException) -> None:
     """Record, cost and tracked state of a step that was cancelled or broke."""
     cancelled = not isinstance(error, Exception)
     what = "cancelled" if cancelled else f"{type(error).__name__}: {error}"
-    fix = "run again: training resumes" if cancelled else "see the traceback"
+    resumed = ", and training resumes" if run.step in STAGES else ""
+    fix = f"run again: finished steps are reused{resumed}" if cancelled else "see the traceback"
     check = CheckResult(name="completed", status="error", evidence=what, fix=fix)
     record = _record(run, StepOutcome(checks=(check,), body=None), meter, what)
     with without_store(run):

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from trainworthy.lifecycle.report.outcome import RunOutcome
 
 
+# As the fix of what ended before its end begins, by itself no one's fault.
+_AGAIN = "Run again: "
+
+
 def newest_verdict(use_case: str) -> Verdict:
     """The verdict that was entered in the log last, not the record that was written last: that one may never count.
 
@@ -50,7 +54,11 @@ def _never_judged(use_case: str, store: StateRecords, fix: str) -> RecordError:
     if stop is None:
         return RecordError("there is no verdict yet", value=use_case, fix=fix)
     problem = f"there is no verdict yet: the newest run was {stop.label.lower()}: {stop.why}"
-    return RecordError(problem, value=f"run {run_id}", fix=f"{'; '.join(stop.changes)}; then {fix}")
+    first = "; ".join(stop.changes)
+    # What only has to be run again needs one command, after what is said of it.
+    again = first.startswith(_AGAIN) and len(stop.changes) == 1
+    how = f"{first.removeprefix(_AGAIN)}; {fix}" if again else f"{first}; then {fix}"
+    return RecordError(problem, value=f"run {run_id}", fix=how)
 
 
 def newest_stop(use_case: str, store: StateRecords) -> tuple[str, RunOutcome | None]:

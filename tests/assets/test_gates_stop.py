@@ -197,8 +197,16 @@ def test_step_whose_work_raises_has_a_check_that_stops_it():
     assert (found.name, found.stops, found.evidence, found.fix) == ("completed", True, "the file is gone", "fetch it")
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("broken")])
-def test_step_that_was_interrupted_is_recorded_as_stopped(monkeypatch, error):
+@pytest.mark.parametrize(
+    ("at", "error", "fix"),
+    [
+        ("smoke", KeyboardInterrupt(), "run again: finished steps are reused, and training resumes"),
+        ("promotion", KeyboardInterrupt(), "run again: finished steps are reused"),
+        ("promotion", RuntimeError("broken"), "see the traceback"),
+    ],
+    ids=["training", "judging", "broken"],
+)
+def test_step_that_was_interrupted_is_recorded_as_stopped(monkeypatch, at, error, fix):
     booked = []
     monkeypatch.setattr(step, "_record", lambda run, outcome, meter, message: outcome)
     monkeypatch.setattr(step, "step_metadata", lambda *given, **how: {})
@@ -211,9 +219,11 @@ def test_step_that_was_interrupted_is_recorded_as_stopped(monkeypatch, error):
     context = SimpleNamespace(
         log_event=lambda event: None, asset_key=dg.AssetKey("toy"), instance=instance, run=SimpleNamespace(run_id="r")
     )
-    run = SimpleNamespace(workspace=SimpleNamespace(records=records), run_id="r", trains=False, context=context)
+    run = SimpleNamespace(
+        workspace=SimpleNamespace(records=records), run_id="r", trains=False, context=context, step=at
+    )
     step._book_interrupted(run, None, error)  # pyright: ignore[reportArgumentType]
-    assert [(one.name, one.stops) for one in booked[0].checks] == [("completed", True)]
+    assert [(one.name, one.stops, one.fix) for one in booked[0].checks] == [("completed", True, fix)]
     # Only what somebody ended is shown as cancelled.
     assert cancelled == ([started] if isinstance(error, KeyboardInterrupt) else [])
 

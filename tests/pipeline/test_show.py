@@ -10,8 +10,9 @@ from tests.lifecycle import report_records
 from trainworthy.lifecycle.errors import RecordError
 from trainworthy.lifecycle.promotion import log
 from trainworthy.lifecycle.promotion.log import LogEntry
+from trainworthy.lifecycle.protocol.checks import CheckResult
 from trainworthy.lifecycle.protocol.operating_point import OperatingPoint
-from trainworthy.lifecycle.protocol.records import Verdict
+from trainworthy.lifecycle.protocol.records import Record, StoppedStep, Verdict
 from trainworthy.lifecycle.spec.benchmark import DecisionSpec
 from trainworthy.lifecycle.storage.records import StateRecords, record_sha256
 from trainworthy.lifecycle.storage.shared.folder import FolderState
@@ -110,6 +111,27 @@ def test_verdict_that_is_not_in_the_log_is_an_error_where_the_log_has_none(kept)
     with pytest.raises(RecordError, match="the newest verdict is not in the log") as caught:
         show.newest_verdict("flight_delays")
     assert caught.value.value == late.provenance.run_id
+
+
+@pytest.mark.parametrize(
+    ("ended", "fix"),
+    [
+        ("run again: finished steps are reused", "finished steps are reused; train the first model: dagster"),
+        ("see the traceback", "See the traceback; then train the first model: dagster"),
+    ],
+)
+def test_run_that_only_has_to_be_run_again_is_told_with_one_command(kept, monkeypatch, ended, fix):
+    monkeypatch.setattr(show, "judge_fix", lambda use_case, entries: "train the first model: dagster job execute")
+    records = report_records.judged()
+    check = CheckResult(name="completed", status="error", evidence="cancelled", fix=ended)
+    verdict = records.pop("promotion")
+    head = {name: getattr(verdict, name) for name in Record.model_fields}
+    stopped = StoppedStep(**head, error="cancelled").model_copy(update={"checks": (check,)})
+    for record in (*records.values(), stopped):
+        kept.put(record, "run1")
+    with pytest.raises(RecordError, match="the newest run was stopped at promotion: cancelled") as caught:
+        show.newest_verdict("flight_delays")
+    assert caught.value.fix == f"{fix} job execute"
 
 
 def test_compare_shows_both_operating_points_where_there_are_some():
