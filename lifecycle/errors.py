@@ -23,6 +23,7 @@ TrainworthyError            the base: `problem`, `value`, `fix`
 from __future__ import annotations
 
 import difflib
+import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -79,11 +80,19 @@ class UseCaseError(TrainworthyError):
     def __init__(self, name: str, problems: Sequence[Problem]) -> None:
         self.name, self.problems = name, tuple(problems)
         lines = "\n".join(f"  - {problem}" for problem in self.problems)
-        noun = "problem" if len(self.problems) == 1 else "problems"
         super().__init__(
-            f"use case {name!r} has {len(self.problems)} {noun}:\n{lines}",
+            f"use case {name!r} has {self._count}:\n{lines}",
             fix="correct the lines above, then run the command again",
         )
+
+    @property
+    def _count(self) -> str:
+        return f"{len(self.problems)} {'problem' if len(self.problems) == 1 else 'problems'}"
+
+    @property
+    def in_brief(self) -> str:
+        """How many problems, and the command that shows them, for where something else is told."""
+        return f"{self._count}: trainworthy check {shlex.quote(self.name)}"
 
 
 class SettingsError(TrainworthyError):

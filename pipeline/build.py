@@ -74,7 +74,7 @@ def team_definitions(project: Path | None, resources: Mapping[str, Any] | None) 
 
 
 def load_all() -> tuple[list[UseCase], list[UseCaseError]]:
-    """Every use case of the settings, and the broken ones, each told on stderr.
+    """Every use case of the settings, and the broken ones, each told on stderr in a line.
 
     Settings that are wrong end the command with one clear message.
     """
@@ -90,7 +90,7 @@ def load_all() -> tuple[list[UseCase], list[UseCaseError]]:
         try:
             loaded.append(load_use_case(folder))
         except UseCaseError as error:
-            click.echo(f"Left out, while the other use cases go on: {error}", err=True)
+            click.echo(f"Left out, while the other use cases go on: {error.name!r}, {error.in_brief}", err=True)
             broken.append(error)
     return loaded, broken
 

@@ -76,7 +76,7 @@ def _row(shared: StateStore, folder: Path, now: datetime, linked: Callable[[str,
     try:
         question = load_use_case(folder).spec.description
     except UseCaseError as error:
-        problems.append(f"use_case.yaml cannot be loaded ({len(error.problems)} problems): trainworthy check {name}")
+        problems.append(f"the use case cannot be loaded, {error.in_brief}")
     try:
         champion = _champion(store, log.read(VerdictLog(shared, name)), linked)
     except RecordError as error:

@@ -1,6 +1,7 @@
 """What Dagster loads: all assets and jobs, and nothing heavy."""
 
 import os
+import shutil
 import subprocess
 import sys
 
@@ -149,6 +150,21 @@ def test_definitions_broken_use_case_has_jobs_that_stop_with_its_problems_beside
         left = tmp_path / "reports" / "other" / "preflight.xml"
         assert left.is_file() == (kind == "preflight")
         left.unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize(("name", "shown"), [("other", "other"), ("spa ce", "'spa ce'")])
+def test_definitions_broken_use_case_is_told_in_a_line_beside_the_good_one(tmp_path, monkeypatch, capsys, name, shown):
+    for folder in ("toy", name):
+        shutil.copytree(ROOT / "tests" / "toy" / "use_cases" / "toy", tmp_path / "use_cases" / folder)
+    written = tmp_path / "use_cases" / name / "use_case.yaml"
+    written.write_text(written.read_text().replace("owner:", "ownr:"))
+    monkeypatch.setenv("TRAINWORTHY_USE_CASES", str(tmp_path / "use_cases"))
+    monkeypatch.setenv("TRAINWORTHY_VAR", str(tmp_path / "state"))
+    loaded, (broken,) = load_all()
+    assert [use_case.name for use_case in loaded] == ["toy"]
+    assert len(broken.problems) > 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith(f"{name!r}, {len(broken.problems)} problems: trainworthy check {shown}")
 
 
 @pytest.mark.parametrize("name", ["no-job", "spa ce"])
