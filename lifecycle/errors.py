@@ -189,7 +189,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f"did you mean {near!r}?" if near else f"known: {', '.join(names) or 'none yet'}"
 
 
-def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that is like this one; None if none is."""
-    near = difflib.get_close_matches(name, sorted(known), n=1)
+def nearest(name: str, known: Iterable[str], *, likeness: float = 0.6) -> str | None:
+    """The known name that is like this one, by difflib's ratio of at least `likeness`; None if none is."""
+    near = difflib.get_close_matches(name, sorted(known), n=1, cutoff=likeness)
     return near[0] if near else None

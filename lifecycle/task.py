@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import torch
 
 REQUIRED_FUNCTIONS = ("fit_preprocessing", "to_tensors", "build_model", "loss_fn", "predict")
+OPTIONAL_FUNCTIONS = ("build_optimizers", "learning_rate", "augment")
 
 
 class Task(Protocol):

@@ -281,6 +281,9 @@ def test_explain_tells_a_check_with_its_fix_a_family_and_all(capsys):
         ("looks", ["Were fewer models measured on these rows", "docs/how-to/evaluation.md#the-suite"]),
         ("wiring.causal", ["planted faults that name it", "missed", "healthy runs", "from: benchmarks preflight"]),
         ("class_balance", ["training.class_weights", "docs/how-to/training.md"]),
+        ("loss_fn", ["loss_fn(outputs, targets): ", "gives: Loss of each row, shape (N,)", "use-case.md#modelpy"]),
+        ("forward", ["build_model's network", "use-case.md#modelpy"]),
+        ("augment", ["that model.py may define", "use-case.md#modelpy"]),
     ],
 )
 def test_explain_tells_a_monitor_a_cause_a_stages_check_and_the_record(capsys, name, told):
@@ -360,10 +363,25 @@ def test_explain_of_a_short_name_tells_all_that_bear_it(capsys):
     assert cli.main(["explain", "guardrail.brokn"]) == 1
 
 
-@pytest.mark.parametrize(("name", "near"), [("los_spike", "loss_spike"), ("stage.reference", "stage.references")])
+@pytest.mark.parametrize(
+    ("name", "near"), [("los_spike", "loss_spike"), ("stage.reference", "stage.references"), ("controls", "control")]
+)
 def test_explain_of_an_unknown_monitor_or_stage_check_offers_the_near_one(capsys, name, near):
     assert cli.main(["explain", name]) == 1
     assert f"did you mean {near!r}?" in capsys.readouterr().err
+
+
+def test_explain_knows_every_function_that_check_tries(capsys):
+    from trainworthy.lifecycle.engine.preflight.function_trials import FIXES, OPTIONAL_FIXES
+
+    assert [name for name in (*FIXES, *OPTIONAL_FIXES) if cli.main(["explain", name])] == []
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize("name", ["monitor_me", "functions", "weights", "scheduler", "nothing"])
+def test_explain_offers_no_name_that_only_shares_letters(capsys, name):
+    assert cli.main(["explain", name]) == 1
+    assert "fix: trainworthy explain lists them" in capsys.readouterr().err
 
 
 def test_explain_of_an_unknown_check_offers_the_near_one(capsys):

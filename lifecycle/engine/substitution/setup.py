@@ -24,11 +24,9 @@ from trainworthy.lifecycle.plan import MIN_STEPS, Plan, make_plan
 from trainworthy.lifecycle.protocol.jobs import TrainJob
 from trainworthy.lifecycle.scoring import predict_rows
 from trainworthy.lifecycle.spec.training import TrainingSpec
-from trainworthy.lifecycle.task import REQUIRED_FUNCTIONS, Task
+from trainworthy.lifecycle.task import OPTIONAL_FUNCTIONS, REQUIRED_FUNCTIONS, Task
 from trainworthy.lifecycle.tasks import Kind
 from trainworthy.lifecycle.tasks.labels import kind_of_rows
-
-OPTIONAL_FUNCTIONS = ("build_optimizers", "learning_rate", "augment")
 
 
 @dataclass(frozen=True)
