@@ -1,12 +1,14 @@
 """Workers as Jobs of a scripted cluster: what is asked of it, what follows from what it tells, what is left."""
 
+from pathlib import Path
+
 import pytest
 from kubernetes_api import Fault, Kube
 from kubernetes_played import ends_with, runs
 
 from trainworthy.lifecycle.errors import BackendError
 from trainworthy.resources.backends.kubernetes import submitted
-from trainworthy.resources.backends.on_node import WANTED
+from trainworthy.resources.backends.on_node import END, WANTED
 
 
 @pytest.mark.parametrize(("code", "exit_code"), [(0, 0), (65, 65), (75, 75), (137, -9), (139, -11), (143, -15)])
@@ -131,6 +133,50 @@ def test_worker_that_runs_too_long_is_an_error_and_no_further_attempt(played, an
     assert not list(played.folder.rglob(WANTED))
     assert (played.left() == []) is answers
     assert bool(played.told("could not be removed")) is not answers
+
+
+@pytest.mark.parametrize("away", [True, False])
+def test_worker_that_ended_in_time_has_its_answer_however_late_the_cluster_tells_it(played, away):
+    """`away`: the API, across the limit; else a node is late to tell."""
+    played.kube.played = runs
+    played.cluster = played.cluster.model_copy(update={"run_timeout_seconds": 300})
+
+    def look(looks: int) -> None:
+        played.clock.at += 60
+        if looks == 3:
+            (folder,) = (Path(played.job.out) / "kubernetes").iterdir()
+            (folder / END).write_text('{"exit_code": 0}')
+            played.kube.faults += [Fault(".", times=10_000)] * away
+        if looks == 8:
+            played.kube.faults.clear()
+        if looks == 9:
+            played.kube.ends(played.pod, 0)
+
+    played.look_does = look
+    assert played.run().exit_code == 0
+    assert played.clock.at > 500
+    assert played.left() == []
+
+
+def test_worker_that_is_asked_to_end_is_no_overtime_however_long_that_takes(played, monkeypatch):
+    drop = played.kube.drop_pod
+    # Its node writes a large checkpoint.
+    monkeypatch.setattr(played.kube, "drop_pod", lambda name: None)
+    played.kube.played = runs
+    played.cluster = played.cluster.model_copy(update={"run_timeout_seconds": 300})
+
+    def look(looks: int) -> None:
+        played.clock.at += 60
+        if looks == 3:
+            played.kube.delete_pod(played.pod)
+        if looks == 7:
+            played.kube.ends(pod := played.pod, 75)
+            drop(pod)
+
+    played.look_does = look
+    ended = played.run()
+    assert (ended.exit_code, ended.seen) == (75, "its pod was deleted")
+    assert played.clock.at > 400
 
 
 @pytest.mark.parametrize("of_pod", [True, False])

@@ -125,7 +125,8 @@ class Submitted:
         while True:
             snapshots = self._look(pods, uid)
             if snapshots is None:
-                self._refuse_overtime()
+                if self._is_overtime() and not self._has_said_its_end():
+                    raise self._overtime()
                 continue
             states, waited = [state_of(snapshot) for snapshot in snapshots], self._time.now() - self._submitted
             if not self._began and have_run(snapshots):
@@ -144,11 +145,13 @@ class Submitted:
                     trouble_since = min(trouble_since, self._time.now()) if state.trouble else math.inf
                     self._wait(state, waited, self._time.now() - trouble_since)
                 case Runs():
-                    ends = is_ending(snapshots, states)
+                    # After the API was away its nodes may not have told it yet.
+                    ends = is_ending(snapshots, states) or (self._is_overtime() and self._has_said_its_end())
                     ends_since = min(ends_since, self._time.now()) if ends else math.inf
                     if self._began and all(isinstance(state, Runs) for state in states) and not ends:
                         self._expect_to_meet(snapshots)
-                    self._refuse_overtime()
+                    if self._is_overtime() and not ends:
+                        raise self._overtime()
                     if self._time.now() - ends_since > self._start.grace_seconds + LOST_SECONDS:
                         # A node that is gone says of its containers no more than it last did.
                         return self._ended(snapshots, states)
@@ -158,11 +161,7 @@ class Submitted:
         """How it ended; what has not is given up."""
         # Before the pods are removed, and their logs with them.
         self._end_logs(
-            {
-                snapshot.pod["metadata"]["name"]
-                for snapshot in snapshots
-                if snapshot.pod is not None and is_over(snapshot.pod)
-            }
+            {snapshot.pod["metadata"]["name"] for snapshot in snapshots if snapshot.pod and is_over(snapshot.pod)}
         )
         ends = [
             state if isinstance(state, Ended) else asked_to_end(snapshot)
@@ -216,11 +215,17 @@ class Submitted:
             problem = f"{self._name} has not begun within queue_timeout_seconds: {state.what}"
             raise BackendError(problem, value=self._cluster.queue_timeout_seconds, fix=fix)
 
-    def _refuse_overtime(self) -> None:
-        """Raises BackendError once all pods have run for longer than they may: a wait of one for another is none."""
-        if (seconds := self._cluster.run_timeout_seconds) < self._time.now() - self._began_at:
-            problem = f"{self._name}: the worker had no answer within run_timeout_seconds"
-            raise BackendError(problem, value=seconds, fix=LONGER_RUN)
+    def _is_overtime(self) -> bool:
+        """True once all pods have run for longer than they may: a wait of one for another is none."""
+        return self._time.now() - self._began_at > self._cluster.run_timeout_seconds
+
+    def _has_said_its_end(self) -> bool:
+        """True if the first pod, whose word is that of all, has left how it ended, whatever the API knows of it."""
+        return read_end(folders(self._folder, self._pods)[0]) is not None
+
+    def _overtime(self) -> BackendError:
+        problem, seconds = "the worker had no answer within run_timeout_seconds", self._cluster.run_timeout_seconds
+        return BackendError(f"{self._name}: {problem}", value=seconds, fix=LONGER_RUN)
 
     def _expect_to_meet(self, snapshots: list[WorkerSnapshot]) -> None:
         """Raises BackendError if all pods run, and have not found each other for as long as a rank waits for another.
