@@ -274,7 +274,7 @@ class Census(threading.Thread):
 
     def __init__(self, job: TrainJob) -> None:
         super().__init__(daemon=True)
-        self._job, self._over, self.doubles = job, threading.Event(), 0
+        self._job, self._over, self.doubles, self.looks = job, threading.Event(), 0, 0
 
     def __enter__(self) -> Census:
         self.start()
@@ -290,6 +290,7 @@ class Census(threading.Thread):
             if len(ranks) > RANKS:
                 self.doubles += 1
                 print(f"    {len(ranks)} ranks at once: {ranks}", flush=True)
+            self.looks += 1
 
 
 def _processes(job: TrainJob) -> dict[int, str]:
