@@ -55,6 +55,8 @@ BUCKET = "copies"
 AWAY_BEFORE_SECONDS, AWAY_AFTER_SECONDS = 1.0, 8.0
 # A rank that hangs is found after so long.
 TIMEOUT_SECONDS = 20.0
+# The first new update of an attempt is waited for so long.
+UPDATE_SECONDS = 300.0
 # Of each update of a training that is hit, so that some time passes between two faults. The quiet run has none.
 PAUSE_SECONDS = 0.1
 # A fault comes within 160 updates of the last, after 100 in the mean.
@@ -182,14 +184,18 @@ def _chaos(folder: Path, launcher: str, faults: list[Fault], chaos: Chaos) -> Ou
             try:
                 run()
                 break
-            except WorkerError as error:
-                left = hitter.pids & set(_processes(job))
-                hits.append(Hit(fault, error.cause, error.problem, len(left)))
+            except WorkerError as caught:
+                error, alive = caught, set(_processes(job))
             finally:
-                hitter.join()
-            if ended_at:
-                recoveries.append(hitter.began - ended_at)
-            ended_at = time.monotonic()
+                hitter.end()
+            since, ended_at = ended_at, time.monotonic()
+            if not hitter.hit:
+                print(f"    {fault.name:32} NOT HIT, the attempt ended by itself: {error}", flush=True)
+                continue
+            if since:
+                recoveries.append(hitter.began - since)
+            left = hitter.pids & alive
+            hits.append(Hit(fault, error.cause, error.problem, len(left)))
             print(f"{len(hits):3d} {fault.name:32} {'bucket away' if away else '':12}{hits[-1].cause:10} "
                   f"{'' if hits[-1].right else 'WRONG: '}{hits[-1].told[:110]}"
                   f"{f' LEFT: {left}' if left else ''}", flush=True)  # fmt: skip
@@ -227,7 +233,7 @@ def _report(outcomes: list[Outcome], count: int, short: bool) -> None:
 class _Hitter(threading.Thread):
     """Does a fault so many seconds after the first new update; `pids` are the attempt's processes just before.
 
-    Around it `away`, the bucket's server, is stopped.
+    Around it `away`, the bucket's server, is stopped. `hit` is False where no attempt of live ranks came to be hit.
     """
 
     def __init__(
@@ -238,32 +244,52 @@ class _Hitter(threading.Thread):
         self._start_step = reached_step(target.out)
         # What the attempt before has left lies there until the next one begins.
         self._before = self._ranks()
-        self.began, self.pids = 0.0, set[int]()
+        self._over = threading.Event()
+        self._error: Exception | None = None
+        self.began, self.pids, self.hit = 0.0, set[int](), False
         self.start()
 
+    def end(self) -> None:
+        """The attempt is over: wait for what is being done, and raise what went wrong with it."""
+        self._over.set()
+        self.join()
+        if self._error is not None:
+            raise self._error
+
     def run(self) -> None:
-        ranks = set[int]()
-        # Pods of a Job that was made anew may train until the next start removes them.
-        while not ranks or ranks != self._ranks():
+        try:
+            self._hit_when_it_trains()
+        except Exception as error:
+            self._error = error
+
+    def _hit_when_it_trains(self) -> None:
+        while True:
             ranks = self._wait_for_updates()
             self.began = time.monotonic()
-            time.sleep(self._delay)
+            if ranks is None or self._over.wait(self._delay):
+                return
+            # Pods of a Job that was made anew may train until the next start removes them.
+            if ranks == self._ranks() and ranks <= set(_processes(self._job)):
+                break
         if self._away is not None:
             self._away.send_signal(signal.SIGSTOP)
             threading.Timer(AWAY_BEFORE_SECONDS + AWAY_AFTER_SECONDS, self._away.send_signal, [signal.SIGCONT]).start()
             time.sleep(AWAY_BEFORE_SECONDS)
         self.pids = set(_processes(self._job))
-        self._fault.do(self._target)
+        # A pid of a rank that is gone may be another process's.
+        if ranks <= self.pids:
+            self.hit = True
+            self._fault.do(self._target)
 
-    def _wait_for_updates(self) -> set[int]:
-        until = time.monotonic() + 300
-        while time.monotonic() < until:
+    def _wait_for_updates(self) -> set[int] | None:
+        """The ranks once each has made a new update; None if they do not, or the attempt is over before."""
+        until = time.monotonic() + UPDATE_SECONDS
+        while time.monotonic() < until and not self._over.wait(0.05):
             places = read_places(self._target.out).values()
             new = [place.step > self._start_step and place.pid not in self._before for place in places]
             if len(new) == RANKS and all(new):
-                break
-            time.sleep(0.05)
-        return self._ranks()
+                return {place.pid for place in places}
+        return None
 
     def _ranks(self) -> set[int]:
         return {place.pid for place in read_places(self._target.out).values()}

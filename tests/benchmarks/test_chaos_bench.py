@@ -1,15 +1,19 @@
 """What the chaos benchmark finds by: two attempts at once, processes that live on, and a cause that is another's."""
 
+import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from benchmarks.chaos import Census, Hit, _processes
-from benchmarks.chaos_faults import FAULTS, RANKS
+from benchmarks import chaos
+from benchmarks.chaos import Census, Hit, _Hitter, _processes
+from benchmarks.chaos_faults import FAULTS, RANKS, Fault, Target
+from trainworthy.lifecycle.storage.rank_files import _PLACE, PlaceFile
 
 EVERY = [fault for faults in FAULTS.values() for fault in faults]
 
@@ -55,6 +59,65 @@ def test_process_that_lives_on_is_found_until_it_is_gone(tmp_path, started):
     while _processes(job) and time.monotonic() < until:
         time.sleep(0.05)
     assert _processes(job) == {}
+
+
+@pytest.fixture
+def hitter(tmp_path):
+    """Hits two ranks of the folder by `do`; with the pids that they are said to have."""
+    job = cast(Any, SimpleNamespace(out=str(tmp_path / "hit")))
+
+    def hit(pids: list[int], do: Callable[[Target], None]) -> _Hitter:
+        target = Target(tmp_path / "hit", cast(Any, None))
+        found = _Hitter(job, target, Fault("any", do, "killed"), 0.01, None)
+        for rank, pid in enumerate(pids):
+            PlaceFile(target.out, rank)
+            path = target.out / "ranks" / f"{rank}.place"
+            path.write_bytes(_PLACE.pack(pid, 1, 0, time.monotonic()))
+        return found
+
+    return hit
+
+
+def ended(hitter: _Hitter) -> bool:
+    """True once it has nothing more to do, within a minute."""
+    hitter.join(60)
+    return not hitter.is_alive()
+
+
+def test_ranks_that_train_are_hit_and_their_processes_remembered_as_they_were_before(started, hitter):
+    ranks = [started() for _ in range(RANKS)]
+    found = hitter([rank.pid for rank in ranks], lambda target: ranks[0].kill())
+    assert ended(found)
+    found.end()
+    assert found.hit
+    assert found.pids == {rank.pid for rank in ranks}
+    assert ranks[0].wait(10)
+
+
+def test_attempt_that_makes_no_update_is_not_hit(monkeypatch, hitter):
+    monkeypatch.setattr(chaos, "UPDATE_SECONDS", 0.2)
+    done = list[Target]()
+    found = hitter([], done.append)
+    assert ended(found)
+    found.end()
+    assert (found.hit, done) == (False, [])
+
+
+def test_attempt_that_ended_by_itself_is_not_hit_nor_who_has_its_pids(hitter):
+    done = list[Target]()
+    # These live, and are no processes of the training.
+    found = hitter([os.getpid(), os.getppid()], done.append)
+    time.sleep(0.5)
+    found.end()
+    assert (found.hit, done) == (False, [])
+
+
+def test_fault_that_cannot_be_done_is_an_error_of_the_benchmark(started, hitter):
+    ranks = [started() for _ in range(RANKS)]
+    found = hitter([rank.pid for rank in ranks], lambda target: {}["no pod"])
+    assert ended(found)
+    with pytest.raises(KeyError, match="no pod"):
+        found.end()
 
 
 def test_every_fault_has_a_name_of_its_own_and_is_told_right_by_its_cause_and_words_alone():
