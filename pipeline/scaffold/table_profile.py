@@ -24,7 +24,7 @@ from trainworthy.pipeline.scaffold.shares import choose_shares, find_group
 from trainworthy.pipeline.scaffold.source import DECIMAL_COMMA, Kind, column_kinds, read_source
 from trainworthy.pipeline.scaffold.target import find_target
 from trainworthy.pipeline.scaffold.text_profile import find_texts_of_table
-from trainworthy.pipeline.scaffold.windows import choose_windows
+from trainworthy.pipeline.scaffold.windows import choose_windows, recurring
 
 _DATES = (
     "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d", "%Y.%m.%d", "%d.%m.%y", "%m/%d/%y",
@@ -96,6 +96,9 @@ def find_out(request: Request, source: Path, work: Path) -> tuple[UseCaseDraft |
         fix = "give columns with several values that are known when the model is asked"
         return None, [Problem("--data", f"no column can be an input of a model ({remarks})", fix)]
     observations = table_observations(raw, rows, kinds, target.column, reading, formats, ambiguous)
+    if windows.split.by == "time":
+        entities = [column.name for column in columns if column.role == "entity"]
+        observations += tuple(recurring(rows, target.label, windows.split, entities))
     return UseCaseDraft(kinds, target, time, day, tuple(key), text, rows, columns, windows, observations), []
 
 

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
 
+from trainworthy.lifecycle.contract.draft import inline
 from trainworthy.lifecycle.contract.model import Label, LabelType
 from trainworthy.lifecycle.data.snapshot import with_label
-from trainworthy.lifecycle.data.split import split_by_time, splits_check
+from trainworthy.lifecycle.data.split import split_by_time, split_by_time_and_group, splits_check
 from trainworthy.lifecycle.errors import DatasetError, Problem
-from trainworthy.lifecycle.spec.split import BenchmarkWindow, GroupSplit, HashSplit, StratifiedSplit, TimeSplit
+from trainworthy.lifecycle.spec.split import (
+    BenchmarkWindow,
+    GroupSplit,
+    HashSplit,
+    StratifiedSplit,
+    TimeAndGroupSplit,
+    TimeSplit,
+)
 
 # Shares of the days. An interval needs 8 days; a month of days can seldom tell two models apart, so more is better.
 BENCHMARK, VALIDATION, CALIBRATION = 0.18, 0.12, 0.10
@@ -97,6 +106,34 @@ def _not_split(
         "leave the label of rows empty whose follow-up was not over, or define it for a fixed time after the prediction"
     )
     return Problem("--target", problem, fix, target)
+
+
+def recurring(rows: pd.DataFrame, label: Label, split: TimeSplit, entities: Sequence[str]) -> Iterator[str]:
+    """A line for each of these columns whose values in the benchmark are in training too, and the split for new ones.
+
+    `rows` are with and without a label.
+    """
+    labelled = with_label(rows, label)
+    splits = split_by_time(labelled, split)
+    for name in entities:
+        later, known = splits["benchmark"][name].dropna().unique(), splits["training"][name].dropna().unique()
+        if both := len(set(later) & set(known)):
+            yield (
+                f"{both:,} of the {len(later):,} values of {name!r} in the benchmark are in training too: right if the "
+                f"model serves known ones; for new ones {_for_new(labelled, label, split, name)}"
+            )
+
+
+def _for_new(labelled: pd.DataFrame, label: Label, split: TimeSplit, name: str) -> str:
+    """What to write for a benchmark of new values: by time as well, unless too few of the later rows have one."""
+    apart = TimeAndGroupSplit.model_validate({**dict(split), "by": "time_and_group", "group": name})
+    try:
+        enough = splits_check(split_by_time_and_group(labelled, apart), apart, label).status == "pass"
+    except DatasetError:
+        enough = False
+    if not enough:
+        return f"begin anew with --group {shlex.quote(name)} in place of --time"
+    return f"write split.by: time_and_group and split.group: {inline(name)} in use_case.yaml"
 
 
 def windows_of(split: TimeSplit | GroupSplit | HashSplit | StratifiedSplit, training: int) -> Windows:

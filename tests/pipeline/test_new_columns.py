@@ -7,6 +7,8 @@ import pandas as pd
 import pytest
 from shop_rows import found, roles, table, told
 
+from trainworthy.lifecycle.data.split import split_by_time
+from trainworthy.lifecycle.spec.split import TimeSplit
 from trainworthy.pipeline.scaffold.windows import updates
 
 
@@ -90,6 +92,44 @@ def test_new_measured_number_is_no_part_of_a_key(tmp_path):
     assert result is not None
     assert result.key == ("row",)
     assert {one.name: one.role for one in result.columns}["x"] == "feature"
+
+
+@pytest.mark.parametrize(
+    ("customers", "for_new"),
+    [
+        # Every other row is of one of forty customers, the others each of a new one.
+        (
+            lambda place: place % 40 if place % 2 else place + 40,
+            "write split.by: time_and_group and split.group: customer id in ",
+        ),
+        (lambda place: place % 40, "begin anew with --group 'customer id' in place of --time"),
+        (lambda place: place // 24, None),
+    ],
+    ids=["some new", "all known", "all new"],
+)
+def test_new_says_how_many_entities_of_later_rows_are_in_training_too(tmp_path, customers, for_new):
+    rows = table()
+    result, problems = found(rows.assign(**{"customer id": [customers(place) for place in range(len(rows))]}), tmp_path)
+    assert problems == []
+    assert result is not None
+    told = [line for line in result.observations if "in training too" in line]
+    if for_new is None:
+        assert told == []
+        return
+    assert isinstance(result.windows.split, TimeSplit)
+    split = split_by_time(result.rows, result.windows.split)
+    later, known = (set(split[name]["customer id"]) for name in ("benchmark", "training"))
+    both = f"{len(later & known)} of the {len(later)} values of 'customer id' in the benchmark are in training too"
+    (line,) = told
+    assert line.startswith(f"{both}: right if the model serves known ones; for new ones {for_new}")
+
+
+def test_new_says_nothing_of_known_entities_where_the_split_keeps_them_apart(tmp_path):
+    rows = table().assign(customer_id=lambda r: r.index % 300)
+    result, problems = found(rows, tmp_path, time=None, group="customer_id")
+    assert problems == []
+    assert result is not None
+    assert not [line for line in result.observations if "in training too" in line]
 
 
 def test_new_rows_without_a_key_are_numbered(tmp_path):
