@@ -19,6 +19,7 @@ is killed, the kernel kills it.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import errno
 import os
 import signal
@@ -26,6 +27,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 
@@ -55,6 +57,8 @@ WANTED, ALIVE, END = "wanted", "alive", "end.json"
 ABANDONED_SECONDS = 600.0
 # So long another pod than the first waits for the word of the first, which has a minute for its own; between two looks.
 FIRST_SECONDS, LOOK_SECONDS = 90.0, 0.2
+# So long a sign may say no time, as a few beats of its giver.
+SIGN_SECONDS = 30.0
 # How far two clocks may be apart. Below that a wait is told a minute wrong at most; above it the budget, what records
 # say of times and how long a bucket takes a signed request for a fresh one are wrong as well.
 CLOCK_SECONDS = 60.0
@@ -88,9 +92,10 @@ class _OnNode:
     def look(self) -> None:
         """Give a sign of life. Raises _AskedToEndError if the worker is no longer wanted."""
         self._alive.give()
-        self._expect_wanted()
+        self.expect_wanted()
 
-    def _expect_wanted(self) -> None:
+    def expect_wanted(self) -> None:
+        """Raises _AskedToEndError if the worker is no longer wanted."""
         if not self._wanted.there():
             self._end("it is no longer wanted by whoever started it")
         if (silent := self._wanted.silent_seconds()) > self._abandoned_seconds:
@@ -101,14 +106,19 @@ class _OnNode:
 
         Raises SettingsError if the two are more than CLOCK_SECONDS apart.
         """
-        given_at = self._wanted.given_at()
-        if given_at is None:
-            return submitted
+        until = time.monotonic() + SIGN_SECONDS
+        # A sign that is just being made is empty, and on a file server for longer.
+        while (given_at := self._wanted.given_at()) is None:
+            self.expect_wanted()
+            if time.monotonic() > until:
+                say(f"{WANTED} says no time, so the clock of this node is not compared with that of its launcher")
+                return submitted
+            time.sleep(LOOK_SECONDS)
         ahead = time.time() - given_at
         if ahead > CLOCK_SECONDS:
             # Or the sign is that old: the next one tells.
             while (now_given := self._wanted.given_at() or given_at) == given_at:
-                self._expect_wanted()
+                self.expect_wanted()
                 time.sleep(LOOK_SECONDS)
             given_at, ahead = now_given, time.time() - now_given
         if abs(ahead) > CLOCK_SECONDS:
@@ -150,11 +160,11 @@ def main(arguments: list[str] | None = None) -> int:
     if job is None:
         return EXIT_BAD_INPUT
     try:
-        return _run(options, job, node, meeting_of(options.folder, options.pods))
+        with _refusal_left(job, node):
+            meeting = meeting_of(options.folder, options.pods)
+        return _run(options, job, node, meeting)
     except SettingsError as error:
         # Of the clock, or of the pods' meeting: nothing has begun.
-        error_report = {"problem": error.problem, "value": error.value, "fix": error.fix}
-        _leave(Path(job.out) / "error.json", error_report)
         say(str(error))
         return EXIT_BAD_INPUT
     except OSError as error:
@@ -178,11 +188,12 @@ def _run(options: argparse.Namespace, job: AnyJob, node: Node, meeting: PodMeeti
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, following.stop)
     try:
-        # Before anything says that it has begun.
-        submitted = following.submitted(options.submitted)
-        following.look()
-        if meeting is not None:
-            node = meeting.node(following.look)
+        with _refusal_left(job, node, following.expect_wanted):
+            # Before anything says that it has begun.
+            submitted = following.submitted(options.submitted)
+            following.look()
+            if meeting is not None:
+                node = meeting.node(following.look)
         with locked(Path(job.out), say, lock_of(node), following.look) as lock:
             # Held until this process is gone, so that whoever finds it free finds nobody.
             os.dup(lock)
@@ -206,6 +217,18 @@ def _run(options: argparse.Namespace, job: AnyJob, node: Node, meeting: PodMeeti
         if ended.exit_code and not ended.seen and not node.first:
             _after_the_first(options.folder / "0")
     return SIGNALLED - ended.exit_code if ended.exit_code < 0 else ended.exit_code
+
+
+@contextlib.contextmanager
+def _refusal_left(job: AnyJob, node: Node, look: Callable[[], None] | None = None) -> Iterator[None]:
+    """Leaves a SettingsError in the job's folder, once that is held: an earlier worker of it may be there yet."""
+    try:
+        yield
+    except SettingsError as error:
+        with locked(Path(job.out), say, lock_of(node), look):
+            error_report = {"problem": error.problem, "value": error.value, "fix": error.fix}
+            _leave(Path(job.out) / "error.json", error_report)
+        raise
 
 
 def _leave(path: Path, content: object) -> None:

@@ -21,11 +21,10 @@ import toy_jobs
 
 from trainworthy.lifecycle.failure import MemorySeen
 from trainworthy.lifecycle.nodes.node import Node
-from trainworthy.resources.backends import on_node, signs
+from trainworthy.resources.backends import on_node
 from trainworthy.resources.backends.backend import Ended
 from trainworthy.resources.backends.kubernetes.meeting import INDEX, PodMeeting, prepare
 from trainworthy.resources.backends.on_node import NodeEnd, _AskedToEndError, _OnNode, read_end
-from trainworthy.resources.backends.signs import Given, ObservedSign
 
 ROOT = Path(__file__).parents[2]
 
@@ -131,127 +130,6 @@ def test_file_that_is_no_job_is_refused(tmp_path):
     assert on_node.main([str(one) for one in given]) == 65
 
 
-def test_sign_that_was_withdrawn_is_not_given_again(tmp_path, monkeypatch):
-    monkeypatch.setattr("trainworthy.resources.backends.signs.BEAT_SECONDS", 0.0)
-    given, seen = Given(tmp_path / "sign"), ObservedSign(tmp_path / "sign")
-    assert not seen.there()
-    given.give()
-    assert seen.there()
-    first = (tmp_path / "sign").read_text()
-    given.give()
-    assert (tmp_path / "sign").read_text() != first
-    given.withdraw()
-    given.give()
-    assert not seen.there()
-
-
-class Storage:
-    """A file server that is away from files of some names, by whatever way they are asked for."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.away: tuple[str, ...] = ()
-        for way in ("stat", "open", "read_text", "write_text", "unlink"):
-            monkeypatch.setattr(Path, way, self._asked(getattr(Path, way)))
-
-    def _asked(self, real):
-        def ask(path: Path, *given, **named):
-            if path.name in self.away:
-                raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), str(path))
-            return real(path, *given, **named)
-
-        return ask
-
-
-def test_storage_that_is_away_is_no_sign_and_no_end(tmp_path, monkeypatch):
-    storage, sign, seen = Storage(monkeypatch), Given(tmp_path / "sign"), ObservedSign(tmp_path / "sign")
-    sign.give()
-    assert seen.there()
-    first = (tmp_path / "sign").read_text()
-    monkeypatch.setattr(signs, "BEAT_SECONDS", 0.0)
-    storage.away = ("sign",)
-    sign.give()
-    assert seen.there()
-    storage.away = ()
-    sign.give()
-    assert (tmp_path / "sign").read_text() not in (first, "")
-    sign.withdraw()
-    assert not seen.there()
-
-
-def test_sign_that_could_not_be_given_at_first_is_given_once_the_storage_is_back(tmp_path, monkeypatch):
-    monkeypatch.setattr(signs, "BEAT_SECONDS", 0.0)
-    storage, sign = Storage(monkeypatch), Given(tmp_path / "sign")
-    storage.away = ("sign",)
-    sign.give()
-    storage.away = ()
-    assert not (tmp_path / "sign").exists()
-    sign.give()
-    assert (tmp_path / "sign").exists()
-    # Its giver wants no more of it, also where the storage did not answer.
-    storage.away = ("sign",)
-    sign.withdraw()
-    storage.away = ()
-    before = (tmp_path / "sign").read_text()
-    sign.give()
-    assert (tmp_path / "sign").read_text() == before
-
-
-def changes(file: Path) -> bool:
-    """True once a file's content is another than now."""
-    first, until = file.read_text(), time.monotonic() + 10
-    while file.read_text() in (first, ""):
-        if time.monotonic() > until:
-            return False
-        time.sleep(0.01)
-    return True
-
-
-def test_sign_that_cannot_be_given_keeps_no_other_back_and_is_given_again(tmp_path, monkeypatch):
-    monkeypatch.setattr(signs, "BEAT_SECONDS", 0.02)
-    storage = Storage(monkeypatch)
-    with signs.kept_up(Given(tmp_path / "one"), Given(tmp_path / "two")):
-        storage.away = ("one",)
-        assert changes(tmp_path / "two")
-        assert changes(tmp_path / "two")
-        storage.away = ()
-        assert changes(tmp_path / "one")
-
-
-def test_time_in_which_nobody_could_look_is_no_silence(tmp_path, monkeypatch):
-    sign, seen = tmp_path / "sign", ObservedSign(tmp_path / "sign")
-    sign.write_text("1")
-    clock = [time.monotonic()]
-    monkeypatch.setattr(signs.time, "monotonic", lambda: clock[0])
-
-    def after(seconds: float) -> float:
-        clock[0] += seconds
-        return seen.silent_seconds()
-
-    assert after(0) == 0
-    assert [after(1) for _ in range(30)] == list(range(1, 31))
-    # A look that hung on a file server, or a process that was stopped: the other side may have been as well.
-    assert after(500) == 30 + signs.BEAT_SECONDS
-    read = Path.read_text
-    monkeypatch.setattr(Path, "read_text", lambda path, *given: (_ for _ in ()).throw(OSError(5, "no", str(path))))
-    assert [after(1) for _ in range(30)] == [40.0] * 30
-    monkeypatch.setattr(Path, "read_text", read)
-    assert after(1) == 41
-    sign.write_text("2")
-    assert after(1) == 0
-
-
-def test_signs_are_kept_up_while_their_giver_waits_and_withdrawn_with_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(signs, "BEAT_SECONDS", 0.02)
-    files = [tmp_path / name for name in ("one", "two")]
-    with signs.kept_up(*map(Given, files)):
-        first = [file.read_text() for file in files]
-        until = time.monotonic() + 10
-        while any(file.read_text() in (old, "") for file, old in zip(files, first, strict=True)):
-            assert time.monotonic() < until
-            time.sleep(0.01)
-    assert not any(file.exists() for file in files)
-
-
 @pytest.mark.parametrize(("code", "told"), [(75, 75), (0, 0), (65, 65), (137, -15), (-9, -15), (-15, -15), (None, -15)])
 def test_worker_that_was_asked_to_end_ends_by_its_own_word_if_it_has_one(code, told):
     asked = _AskedToEndError("no longer wanted")
@@ -329,6 +207,37 @@ def test_node_whose_clock_is_another_than_its_launchers_is_one_error_before_anyt
     # By ssh its starter sees the last line alone.
     assert apart in "".join(capsys.readouterr()).strip().splitlines()[-1]
     assert not (tmp_path / "alive").exists()
+
+
+@pytest.mark.parametrize("torn", ["", "176"])
+def test_sign_that_is_just_being_made_hides_no_other_clock(tmp_path, here, torn):
+    (tmp_path / "wanted").write_text(torn)
+    threading.Timer(0.5, sign, (tmp_path, 3600)).start()
+    assert here(0) == 65
+
+
+def test_sign_that_never_says_a_time_is_told_and_no_error(tmp_path, monkeypatch, capsys, here):
+    (tmp_path / "wanted").write_text("wanted")
+    monkeypatch.setattr(on_node, "SIGN_SECONDS", 0.1)
+    assert here(0) == 0
+    assert "the clock of this node is not compared" in "".join(capsys.readouterr())
+
+
+def test_refusal_is_left_once_no_earlier_worker_has_the_folder_any_more(tmp_path, monkeypatch, here):
+    sign(tmp_path, 3600)
+    out, beside = tmp_path / "out", list[tuple[bool, bool]]()
+    out.mkdir()
+    with (out / ".lock").open("a") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+
+        def earlier_ends(seconds: float) -> None:
+            beside.append(((out / "error.json").exists(), (tmp_path / "alive").exists()))
+            fcntl.flock(other, fcntl.LOCK_UN)
+
+        monkeypatch.setattr("trainworthy.lifecycle.folder_lock.time.sleep", earlier_ends)
+        assert here(0) == 65
+    assert beside == [(False, False)]
+    assert "the clock of this node" in json.loads((out / "error.json").read_text())["problem"]
 
 
 def test_sign_that_is_old_is_no_other_clock(tmp_path, here):
