@@ -1,14 +1,16 @@
 """What of the code decides a step: what its entries import, and nothing that only shows, words or stands beside."""
 
+import importlib
 import os
 import shutil
+import sys
 from importlib import metadata
 from pathlib import Path
 
 import pytest
 import toy_jobs
 
-from trainworthy.lifecycle import code_identity
+from trainworthy.lifecycle import code_identity, sources
 from trainworthy.lifecycle.code_identity import (
     ENTRIES,
     ENTRY_OF_JOB,
@@ -17,14 +19,13 @@ from trainworthy.lifecycle.code_identity import (
     PRODUCT,
     WORKER,
     CodeOnDisk,
-    Source,
-    read_source,
     refuse_unhashed,
     step_code_sha256,
 )
 from trainworthy.lifecycle.errors import WorkerError
 from trainworthy.lifecycle.protocol.jobs import PredictJob, PreflightJob, ServingJob, TrainJob
 from trainworthy.lifecycle.protocol.records import STAGES, STEPS, Step
+from trainworthy.lifecycle.sources import Source, Sources, read_source
 
 WORKER_STEPS = {"preflight", *STAGES, "evaluation", "promotion"}
 
@@ -207,14 +208,36 @@ def test_what_was_parsed_is_remembered_until_the_file_changes(product, tmp_path,
     kept = tmp_path / "state" / "code" / "sources.json"
     first = CodeOnDisk(kept).of(ENTRIES["snapshot"])
     assert first.tables
-    monkeypatch.setattr(code_identity, "_in_memory", {})
+    monkeypatch.setattr(sources, "_in_memory", {})
     with monkeypatch.context() as parsing:
         for parser in ("read_source", "_read_table"):
-            parsing.setattr(code_identity, parser, lambda *_, **__: pytest.fail("was parsed before"))
+            parsing.setattr(sources, parser, lambda *_, **__: pytest.fail("was parsed before"))
         assert CodeOnDisk(kept).of(ENTRIES["snapshot"]) == first
     kept.write_text("{")
-    monkeypatch.setattr(code_identity, "_in_memory", {})
+    monkeypatch.setattr(sources, "_in_memory", {})
     assert CodeOnDisk(kept).of(ENTRIES["snapshot"]) == first
+
+
+def test_table_is_no_source_of_a_package_of_any_name(tmp_path):
+    read, path = Sources(None), tmp_path / "empty"
+    path.touch()
+    assert read(path, package="table").sha256 != read.table(path)
+
+
+def test_what_another_reading_has_kept_is_parsed_anew(tmp_path, monkeypatch):
+    table, kept = tmp_path / "table.toml", tmp_path / "kept.json"
+    table.write_text('fix = "words"\nseverity = 1\n')
+    first = Sources(kept)
+    before = first.table(table)
+    first.keep()
+    assert kept.exists()
+    text = Path(sources.__file__).read_text()
+    assert '"fix", ' in text
+    (tmp_path / "changed.py").write_text(text.replace('"fix", ', ""))
+    monkeypatch.syspath_prepend(tmp_path)
+    changed = importlib.import_module("changed")
+    monkeypatch.delitem(sys.modules, "changed")
+    assert changed.Sources(kept).table(table) != before
 
 
 def test_state_folder_that_takes_no_file_only_costs_time(product, tmp_path):
