@@ -3,6 +3,13 @@
 from __future__ import annotations
 
 import gc
+import multiprocessing
+import sys
+
+# Half of the processor time until a job's first step is made comes from here on (2.1 of 4.0 s); what is before is
+# Dagster's own, and can say nothing of ours.
+if sys.argv[1:3] == ["job", "execute"] and multiprocessing.parent_process() is None:
+    print("loading the use cases, then step 1", file=sys.stderr, flush=True)
 
 # Nothing made here goes away: collections only walked all that Dagster has loaded, 0.1 of 0.4 CPU seconds, and would
 # again at each later one, but for freeze.

@@ -179,3 +179,9 @@ def test_definitions_resources_can_be_replaced(definitions):
     use_case = load_use_case(ROOT / "tests" / "toy" / "use_cases" / "toy")
     replaced = build_defs([use_case], {"launcher": Launcher(grace_seconds=1.5)})
     assert replaced.resources["launcher"].grace_seconds == 1.5
+
+
+def test_job_of_own_definitions_that_import_ours_says_nothing_of_our_use_cases():
+    code = "import sys; sys.argv[1:] = ['job', 'execute']; import trainworthy.pipeline, trainworthy.pipeline.build"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "loading the use cases" not in done.stdout + done.stderr
