@@ -7,7 +7,8 @@ import torch
 from torch.nn import functional
 
 from benchmarks.networks import mlp
-from trainworthy.lifecycle.engine.preflight.wiring.descent import descend
+from trainworthy.lifecycle.engine.preflight.wiring import descent
+from trainworthy.lifecycle.engine.preflight.wiring.descent import Descent
 from trainworthy.lifecycle.engine.preflight.wiring.predictions import predictions
 from trainworthy.lifecycle.tasks.binary import Binary
 from trainworthy.lifecycle.tasks.language_model import LanguageModel
@@ -21,6 +22,13 @@ YES_NO = (torch.arange(ROWS) % 16 == 0).float()
 OF_THREE = torch.arange(ROWS) % 3
 NUMBERS = torch.linspace(-1, 1, ROWS) ** 3
 LABELS = torch.stack([YES_NO, torch.arange(ROWS) % 2], dim=1).float()
+
+
+def descend(*given) -> Descent:
+    """Of a loss that takes free outputs."""
+    found = descent.descend(*given)
+    assert found is not None
+    return found
 
 
 def bce(outputs, targets, **options):
@@ -155,7 +163,7 @@ def test_logarithms_of_large_labels_lead_to_them(spread, seed):
 @pytest.mark.parametrize("spread", [0.1, 0.3, 1.0])
 def test_a_density_with_the_wrong_sign_is_told_although_it_soon_has_no_finite_value(spread):
     outputs = drawn(2, seed=0, spread=spread)
-    sound = descend(density, lambda o: o[:, 0], Regression(), outputs, NUMBERS)
+    sound = descent.descend(density, lambda o: o[:, 0], Regression(), outputs, NUMBERS)
     # A density that is exact ends without a finite value as well.
     assert sound is None or not sound.worse
     assert descend(lambda o, t: -density(o, t), lambda o: o[:, 0], Regression(), outputs, NUMBERS).worse

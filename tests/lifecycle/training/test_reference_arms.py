@@ -12,7 +12,7 @@ from trainworthy.lifecycle.engine.training.judging.references import (
 )
 from trainworthy.lifecycle.engine.training.judging.rise import Judge
 from trainworthy.lifecycle.protocol.jobs import Rows
-from trainworthy.lifecycle.protocol.results import LINEAR
+from trainworthy.lifecycle.protocol.results import LINEAR, Arm
 from trainworthy.lifecycle.tasks.labels import kind_of_rows
 
 ROWS = Rows(features=("x", "shop"), label="late", group="day")
@@ -35,10 +35,17 @@ def arms_of(stage, compare_network=True):
     return asking
 
 
+def linear_of(asking, fitted_on) -> Arm:
+    arm = asking.measured(LINEAR, "columns", fitted_on)
+    assert arm is not None
+    return arm
+
+
 def test_rows_that_show_as_much_are_fitted_once():
-    arm = arms_of(drawn_rows(3000, seed=2)).measured(LINEAR, "columns", "stage")
+    arm = linear_of(arms_of(drawn_rows(3000, seed=2)), "stage")
     assert arm.draws == 1
     assert arm.rise.low > 0
+    assert arm.behind is not None
     assert arm.behind.low > 0
 
 
@@ -47,7 +54,7 @@ def test_rows_that_show_less_are_drawn_several_times_and_keep_their_loss(compare
     stage = drawn_rows(3000, seed=2)
     stage["late"] = np.random.default_rng(3).permutation(stage["late"].to_numpy())
     asking = arms_of(stage, compare_network)
-    arm, there = (asking.measured(LINEAR, "columns", rows) for rows in ("stage", "validation"))
+    arm, there = (linear_of(asking, rows) for rows in ("stage", "validation"))
     assert arm.draws == REFITS
     assert arm.rise.value < there.rise.value
     assert (arm.loss is None) == (not compare_network)
