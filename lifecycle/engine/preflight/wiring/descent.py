@@ -26,8 +26,10 @@ from trainworthy.lifecycle.gates.check import Outcome
 from trainworthy.lifecycle.scoring import as_array
 from trainworthy.lifecycle.tasks import Kind
 
-# Of Rprop, as many as settle numbers of any size (numbers.py). Looked at after a quarter, half and all of them: on its
-# way a step may still be too long for a column of another unit or for the exponential of an output.
+# Of Rprop, as many as settle numbers of any size (numbers.py). A loss that leads away makes answers worse after 1, 2, 4
+# and all of them. One that leads to the labels makes them better at some of these, although a step may be too long for
+# a column of another unit, or the end so sure that a predict which is not quite the loss's own link is far off there
+# (masks that are brought to another size).
 STEPS = 150
 # Standard errors of the mean over rows, or of the share of rows, paired by row.
 MEASURABLE = 3.0
@@ -82,13 +84,13 @@ def _size(outputs: Tensor, link: Link) -> float | Tensor:
 
 
 def _looks(losses: Callable[[Tensor], Tensor], start: Tensor, size: float | Tensor) -> list[Tensor]:
-    """Free numbers after a quarter, half and all of the steps whose loss is finite; none if the loss takes no such."""
+    """Free numbers after 1, 2, 4 … and all of the steps whose loss is finite; none if the loss takes no such."""
     path = list(islice(downhill(losses, start, size), STEPS))
     if len(path) < STEPS:
         # Without end: the loss of the last ones is not finite.
         path = path[:-1]
-    quarter = len(path) // 4
-    return [path[quarter - 1], path[2 * quarter - 1], path[-1]] if quarter else []
+    after = [2**power for power in range(len(path).bit_length()) if 2**power < len(path)]
+    return [path[steps - 1] for steps in (*after, len(path))] if path else []
 
 
 def _judged(
@@ -105,11 +107,12 @@ def _judged(
         except (EvaluationError, RuntimeError, ValueError, TypeError):
             return None
     constant, last = kind.prior(labels), later[-1]
+    never_better = all(losses.mean() > first.mean() for losses in later)
     of_constant = kind.row_loss(labels, np.broadcast_to(constant, (len(labels), *constant.shape)).copy())
     return Descent(
         kind.loss.replace("_", " "), (declared[0], declared[1]), (float(first.mean()), float(last.mean())),
         float(of_constant.mean()), len(labels),
-        worse=all(_above(losses, first) for losses in later) and _above(last, of_constant),
+        worse=never_better and _above(last, first) and _above(last, of_constant),
     )  # fmt: skip
 
 
