@@ -225,12 +225,9 @@ def _loss(
 
 def _where_it_leads(task: Task, kind: Kind, outputs: Tensor, targets: Tensor) -> tuple[str, list[Wrong]]:
     """Whether that was found out, and what is wrong where answers get worse as the loss falls."""
-    try:
-        descent = descend(task.loss_fn, task.predict, kind, outputs, targets)
-    # Whatever these functions raise of numbers that no network gave; a predict that fails is told by its own trial.
-    except Exception as error:
-        return f"; where it leads was not found out ({type(error).__name__})", []
+    descent = descend(task.loss_fn, task.predict, kind, outputs, targets)
     if descent is None:
+        # A predict that fails is told by its own trial.
         return "; where it leads was not found out", []
     return "", [(f"{descent}: {WRONG_WAY[0]}", WRONG_WAY[1])] if descent.worse else []
 

@@ -177,6 +177,27 @@ def test_quantiles_that_pass_each_other_and_numbers_between_0_and_1_are_judged(l
     assert descend(lambda o, t: -pinball(o, t), lambda o: o, kind, outputs, NUMBERS).worse
 
 
+def rates(outputs, counts):
+    return outputs - counts * outputs.log()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_rates_that_must_be_positive_are_moved_where_they_are(seed):
+    counts = torch.poisson(3 * NUMBERS.exp(), generator=torch.Generator().manual_seed(seed))
+    outputs = functional.softplus(drawn(seed=seed, spread=0.1))
+    assert not descend(rates, lambda o: o, Regression(), outputs, counts).worse
+    assert descend(lambda o, t: -rates(o, t), lambda o: o, Regression(), outputs, counts).worse
+
+
+def test_functions_that_refuse_free_numbers_are_not_judged():
+    def refusing(outputs, targets):
+        assert bool((outputs <= 1).all())
+        return (outputs - targets).square()
+
+    outputs = torch.full((ROWS,), 1.0)
+    assert descent.descend(refusing, lambda o: 1 / 0, Regression(), outputs, NUMBERS) is None
+
+
 def test_a_trained_start_that_loses_certainty_is_no_fault():
     sure = (2 * YES_NO - 1) * 12
     smoothed = found("smoothed", start=sure)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from trainworthy.lifecycle.engine.outputs.free_outputs import link_along
 from trainworthy.lifecycle.engine.training.state import LossFn
+from trainworthy.lifecycle.gates.check import ProbeError
 
 ROWS, STEPS = 64, 24
 # Probability of a class in its own rows less that in the others, at the outputs that the loss likes best. Label
@@ -87,7 +88,7 @@ def downhill(losses: Callable[[Tensor], Tensor], start: Tensor, size: float | Te
         optimizer.zero_grad()
         try:
             loss = losses(start + moved * size).sum()
-        except (RuntimeError, ValueError):
+        except (ProbeError, RuntimeError, ValueError):
             return
         if not bool(loss.isfinite()) or not loss.requires_grad:
             return

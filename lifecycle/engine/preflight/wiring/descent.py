@@ -2,8 +2,9 @@
 
 Without the network: each row's outputs follow their own gradient, so that weights of rows or classes, a wish for sparse
 outputs or a rate change nothing of the direction. What training lowers must not make answers worse than both those of
-the beginning and the best answer that is the same for all rows: the first alone would take a trained start that loses
-some certainty (label smoothing, a teacher) for a fault. A loss may be below 0: a density, an energy, a reward.
+the beginning and the best answer that is the same for all rows, and better nowhere on the way: the first alone would
+take a trained start that loses some certainty (label smoothing, a teacher) for a fault. A loss may be below 0: a
+density, an energy, a reward.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trainworthy.lifecycle.engine.outputs.free_outputs import Link, before, link_of, same
+from trainworthy.lifecycle.engine.outputs.free_outputs import Link, before, link_of, probed, same
 from trainworthy.lifecycle.engine.preflight.subject import Subject
 from trainworthy.lifecycle.engine.preflight.wiring.best import downhill
 from trainworthy.lifecycle.engine.training.state import LossFn
 from trainworthy.lifecycle.errors import EvaluationError
-from trainworthy.lifecycle.gates.check import Outcome
+from trainworthy.lifecycle.gates.check import Outcome, ProbeError
 from trainworthy.lifecycle.scoring import as_array
 from trainworthy.lifecycle.tasks import Kind
 
@@ -43,7 +44,8 @@ WRONG_WAY = (
 @dataclass(frozen=True)
 class Descent:
     """Mean losses of the same rows: the declared one and the kind's own (`name`), each before and after; and the kind's
-    own of the best answer that is the same for all rows. `worse`: after is measurably above before and above that."""
+    own of the best answer that is the same for all rows. `worse`: after is measurably above before and above that, and
+    nowhere on the way the answers were better."""
 
     name: str
     declared: tuple[float, float]
@@ -64,15 +66,25 @@ def descend(
     loss_fn: LossFn, predict: Callable[[Tensor], Any], kind: Kind, outputs: Tensor, targets: Tensor
 ) -> Descent | None:
     """Move `outputs` (N, ...) down the loss of `targets` (N, ...). None where the loss takes no free outputs or does
-    not fall, where predict gives no answers of the kind, or where one answer has the least loss for all."""
+    not fall, or where predict gives no answers of the kind."""
+    loss_fn, predict = probed(loss_fn), probed(predict)
+    ways = []
     # Numbers may lie between 0 and 1 by chance.
     for link in (link_of([outputs]),) if kind.classes else (same, link_of([outputs])):
         start = before(link, outputs) if link is not same else outputs
         start = outputs * 0 if start is None else start
-        looks = _looks(lambda free, link=link: loss_fn(link(free), targets), start, _size(outputs, link))
-        if looks:
-            return _judged([link(free) for free in (start, *looks)], loss_fn, predict, kind, targets)
-    return None
+        path = _path(lambda free, link=link: loss_fn(link(free), targets), start, _size(outputs, link))
+        ways.append((link, start, path))
+        if len(path) == STEPS:
+            break
+    # A loss of which no way goes on to the end has none.
+    link, start, path = max(ways, key=lambda way: len(way[2]))
+    if not path:
+        return None
+    try:
+        return _judged([link(free) for free in (start, *_looks(path))], loss_fn, predict, kind, targets)
+    except (EvaluationError, ProbeError):
+        return None
 
 
 def _size(outputs: Tensor, link: Link) -> float | Tensor:
@@ -83,14 +95,17 @@ def _size(outputs: Tensor, link: Link) -> float | Tensor:
     return torch.where(spread > 1e-3 * largest, spread, max(float(outputs.std()), 1e-3 * largest, 1e-3))
 
 
-def _looks(losses: Callable[[Tensor], Tensor], start: Tensor, size: float | Tensor) -> list[Tensor]:
-    """Free numbers after 1, 2, 4 … and all of the steps whose loss is finite; none if the loss takes no such."""
+def _path(losses: Callable[[Tensor], Tensor], start: Tensor, size: float | Tensor) -> list[Tensor]:
+    """Free numbers after each step whose loss is finite; none if the loss takes no such."""
     path = list(islice(downhill(losses, start, size), STEPS))
-    if len(path) < STEPS:
-        # Without end: the loss of the last ones is not finite.
-        path = path[:-1]
+    # Without end: the loss of the last ones is not finite.
+    return path if len(path) == STEPS else path[:-1]
+
+
+def _looks(path: list[Tensor]) -> list[Tensor]:
+    """Those after 1, 2, 4 … and all of the steps."""
     after = [2**power for power in range(len(path).bit_length()) if 2**power < len(path)]
-    return [path[steps - 1] for steps in (*after, len(path))] if path else []
+    return [path[steps - 1] for steps in (*after, len(path))]
 
 
 def _judged(
@@ -101,11 +116,8 @@ def _judged(
         declared = [float(loss_fn(some, targets).float().mean()) for some in (outputs[0], outputs[-1])]
         if not declared[1] < declared[0]:
             return None
-        try:
-            labels = kind.checked_labels(targets.cpu().numpy())
-            first, *later = (kind.row_loss(labels, _answers(kind, labels, predict(some))) for some in outputs)
-        except (EvaluationError, RuntimeError, ValueError, TypeError):
-            return None
+        labels = kind.checked_labels(targets.cpu().numpy())
+        first, *later = (kind.row_loss(labels, _answers(kind, labels, predict(some))) for some in outputs)
     constant, last = kind.prior(labels), later[-1]
     never_better = all(losses.mean() > first.mean() for losses in later)
     of_constant = kind.row_loss(labels, np.broadcast_to(constant, (len(labels), *constant.shape)).copy())
