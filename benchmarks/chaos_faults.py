@@ -122,20 +122,12 @@ FAULTS: dict[str, list[Fault]] = {
         KILL[1],
         *(
             Fault(
-                f"pod of node {node} deleted",
-                functools.partial(_delete_pod, node),
+                f"pod of node {node} {how}",
+                functools.partial(remove, node),
                 "preempted",
                 f"node {node} of 2: its pod was deleted",
             )
-            for node in range(RANKS)
-        ),
-        *(
-            Fault(
-                f"pod of node {node} gone at once",
-                functools.partial(_drop_pod, node),
-                "preempted",
-                f"node {node} of 2: its pod was deleted",
-            )
+            for how, remove in (("deleted", _delete_pod), ("gone at once", _drop_pod))
             for node in range(RANKS)
         ),
         Fault("Job made anew", _make_job_anew, "preempted", "its Job was deleted, and another of its name made"),

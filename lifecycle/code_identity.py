@@ -5,9 +5,8 @@ do not. Of each module its tokens count, of a table (catalogue.toml) the values 
 people's packages, also of those that a use case imports, the version, or the sources where no distribution has them.
 Other files of a use case's folder (a vocabulary that model.py reads) count by their bytes, but for declarations, whose
 values are in the identity, and texts for people. What frames a step, shows it, brings bytes or starts processes is left
-out by name (LEFT_OUT). The closure is read off the source, so
-an import that cannot be read off it would be missed: the worker tells at its end which of our modules it has, and one
-outside the closure is an error (`refuse_unhashed`).
+out by name (LEFT_OUT). The closure is read off the source, so an import that cannot be read off it would be missed: the
+worker tells at its end which of our modules it has, and one outside the closure is an error (`refuse_unhashed`).
 
 All sources are read, and one is parsed only where its bytes were not before: `kept` names the file that remembers.
 """

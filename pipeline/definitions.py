@@ -6,8 +6,7 @@ import gc
 import multiprocessing
 import sys
 
-# Half of the processor time until a job's first step is made comes from here on (2.1 of 4.0 s); what is before is
-# Dagster's own, and can say nothing of ours.
+# Nearly all that we import before a job's first step comes from here on; what is before is Dagster's own start.
 if sys.argv[1:3] == ["job", "execute"] and multiprocessing.parent_process() is None:
     print("loading the use cases, then step 1", file=sys.stderr, flush=True)
 

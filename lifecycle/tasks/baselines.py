@@ -160,7 +160,8 @@ def _design(encoding: Encoding, rows: pd.DataFrame, mean: np.ndarray, scale: np.
     starts = dense.shape[1] + np.cumsum([0, *encoding.sizes])
     # Each row has as many entries: numbers, indicators, and exactly one 1 for each categorical column.
     values = np.hstack([dense, np.ones(codes.shape)])
-    columns = np.hstack([np.broadcast_to(np.arange(dense.shape[1]), dense.shape), codes + starts[:-1]])
+    places = np.broadcast_to(np.arange(dense.shape[1]), dense.shape)
+    columns = np.hstack([places, codes + starts[:-1]], dtype=np.int32)
     ends = np.arange(len(rows) + 1) * values.shape[1]
     design = csr_matrix((values.ravel(), columns.ravel(), ends), shape=(len(rows), int(starts[-1])))
     design.eliminate_zeros()

@@ -1,7 +1,8 @@
 """Signs of life between who wants a worker and the node that it runs on: files that one renews and the other reads.
 
-Both see them on the storage that they share, whatever stands between them otherwise, and no clocks are compared: what
-counts is that a file changes. Its content is the time at which it was given, by which the clocks can be compared.
+Both see them on the storage that they share, whatever stands between them otherwise. Whether somebody is there is told
+by no clock: what counts is that a file changes. Its content is the time at which it was given, for who asks how far
+apart the two clocks are.
 """
 
 from __future__ import annotations
