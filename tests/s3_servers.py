@@ -7,13 +7,16 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import boto3
 import pytest
-from moto.server import ThreadedMotoServer
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
+from werkzeug.serving import make_server
 
 KEY, SECRET, BUCKET = "trains", "trains-secret-1", "models"
 
@@ -21,16 +24,33 @@ KEY, SECRET, BUCKET = "trains", "trains-secret-1", "models"
 @contextmanager
 def moto_server() -> Iterator[str]:
     """The address of an empty server with the bucket; it takes any credentials."""
-    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    address = f"http://{host}:{port}"
+    app = DomainDispatcherApplication(create_backend_app)
+    server = make_server("127.0.0.1", 0, _conditions_hold(app), threaded=True, request_handler=MotoRequestHandler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    address = f"http://127.0.0.1:{server.server_port}"
     try:
         named = {"endpoint_url": address, "region_name": "us-east-1"}
         boto3.client("s3", aws_access_key_id=KEY, aws_secret_access_key=SECRET, **named).create_bucket(Bucket=BUCKET)
         yield address
     finally:
-        server.stop()
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def _conditions_hold(app: Callable[..., Iterable[bytes]]) -> Callable[..., Iterable[bytes]]:
+    """The app with one write under a condition at a time, as S3 promises it: moto looks at the condition and writes in
+    two steps, and of many that write at once two may pass."""
+    lock = threading.Lock()
+
+    def answer(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        if "HTTP_IF_MATCH" not in environ and "HTTP_IF_NONE_MATCH" not in environ:
+            return app(environ, start_response)
+        with lock:
+            return list(app(environ, start_response))
+
+    return answer
 
 
 @contextmanager

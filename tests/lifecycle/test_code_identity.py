@@ -233,10 +233,10 @@ def test_what_another_reading_has_kept_is_parsed_anew(tmp_path, monkeypatch):
     assert kept.exists()
     text = Path(sources.__file__).read_text()
     assert '"fix", ' in text
-    (tmp_path / "changed.py").write_text(text.replace('"fix", ', ""))
+    (tmp_path / "sources_that_read_fixes.py").write_text(text.replace('"fix", ', ""))
     monkeypatch.syspath_prepend(tmp_path)
-    changed = importlib.import_module("changed")
-    monkeypatch.delitem(sys.modules, "changed")
+    changed = importlib.import_module("sources_that_read_fixes")
+    monkeypatch.delitem(sys.modules, "sources_that_read_fixes")
     assert changed.Sources(kept).table(table) != before
 
 
