@@ -33,7 +33,7 @@ NO_CHAMPION := 3
 # Declares that there is no champion yet.
 FIRST_MODEL := use_cases/flight_delays/first_model.yaml
 
-.PHONY: demo demo-small next test test-changed test-slow test-gpu test-engines spark check ui mlflow-ui bench screenshots setup clean
+.PHONY: demo demo-small next test test-changed test-slow test-gpu test-benches test-engines spark check ui mlflow-ui bench screenshots setup clean
 
 setup: $(READY)
 
@@ -89,7 +89,10 @@ test-changed: $(READY)  ## those that import what changed since main, nearest fi
 	python -m tests.changed -- -n $(TEST_PROCESSES)
 
 test-slow: $(READY)  ## tests that need a browser, Spark or more than a minute
-	pytest $(SHARED_OUT) -m slow --timeout 900
+	pytest $(SHARED_OUT) -m "slow and not bench" --timeout 900
+
+test-benches: $(READY)  ## each benchmark's whole way on tiny data, half an hour: before a release, and after a change there
+	pytest -n $(TEST_PROCESSES) --dist load -m bench --timeout 900
 
 test-gpu:  ## trainings, preflight, checkpoints and incidents on a CUDA device, in the environment that is active
 	TRAINWORTHY_TEST_DEVICE=cuda PYTHONPATH=src python -m pytest -n $(TEST_PROCESSES) $(GPU_TESTS) -m "not slow"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import json
 import math
 import os
@@ -31,6 +32,12 @@ def calls(name: str, tree: ast.AST) -> list[ast.Call]:
 def test_makefile_names_every_benchmark():
     (line,) = [line for line in (ROOT / "Makefile").read_text().splitlines() if line.startswith("bench:")]
     assert re.findall(r"NAME=([a-z_|]+)", line) == ["|".join(result.names())]
+
+
+@pytest.mark.parametrize("name", result.names())
+def test_benchmark_can_be_imported_and_has_an_entry(name):
+    """What it takes from the product is there, by name; that it fits is the type checker's, in `make check`."""
+    assert callable(importlib.import_module(f"benchmarks.{name}").main)
 
 
 @pytest.mark.parametrize("name", result.names())
@@ -119,6 +126,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.bench
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", result.names())
 def test_benchmark_short_goes_its_whole_way(checkout, name):
