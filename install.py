@@ -2,8 +2,9 @@
 
     python install.py [--pip] .venv REQUIREMENT… [--editable FOLDER] [--no-deps]
 
-What `make setup` runs, before anything is installed: the standard library is all that it has. By uv where that is on
-the PATH, else by pip, which is silent for minutes while it resolves and unpacks 250 packages. Versions are those of
+What `make setup` runs, before anything is installed: the standard library is all that it has. By the environment's own
+uv or one on the PATH, which takes a minute for 250 packages where pip takes four; by pip where there is none, or where
+uv fails: it does not read pip's configuration, and a mirror may stand there alone. Versions are those of
 constraints.txt. What the installer writes lies in <environment>/setup.log, and its end is shown if it fails.
 """
 
@@ -18,6 +19,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 SECONDS_A_LINE = 5.0
+# Of the installer, in the environment.
+LOG = "setup.log"
+CONSTRAINT = ("--constraint", "constraints.txt")
 SHOWN_LINES, SHOWN_CHARACTERS = 20, 80
 # What an installer's log says of a cause that it is not at fault for, and what to do about it.
 FIXES = {
@@ -34,26 +38,46 @@ FIXES = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Install, and say so; exit code 0, or 1 with the end of the log and a fix."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pip", action="store_true", help="not by uv")
+    parser.add_argument("--pip", action="store_true", help="not by uv; what a later installation by uv compiles, too")
     parser.add_argument("environment", type=Path)
     asked, requirements = parser.parse_known_args(arguments)
-    uv = None if asked.pip else shutil.which("uv")
-    command = installer(asked.environment / "bin" / "python", uv)
-    return install([*command, *requirements], asked.environment)
+    python = asked.environment / "bin" / "python"
+    if asked.pip:
+        return install([*by_pip(python, "--no-compile"), *requirements], asked.environment)
+    if uv := shutil.which("uv", path=str(python.parent)) or shutil.which("uv"):
+        if run([*by_uv(uv, python), *requirements], asked.environment) == 0:
+            return 0
+        print("uv could not install it; once more by pip, which has a configuration of its own", flush=True)
+    return install([*by_pip(python), *requirements], asked.environment)
 
 
-def installer(python: Path, uv: str | None) -> list[str]:
-    """The command that installs into the environment of `python`, without what it installs."""
-    constraint = ["--constraint", "constraints.txt"]
-    if uv:
-        # uv compiles nothing unless asked, and each process would compile what it imports anew.
-        return [uv, "pip", "install", "--python", str(python), "--compile-bytecode", *constraint]
-    return [str(python), "-m", "pip", "install", "--disable-pip-version-check", "--progress-bar", "off", *constraint]
+def by_uv(uv: str, python: Path) -> list[str]:
+    """The command that installs into the environment of `python`, without what it installs.
+
+    uv compiles nothing unless asked, and each process would compile what it imports anew where the shell forbids it
+    to keep that. It compiles all of the environment, on all cores.
+    """
+    return [uv, "pip", "install", "--python", str(python), "--compile-bytecode", *CONSTRAINT]
+
+
+def by_pip(python: Path, *options: str) -> list[str]:
+    """The same by pip."""
+    quiet = ("--disable-pip-version-check", "--progress-bar", "off")
+    return [str(python), "-m", "pip", "install", *quiet, *options, *CONSTRAINT]
 
 
 def install(command: Sequence[str], environment: Path) -> int:
-    """Run the installer to its end, with a line of progress every few seconds; its exit code, 1 for any failure."""
-    log, started = environment / "setup.log", time.monotonic()
+    """Run the installer to its end, and show why it failed; 0, or 1 for any failure."""
+    if run(command, environment) == 0:
+        return 0
+    log = environment / LOG
+    print(failure(log.read_text(errors="replace"), log), file=sys.stderr, flush=True)
+    return 1
+
+
+def run(command: Sequence[str], environment: Path) -> int:
+    """Run the installer to its end, with a line of progress every few seconds; its exit code."""
+    log, started = environment / LOG, time.monotonic()
     with log.open("w") as output:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
         while True:
@@ -64,9 +88,7 @@ def install(command: Sequence[str], environment: Path) -> int:
                 print(progress(environment, log, time.monotonic() - started), flush=True)
     if code == 0:
         print(progress(environment, log, time.monotonic() - started, done=True), flush=True)
-        return 0
-    print(failure(log.read_text(errors="replace"), log), file=sys.stderr, flush=True)
-    return 1
+    return code
 
 
 def progress(environment: Path, log: Path, seconds: float, *, done: bool = False) -> str:

@@ -49,18 +49,35 @@ def test_install_that_fails_shows_the_end_of_its_log_and_a_fix(environment, caps
     assert str(environment / "setup.log") in shown
 
 
-def test_install_by_uv_where_it_is_and_by_pip_where_it_is_asked_for(environment, monkeypatch):
+def asked_for(environment, monkeypatch, options=(), *, uv=None, uv_ends_with=0):
+    """The commands that an installation of the checkout runs."""
     commands = []
-    monkeypatch.setattr(install, "install", lambda command, environment: commands.append(command) or 0)
-    for uv, options in [("/bin/uv", []), ("/bin/uv", ["--pip"]), (None, [])]:
-        monkeypatch.setattr(install.shutil, "which", lambda name, uv=uv: uv)
-        assert install.main([*options, str(environment), "--editable", ".[dev]"]) == 0
-    by_uv, by_pip, without_uv = commands
+
+    def ran(command, environment):
+        commands.append(command)
+        return uv_ends_with if command[0] == uv else 0
+
+    monkeypatch.setattr(install, "run", ran)
+    monkeypatch.setattr(install.shutil, "which", lambda name, path=None: uv)
+    assert install.main([*options, str(environment), "--editable", ".[dev]"]) == 0
+    assert all(command[-4:] == ["--constraint", "constraints.txt", "--editable", ".[dev]"] for command in commands)
+    return commands
+
+
+def test_install_by_uv_where_it_is_and_by_pip_where_it_is_asked_for(environment, monkeypatch):
+    (by_uv,) = asked_for(environment, monkeypatch, uv="/bin/uv")
+    (by_pip,) = asked_for(environment, monkeypatch, ["--pip"], uv="/bin/uv")
+    (without_uv,) = asked_for(environment, monkeypatch)
     assert by_uv[:3] == ["/bin/uv", "pip", "install"]
-    assert by_pip == without_uv
-    assert by_pip[1:4] == ["-m", "pip", "install"]
-    for command in commands:
-        assert command[-4:] == ["--constraint", "constraints.txt", "--editable", ".[dev]"]
+    assert by_pip[1:4] == without_uv[1:4] == ["-m", "pip", "install"]
+    # Whatever uv installs later, it compiles all that is there, on all cores.
+    assert ("--no-compile" in by_pip, "--no-compile" in without_uv) == (True, False)
+
+
+def test_install_by_pip_where_uv_fails_as_one_that_does_not_know_pips_mirror(environment, monkeypatch, capsys):
+    by_uv, by_pip = asked_for(environment, monkeypatch, uv="/bin/uv", uv_ends_with=2)
+    assert (by_uv[0], by_pip[1:3]) == ("/bin/uv", ["-m", "pip"])
+    assert "once more by pip" in capsys.readouterr().out
 
 
 def test_last_step_is_one_short_line():
