@@ -14,7 +14,7 @@ from trainworthy.lifecycle.gates.baseline import readable_baseline, with_accepte
 from trainworthy.lifecycle.gates.ci import Row, github_annotations, junit, rows_of, summary, table
 from trainworthy.lifecycle.gates.refused import refused_rows
 from trainworthy.lifecycle.protocol.records import Record, Step
-from trainworthy.lifecycle.provenance import git_state
+from trainworthy.lifecycle.provenance import commit_of
 from trainworthy.lifecycle.storage.state import StateFolder, write_atomic
 
 # The intent of the job that serves pull requests.
@@ -46,7 +46,7 @@ def tell(run: StepOfRun, state: StateFolder, records: Mapping[Step, Record]) -> 
 
 def tell_refusal(state: StateFolder, folder: Path, step: str, error: TrainworthyError, run_id: str) -> None:
     """XML and annotations of what kept the use case in this folder, or a step of it, from beginning."""
-    about = {"run": run_id, "commit": git_state(folder)[0] or "none", "device": "host"}
+    about = {"run": run_id, "commit": commit_of(folder) or "none", "device": "host"}
     _leave(state, folder, refused_rows(step, error, folder), datetime.now(UTC).isoformat(timespec="seconds"), about)
 
 

@@ -65,7 +65,7 @@ from trainworthy.lifecycle.protocol.records import (
     VerdictBody,
 )
 from trainworthy.lifecycle.protocol.serving import ServingFigure, to_measure_again
-from trainworthy.lifecycle.provenance import changed_files, committed_text, git_state, installed_version
+from trainworthy.lifecycle.provenance import changed_files, commit_of, committed_text, git_state, installed_version
 from trainworthy.lifecycle.spec.benchmark import BenchmarkSpec, OnUnderpowered
 from trainworthy.lifecycle.storage.records import record_sha256
 from trainworthy.lifecycle.tasks import words_of
@@ -219,7 +219,7 @@ def _evidence(run: StepRun, first_model: bool, model: RegisteredModel, champion:
         tell(f"comparing with the champion, version {champion.version}, on this benchmark")
     against = champion_evidence(run, champion)
     tell("asking whether the rows are still the published ones, by their content hash")
-    commit = git_state(run.use_case.folder)[0]
+    commit = commit_of(run.use_case.folder)
     suite = run.use_case.suite_path
     changed, installed = changed_files(run.use_case.folder, (suite,) if suite else ()), installed_version()
     if changed is not None and not entry_is_committed(run.use_case):

@@ -26,8 +26,13 @@ def git_state(folder: Path) -> tuple[str | None, bool | None]:
 
     None for the second if changed_files is None, for the first if the use case lies outside git.
     """
-    commit, changed = (_git(folder, "rev-parse", "--verify", "--quiet", "HEAD") or "").strip(), changed_files(folder)
-    return commit or None, None if changed is None else bool(changed)
+    changed = changed_files(folder)
+    return commit_of(folder), None if changed is None else bool(changed)
+
+
+def commit_of(folder: Path) -> str | None:
+    """Commit of the repository that the folder lies in; None outside git, and before its first commit."""
+    return (_git(folder, "rev-parse", "--verify", "--quiet", "HEAD") or "").strip() or None
 
 
 def changed_files(folder: Path, extra: Iterable[Path] = ()) -> tuple[str, ...] | None:

@@ -29,7 +29,7 @@ import dagster as dg
 
 from trainworthy.lifecycle.errors import BackupError
 from trainworthy.lifecycle.progress import Progress, never_silent, say
-from trainworthy.lifecycle.provenance import git_state, installed_version
+from trainworthy.lifecycle.provenance import commit_of, installed_version
 from trainworthy.pipeline.backup.consistent import problems
 from trainworthy.pipeline.backup.files import copied, database_of_side_file, fingerprint, listed, refuse_odd
 from trainworthy.pipeline.backup.manifest import (
@@ -176,11 +176,13 @@ def _write(settings: Settings, where: Places, work: Path, running: list[str]) ->
             "runs in progress: wait for their end"
         )
         raise BackupError("what was copied does not hold together", value=faults[:_SHOWN], fix=fix)
+    # Of the commit alone: what differs from it would be looked for in all of a project, an environment in it too.
+    commit = commit_of(settings.project)
     manifest = Manifest(
-        product=installed_version() or f"a checkout at {git_state(settings.project)[0] or 'no commit'}",
+        product=installed_version() or f"a checkout at {commit or 'no commit'}",
         taken_at=datetime.now(UTC).isoformat(timespec="seconds"),
         state_folder=str(where.state),
-        commit=git_state(settings.project)[0],
+        commit=commit,
         files=files,
         folders=_folder_times(where),
         dumps=dumps,
