@@ -18,6 +18,7 @@ from trainworthy.lifecycle.engine.outputs.directional_derivative import (
     trained,
 )
 from trainworthy.lifecycle.engine.outputs.gradient_breaks import Breaks, estimates_held, padding_of
+from trainworthy.lifecycle.engine.training.random_state import seed_torch
 
 # Of all gradients together, and of one parameter's alone. In float64 the slopes of healthy networks are within 1e-6 of
 # it, and twice that share of a network is what a single one has to be off by to be named.
@@ -95,7 +96,7 @@ def _compared(model: nn.Module, mean_loss: Callable[[], Tensor]) -> Compared:
     if not loss.requires_grad:
         return Compared("no_gradient")
     break_words, padding = breaks.look(model, loss), padding_of(loss)
-    torch.manual_seed(1)
+    seed_torch(1)
     gradients = gradients_of(parameters, loss)
     if not finite(gradients):
         return Compared("not_finite", breaks=break_words)
@@ -149,7 +150,7 @@ def _noise(
     """What differs in another backward pass with other random numbers behind an equal forward pass, by the gradient's
     norm; and whether the two have no more in common than by chance."""
     loss = mean_loss()
-    torch.manual_seed(2)
+    seed_torch(2)
     again = gradients_of(parameters, loss)
     norm = math.sqrt(sum(float(gradient.abs().square().sum()) for gradient in gradients.values()))
     other = math.sqrt(sum(float(gradient.abs().square().sum()) for gradient in again.values()))

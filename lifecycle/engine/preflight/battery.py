@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from trainworthy.lifecycle.engine.training.random_state import random_kept
+from trainworthy.lifecycle.engine.training.random_state import random_kept, seed_torch
 from trainworthy.lifecycle.gates import trials
 from trainworthy.lifecycle.gates.check import Check
 from trainworthy.lifecycle.gates.trials import Describe, Updates
@@ -67,7 +67,7 @@ def same_random_numbers() -> Iterator[None]:
     import random
 
     with random_kept():
-        torch.manual_seed(0)
+        seed_torch(0)
         random.seed(0)
         np.random.seed(0)
         yield

@@ -23,6 +23,7 @@ from trainworthy.lifecycle.engine.training.checkpoints.checkpoint import (
     save_checkpoint,
 )
 from trainworthy.lifecycle.engine.training.loop import train
+from trainworthy.lifecycle.engine.training.random_state import seed_torch
 from trainworthy.lifecycle.engine.training.state import TrainState, Update
 from trainworthy.lifecycle.engine.training.techniques.parts import after_update
 from trainworthy.lifecycle.gates.catalogue import check_of
@@ -104,7 +105,7 @@ def _seed(seed: int) -> None:
     """Every generator that a stage seeds."""
     random.seed(seed)
     np.random.seed(seed % 2**32)
-    torch.manual_seed(seed)
+    seed_torch(seed)
 
 
 def _trained(subject: Subject, state: TrainState, last: int) -> list[float]:

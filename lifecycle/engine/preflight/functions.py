@@ -23,6 +23,7 @@ from trainworthy.lifecycle.engine.preflight.function_trials import FIXES, OPTION
 from trainworthy.lifecycle.engine.preflight.optional_functions import try_optional
 from trainworthy.lifecycle.engine.preflight.own import own_checks
 from trainworthy.lifecycle.engine.preflight.wiring.descent import WRONG_WAY, descend
+from trainworthy.lifecycle.engine.training.random_state import seed_torch
 from trainworthy.lifecycle.engine.training.techniques.recompute import checkpoint_activations
 from trainworthy.lifecycle.errors import EvaluationError, TrainingError
 from trainworthy.lifecycle.protocol.jobs import FunctionsJob
@@ -42,7 +43,7 @@ def try_functions(job: FunctionsJob) -> FunctionsResult:
     """Try them all. An error of the use case's code becomes a fault with its line."""
     # More threads only wait for each other on so few rows.
     torch.set_num_threads(1)
-    torch.manual_seed(0)
+    seed_torch(0)
     kind = kind_of_rows(job.rows)
     fixes = FIXES | OPTIONAL_FIXES | {"predict": kind.predict_fix}
     if kind.target_state(kind.sample_labels(FIT_ROWS)):

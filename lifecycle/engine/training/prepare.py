@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import random
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +14,7 @@ import pandas as pd
 import torch
 
 from trainworthy.lifecycle.data.rows import read_rows
+from trainworthy.lifecycle.engine.training.random_state import seed_all
 from trainworthy.lifecycle.engine.training.rows.features import prepared_features
 from trainworthy.lifecycle.engine.training.rows.loading import FileTargets, LoadedRows, usual_loaders
 from trainworthy.lifecycle.engine.training.rows.weights import raised_by_class, row_weights
@@ -176,9 +176,7 @@ def seed_everything(seed: int) -> None:
     """Seed every generator a use case may draw from, and ask torch for deterministic kernels."""
     # cuBLAS needs this for deterministic kernels, before its first use.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    random.seed(seed)
-    np.random.seed(seed)
-    torch.manual_seed(seed)
+    seed_all(seed)
     torch.use_deterministic_algorithms(True)
 
 

@@ -22,7 +22,7 @@ from trainworthy.lifecycle.engine.preflight.start.steady import evaluating, stea
 from trainworthy.lifecycle.engine.preflight.subject import Subject
 from trainworthy.lifecycle.engine.preflight.wiring.passes import put_back, stirred
 from trainworthy.lifecycle.engine.training.loop import backward
-from trainworthy.lifecycle.engine.training.random_state import random_kept
+from trainworthy.lifecycle.engine.training.random_state import random_kept, seed_torch
 from trainworthy.lifecycle.engine.training.rows.spread import spread_rows
 from trainworthy.lifecycle.gates.check import Outcome
 
@@ -122,7 +122,7 @@ def _gradients(subject: Subject, model: nn.Module, rows: Tensor, shares: int, se
     model.zero_grad(set_to_none=True)
     with random_kept(), _NoDropout():
         for share in rows.tensor_split(shares):
-            torch.manual_seed(seed)
+            seed_torch(seed)
             random.seed(seed)
             np.random.seed(seed)
             with put_back(model):

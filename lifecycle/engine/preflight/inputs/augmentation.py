@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from trainworthy.lifecycle.engine.preflight.inputs.loss_probe import MOST_ROWS, rows_of, step_generator
 from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.engine.training.random_state import seed_torch
 from trainworthy.lifecycle.engine.training.rows.loading import LoadedRows
 from trainworthy.lifecycle.engine.training.rows.spread import spread_rows
 from trainworthy.lifecycle.gates.catalogue import check_of
@@ -128,7 +129,7 @@ def _augmented(subject: Subject, rows: Tensor, step: int, globally: int) -> list
 
 
 def _set_global_generators(state: int) -> None:
-    torch.manual_seed(state)
+    seed_torch(state)
     random.seed(state)
     np.random.seed(state)
 

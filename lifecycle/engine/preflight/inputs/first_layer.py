@@ -19,6 +19,7 @@ from torch.overrides import TorchFunctionMode
 
 from trainworthy.lifecycle.engine.preflight.inputs.loss_probe import probe_rows, row_losses, rows_of, step_generator
 from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.engine.training.random_state import seed_torch
 from trainworthy.lifecycle.engine.training.rows.spread import spread_rows
 from trainworthy.lifecycle.gates.catalogue import check_of
 from trainworthy.lifecycle.gates.check import Outcome
@@ -147,7 +148,7 @@ def _trace(subject: Subject, factors: dict[int, float], rolled: str = "") -> Tra
 
     An input that is `rolled` gives each row the values of the one before.
     """
-    torch.manual_seed(0)
+    seed_torch(0)
     rows = spread_rows(subject.training, probe_rows(subject))
     inputs, targets = rows_of(subject.training, rows, subject.device)
     if rolled:

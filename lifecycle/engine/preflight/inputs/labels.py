@@ -20,6 +20,7 @@ from trainworthy.lifecycle.engine.preflight.inputs.loss_probe import (
 )
 from trainworthy.lifecycle.engine.preflight.subject import Subject
 from trainworthy.lifecycle.engine.preflight.wiring.output_range import is_confined
+from trainworthy.lifecycle.engine.training.random_state import seed_torch
 from trainworthy.lifecycle.gates.catalogue import check_of
 from trainworthy.lifecycle.gates.check import Outcome
 
@@ -68,7 +69,7 @@ def _beyond_head(subject: Subject) -> Outcome | None:
 
     A loss that takes one for what it is has more labels than outputs: ordinal ranks have a threshold less.
     """
-    torch.manual_seed(0)
+    seed_torch(0)
     inputs, targets = rows_of(subject.training, extreme_rows(subject), "cpu")
     with torch.no_grad():
         outputs = subject.build().eval()(inputs)

@@ -12,6 +12,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from trainworthy.lifecycle.engine.preflight.subject import Subject, autocast
+from trainworthy.lifecycle.engine.training.random_state import seed_torch
 from trainworthy.lifecycle.engine.training.rows.spread import spread_rows
 from trainworthy.lifecycle.engine.training.state import TrainData
 from trainworthy.lifecycle.plan import step_seed
@@ -39,7 +40,7 @@ class LossProbe:
 
 
 def ask(subject: Subject) -> LossProbe:
-    torch.manual_seed(0)
+    seed_torch(0)
     model = subject.build().eval()
     inputs, targets = rows_of(subject.training, extreme_rows(subject), "cpu")
     with torch.no_grad():

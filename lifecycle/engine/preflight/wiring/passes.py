@@ -20,6 +20,7 @@ from torch.utils._pytree import tree_leaves
 
 from trainworthy.lifecycle.engine.preflight.battery import same_random_numbers
 from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.engine.training.random_state import seed_torch
 from trainworthy.lifecycle.engine.training.rows.spread import spread_rows
 from trainworthy.lifecycle.engine.training.state import LossFn, TrainData
 
@@ -110,14 +111,14 @@ class Pass:
 def forward(model: nn.Module, inputs: Mapping[str, Tensor], seed: int = 0) -> Any:
     """What the model gives in float32, from a seed's random numbers on; buffers stay."""
     with put_back(model), same_random_numbers():
-        torch.manual_seed(seed)
+        seed_torch(seed)
         return model(dict(inputs))
 
 
 def losses(model: nn.Module, data: TrainData, loss_fn: LossFn, seed: int = 0) -> Pass:
     """Each row's loss in float32, from a seed's random numbers on; buffers stay."""
     with put_back(model), same_random_numbers():
-        torch.manual_seed(seed)
+        seed_torch(seed)
         row_losses = loss_fn(model(dict(data.inputs)), data.targets)
         state = torch.get_rng_state()
     assert row_losses.shape == data.targets.shape[:1], (

@@ -30,6 +30,7 @@ from trainworthy.lifecycle.engine.preflight.subject import Subject
 from trainworthy.lifecycle.engine.preflight.wiring.passes import other_rows, put_back, spread, stirred
 from trainworthy.lifecycle.engine.training.loop import losses_of, train_step, weighed
 from trainworthy.lifecycle.engine.training.monitors.float64_copy import MOST_WEIGHTS
+from trainworthy.lifecycle.engine.training.random_state import seed_torch
 from trainworthy.lifecycle.engine.training.state import Recipe, TrainData, TrainState
 from trainworthy.lifecycle.gates.check import Outcome
 
@@ -64,7 +65,7 @@ class _Probe:
     def _means(self) -> tuple[Tensor, Tensor]:
         parts = self.rows.tensor_split(min(self.recipe.accumulate, len(self.rows)))
         with put_back(self.model), same_random_numbers():
-            torch.manual_seed(0)
+            seed_torch(0)
             plain, weighted = zip(*map(self._share, parts), strict=True)
             return torch.stack(plain).sum(), torch.stack(weighted).sum()
 
@@ -215,7 +216,7 @@ def _given(subject: Subject, probe: _Probe) -> tuple[float, dict[str, Tensor]] |
         for data in (probe.earlier, probe.data):
             gradients.clear()
             with _weights_kept(model), put_back(model), estimates_held(model), same_random_numbers():
-                torch.manual_seed(0)
+                seed_torch(0)
                 update = train_step(state, data, probe.rows[: len(data.targets)], probe.recipe)
     # one_batch.train tells what is wrong with an update.
     except Exception:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import torch
 from torch import Tensor, nn
 
 from trainworthy.lifecycle.engine.outputs.directional_derivative import copy_in_float64, in_float64
+from trainworthy.lifecycle.engine.training.random_state import seed_torch
 from trainworthy.lifecycle.engine.training.rows.loading import LoadedRows
 from trainworthy.lifecycle.engine.training.rows.spread import spread_rows
 from trainworthy.lifecycle.engine.training.state import Recipe, TrainData
@@ -35,7 +35,7 @@ def copy_and_loss(
     inputs, targets = in_float64(some.inputs), in_float64(some.targets)
 
     def mean_loss() -> Tensor:
-        torch.manual_seed(0)
+        seed_torch(0)
         return loss_fn(model_copy(inputs), targets).mean()
 
     return model_copy, mean_loss
