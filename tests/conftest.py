@@ -8,6 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.turns import in_turn
+
 # Before torch or numpy is loaded, here or in a process that a test starts. The rows of tests are too few for several
 # threads, and those of one process wait for each other busily: test_healthy.py twice at once on two busy cores took
 # over 300 s with two threads each, and 76 s with one.
@@ -31,8 +33,18 @@ LONG = (
 )  # fmt: skip
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--turn 2/3`: of the files with slow tests, the second of each three."""
+    parser.addoption("--turn", metavar="K/N", default="1/1", help="of the slow tests, every N-th file from the K-th on")
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """The files in the order of LONG, then all others, each whole; make test-changed brings an order of its own."""
+    slow = [item for item in items if item.get_closest_marker("slow") and not item.get_closest_marker("bench")]
+    due = in_turn((item.path for item in slow), config.getoption("--turn"))
+    if others := {item for item in slow if item.path not in due}:
+        config.hook.pytest_deselected(items=list(others))
+        items[:] = [item for item in items if item not in others]
     if not config.pluginmanager.has_plugin("tests.changed"):
         items.sort(
             key=lambda item: next((n for n, start in enumerate(LONG) if item.nodeid.startswith(start)), len(LONG))

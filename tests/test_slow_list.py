@@ -4,6 +4,10 @@ import ast
 import re
 from pathlib import Path
 
+import pytest
+
+from tests.turns import in_turn
+
 TESTS = Path(__file__).parent
 
 
@@ -41,3 +45,16 @@ def test_slow_list_sees_a_decorator_a_parameter_and_a_module(tmp_path, monkeypat
     assert slow_in(path) == {"test_x.py::test_a", "test_x.py::test_b"}
     path.write_text("import pytest\npytestmark = [pytest.mark.slow]\ndef test_a(): pass\n")
     assert slow_in(path) == {"test_x.py"}
+
+
+def test_turns_share_the_files_and_leave_none_out():
+    paths = [Path(f"test_{name}.py") for name in "abcdefgh"]
+    turns = [in_turn(paths, f"{turn}/3") for turn in (1, 2, 3)]
+    assert sorted(path for turn in turns for path in turn) == paths
+    assert in_turn(paths, "1/1") == set(paths)
+
+
+@pytest.mark.parametrize("turn", ["0/3", "4/3", "3"])
+def test_turn_that_is_none_is_refused(turn):
+    with pytest.raises(pytest.UsageError, match="Fix: --turn 1/3"):
+        in_turn([], turn)
