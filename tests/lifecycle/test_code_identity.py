@@ -329,15 +329,15 @@ def test_relative_import_within_a_use_case_is_its_own(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["vocabulary.json", "tables/classes.yaml", "weights.safetensors"])
-def test_data_file_beside_the_model_counts_where_the_use_case_runs(tmp_path, name):
+def test_data_file_beside_the_model_counts_where_the_use_case_runs(product, tmp_path, name):
     use_case = tmp_path / "uses"
     shutil.copytree(toy_jobs.TOY, use_case)
-    before = hashes(tmp_path, use_case)
+    before = hashes(product, use_case)
     (use_case / name).parent.mkdir(exist_ok=True)
     (use_case / name).write_text("a: 1")
-    added = hashes(tmp_path, use_case)
+    added = hashes(product, use_case)
     (use_case / name).write_text("a: 2")
-    edited = hashes(tmp_path, use_case)
+    edited = hashes(product, use_case)
     for former, latter in ((before, added), (added, edited)):
         assert {step for step in STEPS if former[step] != latter[step]} == WORKER_STEPS
 
@@ -345,10 +345,10 @@ def test_data_file_beside_the_model_counts_where_the_use_case_runs(tmp_path, nam
 @pytest.mark.parametrize(
     "name", ["README.md", "look.ipynb", "baseline.yaml", ".gitignore", ".cache/kept.json", "__pycache__/model.pyc"]
 )
-def test_file_that_no_training_reads_counts_nowhere(tmp_path, name):
+def test_file_that_no_training_reads_counts_nowhere(product, tmp_path, name):
     use_case = tmp_path / "uses"
     shutil.copytree(toy_jobs.TOY, use_case)
-    before = hashes(tmp_path, use_case)
+    before = hashes(product, use_case)
     (use_case / name).parent.mkdir(exist_ok=True)
     (use_case / name).write_text("words")
-    assert hashes(tmp_path, use_case) == before
+    assert hashes(product, use_case) == before
