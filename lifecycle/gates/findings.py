@@ -11,7 +11,10 @@ from trainworthy.lifecycle.protocol.leak import Taxon
 
 @dataclass(frozen=True)
 class LeakWords:
-    """A family of leakage checks, by the id that details and records give it, and the taxon that it looks for."""
+    """A family of leakage checks, by the id that details and records give it, and the taxon that it looks for.
+
+    `fix` is what a leak of the family says to do, unless what was found asks for other words.
+    """
 
     id: str
     taxon: Taxon
@@ -39,6 +42,11 @@ _ENTRIES = tomllib.loads(Path(__file__).with_name("findings.toml").read_text(enc
 LEAKS: tuple[LeakWords, ...] = tuple(LeakWords(**entry) for entry in _ENTRIES["leak"])
 RULES: tuple[RuleWords, ...] = tuple(RuleWords(**entry) for entry in _ENTRIES["rule"])
 STATES: tuple[StateWords, ...] = tuple(StateWords(**entry) for entry in _ENTRIES["state"])
+
+
+def fix_of(family: str) -> str:
+    """What to do about a leak of the family."""
+    return next(leak.fix for leak in LEAKS if leak.id == family)
 
 
 def of_code(code: str) -> tuple[RuleWords, StateWords] | None:

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from trainworthy.lifecycle.contract.model import Contract
+from trainworthy.lifecycle.gates.findings import fix_of
 from trainworthy.lifecycle.leakage.binning import Cells, LabelledRows, as_numbers, cells_of
 from trainworthy.lifecycle.leakage.separability import power_over_events
 from trainworthy.lifecycle.protocol.leak import Leak
@@ -21,7 +22,6 @@ FAMILY = "difference"
 # A pair is measured in full if one cut of its difference comes near on a sample.
 SCREEN_ROWS, SCREEN_VALUES, SCREEN_YOUDEN = 3_000, 600_000, 0.6
 CLOCK = "hhmm"
-_FIX = "take the one that is known only with the outcome out of the features"
 
 
 def differences(rows: LabelledRows, contract: Contract, columns: Sequence[str]) -> list[Leak]:
@@ -88,5 +88,5 @@ def _judged(rows: LabelledRows, contract: Contract, pair: tuple[str, str]) -> Le
     )
     return Leak(
         taxon="L2", family=FAMILY, status="fail", columns=pair, observed=power.youden, threshold=power.copy.youden,
-        evidence=evidence, fix=_FIX,
+        evidence=evidence, fix=fix_of(FAMILY),
     )  # fmt: skip

@@ -26,6 +26,7 @@ import pyarrow.parquet as pq
 from trainworthy.lifecycle.contract.batches import BATCH_ROWS
 from trainworthy.lifecycle.data.days import day_of, days_of
 from trainworthy.lifecycle.data.files import SplitFiles
+from trainworthy.lifecycle.gates.findings import fix_of
 from trainworthy.lifecycle.leakage.binning import HELD_SPLITS, Cells, LabelledRows
 from trainworthy.lifecycle.protocol.leak import Leak
 
@@ -38,7 +39,6 @@ CAME_ALONG = 0.25
 # Near: equal cells (bins of a 64th of the rows) in all but one of four groups of columns. In bins of a sixteenth
 # 5.3 to 7.3 % of the tutorial's held-out hours equal an hour of training, in these 0.6 to 1.1 %.
 NEAR_GROUPS = 4
-_FIX = "remove the copies before the rows are split, or split so that all copies of a row lie on one side"
 
 
 def duplicates(
@@ -175,7 +175,7 @@ def _judged(
     evidence = f"{repeats.matched:,} rows of {split} ({repeats.share:.2%}) {equal} an older training row; {why}"
     return Leak(
         taxon="L1.4", family=family, status=status, observed=repeats.share, threshold=MINIMUM_SHARE, evidence=evidence,
-        fix=_FIX,
+        fix=fix_of(family),
     )  # fmt: skip
 
 

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 import polars as pl
 
 from trainworthy.lifecycle.data.files import SplitFiles
+from trainworthy.lifecycle.gates.findings import fix_of
 from trainworthy.lifecycle.leakage.binning import HELD_SPLITS
 from trainworthy.lifecycle.protocol.leak import Leak
 
 FAMILY = "entity_overlap"
-_FIX = "split again by whole values of the column; rows of one of its values are not independent"
 
 
 def entity_overlap(written: SplitFiles, entities: Sequence[str], group_columns: Sequence[str] = ()) -> list[Leak]:
@@ -39,6 +39,6 @@ def _overlap(written: SplitFiles, column: str, *, is_group_column: bool) -> Leak
     if is_group_column and most > 0:
         return Leak(
             taxon="L3.2", family=FAMILY, status="fail", columns=(column,), observed=most, threshold=0.0,
-            evidence=f"{evidence}; the split keeps it apart", fix=_FIX,
+            evidence=f"{evidence}; the split keeps it apart", fix=fix_of(FAMILY),
         )  # fmt: skip
     return Leak(taxon="L3.2", family=FAMILY, status="pass", columns=(column,), observed=most, evidence=evidence)

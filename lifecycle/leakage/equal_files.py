@@ -15,16 +15,13 @@ import pandas as pd
 from trainworthy.lifecycle.contract.model import Contract
 from trainworthy.lifecycle.data.file_rows import sha_column
 from trainworthy.lifecycle.data.files import SplitFiles
+from trainworthy.lifecycle.gates.findings import fix_of
 from trainworthy.lifecycle.leakage.binning import HELD_SPLITS
 from trainworthy.lifecycle.protocol.leak import Leak
 
 FAMILY = "equal_files"
 # Where less than this share of a split's rows is found in training, it changes no figure, and the rows are told.
 MINIMUM_SHARE, NAMED_ROWS = 0.01, 3
-_FIX = (
-    "remove the copies before the rows are split, or split by a column that all rows of one file share "
-    "(split: by: group)"
-)
 
 
 def file_features(contract: Contract) -> tuple[str, ...]:
@@ -75,7 +72,7 @@ def _of_split(
     status = "fail" if share >= MINIMUM_SHARE and not by_time else "warning"
     return Leak(
         taxon="L1.4", family=FAMILY, status=status, columns=(name,), observed=share, threshold=MINIMUM_SHARE,
-        evidence=evidence, fix=_FIX,
+        evidence=evidence, fix=fix_of(FAMILY),
     )  # fmt: skip
 
 

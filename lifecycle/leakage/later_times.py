@@ -12,16 +12,13 @@ import pandas as pd
 
 from trainworthy.lifecycle.contract.model import Contract
 from trainworthy.lifecycle.data.files import SplitFiles
+from trainworthy.lifecycle.gates.findings import fix_of
 from trainworthy.lifecycle.leakage.binning import HELD_SPLITS
 from trainworthy.lifecycle.protocol.leak import Leak
 
 FAMILY = "later_times"
 # The largest distance of a zone from UTC: two columns of which only one has a zone may be that far apart.
 ZONES_HOURS = 14
-_FIX = (
-    "take the column out of the features (role: other); if it is planned and known when the model is asked, say so: "
-    "trainworthy contract review"
-)
 
 
 def later_times(written: SplitFiles, contract: Contract, prediction_time: str | None) -> list[Leak]:
@@ -70,7 +67,7 @@ def _finding(contract: Contract, name: str, share: float, prediction_time: str) 
         return Leak(taxon="L2", family=FAMILY, status="pass", columns=(name,), observed=share, evidence=known)
     return Leak(
         taxon="L2", family=FAMILY, status="fail", columns=(name,), observed=share, threshold=0,
-        evidence=f"{evidence}, so its value was written afterwards; nobody has reviewed it", fix=_FIX,
+        evidence=f"{evidence}, so its value was written afterwards; nobody has reviewed it", fix=fix_of(FAMILY),
     )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 
+from trainworthy.lifecycle.gates.findings import fix_of
 from trainworthy.lifecycle.leakage.binning import Cells, LabelledRows
 from trainworthy.lifecycle.protocol.leak import Leak
 
@@ -16,7 +17,6 @@ FAMILY = "null_mask"
 # Honest features do not come near: a normal score of AUC 0.95 has a set of 0.3 of one label at odds of 137, but
 # whether a value is there at all is a far coarser thing than a score.
 TIMES, SHARE, MINIMUM_ROWS = 100.0, 0.3, 20
-_FIX = "take the column out of the features: whether it is filled in is only known with the outcome"
 
 
 def null_mask(rows: LabelledRows, cells: Mapping[str, Cells]) -> list[Leak]:
@@ -48,7 +48,7 @@ def _judged(rows: LabelledRows, name: str, cells: Cells) -> Leak | None:
             )
             return Leak(
                 taxon="L2", family=FAMILY, status="warning" if several else "fail", columns=(name,),
-                observed=training[0], threshold=TIMES, evidence=evidence, fix=_FIX,
+                observed=training[0], threshold=TIMES, evidence=evidence, fix=fix_of(FAMILY),
             )  # fmt: skip
     return None
 

@@ -20,6 +20,7 @@ from typing import Any
 
 import pandas as pd
 
+from trainworthy.lifecycle.gates.findings import fix_of
 from trainworthy.lifecycle.identity import canonical_json
 from trainworthy.lifecycle.leakage.row_independence import OTHERS, extreme_rows
 from trainworthy.lifecycle.protocol.leak import Leak
@@ -84,9 +85,8 @@ def _on_files(use: Callable[[], None], folders: Sequence[Path], allowed: Path) -
     if not certain:
         fix = "run again when no other process reads the data, such as a validation beside this run"
         return _unseen(f"another process opens the same files: {_names(always)}; whether model.py does is open", fix)
-    fix = "learn from the rows that fit_preprocessing is handed, and read no data in model.py"
     evidence = f"model.py opens {_names(certain)}: rows beyond those that it is handed"
-    return Leak(taxon="L1.2", family=FILES, status="fail", observed=len(certain), evidence=evidence, fix=fix)
+    return Leak(taxon="L1.2", family=FILES, status="fail", observed=len(certain), evidence=evidence, fix=fix_of(FILES))
 
 
 def _names(files: set[Path]) -> str:
@@ -101,9 +101,8 @@ def _on_state(states: Sequence[bytes]) -> Leak:
     """`states` alternate between a fresh module and the same after it saw other rows."""
     fresh, after = set(states[::2]), set(states[1::2])
     if fresh != after and len(fresh) == 1:
-        fix = "keep nothing in the module between calls: no global, no cache that depends on rows"
         evidence = "fit_preprocessing learns another state after to_tensors saw other rows"
-        return Leak(taxon="L1.2", family=STATE, status="fail", evidence=evidence, fix=fix)
+        return Leak(taxon="L1.2", family=STATE, status="fail", evidence=evidence, fix=fix_of(STATE))
     if len(fresh | after) > 1:
         return _not_measurable()
     evidence = "equal training rows give the same state, bit for bit, whatever the module saw before"

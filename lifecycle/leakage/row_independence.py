@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from trainworthy.lifecycle.gates.findings import fix_of
 from trainworthy.lifecycle.protocol.leak import Leak
 from trainworthy.lifecycle.task import Task
 
@@ -24,7 +25,6 @@ FAMILY = "rows_apart"
 ROWS, ALONE, OTHERS = 64, 4, 32
 # float32 sums of one row and of a batch differ in the last digits.
 TOLERANCE = 1e-4
-_FIX = "compute with what fit_preprocessing learned, and with nothing that comes from the rows at hand"
 
 
 def row_independence(
@@ -59,7 +59,11 @@ def row_independence(
                 return Leak(taxon="L1.2", family=FAMILY, status="insufficient", evidence=evidence, fix=fix)
             if difference:
                 return Leak(
-                    taxon="L1.2", family=FAMILY, status="fail", evidence=f"{what}: {difference} with {way}", fix=_FIX
+                    taxon="L1.2",
+                    family=FAMILY,
+                    status="fail",
+                    evidence=f"{what}: {difference} with {way}",
+                    fix=fix_of(FAMILY),
                 )
     what = "tensors and outputs" if model is not None else "tensors"
     evidence = f"{what} of {len(chosen)} rows stay the same alone, reversed, and among rows of extreme values"

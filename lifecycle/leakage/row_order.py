@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
+from trainworthy.lifecycle.gates.findings import fix_of
 from trainworthy.lifecycle.leakage.binning import LabelledRows
 from trainworthy.lifecycle.protocol.leak import Leak
 
@@ -18,7 +19,6 @@ FAMILY = "row_order"
 UNIQUE_SHARE, MINIMUM_PAIRS = 0.9, 200
 # Share of pairs of a group, one of each label, that stand in the same order; a flight's place in its day has 0.62.
 SAME_ORDER = 0.95
-_FIX = "take the column out of the features, and number or sort the rows before the outcome is known"
 _FIX_KEY = "number the rows before the outcome is known; never make a feature or a join of this key"
 
 
@@ -78,5 +78,5 @@ def _finding(name: str, share: float, group: str, *, feature: bool) -> Leak:
     evidence = f"{share:.0%} of the pairs of both labels within a {group} follow it in the order of their label"
     return Leak(
         taxon="L2", family=FAMILY, status="fail" if feature else "warning", columns=(name,), observed=share,
-        threshold=SAME_ORDER, evidence=evidence, fix=_FIX if feature else _FIX_KEY,
+        threshold=SAME_ORDER, evidence=evidence, fix=fix_of(FAMILY) if feature else _FIX_KEY,
     )  # fmt: skip

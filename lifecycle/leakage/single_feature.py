@@ -9,15 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from trainworthy.lifecycle.gates.findings import fix_of
 from trainworthy.lifecycle.leakage.binning import Cells, LabelledRows, values_of
 from trainworthy.lifecycle.leakage.separability import Power, power_over_events
 from trainworthy.lifecycle.protocol.leak import Leak
 
 FAMILY = "single_feature"
-_FIX = (
-    "take the column out of the features (another role), or build it from what is known at prediction time; if it is "
-    "known then and truly decides, say so in contract.yaml (decidesLabel: why)"
-)
 
 
 def single_feature(rows: LabelledRows, cells: Mapping[str, Cells]) -> list[Leak]:
@@ -58,7 +55,7 @@ def _finding(name: str, power: Power) -> Leak:
     )
     return Leak(
         taxon="L2", family=FAMILY, status="fail", columns=(name,), observed=power.youden, threshold=power.copy.youden,
-        evidence=evidence, fix=_FIX,
+        evidence=evidence, fix=fix_of(FAMILY),
     )  # fmt: skip
 
 

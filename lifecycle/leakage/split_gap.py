@@ -16,6 +16,7 @@ import pandas as pd
 from sklearn.ensemble import HistGradientBoostingClassifier
 
 from trainworthy.lifecycle.errors import EvaluationError
+from trainworthy.lifecycle.gates.findings import fix_of
 from trainworthy.lifecycle.protocol.leak import Leak
 
 FAMILY = "split_gap"
@@ -23,7 +24,6 @@ MOST_ROWS, NEWEST_SHARE, MINIMUM_ROWS = 12_000, 0.25, 400
 FOLDS, ROUNDS, LEARNING_RATE = 3, 40, 0.2
 # Between harmless months of flights the gap was at most 0.02; docs/decisions/0015.
 GAP, STANDARD_ERRORS = 0.03, 2.5
-_FIX = "split by time (split.by: time), which asks the model what it will be asked: rows that come later"
 
 
 def split_gap(
@@ -109,7 +109,7 @@ def _judged(labels: Any, groups: Any, at_random: np.ndarray, in_time: np.ndarray
     if hides and not by_time:
         return Leak(
             taxon="L3.1", family=FAMILY, status="warning", observed=gap, threshold=GAP,
-            evidence=f"{evidence}; the random part of the split flatters by about that", fix=_FIX,
+            evidence=f"{evidence}; the random part of the split flatters by about that", fix=fix_of(FAMILY),
         )  # fmt: skip
     full_evidence = f"{evidence}; the split by time keeps it out of the figures" if hides else evidence
     return Leak(taxon="L3.1", family=FAMILY, status="pass", observed=gap, threshold=GAP, evidence=full_evidence)
