@@ -266,6 +266,10 @@ def test_train_first_run_says_which_step_and_promises_no_time_before_the_forecas
     assert told == ["step 1 of 8", "step 2 of 8", "step 3 of 8", *forecast]
 
 
+def test_train_says_once_what_the_data_learning_curve_does_not_tell(trained):
+    assert trained.done.out.count("data-learning curve: whether more rows would help is unknown") == 1
+
+
 def test_train_first_run_says_what_it_does_as_it_begins_to(trained):
     out = trained.done.out
     said = [
