@@ -18,6 +18,7 @@ import signal
 from collections.abc import Sequence
 from typing import Any
 
+from trainworthy.lifecycle.earlier_ends import NO_EARLIER, EarlierEnds
 from trainworthy.lifecycle.errors import WorkerError
 from trainworthy.lifecycle.protocol.training_figures import Attempt, Cause
 from trainworthy.lifecycle.spec.frozen import Frozen
@@ -32,6 +33,8 @@ MOST_RESUMED = 3
 OUTAGE_SECONDS = 60.0
 # How much of its limit a killed process must have had for memory to be the likely cause where no counter can be read.
 NEARLY_ALL = 0.9
+# Ends after which a training goes on from its checkpoint.
+_GOES_ON = ("preempted", "killed", "hang", "storage_outage")
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _CAUSES: dict[int, Cause] = {
     EXIT_BAD_INPUT: "bad_input",
@@ -124,17 +127,22 @@ def error_of(end: End) -> WorkerError:
     return WorkerError(problem, value=value, fix=fix, exit_code=end.exit_code, cause=cause, exception=exception)
 
 
-def why_not_again(attempts: Sequence[Attempt], seconds_left: float = math.inf) -> str | None:
+def why_not_again(
+    attempts: Sequence[Attempt], seconds_left: float = math.inf, earlier: EarlierEnds = NO_EARLIER
+) -> str | None:
     """None if a training that ended so goes on from its checkpoint; else why it does not, "" where the cause says it.
 
-    `seconds_left` is what the budget still allows.
+    `seconds_left` is what the budget still allows this run, and `earlier` the ends of other runs that count as well.
     """
-    last = attempts[-1]
-    if last.cause not in ("preempted", "killed", "hang", "storage_outage"):
+    last, before = attempts[-1], earlier.still_counting(attempts)
+    if last.cause not in _GOES_ON:
         return ""
-    if last.cause == "storage_outage" and sum(attempt.cause == "storage_outage" for attempt in attempts) > 1:
-        return "it had gone on after the first time"
-    if counted(attempts) > MOST_RESUMED:
+    tries = (*before, *attempts)
+    if last.cause == "storage_outage" and sum(attempt.cause == "storage_outage" for attempt in tries) > 1:
+        return earlier.in_words(attempts) if before else "it had gone on after the first time"
+    if counted(tries) > MOST_RESUMED:
+        if before:
+            return earlier.in_words(attempts)
         stuck = all(attempt.to_step == last.to_step for attempt in attempts[-2:])
         where = f", and no checkpoint after step {last.to_step} was reached since the time before" if stuck else ""
         return f"it had gone on {MOST_RESUMED} times{where}"

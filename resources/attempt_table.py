@@ -14,6 +14,7 @@ from typing import Any
 from sqlalchemy import (
     BigInteger,
     Column,
+    ColumnElement,
     Connection,
     Double,
     Engine,
@@ -133,8 +134,13 @@ class AttemptTable:
             row = connection.execute(select(ENDS).where(ENDS.c.attempt == ended.attempt)).mappings().one()
             return EndedAttempt.model_validate(dict(row))
 
-    def rows(self, use_case: str = "", *, only_open: bool = False, most: int | None = None) -> tuple[AttemptRow, ...]:
-        """Attempts, newest first: of one use case, or those without an end, or the newest ones; () of no table yet."""
+    def rows(
+        self, use_case: str = "", *, only_open: bool = False, of: StartedAttempt | None = None, most: int | None = None
+    ) -> tuple[AttemptRow, ...]:
+        """Attempts, newest first: of one use case, or those without an end, or the newest ones; () of no table yet.
+
+        With `of` those of the same training: by the same step of equal identity, at the same stage.
+        """
         if not self._exists():
             return ()
         beat = select(func.max(HEARTBEATS.c.at)).where(HEARTBEATS.c.attempt == ATTEMPTS.c.attempt).scalar_subquery()
@@ -142,6 +148,7 @@ class AttemptTable:
         query = select(ATTEMPTS, beat.label("beat"), *ends).outerjoin(ENDS, ENDS.c.attempt == ATTEMPTS.c.attempt)
         query = query.where(ATTEMPTS.c.use_case == use_case) if use_case else query
         query = query.where(ENDS.c.attempt.is_(None)) if only_open else query
+        query = query.where(*_same_training(of)) if of is not None else query
         query = query.order_by(ATTEMPTS.c.started_at.desc(), ATTEMPTS.c.attempt).limit(most)
         with self._reading() as connection:
             return tuple(_row(dict(row)) for row in connection.execute(query).mappings())
@@ -227,6 +234,11 @@ def _database_errors(problem: str, fix: str) -> Iterator[None]:
     except SQLAlchemyError as error:
         said = str(error.orig if isinstance(error, DBAPIError) else error).strip().partition("\n")[0]
         raise AttemptError(f"{problem}: {said}", fix=fix) from None
+
+
+def _same_training(one: StartedAttempt) -> Iterator[ColumnElement[bool]]:
+    values = one.charged_to.model_dump() | {"job_kind": one.job_kind, "stage": one.stage}
+    return (ATTEMPTS.c[name] == values[name] for name in ("use_case", "step", "identity", "job_kind", "stage"))
 
 
 def _row(values: dict[str, Any]) -> AttemptRow:

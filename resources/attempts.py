@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from trainworthy.lifecycle.earlier_ends import EarlierEnds, earlier_ends
 from trainworthy.lifecycle.errors import AttemptError, TrainworthyError, WorkerError
 from trainworthy.lifecycle.protocol.attempts import (
     AttemptOutcome,
@@ -40,6 +41,9 @@ BEAT_SECONDS = 30.0
 PATIENCE_SECONDS = 20.0
 # An attempt of another machine or container, whose processes cannot be looked at, is lost after so long without a sign.
 SILENT_SECONDS = 3600.0
+# Of a training's attempts, the newest that may count: more than any budget of tries allows, with those that count for
+# nothing in between.
+MOST_LOOKED_AT = 200
 # Of what ended it: a message may be long, and quotes what was raised.
 _MESSAGE_CHARACTERS = 500
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.25, 4.0
@@ -175,7 +179,7 @@ def started_attempt(job: AnyJob, charged_to: ChargedTo, launcher: str, world_siz
         attempt=uuid.uuid4().hex,
         charged_to=charged_to,
         job_kind=job.kind,
-        stage=job.stage if training else None,
+        stage=Path(job.out).name if training else None,
         launcher=launcher,
         process=this_process(),
         device=job.device,
@@ -183,6 +187,19 @@ def started_attempt(job: AnyJob, charged_to: ChargedTo, launcher: str, world_siz
         from_step=reached_step(Path(job.out)) if training else None,
         started_at=time.time(),
     )
+
+
+def ends_before(job: TrainJob, charged_to: ChargedTo, log: Log) -> EarlierEnds:
+    """The ends of this training in the table that count before it starts. Raises AttemptError or SettingsError."""
+    settings, like = read_settings(), started_attempt(job, charged_to, "", 1)
+
+    def read() -> tuple[AttemptRow, ...]:
+        for line in settle(settings):
+            log.info(line)
+        return _table(settings).rows(of=like, most=MOST_LOOKED_AT)
+
+    rows = patiently(read, PATIENCE_SECONDS)
+    return earlier_ends(rows, like.from_step or 0, like.process.host)
 
 
 def this_process() -> Process:

@@ -14,12 +14,13 @@ from pydantic import Field
 from trainworthy.lifecycle.answer import read_modules
 from trainworthy.lifecycle.code_identity import KEPT, CodeOnDisk, refuse_unhashed
 from trainworthy.lifecycle.cost.meter import Meter
+from trainworthy.lifecycle.earlier_ends import EarlierEnds
 from trainworthy.lifecycle.identity import job_sha256
 from trainworthy.lifecycle.protocol.attempts import ChargedTo
 from trainworthy.lifecycle.protocol.jobs import AnyJob, TrainJob, processes_of
 from trainworthy.lifecycle.protocol.results import AnyResult
 from trainworthy.lifecycle.spec.use_case import ComputeSpec
-from trainworthy.resources.attempts import OpenAttempt, recorded
+from trainworthy.resources.attempts import OpenAttempt, ends_before, recorded
 from trainworthy.resources.backends.backend import Backend
 from trainworthy.resources.backends.choose import backend_of
 from trainworthy.resources.backends.local import LOCAL
@@ -28,6 +29,8 @@ from trainworthy.resources.supervisor import supervise
 from trainworthy.resources.worker_output import kept_output
 from trainworthy.resources.worker_process import no_answer, run_worker
 
+# What Dagster puts on a run that it starts because the one before failed (run_retries).
+RETRY_TAG = "dagster/retry_number"
 Context = dg.AssetExecutionContext | dg.OpExecutionContext
 
 
@@ -48,7 +51,9 @@ class Launcher(dg.ConfigurableResource):
         self, context: Context, job: AnyJob, charged_to: ChargedTo, seconds_left: float = math.inf, *,
         fresh: bool = False, compute: ComputeSpec | None = None,
     ) -> AnyResult:  # fmt: skip
-        """Run the job to its answer; a training goes on from its checkpoint while its end and `seconds_left` allow it.
+        """Run the job to its answer; a training goes on from its checkpoint while its ends and `seconds_left` allow it.
+
+        Ends of the same training in earlier runs count, until it gets past them (supervisor.py).
 
         `fresh`: in a process that shares nothing with those before it, not even the order of sets. Without `compute`
         it runs on this machine.
@@ -69,7 +74,11 @@ class Launcher(dg.ConfigurableResource):
             attempt = job.model_copy(update={"ends_at": ends_at})
             return self._attempt(context, attempt, charged_to, fresh, backend)
 
-        return supervise(job, once, context.log.warning, seconds_left)
+        earlier = ends_before(job, charged_to, context.log)
+        return supervise(
+            job, once, context.log.warning, seconds_left, earlier=earlier,
+            again_by_itself=_again_by_itself(context, earlier),
+        )  # fmt: skip
 
     def _attempt(
         self, context: Context, job: AnyJob, charged_to: ChargedTo, fresh: bool, backend: Backend
@@ -109,6 +118,11 @@ class Launcher(dg.ConfigurableResource):
             raise no_answer(job)
         refuse_unhashed(job, read_modules(out), covered)
         return answer
+
+
+def _again_by_itself(context: Context, earlier: EarlierEnds) -> bool:
+    """True of a run that is there only because it failed: Dagster tries it again (run_retries), or goes on with it."""
+    return RETRY_TAG in context.run.tags or context.run.run_id in earlier.run_ids
 
 
 def _title(context: Context, job: AnyJob) -> str:

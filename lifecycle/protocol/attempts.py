@@ -43,7 +43,8 @@ class StartedAttempt(Frozen):
     """A worker that is started. `process` is the one that waits for it: if that is gone, so is the worker.
 
     `launcher` is what started it, `device` what it was asked to use, `world_size` the processes that work together.
-    `stage` and `from_step`, the newest checkpoint's step, are a training's; None for a question.
+    `stage` and `from_step`, the newest checkpoint's step, are a training's; None for a question. Of a seed that is not
+    the declared one the stage is named as its folder, `full_seed_3`.
     """
 
     attempt: str

@@ -112,8 +112,8 @@ def question(folder: Path) -> VerifyJob:
 def training(folder: Path, reached: int = 0) -> AnyJob:
     """A training whose newest checkpoint is of that step."""
     if reached:
-        (folder / "checkpoints" / f"step-{reached:08d}").mkdir(parents=True)
-    return toy_jobs.train_job(folder, folder)
+        (folder / "smoke" / "checkpoints" / f"step-{reached:08d}").mkdir(parents=True)
+    return toy_jobs.train_job(folder, folder / "smoke")
 
 
 def started(name: str, at: float = 100.0, **changed) -> StartedAttempt:
@@ -156,6 +156,11 @@ def test_attempts_are_listed_newest_first_of_one_use_case_or_without_an_end(eith
         return "".join(row.started.attempt for row in table.rows(**which))
 
     assert (named(), named(use_case="toy"), named(only_open=True), named(most=2)) == ("cba", "ba", "ca", "cb")
+    other_run = started("d", charged_to=CHARGED.model_copy(update={"run_id": "run-2", "sku": "large"}))
+    assert named(of=other_run) == "ba"
+    others = {"step": "promotion"}, {"identity": "j"}, {"use_case": "none"}
+    assert [named(of=started("d", charged_to=CHARGED.model_copy(update=one))) for one in others] == ["", "", ""]
+    assert (named(of=started("d", stage="smoke_seed_3")), named(of=started("d", job_kind="predict"))) == ("", "")
 
 
 def test_first_end_of_an_attempt_stands_and_nothing_is_ever_changed_or_removed(either):
@@ -259,7 +264,7 @@ def test_attempt_ends_with_what_ended_its_worker(either, tmp_path, raised, expec
     def life() -> None:
         with recorded(job, CHARGED, log) as attempt:
             attempt.begin()
-            (tmp_path / "checkpoints" / "step-00000050").mkdir()
+            (tmp_path / "smoke" / "checkpoints" / "step-00000050").mkdir()
             if raised is not None:
                 raise raised
 

@@ -165,17 +165,6 @@ def test_memory_that_ends_before_the_first_update_offers_no_batch(splits, tmp_pa
     assert "batch_size" not in caught.value.fix
 
 
-@pytest.mark.slow
-def test_crash_at_the_same_place_is_given_up_after_three_more_times(splits, tmp_path):
-    fault = "    if once(7) or int(MARK.read_text()) > 7:\n        die(signal.SIGSEGV, after=1.0)"
-    job = planted(splits, tmp_path, in_training(fault))
-    with pytest.raises(WorkerError, match="SIGSEGV") as caught:
-        run(job)
-    assert [attempt.to_step for attempt in caught.value.attempts] == [5, 5, 5, 5]
-    assert "no checkpoint after step 5" in caught.value.problem
-    assert "gone on 3 times" in caught.value.problem
-
-
 def test_worker_that_lost_its_lease_ends_before_its_next_checkpoint_and_is_not_tried_again(splits, tmp_path):
     taken = "pathlib.Path(sys.argv[-1]).with_name('.lock').write_text('process 7 on other since 1')"
     fault = f"    if once(7):\n        import sys\n\n        {taken}\n        time.sleep(1.1)"

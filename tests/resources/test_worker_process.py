@@ -21,6 +21,7 @@ from trainworthy.lifecycle.protocol.results import TrainResult
 from trainworthy.resources import worker_process
 from trainworthy.resources.backends.backend import Ended, Start, Watcher
 from trainworthy.resources.launcher import Launcher
+from trainworthy.resources.settings import DATABASE
 from trainworthy.resources.supervisor import supervise
 
 
@@ -79,7 +80,10 @@ def test_budget_pays_for_no_attempts_wait(splits, tmp_path, monkeypatch):
         raise WorkerError("told", fix="f", exit_code=70, cause="preempted" if len(ends) < 2 else "bug")
 
     monkeypatch.setattr(Launcher, "_attempt", attempt)
-    context: Any = SimpleNamespace(log=SimpleNamespace(warning=print))
+    monkeypatch.setenv("TRAINWORTHY_VAR", str(tmp_path / "state"))
+    monkeypatch.delenv(DATABASE, raising=False)
+    (tmp_path / "state").mkdir()
+    context: Any = SimpleNamespace(log=SimpleNamespace(warning=print), run=SimpleNamespace(run_id="r", tags={}))
     job = toy_jobs.train_job(splits, tmp_path, ends_at=1000.0)
     with pytest.raises(WorkerError, match="told"):
         Launcher().run(context, job, ChargedTo(run_id="r", use_case="toy", step="smoke", identity="i"))
