@@ -27,6 +27,8 @@ CONNECT_SECONDS, ANSWER_SECONDS, RETRY_SECONDS, RETRIES = 10, 60, 180, 5
 # Which server is asked: no secrets, and of use to workers elsewhere.
 SERVER_VARIABLES = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_REGION", "AWS_DEFAULT_REGION")
 _ADDRESS = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9!_.*'()-]+)*/?")
+# What was asked for, for how long, how often again, and what it met; each error names the object anyway.
+_ASKED = re.compile(r"performing ([A-Z]+) \S+ in (\S+), after (\d+) retries,.* - (.+)")
 _CODE, _STATUS = re.compile(r"<Code>(\w+)</Code>"), re.compile(r"status code: (\d{3})")
 _REFUSED = {
     "AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "AllAccessDisabled",
@@ -207,6 +209,9 @@ def _error(words: str, where: str) -> OSError:
     code = match[1] if (match := _CODE.search(words)) else ""
     status = int(match[1]) if (match := _STATUS.search(words)) else 0
     said = f"{status} {code}".strip() if status else words.partition("\n")[0]
+    if (asked := _ASKED.search(words.partition("\n")[0])) is not None:
+        tries = "1 try" if asked[3] == "0" else f"{int(asked[3]) + 1} tries"
+        said = f"{asked[1]}, {tries} in {asked[2]}: {said if status else asked[4]}"
     if code == "RequestTimeTooSkewed":
         return PermissionError(errno.EACCES, "this machine's clock is not the store's: set it", where)
     if code == "NoSuchBucket":
