@@ -56,22 +56,24 @@ def _newest_stage(store: StateRecords, name_or_run: str) -> StageReport:
     names = [folder.name for folder in use_case_folders(read_settings())]
     runs = [(name, run_id) for name in names for run_id in store.run_ids(name)]
     chosen = [run for run in runs if run[0] == name_or_run] or [run for run in runs if run[1].startswith(name_or_run)]
-    stages = [
+    if name_or_run not in names and len({run_id for _, run_id in chosen}) > 1:
+        fix = "write more of it: " + ", ".join(run_id[:12] for _, run_id in chosen[:5])
+        raise RecordError("several runs begin so", value=name_or_run, fix=fix)
+    # One at a time: there may be hundreds of runs, each of several requests where records lie in a bucket.
+    stages = (
         record
         for name, run_id in chosen
         for stage in reversed(DIAGNOSED_STAGES)
         if isinstance(record := store.of_run(name, stage, run_id), StageReport)
-    ]
-    if name_or_run not in names and len({run_id for _, run_id in chosen}) > 1:
-        fix = "write more of it: " + ", ".join(run_id[:12] for _, run_id in chosen[:5])
-        raise RecordError("several runs begin so", value=name_or_run, fix=fix)
-    if not stages:
+    )
+    newest = next(stages, None)
+    if newest is None:
         problem = "this run trained nothing" if chosen else "no such run or use case"
         fix = "name a use case or a run's id, as the report and Dagster show it; known use cases: " + ", ".join(names)
         if chosen:
             fix = "it ended before smoke: its report says at what; only a training can be made again"
         raise RecordError(problem, value=name_or_run, fix=fix)
-    return stages[0]
+    return newest
 
 
 def notes(store: StateRecords, report: StageReport, training: TrainJob) -> list[str]:

@@ -64,6 +64,20 @@ def _conditions_hold(app: Callable[..., Iterable[bytes]]) -> Callable[..., Itera
 
 
 @contextmanager
+def requests(monkeypatch: pytest.MonkeyPatch, asked: list[str]) -> Iterator[None]:
+    """What moto's servers of this process are asked for meanwhile, such as `GET /models?list-type=2`."""
+    answer = DomainDispatcherApplication.__call__
+
+    def told(app: Any, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        asked.append(f"{environ['REQUEST_METHOD']} {environ['PATH_INFO']}?{environ['QUERY_STRING']}")
+        return answer(app, environ, start_response)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DomainDispatcherApplication, "__call__", told)
+        yield
+
+
+@contextmanager
 def rclone_server(folder: Path) -> Iterator[str]:
     """The address of a server of the buckets in the folder, for KEY and SECRET alone."""
     (folder / BUCKET).mkdir()

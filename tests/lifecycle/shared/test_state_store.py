@@ -112,6 +112,17 @@ def test_children_are_the_names_right_below_a_key_the_one_that_was_written_to_la
     assert store.children("none") == []
 
 
+def test_names_in_a_bucket_take_one_request_for_a_thousand_of_them(server, monkeypatch):
+    store = opened(f"{s3_servers.reached(monkeypatch, server)}/listed")
+    for run in range(20):
+        for step in ("dataset", "snapshot", "smoke"):
+            store.put_new(f"runs/run-{run:02d}/{step}", b"1")
+    asked: list[str] = []
+    with s3_servers.requests(monkeypatch, asked):
+        assert len(store.children("runs")) == 20
+    assert len(asked) == 1
+
+
 def test_file_that_is_removed_while_it_is_listed_is_no_error(tmp_path, monkeypatch):
     store, asked = FolderState(tmp_path), Path.stat
     store.put_new("runs/a", b"1")
