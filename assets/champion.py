@@ -11,7 +11,7 @@ from trainworthy.lifecycle.progress import say
 from trainworthy.lifecycle.promotion import log
 from trainworthy.lifecycle.promotion.champion import agreed_champion
 from trainworthy.lifecycle.promotion.judged import artifacts_of
-from trainworthy.lifecycle.promotion.log import VerdictLog
+from trainworthy.lifecycle.promotion.log import LogEntry, VerdictLog
 from trainworthy.lifecycle.promotion.reuse import Reused, reused_verdict
 from trainworthy.lifecycle.protocol.records import Record, Verdict
 from trainworthy.lifecycle.storage.shared.store import HeldLease
@@ -96,6 +96,54 @@ def refuse_other_model(registered: RegisteredModel | None, name: str, version: s
             fix="name the registry that this log's verdicts promoted in (MLFLOW_TRACKING_URI), or the state that "
             "belongs to this one (TRAINWORTHY_VAR, TRAINWORTHY_STATE)",
             code="champion.other_registry",
+        )
+
+
+def enter(
+    run: Judged, held: HeldLease, *, action: log.Action, model_version: str, verdict_sha256: str,
+    previous_verdict_sha256: str | None, reason: str = "",
+) -> LogEntry:  # fmt: skip
+    """Enter a verdict or a rollback in the log. Raises ChampionError, and enters nothing, where it would move the alias
+    and another has moved it meanwhile.
+
+    The lease keeps apart those that share a state; two states that promote in one registry have two. Between this look
+    and the move lie milliseconds, and not the minutes of a judgement.
+    """
+    verdicts = verdict_log(run)
+    if action in ("promote", "rollback"):
+        entry, registered = log.champion(log.read(verdicts)), run.tracking.aliased(run.use_case.name)
+        _refuse_moved(run.use_case.name, entry, registered)
+    return log.append(
+        verdicts, held, action=action, model_version=model_version, verdict_sha256=verdict_sha256,
+        previous_verdict_sha256=previous_verdict_sha256, reason=reason,
+    )  # fmt: skip
+
+
+def _refuse_moved(name: str, entry: LogEntry | None, registered: RegisteredModel | None) -> None:
+    logged, aliased = entry and entry.model_version, registered and registered.version
+    if logged != aliased:
+        raise ChampionError(
+            f"the alias champion of {name} was moved while this run judged; nothing is entered",
+            value={"judged against": logged, "alias": aliased},
+            fix="where another machine promotes in this registry, name one TRAINWORTHY_STATE for both "
+            "(docs/how-to/deploy.md) and run again; where somebody moved it by hand: trainworthy doctor --fix",
+            code="champion.moved",
+        )
+
+
+def refuse_alias_of_another_log(name: str, entries: tuple[LogEntry, ...], registered: RegisteredModel | None) -> None:
+    """Raises ChampionError if the alias points to a model that Trainworthy registered and this log never entered.
+
+    Another state's verdict promoted it then: two that make the alias follow their own log would take turns.
+    """
+    judged = registered is not None and "artifact_sha256" in registered.tags
+    if registered is not None and judged and registered.version not in {entry.model_version for entry in entries}:
+        raise ChampionError(
+            f"the alias champion of {name} points to version {registered.version}, which another state's log promoted",
+            value={"verdict log": sorted({entry.model_version for entry in entries}), "alias": registered.version},
+            fix="name one TRAINWORTHY_STATE for all that promote in this registry (docs/how-to/deploy.md); where this "
+            f"log is the one that counts, remove the alias champion of {name} in MLflow, then trainworthy doctor --fix",
+            code="champion.other_log",
         )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import dagster as dg
 
-from trainworthy.assets.champion import champion_of, judged_alone, move_alias, verdict_log
+from trainworthy.assets.champion import champion_of, enter, judged_alone, move_alias, verdict_log
 from trainworthy.assets.champion_evidence import ChampionEvidence, champion_evidence
 from trainworthy.assets.contract import judged_contract
 from trainworthy.assets.declare import step_asset
@@ -178,8 +178,8 @@ def judge(run: StepRun) -> StepOutcome[VerdictBody]:
 
     def after(record: Record) -> None:
         assert isinstance(record, Verdict)
-        log.append(
-            verdict_log(run), held, action=record.decision, model_version=model.version,
+        enter(
+            run, held, action=record.decision, model_version=model.version,
             verdict_sha256=record_sha256(record), previous_verdict_sha256=record.previous_verdict_sha256,
         )  # fmt: skip
         if record.decision == "promote":

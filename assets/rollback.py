@@ -9,7 +9,7 @@ from typing import Any
 import dagster as dg
 
 from trainworthy.assets.announce import announce_rollback
-from trainworthy.assets.champion import champion_of, judged_alone, move_alias, verdict_log
+from trainworthy.assets.champion import champion_of, enter, judged_alone, move_alias, verdict_log
 from trainworthy.assets.stopped import StoppedError
 from trainworthy.lifecycle.errors import ChampionError, TrainworthyError
 from trainworthy.lifecycle.identity import sha256_file
@@ -110,8 +110,8 @@ def roll_back(run: Rollback, held: HeldLease) -> dict[str, Any]:
     champion = agreed.result()
     assert champion is not None
     verified_at, stays = time.perf_counter(), champion.artifact_sha256 == artifacts.get(target.model_version)
-    entry = log.append(
-        verdict_log(run), held, action="rollback", model_version=target.model_version,
+    entry = enter(
+        run, held, action="rollback", model_version=target.model_version,
         verdict_sha256=target.verdict_sha256, previous_verdict_sha256=entries[-1].verdict_sha256, reason=run.reason,
     )  # fmt: skip
     switched_at = time.perf_counter()

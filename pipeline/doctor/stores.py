@@ -229,7 +229,7 @@ def repair_aliases(settings: Settings) -> Iterator[str]:
 
 def _repair_alias(settings: Settings, name: str, held: HeldLease) -> Iterator[str]:
     """`held` is the lease of the use case's judgement: log and alias stay as they are read here."""
-    from trainworthy.assets.champion import move_alias, refuse_other_model
+    from trainworthy.assets.champion import move_alias, refuse_alias_of_another_log, refuse_other_model
     from trainworthy.resources.mlflow import Tracking
 
     try:
@@ -243,6 +243,7 @@ def _repair_alias(settings: Settings, name: str, held: HeldLease) -> Iterator[st
     before = predecessor(entries, artifacts)
     registered = next((model for model in tracking.versions(name) if model.version == entry.model_version), None)
     refuse_other_model(registered, name, entry.model_version, artifacts.get(entry.model_version))
+    refuse_alias_of_another_log(name, entries, tracking.aliased(name))
     move_alias(tracking, name, held, entry.model_version, before.model_version if before else None)
     yield f"{name}: the alias champion points to version {entry.model_version}, as in the verdict log"
 

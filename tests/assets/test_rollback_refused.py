@@ -43,6 +43,8 @@ class Registry:
     def champion(self, name: str) -> RegisteredModel:
         return next(model for model in self.models if model.version == self.live)
 
+    aliased = champion
+
     def set_champion(self, name: str, version: str, previous: str | None) -> None:
         if self.broken:
             raise OSError("the registry is gone")
@@ -90,6 +92,14 @@ def test_rollback_asks_the_registered_files_by_the_hash_that_the_verdict_bound(r
     assert (job.artifact, job.artifact_sha256) == (str(run.tracking.models[1].artifact), "a" * 64)
     assert [entry.action for entry in entries(run)] == ["promote", "promote", "rollback"]
     assert run.tracking.live == "1"
+
+
+def test_rollback_whose_alias_was_moved_while_the_worker_answered_enters_nothing(run):
+    run.tracking.aliased = lambda name: run.tracking.models[1]
+    with pytest.raises(ChampionError, match="was moved while this run judged") as caught:
+        rolled(run)
+    assert caught.value.value == {"judged against": "2", "alias": "1"}
+    assert (len(entries(run)), run.tracking.live) == (2, "2")
 
 
 @pytest.mark.parametrize("difference", [ANSWER_TOLERANCE * 1.01, 2.0])

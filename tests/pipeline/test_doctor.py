@@ -19,6 +19,7 @@ from doctor_checks import bad, only
 from toy_project import ROOT, until
 from verdict_logs import log_in, logged
 
+from trainworthy.lifecycle.errors import ChampionError
 from trainworthy.lifecycle.promotion import log
 from trainworthy.lifecycle.worker import NOTICE
 from trainworthy.pipeline.doctor import examine, machine, ports, project, runs, sensitive, stores
@@ -357,6 +358,12 @@ def test_doctor_alias_on_a_server_is_asked_for_and_follows_the_log_again(on_a_se
     (told,) = stores.repair_aliases(read_settings())
     assert "points to version 1" in told
     assert bad(stores.verdicts) == []
+    # A model that another state promoted there keeps the alias.
+    client, tags = Tracking().client, {"artifact_sha256": "b" * 64}
+    other = client.create_model_version("toy", (on_a_server / "other").as_uri(), tags=tags)
+    client.set_registered_model_alias("toy", "champion", other.version)
+    with pytest.raises(ChampionError, match="another state's log promoted"):
+        list(stores.repair_aliases(read_settings()))
     assert not (on_a_server / "state/mlflow/mlflow.db").exists()
 
 

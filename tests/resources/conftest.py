@@ -3,7 +3,10 @@
 import shutil
 
 import pytest
+from registry import register, used
 from trips_project import Trips
+
+from trainworthy.resources.mlflow import Tracking
 
 
 @pytest.fixture
@@ -50,3 +53,20 @@ def played(kube, tmp_path):
     from kubernetes_played import Clock, Played
 
     return Played(kube, tmp_path, Clock())
+
+
+@pytest.fixture(scope="session")
+def template(tmp_path_factory):
+    """A state folder with a migrated database (about 6 s), whose name MLflow must encode in an address."""
+    folder = tmp_path_factory.mktemp("mlflow") / "with a space"
+    with pytest.MonkeyPatch.context() as patch:
+        used(patch, folder)
+        run = Tracking().run("toy", "11111111-0000", {"intent": "candidate"})
+        register(Tracking(), run, folder, "a" * 64)
+    return folder
+
+
+@pytest.fixture
+def state(template, tmp_path, monkeypatch):
+    """A copy of the template, named by TRAINWORTHY_VAR."""
+    return used(monkeypatch, shutil.copytree(template, tmp_path / "copied state"))

@@ -10,6 +10,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from registry import register, used
 
 from trainworthy.assets.metadata import figure_key
 from trainworthy.lifecycle.errors import ChampionError, SettingsError
@@ -20,37 +21,6 @@ from trainworthy.lifecycle.storage.metrics_file import MetricsLine
 from trainworthy.resources.mlflow import DataInput, Judged, Tracking, figures_of_point, refuse_silent
 
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture(scope="module")
-def template(tmp_path_factory):
-    """A state folder with a migrated database (about 6 s), whose name MLflow must encode in an address."""
-    folder = tmp_path_factory.mktemp("mlflow") / "with a space"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TRAINWORTHY_VAR", str(folder))
-        patch.delenv("MLFLOW_TRACKING_URI", raising=False)
-        run = Tracking().run("toy", "11111111-0000", {"intent": "candidate"})
-        register(Tracking(), run, folder, "a" * 64)
-    return folder
-
-
-@pytest.fixture
-def state(template, tmp_path, monkeypatch):
-    """A copy of the template, named by TRAINWORTHY_VAR."""
-    return used(monkeypatch, shutil.copytree(template, tmp_path / "copied state"))
-
-
-def used(monkeypatch, folder):
-    monkeypatch.setenv("TRAINWORTHY_VAR", str(folder))
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    return folder
-
-
-def register(tracking, run, folder, sha256, point=None):
-    artifact = folder / "artifact"
-    artifact.mkdir(parents=True, exist_ok=True)
-    (artifact / "model.txt").write_text(sha256)
-    return tracking.register(run, "toy", artifact, sha256, tags={"trained_until": "2024-01-31"}, point=point)
 
 
 def test_mlflow_run_of_a_dagster_run_is_made_once_and_names_it(state):
