@@ -24,15 +24,23 @@ class LeakWords:
 
 @dataclass(frozen=True)
 class RuleWords:
-    """A rule of a verdict; of `codes` it is what stands before the first dot."""
+    """A rule of a verdict with the states that it can be in, and `names` where it is judged of several things."""
 
     id: str
     question: str
+    states: tuple[str, ...]
+    names: tuple[str, ...] = ()
+
+    @property
+    def codes(self) -> tuple[tuple[str, str], ...]:
+        """Each code that a verdict may give of it, with the state: guardrail.broken, control.cost.fail."""
+        ids = [f"{self.id}.{name}" for name in self.names] or [self.id]
+        return tuple((f"{name}.{state}", state) for name in ids for state in self.states)
 
 
 @dataclass(frozen=True)
 class StateWords:
-    """How a rule stands; of `codes` it is what stands behind the last dot."""
+    """How a rule stands; of a code it is what stands behind the last dot."""
 
     id: str
     means: str
@@ -40,7 +48,10 @@ class StateWords:
 
 _ENTRIES = tomllib.loads(Path(__file__).with_name("findings.toml").read_text(encoding="utf-8"))
 LEAKS: tuple[LeakWords, ...] = tuple(LeakWords(**entry) for entry in _ENTRIES["leak"])
-RULES: tuple[RuleWords, ...] = tuple(RuleWords(**entry) for entry in _ENTRIES["rule"])
+RULES: tuple[RuleWords, ...] = tuple(
+    RuleWords(**{name: tuple(value) if isinstance(value, list) else value for name, value in entry.items()})
+    for entry in _ENTRIES["rule"]
+)
 STATES: tuple[StateWords, ...] = tuple(StateWords(**entry) for entry in _ENTRIES["state"])
 
 
@@ -49,9 +60,7 @@ def fix_of(family: str) -> str:
     return next(leak.fix for leak in LEAKS if leak.id == family)
 
 
-def of_code(code: str) -> tuple[RuleWords, StateWords] | None:
-    """The rule of a verdict's code and how it stands, as `guardrail.broken`; None of any other text."""
-    first, last = code.partition(".")[0], code.rpartition(".")[2]
-    rule = next((rule for rule in RULES if rule.id == first), None)
-    state = next((state for state in STATES if state.id == last), None)
-    return (rule, state) if rule and state and "." in code else None
+def verdict_codes() -> dict[str, tuple[RuleWords, StateWords]]:
+    """Every code that a verdict may give, with its rule and how that stands."""
+    states = {state.id: state for state in STATES}
+    return {code: (rule, states[state]) for rule in RULES for code, state in rule.codes}

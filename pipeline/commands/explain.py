@@ -47,19 +47,19 @@ def add(commands: Subparsers) -> None:
 def run(parsed: argparse.Namespace) -> int:
     """Print what has that id, a family's checks, or the list of all."""
     from trainworthy.lifecycle.errors import nearest
-    from trainworthy.lifecycle.gates.findings import of_code
+    from trainworthy.lifecycle.gates.findings import verdict_codes
 
-    known = _known()
+    known, rulings = _known(), verdict_codes()
     if parsed.check is None:
         print("\n".join(_list()))
         return 0
     if parsed.check in known:
         print("\n".join(dict.fromkeys("\n".join(lines()) for lines in known[parsed.check])))
         return 0
-    if (ruling := of_code(parsed.check)) is not None:
-        print("\n".join(_ruling(parsed.check, *ruling)))
+    if parsed.check in rulings:
+        print("\n".join(_ruling(parsed.check, *rulings[parsed.check])))
         return 0
-    near = nearest(parsed.check, known, likeness=NEAR)
+    near = nearest(parsed.check, {*known, *rulings}, likeness=NEAR)
     fix = (
         f"did you mean {near!r}?" if near else "trainworthy explain lists them; own.<name> is check_<name> of model.py"
     )

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import yaml
@@ -321,11 +322,12 @@ def named_in(folder, *names):
 def test_explain_knows_every_id_that_a_record_report_or_message_names(capsys):
     from trainworthy.lifecycle.gates.catalogue import CATALOGUE
     from trainworthy.lifecycle.gates.diagnosis import ORDER
-    from trainworthy.lifecycle.gates.findings import LEAKS, RULES, STATES
+    from trainworthy.lifecycle.gates.findings import LEAKS, STATES, verdict_codes
     from trainworthy.lifecycle.gates.monitor_words import CAUSES, MONITORS
     from trainworthy.lifecycle.gates.stage_words import STAGE_CHECKS
     from trainworthy.lifecycle.gates.step_checks import STEP_CHECKS
     from trainworthy.lifecycle.promotion.decide import CONTROLS
+    from trainworthy.lifecycle.protocol.figures import Standing
 
     families = {*named_in("lifecycle/leakage", "family", "FAMILY", "FILES", "STATE")}
     taxa = {*named_in("lifecycle/leakage", "taxon"), *named_in("lifecycle/engine", "taxon")}
@@ -335,10 +337,11 @@ def test_explain_knows_every_id_that_a_record_report_or_message_names(capsys):
     assert "champion.not_shown" in codes
     assert {leak.id for leak in LEAKS} >= families
     # And nothing is explained that there is not.
-    assert {code.partition(".")[0] for code in codes} <= {rule.id for rule in RULES}
-    assert {code.rpartition(".")[2] for code in codes} <= {state.id for state in STATES}
     codes |= {f"control.{name}.{state}" for name in CONTROLS for state in ("pass", "fail", "insufficient", "missing")}
-    codes |= {f"{rule}.{state}" for rule in ("slice_bound", "slice_champion") for state in ("kept", "broken")}
+    standings = {standing for standing in get_args(Standing) if standing != "not_asked"}
+    codes |= {f"{rule}.{standing}" for rule in ("slice_bound", "slice_champion") for standing in standings}
+    assert codes == verdict_codes().keys()
+    assert {state.id for state in STATES} == {state.id for _, state in verdict_codes().values()}
     ids = {
         *families, *taxa, *codes, *ORDER, *(check.id for check in CATALOGUE),
         *(check.id.partition(".")[2] for check in CATALOGUE if "." in check.id), *(entry.id for entry in MONITORS),
@@ -361,6 +364,8 @@ def test_explain_of_a_short_name_tells_all_that_bear_it(capsys):
     assert cli.main(["explain", "champion.not_shown"]) == 0
     assert "the interval lies on both sides" in capsys.readouterr().out
     assert cli.main(["explain", "guardrail.brokn"]) == 1
+    assert "did you mean 'guardrail.broken'?" in capsys.readouterr().err
+    assert cli.main(["explain", "champion.pass"]) == 1
 
 
 @pytest.mark.parametrize(
