@@ -49,7 +49,7 @@ class StateWords:
 _ENTRIES = tomllib.loads(Path(__file__).with_name("findings.toml").read_text(encoding="utf-8"))
 LEAKS: tuple[LeakWords, ...] = tuple(LeakWords(**entry) for entry in _ENTRIES["leak"])
 RULES: tuple[RuleWords, ...] = tuple(
-    RuleWords(**{name: tuple(value) if isinstance(value, list) else value for name, value in entry.items()})
+    RuleWords(entry["id"], entry["question"], tuple(entry["states"]), tuple(entry.get("names", ())))
     for entry in _ENTRIES["rule"]
 )
 STATES: tuple[StateWords, ...] = tuple(StateWords(**entry) for entry in _ENTRIES["state"])
