@@ -111,9 +111,12 @@ def last_step(text: str) -> str:
         "Installing",
         "Resolved",
         "Prepared",
+        "Installed",
     )
     lines = (line.strip() for line in reversed(text.splitlines()))
     told = next((line for line in lines if line.startswith(steps)), "")
+    # uv's last line until it has compiled all, which takes longest.
+    told = f"{told}; compiling them" if told.startswith("Installed") else told
     return told if len(told) <= SHOWN_CHARACTERS else f"{told[: SHOWN_CHARACTERS - 1]}…"
 
 

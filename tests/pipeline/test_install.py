@@ -83,4 +83,5 @@ def test_install_by_pip_where_uv_fails_as_one_that_does_not_know_pips_mirror(env
 def test_last_step_is_one_short_line():
     assert install.last_step("Collecting a\nWARNING: x\n") == "Collecting a"
     assert len(install.last_step("Installing collected packages: " + "name, " * 100)) == install.SHOWN_CHARACTERS
+    assert install.last_step("Prepared 2 packages in 4s\nInstalled 2 packages in 1s\n").endswith("1s; compiling them")
     assert install.last_step("") == ""
