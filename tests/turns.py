@@ -1,4 +1,4 @@
-"""Which files with slow tests are run for a commit: CI takes them by turns, and leaves none out in the end."""
+"""Which files with slow tests are run for a commit: in CI a third, by the commit's hash."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """What installs a checkout's packages: its words while it works and when it fails. Nothing is installed."""
 
+import subprocess
 import sys
 
 import pytest
@@ -49,35 +50,60 @@ def test_install_that_fails_shows_the_end_of_its_log_and_a_fix(environment, caps
     assert str(environment / "setup.log") in shown
 
 
-def asked_for(environment, monkeypatch, options=(), *, uv=None, uv_ends_with=0):
-    """The commands that an installation of the checkout runs."""
-    commands = []
+class Installers:
+    """uv on the PATH or in the environment, where there is one, and pip with its configuration; what they are asked."""
 
-    def ran(command, environment):
-        commands.append(command)
-        return uv_ends_with if command[0] == uv else 0
+    def __init__(self, monkeypatch, *, own: str | None = None, on_path: str | None = None, configured: str = ""):
+        self.own, self.on_path, self.configured = own, on_path, configured
+        self.uv_in_index, self.uv_ends_with = True, 0
+        self.commands: list[list[str]] = []
+        monkeypatch.setattr(install.shutil, "which", lambda name, path=None: self.on_path if path is None else self.own)
+        monkeypatch.setattr(install.subprocess, "run", self.asked_aside)
+        monkeypatch.setattr(install, "run", self.asked)
 
-    monkeypatch.setattr(install, "run", ran)
-    monkeypatch.setattr(install.shutil, "which", lambda name, path=None: uv)
-    assert install.main([*options, str(environment), "--editable", ".[dev]"]) == 0
-    assert all(command[-4:] == ["--constraint", "constraints.txt", "--editable", ".[dev]"] for command in commands)
-    return commands
+    def asked_aside(self, command, **_):
+        if command[-1] == "uv":
+            self.own = "env/bin/uv" if self.uv_in_index else None
+        return subprocess.CompletedProcess(command, 0, stdout=self.configured)
+
+    def asked(self, command, environment):
+        self.commands.append(command)
+        (environment / install.LOG).write_text("what the installer said")
+        return self.uv_ends_with if command[0].endswith("uv") else 0
+
+    def install(self, environment, *options):
+        """The commands, by what they begin with: the path of uv, or pip."""
+        assert install.main([*options, str(environment), "--editable", ".[dev]"]) == 0
+        assert all(
+            command[-4:] == ["--constraint", "constraints.txt", "--editable", ".[dev]"] for command in self.commands
+        )
+        return [command[0] if command[1] == "pip" else command[2] for command in self.commands]
 
 
-def test_install_by_uv_where_it_is_and_by_pip_where_it_is_asked_for(environment, monkeypatch):
-    (by_uv,) = asked_for(environment, monkeypatch, uv="/bin/uv")
-    (by_pip,) = asked_for(environment, monkeypatch, ["--pip"], uv="/bin/uv")
-    (without_uv,) = asked_for(environment, monkeypatch)
-    assert by_uv[:3] == ["/bin/uv", "pip", "install"]
-    assert by_pip[1:4] == without_uv[1:4] == ["-m", "pip", "install"]
-    # Whatever uv installs later, it compiles all that is there, on all cores.
-    assert ("--no-compile" in by_pip, "--no-compile" in without_uv) == (True, False)
+def test_install_by_the_environments_uv_before_that_of_the_path(environment, monkeypatch):
+    assert Installers(monkeypatch, own="env/bin/uv", on_path="/bin/uv").install(environment) == ["env/bin/uv"]
+    assert Installers(monkeypatch, on_path="/bin/uv").install(environment) == ["/bin/uv"]
 
 
-def test_install_by_pip_where_uv_fails_as_one_that_does_not_know_pips_mirror(environment, monkeypatch, capsys):
-    by_uv, by_pip = asked_for(environment, monkeypatch, uv="/bin/uv", uv_ends_with=2)
-    assert (by_uv[0], by_pip[1:3]) == ("/bin/uv", ["-m", "pip"])
-    assert "once more by pip" in capsys.readouterr().out
+def test_install_by_a_uv_that_pip_brings_or_by_pip_where_there_is_none_for_this_machine(environment, monkeypatch):
+    assert Installers(monkeypatch).install(environment) == ["env/bin/uv"]
+    without = Installers(monkeypatch)
+    without.uv_in_index = False
+    assert without.install(environment) == ["pip"]
+
+
+@pytest.mark.parametrize("configured", ["global.index-url='https://mirror'", ":env:.extra-index-url='https://mirror'"])
+def test_install_by_pip_where_its_configuration_names_an_index_or_it_is_asked_for(environment, monkeypatch, configured):
+    assert Installers(monkeypatch, own="env/bin/uv", configured=configured).install(environment) == ["pip"]
+    assert Installers(monkeypatch, own="env/bin/uv").install(environment, "--pip") == ["pip"]
+
+
+def test_install_once_more_by_pip_where_uv_fails_and_keeps_what_uv_said(environment, monkeypatch, capsys):
+    installers = Installers(monkeypatch, own="env/bin/uv")
+    installers.uv_ends_with = 2
+    assert installers.install(environment) == ["env/bin/uv", "pip"]
+    assert f"uv could not install it ({environment / install.UV_LOG})" in capsys.readouterr().out
+    assert (environment / install.UV_LOG).read_text() == "what the installer said"
 
 
 def test_last_step_is_one_short_line():
