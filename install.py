@@ -4,7 +4,7 @@
 
 What `make setup` runs, before anything is installed: the standard library is all that it has. By uv, which pip installs
 first and which takes a minute for 250 packages where pip takes four. By pip where --pip asks for it, where its
-configuration names an index, which uv does not read, and where there is no uv or it fails. Versions are those of
+configuration names another index, which uv does not read, and where there is no uv or it fails. Versions are those of
 constraints.txt. What the installer writes lies in <environment>/setup.log, and its end is shown if it fails.
 """
 
@@ -55,7 +55,8 @@ def uv_for(python: Path) -> str | None:
     """The environment's own uv, one on the PATH, or one that pip installs now; None if pip is to do it itself."""
     pip = [str(python), "-m", "pip"]
     configured = subprocess.run([*pip, "config", "list"], capture_output=True, text=True, check=False).stdout
-    if "index-url" in configured:
+    # Of more than the usual index uv needs to know nothing: what it does not find, pip is asked for.
+    if any(line.partition("=")[0].endswith(".index-url") for line in configured.splitlines()):
         return None
     own = str(python.parent)
     if not (shutil.which("uv", path=own) or shutil.which("uv")):

@@ -92,10 +92,12 @@ def test_install_by_a_uv_that_pip_brings_or_by_pip_where_there_is_none_for_this_
     assert without.install(environment) == ["pip"]
 
 
-@pytest.mark.parametrize("configured", ["global.index-url='https://mirror'", ":env:.extra-index-url='https://mirror'"])
+@pytest.mark.parametrize("configured", ["global.index-url='https://mirror'", ":env:.index-url='https://mirror'"])
 def test_install_by_pip_where_its_configuration_names_an_index_or_it_is_asked_for(environment, monkeypatch, configured):
     assert Installers(monkeypatch, own="env/bin/uv", configured=configured).install(environment) == ["pip"]
     assert Installers(monkeypatch, own="env/bin/uv").install(environment, "--pip") == ["pip"]
+    more = "global.extra-index-url='https://more'\nglobal.cert='x'"
+    assert Installers(monkeypatch, own="env/bin/uv", configured=more).install(environment) == ["env/bin/uv"]
 
 
 def test_install_once_more_by_pip_where_uv_fails_and_keeps_what_uv_said(environment, monkeypatch, capsys):
