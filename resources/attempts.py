@@ -72,12 +72,10 @@ def recorded(
     except WorkerError as error:
         attempt.end("failed", error.problem, error.cause, error.exit_code)
         raise
-    except TrainworthyError as error:
-        # Its machine, and no bug: no worker began, or nobody knows how it ended.
-        attempt.end("failed", error.problem)
-        raise
     except Exception as error:
-        attempt.end("failed", f"{type(error).__name__}: {error}", "bug")
+        # No cause: what failed is not the worker but its machine, Dagster's database or a log beside it.
+        told = error.problem if isinstance(error, TrainworthyError) else f"{type(error).__name__}: {error}"
+        attempt.end("failed", told)
         raise
     except BaseException as error:
         attempt.end("cancelled", type(error).__name__)

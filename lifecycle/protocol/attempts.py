@@ -62,8 +62,9 @@ class StartedAttempt(Frozen):
 class EndedAttempt(Frozen):
     """How an attempt ended, after `seconds`; of a lost one these are up to its last sign of life.
 
-    `cause` is the class of lifecycle/failure.py where there was no answer, `told` the same in words. `to_step` is the
-    step of a training's newest checkpoint, None where nobody looked.
+    `cause` is the class of lifecycle/failure.py where the worker gave no answer, None where something else failed or
+    ended it; `told` says it in words. `to_step` is the step of a training's newest checkpoint, None where nobody
+    looked.
     """
 
     attempt: str

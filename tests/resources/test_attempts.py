@@ -253,7 +253,7 @@ def test_attempt_of_another_machine_is_lost_only_after_a_long_silence(changed):
     [
         (None, ("answered", None, "", 0)),
         (WorkerError("k\0", fix="f", exit_code=-9, cause="killed"), ("failed", "killed", "k", -9)),
-        (ValueError("x" * 600), ("failed", "bug", f"ValueError: {'x' * 488}", None)),
+        (ValueError("x" * 600), ("failed", None, f"ValueError: {'x' * 488}", None)),
         (BackendError("no node", fix="f"), ("failed", None, "no node", None)),
         (KeyboardInterrupt(), ("cancelled", None, "KeyboardInterrupt", None)),
     ],

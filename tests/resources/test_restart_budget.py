@@ -34,6 +34,8 @@ class Loop:
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder, self.ends, self.told = folder, list[tuple[Cause | None, int]](), list[str]()
         self.job, self.tries = toy_jobs.train_job(folder, folder / "smoke"), 0
+        # What fails beside the worker in a try that `ends` says nothing of.
+        self.outside = OSError("the server closed the connection")
         monkeypatch.setattr(
             Launcher, "_attempt", lambda launcher, context, job, charged_to, *more: self._try(charged_to)
         )
@@ -55,10 +57,12 @@ class Loop:
 
     def _try(self, charged_to: ChargedTo) -> AnyResult:
         self.tries += 1
-        cause, step = self.ends.pop(0)
         log: Any = SimpleNamespace(warning=print, info=print, error=print)
         with recorded(self.job, charged_to, log) as attempt:
             attempt.begin()
+            if not self.ends:
+                raise self.outside
+            cause, step = self.ends.pop(0)
             (Path(self.job.out) / "checkpoints" / f"step-{step:08d}").mkdir(parents=True, exist_ok=True)
             if cause is not None:
                 raise WorkerError(f"it was {cause}", fix="look", exit_code=-9, cause=cause)
@@ -128,10 +132,13 @@ def test_other_code_or_values_begin_anew(loop):
 
 def test_retry_by_dagster_goes_on_where_tries_are_left(loop):
     loop.ends = [("killed", 5), ("preempted", 9), ("killed", 9)]
-    with pytest.raises(IndexError):
-        loop.run("one")  # Dagster's process failed beside its worker.
-    loop.ends = [(None, 20)]
+    # Then Dagster's database restarts while the worker trains: no end of the training.
+    with pytest.raises(OSError, match="the server closed the connection"):
+        loop.run("one")
+    assert [(row.ended and row.ended.cause) for row in ended(loop)] == [None, "killed", "preempted", "killed"]
+    loop.ends = [("killed", 9), (None, 20)]
     assert loop.run("two", tags={RETRY_TAG: "1"}).answered
+    assert loop.tries == 2
 
 
 def test_end_that_would_come_again_is_not_tried_again_by_dagsters_retry(loop):
