@@ -12,10 +12,10 @@ from trainworthy.lifecycle.spec.frozen import Frozen
 
 
 class EarlierEnds(Frozen):
-    """Ends without an answer since the training last got past a checkpoint that it had: oldest first.
+    """Ends without an answer since the training reached its newest checkpoint, oldest first.
 
-    The end of the try that got past it is the first. `since` is the Unix time at which that try began, and `run_ids`
-    the runs that made them.
+    The end of the attempt that wrote this checkpoint counts, if it is known. `since` is the Unix time at which the
+    oldest of these attempts began; `run_ids` are their runs.
     """
 
     attempts: tuple[Attempt, ...] = ()
@@ -46,24 +46,37 @@ NO_EARLIER = EarlierEnds()
 def earlier_ends(rows: Sequence[AttemptRow], reached: int, host: str) -> EarlierEnds:
     """What counts of a training's attempts, newest first; `reached` is the step of its newest checkpoint on `host` now.
 
-    A training's answer and a newer checkpoint let all before them count no more. What says nothing of the training
-    counts neither way: a cancel, a machine that started no worker, a folder that another run had taken.
+    After an answer or a newer checkpoint, whoever wrote it, the ends before count no more. A cancel, a failure outside
+    the worker and a folder that another run had taken are never counted.
     """
     ends: list[tuple[Attempt, AttemptRow]] = []
     oldest_first = list(reversed(rows))
-    # What whoever looked next saw, and on which machine.
-    looks = [(row.started.from_step or 0, row.started.process.host) for row in oldest_first] + [(reached, host)]
-    best = 0
-    for row, look in zip(oldest_first, looks[1:], strict=True):
+    # The newest checkpoint's step when the next attempt began, and on which machine that was.
+    begins = [(row.started.from_step or 0, row.started.process.host) for row in oldest_first]
+    next_seen = [*begins, (reached, host)][1:]
+    best_step = 0
+    for row, (seen_step, seen_host) in zip(oldest_first, next_seen, strict=True):
+        from_step = row.started.from_step or 0
+        if from_step > best_step:
+            # An attempt before it wrote this checkpoint, and its end does not say so: it is open, or lost elsewhere.
+            ends.clear()
+            best_step = from_step
         if row.ended is None:
             continue
-        before = max(best, row.started.from_step or 0)
-        to_step = _reached_by(row, *look)
-        best = max(before, to_step or 0)
-        if row.ended.outcome == "answered" or best > before:
+        if row.ended.outcome == "answered":
+            # What begins after it may be a rerun in an empty folder.
             ends.clear()
-        if (end := _end_of(row, before, to_step)) is not None:
+            best_step = 0
+            continue
+        to_step = _reached_by(row, seen_step, seen_host)
+        end = _end_of(row, best_step, to_step)
+        if to_step is not None and to_step > best_step:
+            ends.clear()
+            best_step = to_step
+        if end is not None:
             ends.append((end, row))
+    if reached > best_step:
+        ends.clear()
     if not ends:
         return NO_EARLIER
     return EarlierEnds(
@@ -73,25 +86,25 @@ def earlier_ends(rows: Sequence[AttemptRow], reached: int, host: str) -> Earlier
     )
 
 
-def _reached_by(row: AttemptRow, seen: int, host: str) -> int | None:
+def _reached_by(row: AttemptRow, seen_step: int, seen_host: str) -> int | None:
     """The newest checkpoint's step after an ended attempt; None if nobody knows it.
 
-    Of a lost one the next look at the folder tells it, if it was on the same machine: another may have another disk.
+    Of a lost attempt it is what the next attempt found, if that was on the same machine: another may have another disk.
     """
     assert row.ended is not None
     if row.ended.to_step is not None:
         return row.ended.to_step
-    return seen if row.started.process.host == host else None
+    return seen_step if row.started.process.host == seen_host else None
 
 
-def _end_of(row: AttemptRow, before: int, to_step: int | None) -> Attempt | None:
-    """An attempt as an end that counts; None if it is none."""
+def _end_of(row: AttemptRow, best_step: int, to_step: int | None) -> Attempt | None:
+    """An ended attempt as an end that counts; None if it does not count. `best_step` is the best of all before it."""
     assert row.ended is not None
     # A lost one was killed with the process that waited for it.
     cause = "killed" if row.ended.outcome == "lost" else row.ended.cause
     if cause is None or cause == "lease_lost" or to_step is None:
         return None
-    # With one that was preempted free as in a single run: where it got past what there was.
+    # From the best step, not its own: a preemption is free only where it went beyond the checkpoints before it.
     return Attempt(
-        cause=cause, told=row.ended.told, from_step=before, to_step=max(before, to_step), seconds=row.seconds
+        cause=cause, told=row.ended.told, from_step=best_step, to_step=max(best_step, to_step), seconds=row.seconds
     )

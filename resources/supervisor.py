@@ -27,9 +27,10 @@ def supervise(
 ) -> AnyResult:  # fmt: skip
     """The answer of the first attempt that gives one, with those before it. Raises WorkerError when it gives up.
 
-    A cancel is no end of this kind: it comes as an exception of its own and goes through. `earlier` are ends in other
-    runs, which count as well. A run has one try whatever they were, since whoever started it may have put their cause
-    right; with `again_by_itself` it has none where they allow none: nobody did more than start it again.
+    A cancel is no end of this kind: it comes as an exception of its own and goes through. The ends in `earlier` runs
+    count as well. A run that a person starts always has one try, since the cause may have been put right. With
+    `again_by_itself`, where Dagster started the run because the one before failed, that try is refused if the earlier
+    ends have used all of them up or the last one would happen again.
     """
     if earlier.attempts:
         if again_by_itself and why_not_again(earlier.attempts) is not None:

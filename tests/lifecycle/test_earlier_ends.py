@@ -97,6 +97,26 @@ def test_checkpoint_that_a_new_machine_got_from_its_copy_is_no_gain():
     assert counted(counts(*machines).attempts) == 4
 
 
+def test_rerun_in_an_empty_folder_after_an_answer_is_counted_from_its_own_checkpoints():
+    # The training of the release reached 50 and answered; an equal one in another folder is killed at 5.
+    earlier = counts(row(1, 0, 50, None, "answered"), row(2, 0, 5), row(3, 5, 5), reached=5)
+    assert [(end.from_step, end.to_step) for end in earlier.attempts] == [(0, 5), (5, 5)]
+    assert earlier.in_words().endswith("(killed 2) without a checkpoint after step 5")
+
+
+@pytest.mark.parametrize(
+    "gained",
+    [AttemptRow(started=row(4, 5, 5, host="pod").started, last_sign=1.0), lost(4, 5, "pod"), row(4, 5, None, None)],
+    ids=["open", "lost elsewhere", "nobody looked"],
+)
+def test_gain_that_only_a_later_attempt_shows_lets_all_before_it_count_no_more(gained):
+    crashes = [row(number, 5 if number > 1 else 0, 5) for number in range(1, 4)]
+    earlier = counts(*crashes, gained, row(5, 40, 40), reached=40)
+    assert [(end.from_step, end.to_step) for end in earlier.attempts] == [(40, 40)]
+    # This run may be the first that finds the newer checkpoint.
+    assert counts(*crashes, gained, reached=40) == NO_EARLIER
+
+
 def test_other_runs_ends_count_with_those_of_this_one_until_it_gets_past_them():
     earlier = counts(row(1, 0, 5), row(2, 5, 5), row(3, 5, 5), reached=5)
     assert why_not_again([killed(5, 5)], earlier=counts(row(1, 0, 5), row(2, 5, 5), reached=5)) is None
