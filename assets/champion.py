@@ -14,6 +14,7 @@ from trainworthy.lifecycle.promotion.judged import artifacts_of
 from trainworthy.lifecycle.promotion.log import LogEntry, VerdictLog
 from trainworthy.lifecycle.promotion.reuse import Reused, reused_verdict
 from trainworthy.lifecycle.protocol.records import Record, Verdict
+from trainworthy.lifecycle.storage.records import StateRecords
 from trainworthy.lifecycle.storage.shared.store import HeldLease
 from trainworthy.lifecycle.use_case import UseCase
 from trainworthy.resources.mlflow import Tracking
@@ -131,20 +132,34 @@ def _refuse_moved(name: str, entry: LogEntry | None, registered: RegisteredModel
         )
 
 
-def refuse_alias_of_another_log(name: str, entries: tuple[LogEntry, ...], registered: RegisteredModel | None) -> None:
-    """Raises ChampionError if the alias points to a model that Trainworthy registered and this log never entered.
+def refuse_alias_of_another_log(
+    tracking: Tracking, records: StateRecords, name: str, entries: tuple[LogEntry, ...]
+) -> None:
+    """Raises ChampionError if the alias points to a model of Trainworthy's that this log never entered, unless a run of
+    this state judged or registered it.
 
-    Another state's verdict promoted it then: two that make the alias follow their own log would take turns.
+    Another state's verdict may have promoted it: two that make the alias follow their own log would take turns. A
+    version is registered long before its verdict is entered: a run that was killed in between, or that another one
+    overtook, leaves one that no log has, and somebody may have pointed the alias there.
     """
-    judged = registered is not None and "artifact_sha256" in registered.tags
-    if registered is not None and judged and registered.version not in {entry.model_version for entry in entries}:
-        raise ChampionError(
-            f"the alias champion of {name} points to version {registered.version}, which another state's log promoted",
-            value={"verdict log": sorted({entry.model_version for entry in entries}), "alias": registered.version},
-            fix="name one TRAINWORTHY_STATE for all that promote in this registry (docs/how-to/deploy.md); where this "
-            f"log is the one that counts, remove the alias champion of {name} in MLflow, then trainworthy doctor --fix",
-            code="champion.other_log",
-        )
+    registered = tracking.aliased(name)
+    if registered is None or "artifact_sha256" not in registered.tags:
+        return
+    logged = {entry.model_version for entry in entries}
+    if registered.version in logged:
+        return
+    run_id = tracking.run_of_version(name, registered.version)
+    if run_id is not None and run_id in records.run_ids(name):
+        return
+    raise ChampionError(
+        f"the alias champion of {name} points to version {registered.version}, which this verdict log never entered "
+        "and no run here is known to have made: another state promoted it, or somebody moved the alias by hand",
+        value={"verdict log": sorted(logged), "alias": registered.version, "of run": run_id},
+        fix="where another state promotes in this registry, name one TRAINWORTHY_STATE for both "
+        f"(docs/how-to/deploy.md); where this log is the one that counts, remove the alias champion of {name} in "
+        "MLflow, then trainworthy doctor --fix",
+        code="champion.other_log",
+    )
 
 
 def move_alias(tracking: Tracking, name: str, held: HeldLease, version: str, previous: str | None) -> None:

@@ -39,7 +39,7 @@ from trainworthy.lifecycle.storage.metrics_file import FILE_NAME, MetricsLine, l
 from trainworthy.lifecycle.storage.records import record_sha256
 from trainworthy.lifecycle.tasks import kind_of
 from trainworthy.lifecycle.use_case import UseCase
-from trainworthy.resources.mlflow import DataInput, Judged, TrackedRun
+from trainworthy.resources.mlflow import JUDGED_BY, DataInput, Judged, TrackedRun
 
 
 @contextlib.contextmanager
@@ -148,7 +148,7 @@ def describe_version(run: StepRun, tracked: TrackedRun, verdict: Verdict) -> Non
     named = {name: metrics[name] for name in columns_of(run, evaluation) if name in metrics}
     figures_text = ", ".join(f"{name} {value:.4f}" for name, value in named.items())
     summary = f"**{verdict.decision}** on {run.dataset}: {figures_text}"
-    tags = {"verdict": verdict.decision, "dataset": run.dataset}
+    tags = {"verdict": verdict.decision, "dataset": run.dataset, JUDGED_BY: run.run_id}
     tags["verdict/held_back_by"] = ", ".join(verdict.held_back_codes) or "nothing"
     tags |= {f"benchmark/{name}": f"{value:.6g}" for name, value in named.items()}
     decides = f"\n\nServed, it decides: {verdict.decides.told}." if verdict.decides is not None else ""

@@ -45,6 +45,9 @@ if TYPE_CHECKING:
 CHAMPION, ROLLBACK = "champion", "rollback"
 # The tag of a version with the id of its logged model: MLflow's own registry keeps none.
 LOGGED_MODEL = "logged_model"
+# The tag of a version with Dagster's id of the run that judged it last: equal trainings of two states are one version,
+# which one of them registers and the other may promote.
+JUDGED_BY = "verdict/run_id"
 # Characters of a dataset's digest that MLflow takes.
 MOST_DIGEST = 36
 # So long its first answer is waited for; a server that is busy for longer is left to MLflow, which itself tries for
@@ -384,6 +387,25 @@ class Tracking(dg.ConfigurableResource):
         client = self.client
         try:
             return model_of(client.get_model_version_by_alias(name, CHAMPION))
+        except MlflowException as error:
+            if error.error_code in NOT_THERE:
+                return None
+            raise
+
+    def run_of_version(self, name: str, version: str) -> str | None:
+        """Dagster's id of the run that judged the version last, or of the one that registered it where no verdict says.
+
+        None if neither is known, as of a version that somebody made by hand.
+        """
+        from mlflow.exceptions import MlflowException
+
+        client = self.client
+        try:
+            registered = client.get_model_version(name, version)
+            if JUDGED_BY in registered.tags:
+                return registered.tags[JUDGED_BY]
+            made_by = registered.run_id
+            return client.get_run(made_by).data.tags.get("dagster/run_id") if made_by else None
         except MlflowException as error:
             if error.error_code in NOT_THERE:
                 return None

@@ -29,5 +29,7 @@ def _fix(name: str, logged: str | None) -> str:
     """How the two agree again. An alias without a log is never taken away: it may be all that is left."""
     if logged is None:
         return f"use the state folder whose log promoted it, or remove the alias champion of {name} in MLflow"
-    follow = "trainworthy doctor --fix makes the alias follow the log"
+    follow = (
+        "trainworthy doctor --fix makes the alias follow the log, unless another state may have promoted what it has"
+    )
     return f"{follow}; or use the state folder of this registry. To go back to an older champion: rollback_{name}"

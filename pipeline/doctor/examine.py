@@ -100,7 +100,8 @@ def repairs() -> Iterator[str]:
     ):  # fmt: skip
         try:
             for done in repair(settings):
-                yield f"repaired: {done}"
+                refused_one = isinstance(done, TrainworthyError)
+                yield f"not repaired ({repair.__name__}): {in_short(done)}" if refused_one else f"repaired: {done}"
         except Exception as error:
             yield f"not repaired ({repair.__name__}): {in_short(error)}"
 

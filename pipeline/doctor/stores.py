@@ -205,8 +205,8 @@ def repair_addresses(settings: Settings) -> Iterator[str]:
             yield f"MLflow's addresses are those of {folder}"
 
 
-def repair_aliases(settings: Settings) -> Iterator[str]:
-    """Make the registry's alias follow the log, where the log names a champion.
+def repair_aliases(settings: Settings) -> Iterator[str | TrainworthyError]:
+    """Make the registry's alias follow the log, where the log names a champion; gives the error of one that may not.
 
     Without one in the log the alias stays: what it points to is all that is left of a lost log. Raises ChampionError
     if the registry cannot be asked.
@@ -227,11 +227,8 @@ def repair_aliases(settings: Settings) -> Iterator[str]:
             yield from _repair_alias(settings, folder.name, held)
 
 
-def _repair_alias(settings: Settings, name: str, held: HeldLease) -> Iterator[str]:
+def _repair_alias(settings: Settings, name: str, held: HeldLease) -> Iterator[str | TrainworthyError]:
     """`held` is the lease of the use case's judgement: log and alias stay as they are read here."""
-    from trainworthy.assets.champion import move_alias, refuse_alias_of_another_log, refuse_other_model
-    from trainworthy.resources.mlflow import Tracking
-
     try:
         entries = log.read(verdict_log_of(settings, name))
     except TrainworthyError:
@@ -239,13 +236,26 @@ def _repair_alias(settings: Settings, name: str, held: HeldLease) -> Iterator[st
     entry = log.champion(entries)
     if entry is None or entry.model_version == aliases(settings, [name])[name]:
         return
-    artifacts, tracking = artifacts_of(entries, records_of(settings)), Tracking()
+    try:
+        _follow(settings, name, held, entries, entry.model_version)
+    except TrainworthyError as error:
+        yield error  # The other use cases' aliases are mended all the same.
+    else:
+        yield f"{name}: the alias champion points to version {entry.model_version}, as in the verdict log"
+
+
+def _follow(settings: Settings, name: str, held: HeldLease, entries: tuple[log.LogEntry, ...], version: str) -> None:
+    """Let the alias point to the log's champion. Raises ChampionError if it is another registry's or log's."""
+    from trainworthy.assets.champion import move_alias, refuse_alias_of_another_log, refuse_other_model
+    from trainworthy.resources.mlflow import Tracking
+
+    records, tracking = records_of(settings), Tracking()
+    artifacts = artifacts_of(entries, records)
     before = predecessor(entries, artifacts)
-    registered = next((model for model in tracking.versions(name) if model.version == entry.model_version), None)
-    refuse_other_model(registered, name, entry.model_version, artifacts.get(entry.model_version))
-    refuse_alias_of_another_log(name, entries, tracking.aliased(name))
-    move_alias(tracking, name, held, entry.model_version, before.model_version if before else None)
-    yield f"{name}: the alias champion points to version {entry.model_version}, as in the verdict log"
+    registered = next((model for model in tracking.versions(name) if model.version == version), None)
+    refuse_other_model(registered, name, version, artifacts.get(version))
+    refuse_alias_of_another_log(tracking, records, name, entries)
+    move_alias(tracking, name, held, version, before.model_version if before else None)
 
 
 def shared_place(settings: Settings) -> Iterator[CheckResult]:

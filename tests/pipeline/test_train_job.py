@@ -207,9 +207,12 @@ def test_train_first_run_version_says_what_its_verdict_was_and_what_a_request_mu
     with trained.toy.tracking() as tracking:
         version = tracking.client.get_model_version("toy", "1")
         model = tracking.version("toy", "1")
+        run = tracking.client.get_run(version.run_id)
     assert version.description.startswith("**promote** on toy_rows@v1: auc 0.")
     assert (version.tags["verdict"], version.tags["dataset"]) == ("promote", "toy_rows@v1")
     assert version.tags["verdict/held_back_by"] == "nothing"
+    # By it doctor --fix tells a verdict of this state from another one's.
+    assert version.tags["verdict/run_id"] == run.data.tags["dagster/run_id"]
     assert {"benchmark/auc", "benchmark/log_loss"} <= version.tags.keys()
     form = yaml.safe_load((model.local / "MLmodel").read_text())
     inputs = {one["name"]: (one["type"], one["required"]) for one in json.loads(form["signature"]["inputs"])}
