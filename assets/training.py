@@ -92,9 +92,8 @@ def train_stage(run: StepRun) -> StepOutcome[StageBody]:
     this_stage = meter.cost(run.rented).usd
     still = _still_to_come(run, snapshot, stage)
     curve, extra_checks = stage_curve(run, kind, result, trained, still, this_stage / len(results))
-    # In the full stage only what the pilot's log does not say already.
-    said = run.record("pilot", StageReport).data_curve if stage == "full" else None
-    if curve is not None and (said is None or curve.told != said.told):
+    # That the losses cannot tell is said once, by the pilot.
+    if curve is not None and (stage == "pilot" or curve.gain is not None):
         run.context.log.info(f"data-learning curve: {curve.told}")
     if stage != "smoke":
         waiting = judged_contract(run).unreviewed_features
