@@ -41,7 +41,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """The files in the order of LONG, then all others, each whole; make test-changed brings an order of its own."""
     slow = [item for item in items if item.get_closest_marker("slow") and not item.get_closest_marker("bench")]
-    due = in_turn((item.path for item in slow), config.getoption("--turn"))
+    due = in_turn((item.path for item in slow), str(config.getoption("--turn")))
     if others := {item for item in slow if item.path not in due}:
         config.hook.pytest_deselected(items=list(others))
         items[:] = [item for item in items if item not in others]
