@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("environment", type=Path)
     asked, requirements = parser.parse_known_args(arguments)
     python = asked.environment / "bin" / "python"
-    if not asked.pip and (uv := uv_for(python)):
+    if not asked.pip and (uv := uv_for(python, asked.environment)):
         if run([*by_uv(uv, python), *requirements], asked.environment) == 0:
             return 0
         log = (asked.environment / LOG).rename(asked.environment / UV_LOG)
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return install([*by_pip(python), *requirements], asked.environment)
 
 
-def uv_for(python: Path) -> str | None:
+def uv_for(python: Path, environment: Path) -> str | None:
     """The environment's own uv, one on the PATH, or one that pip installs now; None if pip is to do it itself."""
     pip = [str(python), "-m", "pip"]
     configured = subprocess.run([*pip, "config", "list"], capture_output=True, text=True, check=False).stdout
@@ -60,7 +60,7 @@ def uv_for(python: Path) -> str | None:
         return None
     own = str(python.parent)
     if not (shutil.which("uv", path=own) or shutil.which("uv")):
-        subprocess.run([*by_pip(python), "uv"], capture_output=True, check=False)
+        run([*by_pip(python), "uv"], environment)
     return shutil.which("uv", path=own) or shutil.which("uv")
 
 

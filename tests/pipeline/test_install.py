@@ -62,11 +62,12 @@ class Installers:
         monkeypatch.setattr(install, "run", self.asked)
 
     def asked_aside(self, command, **_):
-        if command[-1] == "uv":
-            self.own = "env/bin/uv" if self.uv_in_index else None
         return subprocess.CompletedProcess(command, 0, stdout=self.configured)
 
     def asked(self, command, environment):
+        if command[-1] == "uv":
+            self.own = "env/bin/uv" if self.uv_in_index else None
+            return 0 if self.own else 1
         self.commands.append(command)
         (environment / install.LOG).write_text("what the installer said")
         return self.uv_ends_with if command[0].endswith("uv") else 0
