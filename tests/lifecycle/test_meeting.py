@@ -2,12 +2,14 @@
 
 import argparse
 import threading
+from types import SimpleNamespace
 
 import pytest
 from forked_nodes import free_port
 
 from trainworthy.lifecycle.errors import SettingsError
 from trainworthy.lifecycle.failure import EXIT_BAD_INPUT, EXIT_HANG
+from trainworthy.lifecycle.nodes import meeting
 from trainworthy.lifecycle.nodes.agreement import agreed
 from trainworthy.lifecycle.nodes.meeting import FirstIsGoneError, Meeting
 from trainworthy.lifecycle.nodes.node import Node, add_arguments, interface_of, node_of
@@ -69,7 +71,7 @@ def test_answers_of_all_nodes_are_one_error():
     }  # fmt: skip
 
 
-def test_nodes_meet_agree_and_see_each_other_live_and_end():
+def test_nodes_meet_agree_and_see_each_other_live_and_end(monkeypatch):
     port, about = free_port(), {"job_sha256": "a"}
     first = Meeting(Node(0, 2, "127.0.0.1", port), 5.0)
     other = Meeting(Node(1, 2, "127.0.0.1", port), 5.0)
@@ -81,9 +83,11 @@ def test_nodes_meet_agree_and_see_each_other_live_and_end():
     first.decide({"told": TOLD}, answers)
     thread.join()
     assert decided == [{"told": TOLD}]
-    assert first.silent_seconds(1) < (before := first.silent_seconds(1))
+    clock = iter([10.0, 12.5, 20.0, 23.0, 24.0])
+    monkeypatch.setattr(meeting, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    assert [first.silent_seconds(1), first.silent_seconds(1)] == [2.5, 10.0]
     other.beat()
-    assert first.silent_seconds(1) < before
+    assert first.silent_seconds(1) == 1.0
     assert (first.how(1), other.how(0)) == ("", "")
     other.over("hang")
     assert first.how(1) == "hang"
