@@ -33,10 +33,10 @@ from torch import nn
 COLUMNS = {columns!r}
 
 
-def stamp():
+def stamp(path):
     """When this forward pass of the first rank began."""
-    if os.environ.get("RANK", "0") == "0" and "STAMPS" in os.environ:
-        with open(os.environ["STAMPS"], "a") as file:
+    if os.environ.get("RANK", "0") == "0":
+        with open(path, "a") as file:
             file.write(f"{{time.time()}}\\n")
     time.sleep({pause})
 
@@ -50,8 +50,9 @@ def to_tensors(rows, preprocessing):
 
 
 class Network(nn.Module):
-    def __init__(self, width, layers):
+    def __init__(self, width, layers, stamps):
         super().__init__()
+        self.stamps = stamps
         self.embed = nn.Parameter(torch.randn(len(COLUMNS), width) / width ** 0.5)
         layer = nn.TransformerEncoderLayer(width, 4, 4 * width, dropout=0.0, batch_first=True)
         self.encoder = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
@@ -59,13 +60,13 @@ class Network(nn.Module):
 
     def forward(self, inputs):
         if self.training:
-            stamp()
+            stamp(self.stamps)
         tokens = inputs["numbers"][:, :, None] * self.embed
         return self.head(self.encoder(tokens).mean(1)).squeeze(1)
 
 
 def build_model(preprocessing, hyperparameters):
-    return Network(hyperparameters["width"], hyperparameters["layers"])
+    return Network(hyperparameters["width"], hyperparameters["layers"], hyperparameters["stamps"])
 
 
 def loss_fn(outputs, targets):
@@ -96,8 +97,9 @@ def rank_job(
         use_case_folder=str(use_case), out=str(folder / name), device="cpu",
         rows=Rows(features=COLUMNS, label="positive", group="day"), identity="benchmark", stage="full",
         stages=spec.stages, training=TrainingSpec.model_validate(training),
-        hyperparameters={"width": width, "layers": layers}, training_file=str(rows), validation_file=str(rows),
-        calibration_file=str(rows), processes=processes, collective_timeout_seconds=timeout_seconds,
+        hyperparameters={"width": width, "layers": layers, "stamps": str(folder / name / "stamps")},
+        training_file=str(rows), validation_file=str(rows), calibration_file=str(rows),
+        processes=processes, collective_timeout_seconds=timeout_seconds,
     )  # fmt: skip
     (folder / name).mkdir(parents=True, exist_ok=True)
     (folder / name / "job.json").write_bytes(canonical_json(JobFile(job=job).model_dump(mode="json")))
@@ -120,9 +122,9 @@ def _write_rows(path: Path) -> None:
     frame.to_parquet(path)
 
 
-def stamps(path: Path) -> list[float]:
-    """When each forward pass of the first rank began."""
-    return [float(line) for line in path.read_text().splitlines()] if path.is_file() else []
+def stamps(job: TrainJob) -> list[float]:
+    """When each forward pass of the first rank began, in seconds since 1970."""
+    return [float(line) for line in Path(str(job.hyperparameters["stamps"])).read_text().splitlines()]
 
 
 def bare(job: TrainJob) -> None:
