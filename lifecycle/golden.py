@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from trainworthy.lifecycle.columns import with_columns
 from trainworthy.lifecycle.files.kind import FileKind
 from trainworthy.lifecycle.files.pictures import open_picture
 from trainworthy.lifecycle.files.values import is_file_column
@@ -223,7 +224,7 @@ def draw_requests(
     requests = requests.head(REQUESTS).reset_index(drop=True)
     places = range(len(requests))
     drawn = {name: pd.Series([made[place % len(made)] for place in places]) for name, made in files.items()}
-    return requests.assign(**drawn)[list(rows)]
+    return with_columns(requests, drawn)[list(rows)]
 
 
 def _made(column: pd.Series, generator: np.random.Generator, *, blank: bool) -> list[MadeFile]:
@@ -281,13 +282,13 @@ def _write_files(folder: Path, requests: pd.DataFrame) -> pd.DataFrame:
         for made, name in names.items():
             (folder / name).write_bytes(made.data)
         named[column] = [names[made] for made in requests[column]]
-    return requests.assign(**named)
+    return with_columns(requests, named)
 
 
 def _with_files(folder: Path, requests: pd.DataFrame) -> pd.DataFrame:
     """The requests as a model is asked: with the absolute Paths of their files."""
     columns = file_columns(folder)
-    return requests.assign(**{name: _paths(folder, requests[name]) for name in columns}) if columns else requests
+    return with_columns(requests, {name: _paths(folder, requests[name]) for name in columns}) if columns else requests
 
 
 def _paths(folder: Path, names: pd.Series) -> pd.Series:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from trainworthy.lifecycle.columns import with_columns
 from trainworthy.lifecycle.contract.model import Column, Contract
 from trainworthy.lifecycle.contract.read import load_contract
 from trainworthy.lifecycle.contract.review import LATER, REVIEWABLE, TARGET, answer_values, with_answers
@@ -159,7 +160,7 @@ def _alone(use_case: UseCase, contract: Contract) -> dict[str, float]:
     rows, label = with_label(few_rows(files, RANK_ROWS), contract.label, files), contract.label.name
     labels = contract.label.kind.checked_labels(rows[label].to_numpy())
     event = contract.label.kind.events(labels)[0]
-    rows = rows.assign(**{label: event.of_labels(labels).astype("int64")})
+    rows = with_columns(rows, {label: event.of_labels(labels).astype("int64")})
     first, second = rows.iloc[::2], rows.iloc[1::2]
     if first[label].nunique() < 2 or second[label].nunique() < 2:
         return {}

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from trainworthy.lifecycle.artifact import artifact_kind
+from trainworthy.lifecycle.columns import with_columns
 from trainworthy.lifecycle.contract.model import Column, Contract
 from trainworthy.lifecycle.contract.rule import never_null
 from trainworthy.lifecycle.errors import ChampionError
@@ -125,7 +126,7 @@ def example_of(artifact: Path) -> pd.DataFrame | None:
     paths = [Path(path) for name in files for path in example[name]]
     if sum(path.stat().st_size for path in paths) > MOST_EXAMPLE:
         return None
-    return example.assign(**{name: example[name].map(_as_data).astype("str") for name in files})
+    return with_columns(example, {name: example[name].map(_as_data).astype("str") for name in files})
 
 
 def _as_data(path: Path) -> str:

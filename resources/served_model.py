@@ -23,7 +23,9 @@ def align(rows: pd.DataFrame, trained: pd.DataFrame) -> pd.DataFrame:
 
     MLflow hands on every date and time as a naive timestamp.
     """
-    rows = rows.assign(**{str(name): None for name in trained if name not in rows})
+    from trainworthy.lifecycle.columns import with_columns
+
+    rows = with_columns(rows, {str(name): None for name in trained if name not in rows})
     for name in trained:
         dtype, column = trained[name].dtype, rows[name]
         if column.dtype.kind != "M" or column.dtype == dtype:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pandas as pd
 
+from trainworthy.lifecycle.columns import with_columns
 from trainworthy.lifecycle.contract.frame import logical_type
 from trainworthy.lifecycle.contract.rule import Rule
 
@@ -57,7 +58,7 @@ def _put(rows: pd.DataFrame, name: str, value: Any) -> pd.DataFrame:
     kind = rows[name].dtype
     if logical_type(rows[name]) in ("date", "timestamp"):
         kind = None
-    return rows.assign(**{name: pd.Series([value] * len(rows), index=rows.index, dtype=kind)})
+    return with_columns(rows, {name: pd.Series([value] * len(rows), index=rows.index, dtype=kind)})
 
 
 def _holds(values: pd.Series, value: Any) -> bool:
@@ -120,7 +121,7 @@ def _pattern(rule: Rule, rows: pd.DataFrame) -> Iterator[Fault]:
         "read backwards": lambda texts: texts.str[::-1],
     }
     for fault, change in changes.items():
-        yield fault, rows.assign(**{name: pd.Series(change(texts), dtype=rows[name].dtype)})
+        yield fault, with_columns(rows, {name: pd.Series(change(texts), dtype=rows[name].dtype)})
 
 
 def _length(rule: Rule, rows: pd.DataFrame) -> Iterator[Fault]:
@@ -162,7 +163,10 @@ def _unique(rule: Rule, rows: pd.DataFrame) -> Iterator[Fault]:
 def _type(rule: Rule, rows: pd.DataFrame) -> Iterator[Fault]:
     (name,) = rows.columns
     yield "without the column", rows.drop(columns=name)
-    yield "another type", rows.assign(**{name: range(len(rows)) if logical_type(rows[name]) == "string" else "text"})
+    yield (
+        "another type",
+        with_columns(rows, {name: range(len(rows)) if logical_type(rows[name]) == "string" else "text"}),
+    )
 
 
 def _raised(values: pd.Series) -> pd.Series | None:
@@ -187,23 +191,26 @@ def _compared(rule: Rule, rows: pd.DataFrame) -> Iterator[Fault]:
     whole = rows.ffill().bfill()
     raised = _raised(whole[second])
     if raised is not None:
-        yield f"{first} above {second}", whole.assign(**{first: raised})
+        yield f"{first} above {second}", with_columns(whole, {first: raised})
     if first != second:
         swapped = {first: whole[second].to_numpy(), second: whole[first].to_numpy()}
-        yield f"{first} and {second} swapped", whole.assign(**swapped)
+        yield f"{first} and {second} swapped", with_columns(whole, swapped)
 
 
 def _hour(rule: Rule, rows: pd.DataFrame) -> Iterator[Fault]:
     instant, _ = rule.columns
     whole = rows.ffill().bfill()
     for hours in (1, -1, 5):
-        yield f"{instant} shifted by {hours} h", whole.assign(**{instant: whole[instant] + pd.Timedelta(hours=hours)})
+        yield (
+            f"{instant} shifted by {hours} h",
+            with_columns(whole, {instant: whole[instant] + pd.Timedelta(hours=hours)}),
+        )
 
 
 def _together(rule: Rule, rows: pd.DataFrame) -> Iterator[Fault]:
     whole = rows.ffill().bfill()
     for name in rows.columns:
-        yield f"only {name} null", whole.assign(**{name: nulled(rows[name])})
+        yield f"only {name} null", with_columns(whole, {name: nulled(rows[name])})
 
 
 def _references(rule: Rule, rows: pd.DataFrame) -> Iterator[Fault]:

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from PIL.Image import fromarray
 
+from trainworthy.lifecycle.columns import with_columns
 from trainworthy.lifecycle.contract.model import Column, Contract
 
 # Rows share them: 64 pictures of 1000 points a side would take seconds to write.
@@ -35,7 +36,7 @@ def with_sample_files(rows: pd.DataFrame, contract: Contract, folder: Path) -> p
         known = rows[column.name].notna()
         values = [paths[place % FILES_A_COLUMN] if there else None for place, there in enumerate(known)]
         made[column.name] = pd.Series(values, index=rows.index, dtype=object)
-    return rows.assign(**made)
+    return with_columns(rows, made)
 
 
 def _write(column: Column, path: Path, generator: np.random.Generator) -> Path:

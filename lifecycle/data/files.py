@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trainworthy.lifecycle.columns import with_columns
 from trainworthy.lifecycle.contract.batches import BATCH_ROWS
 from trainworthy.lifecycle.contract.table import table_of
 from trainworthy.lifecycle.errors import DatasetError
@@ -51,7 +52,9 @@ def _read(path: Path, columns: list[str] | None, types: Mapping[str, pa.DataType
         if not other:
             return rows
         other_columns = pq.read_table(path, columns=list(other))
-        return rows.assign(**{name: other_columns[name].cast(kind).to_pandas().array for name, kind in other.items()})
+        return with_columns(
+            rows, {name: other_columns[name].cast(kind).to_pandas().array for name, kind in other.items()}
+        )
     except (OSError, ValueError, KeyError) as error:
         raise _unreadable(path, error) from None
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from trainworthy.lifecycle.columns import with_columns
 from trainworthy.lifecycle.contract.model import Contract, Label
 from trainworthy.lifecycle.contract.snapshot_contract import keep_contract
 from trainworthy.lifecycle.data.file_rows import sha_column
@@ -37,24 +38,24 @@ def with_label(frame: pd.DataFrame, label: Label, folder: Path | None = None) ->
     labelled = frame[frame[label.column].notna()]
     values = labelled[label.column]
     if label.type == "class":
-        return labelled.assign(**{label.name: _places(values, label)})
+        return with_columns(labelled, {label.name: _places(values, label)})
     if label.type == "labels":
-        return labelled.assign(**{label.name: _texts_of_names(values, label)})
+        return with_columns(labelled, {label.name: _texts_of_names(values, label)})
     if label.type == "number":
-        return labelled.assign(**{label.name: _numbers(values, label)})
+        return with_columns(labelled, {label.name: _numbers(values, label)})
     if label.type == "text":
-        return labelled.assign(**{label.name: _texts(values, label)})
+        return with_columns(labelled, {label.name: _texts(values, label)})
     if label.type == "mask":
         assert folder is not None
-        return labelled.assign(**{label.name: _masks(values, label, folder)})
+        return with_columns(labelled, {label.name: _masks(values, label, folder)})
     if label.greater_than is not None:
-        return labelled.assign(**{label.name: (values > label.greater_than).astype("int8")})
+        return with_columns(labelled, {label.name: (values > label.greater_than).astype("int8")})
     if not values.isin([0, 1]).all():
         other = values[~values.isin([0, 1])].iloc[0]
         fix = "give the label a greaterThan in contract.yaml, or a column of 0 and 1"
         problem = f"the label column {label.column} holds other values than 0 and 1"
         raise DatasetError(problem, value=str(other), fix=fix)
-    return labelled.assign(**{label.name: values.astype("int8")})
+    return with_columns(labelled, {label.name: values.astype("int8")})
 
 
 def _places(values: pd.Series, label: Label) -> np.ndarray:

@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 from torch import nn
 
+from trainworthy.lifecycle.columns import with_columns
 from trainworthy.lifecycle.engine.preflight.sample import Sample
 from trainworthy.lifecycle.engine.training.prepare import seed_everything
 from trainworthy.lifecycle.leakage.battery import follows_time
@@ -72,7 +73,7 @@ def _gap(job: PreflightJob, rows: pd.DataFrame) -> Leak:
     times = pd.read_parquet(job.training_file, columns=[time])[time]
     labels = labels_of(job.rows, rows)
     event = kind_of_rows(job.rows).events(labels)[0].of_labels(labels).astype("int64")
-    rows = rows.assign(**{time: times, job.rows.label: event})
+    rows = with_columns(rows, {time: times, job.rows.label: event})
     return split_gap(
         rows,
         job.rows.features,

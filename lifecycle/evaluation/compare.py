@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
+from trainworthy.lifecycle.columns import with_columns
 from trainworthy.lifecycle.errors import EvaluationError
 from trainworthy.lifecycle.evaluation.comparison import measured_by, row_weights, shortage_of, weighed
 from trainworthy.lifecycle.evaluation.decision import decided, decision_column, reported_of_decisions
@@ -57,7 +58,9 @@ def _with_decisions(table: pd.DataFrame, benchmark: BenchmarkSpec, kind: Kind) -
         return table
     lacking = [model for model in (CANDIDATE, CHAMPION) if decision_column(model) not in table.columns]
     answers = {model: from_columns(kind, model, table) for model in lacking}
-    return table.assign(**{decision_column(model): decided(decision, kind, of, None) for model, of in answers.items()})
+    return with_columns(
+        table, {decision_column(model): decided(decision, kind, of, None) for model, of in answers.items()}
+    )
 
 
 def _of_columns(

@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trainworthy.lifecycle.columns import with_columns
 from trainworthy.lifecycle.contract.model import Column, Contract
 from trainworthy.lifecycle.data.file_rows import sha_column
 from trainworthy.lifecycle.data.files import SplitFiles
@@ -104,7 +105,7 @@ class DescribedRows:
         table = self.files.read(split, [*own, *_sources(described)], rows)
         made = {name: values for of in _grouped(described) for name, values in self._described(table, of).items()}
         made |= {name: by_place(table[name], values) for name, values in self.values.items() if name in own}
-        return table.assign(**made)[[*dict.fromkeys(names)]]
+        return with_columns(table, made)[[*dict.fromkeys(names)]]
 
     def can_tell(self, names: Iterable[str]) -> bool:
         """Whether no column of these is made of files that are gone."""

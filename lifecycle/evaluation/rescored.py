@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
+from trainworthy.lifecycle.columns import with_columns
 from trainworthy.lifecycle.errors import EvaluationError
 from trainworthy.lifecycle.protocol.figures import Estimate
 from trainworthy.lifecycle.sampling import evenly_spread
@@ -105,7 +106,7 @@ class InputProbe:
     def again(self, values: pd.Series) -> np.ndarray:
         """Statistics with other values in the feature of that name. Raises EvaluationError where there are none."""
         try:
-            statistics = self.answer(self.rows.assign(**{str(values.name): values}))
+            statistics = self.answer(with_columns(self.rows, {str(values.name): values}))
         except MemoryError:
             raise
         # The use case's own code: whatever it raises is what a service would meet. Its words may hold values.

@@ -112,8 +112,7 @@ def _named_rows(path: Path, rows: pd.DataFrame, key: Sequence[str]) -> tuple[np.
         problem = f"the file of a slice lacks the primary key's {', '.join(missing)}"
         raise EvaluationError(problem, value=path.name, fix=fix)
     keys = pd.DataFrame({name: _typed(named[name], rows[name], path) for name in key}).drop_duplicates()
-    merged = rows[[*key]].merge(keys.assign(_named=True), on=[*key], how="left", validate="many_to_one")
-    mask = merged["_named"].notna().to_numpy()
+    mask = pd.MultiIndex.from_frame(rows[[*key]]).isin(pd.MultiIndex.from_frame(keys))
     return mask, len(keys) - len(rows.loc[mask, [*key]].drop_duplicates())
 
 

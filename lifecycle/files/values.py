@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trainworthy.lifecycle.columns import with_columns
 from trainworthy.lifecycle.errors import DatasetError, EvaluationError
 from trainworthy.lifecycle.files.decode import wrong_content
 from trainworthy.lifecycle.files.kind import FileKind, outside
@@ -44,7 +45,7 @@ def with_paths(frame: pd.DataFrame, columns: Iterable[str], root: Path) -> pd.Da
         name: pd.Series([path(name, value) for value in frame[name]], index=frame.index, dtype=object)
         for name in columns
     }
-    return frame.assign(**made) if made else frame
+    return with_columns(frame, made) if made else frame
 
 
 def is_file_column(values: pd.Series) -> bool:
@@ -58,7 +59,7 @@ def is_file_column(values: pd.Series) -> bool:
 def as_texts(frame: pd.DataFrame) -> pd.DataFrame:
     """The rows with paths as texts, which Parquet and JSON can hold."""
     columns = [str(name) for name in frame if is_file_column(frame[name])]
-    return frame.assign(**{name: frame[name].map(str, na_action="ignore").astype("str") for name in columns})
+    return with_columns(frame, {name: frame[name].map(str, na_action="ignore").astype("str") for name in columns})
 
 
 def of_strangers(rows: pd.DataFrame, columns: Iterable[str], folder: Path | None) -> pd.DataFrame:
@@ -90,7 +91,7 @@ def of_strangers(rows: pd.DataFrame, columns: Iterable[str], folder: Path | None
         name: pd.Series([allowed(name, value) for value in rows[name]], index=rows.index, dtype=object)
         for name in columns
     }
-    return rows.assign(**made) if made else rows
+    return with_columns(rows, made) if made else rows
 
 
 @contextmanager
@@ -118,7 +119,7 @@ def opened_files(rows: pd.DataFrame, columns: Mapping[str, FileKind | None]) -> 
             )
             for number, (name, kind) in enumerate(columns.items())
         }
-        yield rows.assign(**made)
+        yield with_columns(rows, made)
 
 
 def _opened(name: str, value: Any, kind: FileKind | None, target: Path) -> Path | None:

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from statistics import NormalDist
 from typing import TYPE_CHECKING
 
+from trainworthy.lifecycle.columns import with_columns
 from trainworthy.lifecycle.files.values import is_file_column
 from trainworthy.lifecycle.protocol.checks import CheckResult
 from trainworthy.lifecycle.protocol.results import InputGain, UnreviewedInputs
@@ -63,7 +64,7 @@ def measure_unreviewed(
     labels = [kind.checked_labels(rows[label].to_numpy()) for rows in (training, validation)]
     event = kind.events(labels[0])[0]
     training, validation = (
-        rows.assign(**{label: event.of_labels(of_rows).astype(np.int64)})
+        with_columns(rows, {label: event.of_labels(of_rows).astype(np.int64)})
         for rows, of_rows in zip((training, validation), labels, strict=True)
     )
     training = _few_rows(training, label, TRAINING_ROWS)
@@ -82,7 +83,7 @@ def measure_unreviewed(
         """The mean AUC that is left when these columns' values go to other rows, together."""
         if len(columns) == len(features):
             return 0.5  # nothing is left in its place
-        left = (rows.assign(**{name: rows[name].array.take(order) for name in columns}) for order in orders)
+        left = (with_columns(rows, {name: rows[name].array.take(order) for name in columns}) for order in orders)
         return float(np.mean([ranked(changed) for changed in left]))
 
     reached = ranked(rows)
@@ -160,7 +161,9 @@ def _auc_of_nulls(
         return None
     training_nulls, held = (rows[masked].isna().astype("float64") for rows in (training, validation))
     name = "gradient_boosting"
-    trees = fit_baselines(training_nulls.assign(**{label: training[label]}), masked, label, (name,), seed, BINARY)[name]
+    trees = fit_baselines(with_columns(training_nulls, {label: training[label]}), masked, label, (name,), seed, BINARY)[
+        name
+    ]
     return float(auc(validation[label].to_numpy(), trees(held)))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from trainworthy.lifecycle.columns import with_columns
 from trainworthy.lifecycle.contract.read import load_contract
 from trainworthy.lifecycle.errors import TrainworthyError
 from trainworthy.lifecycle.evaluation.slices import coded_groups, is_coded, slice_column
@@ -41,7 +42,7 @@ def repair_sensitive(settings: Settings) -> Iterator[str]:
     for path, columns in _in_the_clear(settings):
         rows, temporary = pd.read_parquet(path), path.with_name(f"{path.name}.repaired")
         if _GROUP in columns:
-            rows = rows.assign(**{_GROUP: coded_groups(rows[_GROUP])})
+            rows = with_columns(rows, {_GROUP: coded_groups(rows[_GROUP])})
         rows.drop(columns=[name for name in columns if name != _GROUP]).to_parquet(temporary, index=False)
         temporary.replace(path)
         yield f"{', '.join(columns.values())} taken out of {path}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from trainworthy.lifecycle.columns import with_columns
 from trainworthy.lifecycle.contract.model import Label
 from trainworthy.lifecycle.data.split.hashing import deciding_hashes
 from trainworthy.lifecycle.spec.split import SPLITS, StratifiedSplit
@@ -39,5 +40,5 @@ def stratum_codes(rows: pd.DataFrame, spec: StratifiedSplit, label: Label) -> np
 
     A missing value of these is a value of its own.
     """
-    parts = rows[list(spec.strata)].assign(**{label.name: label.kind.strata(rows[label.name])})
+    parts = with_columns(rows[list(spec.strata)], {label.name: label.kind.strata(rows[label.name])})
     return parts.groupby([label.name, *spec.strata], sort=True, dropna=False, observed=True).ngroup().to_numpy()

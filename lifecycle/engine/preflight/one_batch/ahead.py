@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from trainworthy.lifecycle.columns import with_columns
 from trainworthy.lifecycle.engine.preflight.one_batch.update import JobAndSample, forward_rows
 from trainworthy.lifecycle.engine.preflight.wiring.passes import stirred
 from trainworthy.lifecycle.gates.check import Outcome
@@ -35,7 +36,7 @@ def blind_ahead(job_and_sample: JobAndSample) -> Outcome:
             if changed is None:
                 break
             before = _answers(job_and_sample, features) if before is None else before
-            after = _answers(job_and_sample, features.assign(**{str(name): changed[0]}))
+            after = _answers(job_and_sample, with_columns(features, {str(name): changed[0]}))
             known, later = _largest_changes(before, after, changed[1])
             if not later > 0:
                 notes = [f"answers do not change with {name} from {share:.0%} of the way on"]
