@@ -83,7 +83,8 @@ def _run(job: PreflightJob, device: str, began: float) -> PreflightResult:
     if held.forecast is not None and not fits(held.forecast):
         fields["memory"] = forecast_memory(job, sample, rows, held.forecast)
         return _ended(job, sample, (), "not tried, since the model may not fit into memory here", fields)
-    trials = _tried(job, sample, device, (start.FINITE_WEIGHTS,), sample.subject)
+    # A family is told once, where most of it is tried.
+    trials = _tried(job, sample, device, (start.FINITE_WEIGHTS,), sample.subject, announced="start")
     if trials[0].status == "fail":
         return _ended(job, sample, trials, f"not tried, since {trials[0].evidence}", fields)
     kernels = _tried(job, sample, device, (configuration.KERNELS,), sample.subject)
