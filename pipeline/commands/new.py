@@ -48,6 +48,8 @@ def add(commands: Subparsers) -> None:
         "of a folder prefix or folder")  # fmt: skip
     parser.add_argument("--encoding", metavar="NAME", help="of a CSV file that is not UTF-8, for example cp1252")
     parser.add_argument("--separator", metavar="CHARACTER", help='between fields of a CSV file: ";" or tab')
+    parser.add_argument("--null", action="append", metavar="TEXT", help="in a CSV file means that a value is missing, "
+        "as an empty field does, for example . or ?; give it again for several")  # fmt: skip
     parser.add_argument(
         "--time-format", metavar="FORM", help="of --time where it is not plain, for example %%d/%%m/%%Y"
     )
@@ -75,6 +77,7 @@ def run(parsed: argparse.Namespace) -> int:
         split=parsed.split,
         encoding=parsed.encoding,
         separator=parsed.separator,
+        nulls=tuple(parsed.null or ()),
         time_format=parsed.time_format,
         kind=parsed.kind,
         quantiles=parsed.quantiles,

@@ -30,18 +30,21 @@ _SHOWN = 60
 
 @dataclass(frozen=True)
 class Reading:
-    """What pandas.read_csv is told."""
+    """What pandas.read_csv is told; `nulls` are texts of missing values besides those that pandas knows."""
 
     encoding: str = "utf-8"
     separator: str = ","
+    nulls: tuple[str, ...] = ()
 
     @property
     def description(self) -> str:
-        return f"CSV, separated by {SEPARATORS.get(self.separator, repr(self.separator))}, encoded as {self.encoding}"
+        missing = "".join(f", {text!r} as a missing value" for text in self.nulls)
+        separator = SEPARATORS.get(self.separator, repr(self.separator))
+        return f"CSV, separated by {separator}, encoded as {self.encoding}{missing}"
 
 
 def find_reading(
-    path: Path, encoding: str | None = None, separator: str | None = None
+    path: Path, encoding: str | None = None, separator: str | None = None, nulls: tuple[str, ...] = ()
 ) -> tuple[Reading, list[Problem]]:
     """How to read the file; what is asked for is taken and tried. With problems, the reading is not to be used."""
     detected, problems = _encoding(path, encoding)
@@ -52,7 +55,7 @@ def find_reading(
         return Reading(), [
             Problem("--separator", "is not one character", 'write it in quotes, such as ";", or tab', given)
         ]
-    reading = Reading(detected, given or _separator(path, detected))
+    reading = Reading(detected, given or _separator(path, detected), nulls)
     return reading, list(_uneven(path, reading))
 
 

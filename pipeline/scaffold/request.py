@@ -34,6 +34,7 @@ class Request:
     split: str | None = None
     encoding: str | None = None
     separator: str | None = None
+    nulls: tuple[str, ...] = ()
     time_format: str | None = None
     kind: KindName | None = None
     quantiles: str | None = None
@@ -89,6 +90,7 @@ def _of_tables(request: Request) -> Iterator[Problem]:
     given = {
         "--target": request.target, "--time": request.time, "--key": request.keys or None,
         "--quantiles": request.quantiles, "--encoding": request.encoding, "--separator": request.separator,
+        "--null": request.nulls or None,
     }  # fmt: skip
     fix = "leave it out: in a folder the label is the folder's name or the mask, and the key is the file's name"
     for option, value in given.items():

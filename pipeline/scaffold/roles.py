@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 
 import pandas as pd
@@ -22,6 +23,8 @@ BINS = 64
 CLOCK_CORRELATION = 0.99
 # Share of numbers from which on a column of texts counts as one of numbers with a few slips.
 NEARLY = 0.5
+# Other texts among numbers that are shown; more are values, and no mark of missing ones.
+MOST_SHOWN = 3
 _ONE_VALUE = "one value"
 ID_NAME = re.compile(r"(^|[_\W])(id|key|uuid|guid)$|^Unnamed: \d+$", re.IGNORECASE)
 
@@ -116,8 +119,18 @@ def _mostly_numbers(values: pd.Series) -> str:
     numbers, non_numbers = numbers_among(values.dropna().astype("str"))
     if numbers < NEARLY * max(1, numbers + int(non_numbers.sum())):
         return ""
-    shown = " and ".join(repr(value) for value in non_numbers.index[:3])
-    return f", mostly numbers). If it should be a number: the values that are none are {shown}"
+    shown = " and ".join(repr(value) for value in non_numbers.index[:MOST_SHOWN])
+    return (
+        f", mostly numbers). If it should be a number: the values that are none are {shown}{null_option(non_numbers)}"
+    )
+
+
+def null_option(non_numbers: pd.Series) -> str:
+    """How to say that texts among numbers mean missing values; empty where they are too many to mean that."""
+    if len(non_numbers) > MOST_SHOWN:
+        return ""
+    options = " ".join(f"--null {shlex.quote(str(text))}" for text in non_numbers.index)
+    return f"; if that means a missing value, draft the use case with {options}"
 
 
 def numbers_among(texts: pd.Series) -> tuple[int, pd.Series]:

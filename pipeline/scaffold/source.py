@@ -48,7 +48,7 @@ def read_source(path: Path, reading: Reading | None = None) -> tuple[pd.DataFram
         if problems:
             return None, problems
     try:
-        raw = pd.read_parquet(path) if reading is None else _read_csv(path, reading)
+        raw = pd.read_parquet(path) if reading is None else _read_csv(path, reading, na_values=list(reading.nulls))
         # pandas gives the second of two equal names another one in silence.
         names = list(raw.columns) if reading is None else _header(path, reading)
     except (OSError, ValueError) as error:

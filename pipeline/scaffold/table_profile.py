@@ -19,7 +19,7 @@ from trainworthy.pipeline.scaffold.profile import UseCaseDraft, built, free_name
 from trainworthy.pipeline.scaffold.reading import Reading, find_reading
 from trainworthy.pipeline.scaffold.render import rendered
 from trainworthy.pipeline.scaffold.request import Request
-from trainworthy.pipeline.scaffold.roles import NEARLY, column_roles, find_key, numbers_among
+from trainworthy.pipeline.scaffold.roles import MOST_SHOWN, NEARLY, column_roles, find_key, null_option, numbers_among
 from trainworthy.pipeline.scaffold.shares import choose_shares, find_group
 from trainworthy.pipeline.scaffold.source import DECIMAL_COMMA, Kind, column_kinds, read_source
 from trainworthy.pipeline.scaffold.target import find_target
@@ -105,8 +105,8 @@ def find_out(request: Request, source: Path, work: Path) -> tuple[UseCaseDraft |
 def _reading(request: Request, source: Path) -> tuple[Reading | None, list[Problem]]:
     """How a CSV file is to be read; None of any other file, for which read_source says what is wrong with it."""
     if source.suffix == ".csv" and source.is_file():
-        return find_reading(source, request.encoding, request.separator)
-    options = {"--encoding": request.encoding, "--separator": request.separator}
+        return find_reading(source, request.encoding, request.separator, request.nulls)
+    options = {"--encoding": request.encoding, "--separator": request.separator, "--null": request.nulls or None}
     fix = "leave it out"
     return None, [Problem(name, "is for CSV files", fix, value) for name, value in options.items() if value is not None]
 
@@ -254,8 +254,9 @@ def _text(name: str, texts: pd.Series) -> Iterator[str]:
         return
     numbers, non_numbers = numbers_among(texts)
     if len(non_numbers) and NEARLY * len(texts) <= numbers < len(texts):
-        shown = ", ".join(f"{value!r} ({count:,})" for value, count in non_numbers.head(3).items())
-        yield f"{name} is read as text: {numbers:,} of {len(texts):,} values are numbers, and others are not: {shown}"
+        shown = ", ".join(f"{value!r} ({count:,})" for value, count in non_numbers.head(MOST_SHOWN).items())
+        others = f"others are not: {shown}{null_option(non_numbers)}"
+        yield f"{name} is read as text: {numbers:,} of {len(texts):,} values are numbers, and {others}"
     commas = texts.str.fullmatch(DECIMAL_COMMA)
     if commas.mean() >= NEARLY:
         shown = texts[commas].iloc[0]

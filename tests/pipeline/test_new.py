@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
-from shop_rows import table
+from shop_rows import found, table
 from toy_project import ROOT
 
 from trainworthy.expectations.validate import validate_frame
@@ -210,6 +210,28 @@ def test_new_part_with_values_that_do_not_fit_is_told_by_file_and_column(made, t
         module["read"](tmp_path / "part-0002.csv")
     for text in ("part-0002.csv: ", "column visit_id does not fit 'integer': ", "column x does not fit 'number': "):
         assert text in str(raised.value)
+
+
+def test_new_texts_that_mean_a_missing_value_are_named_and_read_as_such(project, tmp_path, capsys):
+    rows = table().astype({"x": "str"})
+    rows.loc[::40, "x"], rows.loc[1::40, "place"] = ".", "?"
+    draft, problems = found(rows, tmp_path, suffix=".csv")
+    assert draft is not None, problems
+    (line,) = [line for line in draft.observations if "'x' is read as text" in line]
+    assert "others are not: '.' (30); if that means a missing value, draft the use case with --null ." in line
+    assert new(project, rows, "--target", "bought", "--time", "at", "--null", ".", "--null", "?") == 0
+    assert "is read as text" not in capsys.readouterr().out
+    module = runpy.run_path(str(project / "use_cases" / "shop" / "dataset.py"))
+    assert (module["TYPES"]["x"], module["NULLS"]) == ("number", [".", "?"])
+    read = module["read"](project / "data" / "shop_source" / "part-0001.csv")
+    assert read["x"].isna().to_numpy().nonzero()[0].tolist() == list(range(0, len(rows), 40))
+    assert read["place"].isna().sum() == len(rows) // 40
+
+
+def test_new_texts_of_missing_values_are_for_csv_files(project, capsys):
+    assert new(project, table(), "--target", "bought", "--time", "at", "--null", ".", suffix=".parquet") == 1
+    assert "--null: is for CSV files" in capsys.readouterr().err
+    assert files(project) == {}
 
 
 def test_new_rows_are_ignored_by_git_and_what_rebuilds_them_is_not(made, tmp_path):
