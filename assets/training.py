@@ -28,6 +28,8 @@ from trainworthy.lifecycle.data.snapshot import snapshot_is_whole
 from trainworthy.lifecycle.errors import CheckpointError, DatasetError, WorkerError
 from trainworthy.lifecycle.gates.data_curve import Point, curve_after_full, curve_at_pilot, data_curve_check, point_of
 from trainworthy.lifecycle.gates.diagnosis import to_diagnose, with_diagnosis
+from trainworthy.lifecycle.gates.measured import with_measured_fixes
+from trainworthy.lifecycle.gates.preflight import trials_of
 from trainworthy.lifecycle.gates.seeds import (
     lost_gpu_seconds,
     of_seed,
@@ -101,6 +103,8 @@ def train_stage(run: StepRun) -> StepOutcome[StageBody]:
         extra_checks = (*extra_checks, reviewed, seeds_check(stage, trained, seed))
     still_usd = still.high if still else math.inf
     checks = stage_checks(stage, result, spent + this_stage, still_usd, spec.budget.run_usd, *extra_checks)
+    preflight = _preflight(run)
+    checks = with_measured_fixes(checks, () if preflight is None else trials_of(preflight.checks))
     diagnosed = None
     if (failed := to_diagnose(stage, result, checks)) is not None:
         left = _affordable_seconds(run, spent + meter.cost(run.rented).usd)
@@ -327,11 +331,16 @@ def _affordable_seconds(run: StepRun, spent: float) -> float:
 
 def _still_to_come(run: StepRun, snapshot: Snapshot, stage: Stage) -> Forecast | None:
     """Forecast for the stages after this one, by their share of the updates."""
-    preflight = run.workspace.records.of_run(run.use_case.name, "preflight", run.run_id)
-    preflight = preflight or run.workspace.records.newest(run.use_case.name, "preflight")
     spec, split = run.use_case.spec, snapshot.splits["training"]
     updates = updates_of_stages(split.rows, split.positives or 0, spec.training, spec.stages)
-    return remaining_cost(preflight if isinstance(preflight, PreflightReport) else None, updates, stage)
+    return remaining_cost(_preflight(run), updates, stage)
+
+
+def _preflight(run: StepRun) -> PreflightReport | None:
+    """The run's preflight, else the newest one; None where that gave no answer."""
+    preflight = run.workspace.records.of_run(run.use_case.name, "preflight", run.run_id)
+    preflight = preflight or run.workspace.records.newest(run.use_case.name, "preflight")
+    return preflight if isinstance(preflight, PreflightReport) else None
 
 
 def stage_curve(

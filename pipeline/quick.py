@@ -11,6 +11,7 @@ from trainworthy.lifecycle.contract.model import Contract
 from trainworthy.lifecycle.errors import DatasetError, Problem
 from trainworthy.lifecycle.files.versions import published_version
 from trainworthy.lifecycle.gates.catalogue import CATALOGUE
+from trainworthy.lifecycle.gates.measured import with_measured_causes
 from trainworthy.lifecycle.progress import say
 from trainworthy.lifecycle.protocol.checks import stops_the_step
 from trainworthy.lifecycle.protocol.jobs import QuickJob, Rows
@@ -103,8 +104,9 @@ def _made(use_case: UseCase, contract: Contract) -> tuple[dict[str, Any], str]:
 
 def _parts(answer: PreflightResult, name: str) -> list[Part]:
     """A part for each family, with what stops, warns and passed; then what could not be tried, and what is left out."""
-    families = dict.fromkeys(trial.family for trial in answer.trials)
-    parts = [_family(family, [trial for trial in answer.trials if trial.family == family]) for family in families]
+    trials = with_measured_causes(answer.trials)
+    families = dict.fromkeys(trial.family for trial in trials)
+    parts = [_family(family, [trial for trial in trials if trial.family == family]) for family in families]
     return [
         *parts,
         *([Part("untried", answer.untried, asked=False)] if answer.untried else []),

@@ -19,6 +19,7 @@ _INTRODUCTION = """# The checks of preflight
 Each has a standard id, which is what a terminal, an annotation, the JUnit file, the report and
 `preflight.not_applicable` call it. They run in this order, cheap ones first; see
 [how to read them](../how-to/preflight.md).
+Where another check measured one of a check's causes, that cause and its fix come first, with the id of that check.
 A use case adds its own as functions of `model.py` named `check_<something>`: their ids are `own.<something>`.
 """
 _FORECASTS = """## forecasts

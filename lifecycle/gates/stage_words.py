@@ -21,6 +21,7 @@ class StageWords:
     page: str
     severity: Severity = "error"
     fixes: dict[str, str] = field(default_factory=dict)
+    measured_by: dict[str, list[str]] = field(default_factory=dict)
 
     @property
     def name(self) -> str:

@@ -150,6 +150,8 @@ def _check(check: CheckWords) -> Iterator[str]:
     yield from _words(symptom=check.symptom, cause=check.cause, fix=check.fix)
     if check.after:
         yield f"  asked after: {check.after}"
+    if check.measured_by:
+        yield from _words(**{"causes measured by": ", ".join(check.measured_by)})
     yield from _record(check.id, "checks")
     yield f"  more: docs/preflight/{check.id}.md"
     yield "  where it does not apply, use_case.yaml says so with the reason:"

@@ -7,6 +7,7 @@ import contextlib
 import math
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import dagster as dg
 import pytest
@@ -19,6 +20,7 @@ from trainworthy.lifecycle.data.file_rows import FileRows
 from trainworthy.lifecycle.errors import DatasetError, EvaluationError, RecordError, StateError
 from trainworthy.lifecycle.evaluation import row_costs
 from trainworthy.lifecycle.gates import host as host_looks
+from trainworthy.lifecycle.gates.stage_words import fix_of
 from trainworthy.lifecycle.protocol.checks import CheckResult
 from trainworthy.lifecycle.protocol.records import Control, Cost, Forecast
 from trainworthy.lifecycle.protocol.results import TrainResult
@@ -168,12 +170,13 @@ def test_pilot_whose_first_seed_fails_trains_no_others(monkeypatch, status, trai
     assert list(results) == trained
 
 
-@pytest.mark.parametrize(("status", "avoided"), [("fail", 2.0), ("pass", None)])
-def test_stage_that_stops_tells_what_was_not_spent(monkeypatch, status, avoided):
+def stage_of(monkeypatch, found: CheckResult, preflight: Any = None):
+    """What train_stage makes of a training whose only check is this, after this preflight."""
     still = Forecast(name="still_to_come", unit="usd", value=2.0, low=1.0, high=2.0)
     for name, given in {
         "training_run_id": "run", "_spent": 0.0, "_trainings": ({7: answer()}, {}), "_still_to_come": still,
-        "stage_curve": (None, ()), "stage_checks": (check("finite", status),), "job_kind": BINARY, "to_diagnose": None,
+        "stage_curve": (None, ()), "stage_checks": (found,), "job_kind": BINARY, "to_diagnose": None,
+        "_preflight": preflight,
     }.items():  # fmt: skip
         monkeypatch.setattr(training, name, lambda *asked, given=given: given)
     state = SimpleNamespace(relative=str)
@@ -181,7 +184,28 @@ def test_stage_that_stops_tells_what_was_not_spent(monkeypatch, status, avoided)
         step="smoke", record=lambda name, kind: None, use_case=TOY, code_sha256="c", rented=Sku(usd_per_hour=0.0),
         workspace=SimpleNamespace(state=state),
     )  # fmt: skip
-    body = training.train_stage(run).body  # pyright: ignore[reportArgumentType]
+    return training.train_stage(run)  # pyright: ignore[reportArgumentType]
+
+
+def test_stage_that_fails_for_what_a_rate_explains_names_first_what_preflight_measured_of_it(monkeypatch):
+    rate = Trial(
+        check="learning_rate.range", status="fail", severity="warning", code="rate_too_small", evidence="0.0001",
+        cause="a rate that is too small", fix="declare a rate of about 0.03",
+    )  # fmt: skip
+    family = CheckResult(
+        name="learning_rate", status="fail", severity="warning", details=(rate.model_dump(mode="json"),)
+    )
+    fix = fix_of("references", "network")
+    failed = CheckResult(name="references", status="fail", code="network", fix=fix)
+    (told,) = stage_of(monkeypatch, failed, SimpleNamespace(checks=(family,))).checks
+    measured = "a rate that is too small, as preflight's learning_rate.range measured: declare a rate of about 0.03"
+    assert told.fix == f"{measured}; else: {fix}"
+    assert stage_of(monkeypatch, failed, SimpleNamespace(checks=())).checks == (failed,)
+
+
+@pytest.mark.parametrize(("status", "avoided"), [("fail", 2.0), ("pass", None)])
+def test_stage_that_stops_tells_what_was_not_spent(monkeypatch, status, avoided):
+    body = stage_of(monkeypatch, check("finite", status)).body
     assert body is not None
     assert (body.avoided_usd and body.avoided_usd.value) == avoided
     assert (body.steps, body.parameters_sha256, body.metrics["val_loss"]) == (10, "a", 0.5)

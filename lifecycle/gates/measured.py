@@ -1,0 +1,63 @@
+"""A cause that a measurement supports is told before those that only could be.
+
+Each entry of catalogue.toml and stages.toml says in `measured_by` which checks measure one of the causes it names, by a
+check's id or by the code of a finding. Where one of those failed, what it found comes first, with its fix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from trainworthy.lifecycle.gates.catalogue import CATALOGUE
+from trainworthy.lifecycle.gates.check import CheckWords
+from trainworthy.lifecycle.gates.stage_words import STAGE_CHECKS, StageWords
+from trainworthy.lifecycle.protocol.checks import CheckResult
+from trainworthy.lifecycle.protocol.trial import Trial
+
+_CHECKS: Mapping[str, CheckWords] = {check.id: check for check in CATALOGUE}
+_STAGE: Mapping[str, StageWords] = {check.name: check for check in STAGE_CHECKS}
+
+
+def with_measured_causes(trials: Sequence[Trial]) -> tuple[Trial, ...]:
+    """The trials; those that only guess at their cause name first what others of them measured of it."""
+    return tuple(_with_cause(trial, trials) for trial in trials)
+
+
+def with_measured_fixes(checks: Iterable[CheckResult], trials: Sequence[Trial]) -> tuple[CheckResult, ...]:
+    """A stage's checks; those that did not pass advise first what preflight's `trials` measured of their cause."""
+    return tuple(_with_fix(check, trials) for check in checks)
+
+
+def _with_cause(trial: Trial, trials: Sequence[Trial]) -> Trial:
+    check = _CHECKS.get(trial.check)
+    # A cause of its own is one that the check saw.
+    if check is None or trial.status not in ("fail", "insufficient") or trial.cause != check.cause:
+        return trial
+    found = _measured(check.measured_by, trials)
+    causes = [f"{other.cause} (measured by {other.check})" for other in found]
+    return trial.model_copy(
+        update={
+            "cause": "; else: ".join([*causes, trial.cause]),
+            "fix": "; else: ".join([*(other.fix for other in found), trial.fix]),
+        }
+    )
+
+
+def _with_fix(check: CheckResult, trials: Sequence[Trial]) -> CheckResult:
+    words = _STAGE.get(check.name)
+    # Other words than the table's are of what the stage itself saw.
+    if (
+        words is None
+        or check.status not in ("fail", "insufficient")
+        or check.fix != words.fixes.get(check.code, words.fix)
+    ):
+        return check
+    found = _measured(words.measured_by.get(check.code, ()), trials)
+    measured = [f"{other.cause}, as preflight's {other.check} measured: {other.fix}" for other in found]
+    return check.model_copy(update={"fix": "; else: ".join([*measured, check.fix])})
+
+
+def _measured(names: Sequence[str], trials: Sequence[Trial]) -> list[Trial]:
+    """The failed trials that are named by their check or their code, in the order of the names."""
+    failed = [trial for trial in trials if trial.status == "fail"]
+    return [trial for name in names for trial in failed if name in (trial.check, trial.code)]

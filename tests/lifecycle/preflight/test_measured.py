@@ -1,0 +1,81 @@
+"""A measured cause goes before one that only could be."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from benchmarks.networks import mlp
+from trainworthy.lifecycle.engine.preflight.battery import run_checks
+from trainworthy.lifecycle.engine.preflight.learning_rate import CHECKS, TOO_LARGE, TOO_SMALL
+from trainworthy.lifecycle.gates.catalogue import CATALOGUE, check_of
+from trainworthy.lifecycle.gates.check import Outcome, tried
+from trainworthy.lifecycle.gates.measured import with_measured_causes, with_measured_fixes
+from trainworthy.lifecycle.gates.stage_words import STAGE_CHECKS, fix_of
+from trainworthy.lifecycle.protocol.checks import CheckResult
+from trainworthy.lifecycle.protocol.trial import Trial
+
+
+def trial(name: str, **found: Any) -> Trial:
+    outcome = replace(Outcome("fail", "seen"), **found)
+    return tried(check_of(name, lambda seen: outcome), outcome, "cpu")
+
+
+def rate_found(factor: float) -> Trial:
+    """What the check finds of a tuned rate times a factor."""
+    setup = mlp(3)
+    subject = replace(setup, learning_rate=setup.learning_rate * factor).subject()
+    return run_checks(CHECKS, subject, device="cpu", not_applicable={})[0]
+
+
+def failed(name: str, code: str = "") -> CheckResult:
+    return CheckResult(name=name, status="fail", fix=fix_of(name, code), code=code)
+
+
+@pytest.mark.parametrize(("factor", "side"), [(1e-4, "too small"), (100, "too large")])
+def test_rate_that_was_measured_is_named_before_what_could_be(factor, side):
+    unlearned, rate = trial("overfit.ten_batches"), rate_found(factor)
+    (told,) = with_measured_causes((unlearned, rate))[:1]
+    assert told.cause.startswith(rate.cause)
+    assert side in rate.cause
+    assert told.fix.startswith(rate.fix)
+    assert "declare a rate of about" in rate.fix
+    # The others are still there, behind it.
+    assert told.cause.endswith(unlearned.cause)
+    assert told.fix.endswith(unlearned.fix)
+    (stage,) = with_measured_fixes((failed("references", "network"),), (rate,))
+    assert stage.fix.startswith(rate.cause)
+    assert stage.fix.endswith(fix_of("references", "network"))
+
+
+def test_rate_that_is_well_is_not_put_first():
+    trials = (trial("overfit.ten_batches"), rate_found(1.0))
+    assert with_measured_causes(trials) == trials
+    checks = (failed("references", "network"), failed("loss_rise"))
+    assert with_measured_fixes(checks, trials) == checks
+
+
+def test_only_what_supports_the_finding_is_put_before_it():
+    """A rate that is too small explains no divergence; rows that a reference learns nothing from are shown to be it."""
+    small, large = (trial("learning_rate.range", code=code) for code in (TOO_SMALL, TOO_LARGE))
+    for check in (failed("references", "rows"), failed("references", "inputs"), failed("references", "diverged")):
+        assert with_measured_fixes((check,), (small,)) == (check,)
+    assert with_measured_fixes((failed("references", "diverged"),), (large,)) != (failed("references", "diverged"),)
+    # A check that saw its own cause keeps it, and one that passed has none.
+    seen = trial("overfit.ten_batches", cause="the loss has the wrong sign", fix="negate it")
+    passed = trial("overfit.ten_batches", status="pass")
+    assert with_measured_causes((seen, passed, small)) == (seen, passed, small)
+
+
+def test_several_measured_causes_are_told_in_the_tables_order():
+    trials = (trial("overfit.ten_batches"), trial("learning_rate.range"), trial("wiring.gradients"))
+    cause = with_measured_causes(trials)[0].cause
+    assert cause.index("wiring.gradients") < cause.index("learning_rate.range") < cause.index(trials[0].cause)
+
+
+def test_what_is_said_to_measure_a_cause_is_a_check_or_a_code_of_one():
+    known = {check.id for check in CATALOGUE} | {TOO_LARGE, TOO_SMALL}
+    by_stage = {name for check in STAGE_CHECKS for names in check.measured_by.values() for name in names}
+    assert {name for check in CATALOGUE for name in check.measured_by} | by_stage <= known
+    codes = {(check.name, code) for check in STAGE_CHECKS for code in check.measured_by if code}
+    assert codes <= {(check.name, code) for check in STAGE_CHECKS for code in check.fixes}
