@@ -16,8 +16,10 @@ from trainworthy.pipeline.commands import Subparsers
 
 if TYPE_CHECKING:
     # At run time it would cost every command a quarter of its start.
+    from trainworthy.lifecycle.errors import TrainworthyError
     from trainworthy.lifecycle.gates.check import CheckWords
     from trainworthy.lifecycle.gates.check_record import Of
+    from trainworthy.lifecycle.gates.codes import CodeWords, EndWords
     from trainworthy.lifecycle.gates.findings import LeakWords, RuleWords, StateWords
     from trainworthy.lifecycle.gates.monitor_words import CauseWords, MonitorWords
     from trainworthy.lifecycle.gates.stage_words import StageWords
@@ -39,7 +41,8 @@ def add(commands: Subparsers) -> None:
     parser.add_argument(
         "check",
         nargs="?",
-        help="an id such as inputs.finite, stage.references or loss_spike, or a family such as inputs",
+        help="an id such as inputs.finite, stage.references, loss_spike or dataset.unknown_version, a family such as "
+        "inputs, the class of an error, or the exit code of a training's process, such as 76",
     )
     parser.set_defaults(command=run)
 
@@ -50,20 +53,25 @@ def run(parsed: argparse.Namespace) -> int:
     from trainworthy.lifecycle.gates.findings import verdict_codes
 
     known, rulings = _known(), verdict_codes()
+    # The code of a worker's end names behind the cause what was raised, which is no id.
+    parts = (parsed.check or "").split(".")
+    name = ".".join(parts[:2]) if parts[0] == "worker" else parsed.check
     if parsed.check is None:
         print("\n".join(_list()))
         return 0
-    if parsed.check in known:
-        print("\n".join(dict.fromkeys("\n".join(lines()) for lines in known[parsed.check])))
+    if name in known:
+        print("\n".join(dict.fromkeys("\n".join(lines()) for lines in known[name])))
         return 0
     if parsed.check in rulings:
         print("\n".join(_ruling(parsed.check, *rulings[parsed.check])))
         return 0
     near = nearest(parsed.check, {*known, *rulings}, likeness=NEAR)
     fix = (
-        f"did you mean {near!r}?" if near else "trainworthy explain lists them; own.<name> is check_<name> of model.py"
+        f"did you mean {near!r}?"
+        if near
+        else "trainworthy explain lists all ids; own.<name> is check_<name> of model.py"
     )
-    print(f"no such check\n  value: {parsed.check!r}\n  fix: {fix}", file=sys.stderr)
+    print(f"nothing has this id\n  value: {parsed.check!r}\n  fix: {fix}", file=sys.stderr)
     return 1
 
 
@@ -93,6 +101,7 @@ def _known() -> dict[str, list[Lines]]:
         cases = [cause for cause in CAUSES if cause.id == name]
         known.setdefault(name, []).append(lambda name=name, cases=cases: _cause(name, cases))
     _add_findings(known)
+    _add_codes(known)
     return known
 
 
@@ -124,8 +133,23 @@ def _add_findings(known: dict[str, list[Lines]]) -> None:
         known.setdefault(part, []).append(lambda part=part: _part(part))
 
 
+def _add_codes(known: dict[str, list[Lines]]) -> None:
+    """Codes of findings and errors, classes of errors, and ends of a training's process by cause and by exit code."""
+    from trainworthy.lifecycle.errors import FROM_WORKER, TrainworthyError
+    from trainworthy.lifecycle.gates.codes import CODES, ENDS
+
+    for code in CODES:
+        known.setdefault(code.id, []).append(lambda code=code: _code_words(code))
+    for error in TrainworthyError.__subclasses__():
+        known.setdefault(error.__name__, []).append(lambda error=error: _error(error))
+    for end in ENDS:
+        for name in (end.id, f"{FROM_WORKER}{end.id}", *([str(end.exit)] if end.exit is not None else [])):
+            known.setdefault(name, []).append(lambda end=end: _end(end))
+
+
 def _list() -> Iterator[str]:
     from trainworthy.lifecycle.gates.catalogue import CATALOGUE
+    from trainworthy.lifecycle.gates.codes import CODES, ENDS
     from trainworthy.lifecycle.gates.findings import LEAKS, RULES
     from trainworthy.lifecycle.gates.monitor_words import CAUSES, MONITORS
     from trainworthy.lifecycle.gates.stage_words import STAGE_CHECKS
@@ -137,6 +161,8 @@ def _list() -> Iterator[str]:
         yield f"{name:<40} a cause that alarms name"
     yield from (f"{leak.id:<40} {leak.question}" for leak in LEAKS)
     yield from (f"{rule.id:<40} {rule.question}" for rule in RULES if rule.id not in QUESTIONS)
+    yield from dict.fromkeys(f"{code.id:<40} what {code.of} says" for code in CODES)
+    yield from (f"{end.id:<40} how a training's process ended: {_exits(end)}" for end in ENDS)
 
 
 def _row(words: CheckWords | StageWords | MonitorWords) -> str:
@@ -235,6 +261,37 @@ def _code(check: StageWords, code: str, fix: str) -> Iterator[str]:
     yield f"{code}: what {check.id} found; {check.question}"
     yield from _words(fix=fix)
     yield f"  more: {check.page}"
+
+
+def _code_words(code: CodeWords) -> Iterator[str]:
+    yield f"{code.id}: a code of {code.of}"
+    yield from _words(means=code.means, **({"fix": code.fix} if code.fix else {}))
+    page = f"docs/errors.md#{code.of.lower()}" if code.is_error else f"trainworthy explain {code.of}"
+    yield f"  more: {_PAGES.get(code.of, page)}"
+
+
+# Of what gives codes and is no check.
+_PAGES = {"preflight": "docs/how-to/preflight.md", "diagnosis": "docs/how-to/diagnose.md"}
+
+
+def _error(error: type[TrainworthyError]) -> Iterator[str]:
+    from trainworthy.lifecycle.gates.codes import CODES
+
+    yield f"{error.__name__}: a class of errors"
+    yield from _words(means=" ".join((error.__doc__ or "").split()))
+    if codes := [code.id for code in CODES if code.of == error.__name__]:
+        yield from _words(codes=", ".join(codes))
+    yield f"  more: docs/errors.md#{error.__name__.lower()}"
+
+
+def _end(end: EndWords) -> Iterator[str]:
+    yield f"{end.id}: how a training's process ended, {_exits(end)}"
+    yield from _words(means=end.means, follows=end.follows)
+    yield "  more: docs/how-to/failures.md"
+
+
+def _exits(end: EndWords) -> str:
+    return "by a signal" if end.exit is None else f"exit code {end.exit}"
 
 
 def _part(part: Part) -> Iterator[str]:

@@ -386,7 +386,7 @@ def test_explain_knows_every_function_that_check_tries(capsys):
 @pytest.mark.parametrize("name", ["monitor_me", "functions", "weights", "scheduler", "nothing"])
 def test_explain_offers_no_name_that_only_shares_letters(capsys, name):
     assert cli.main(["explain", name]) == 1
-    assert "fix: trainworthy explain lists them" in capsys.readouterr().err
+    assert "fix: trainworthy explain lists all ids" in capsys.readouterr().err
 
 
 def test_explain_of_an_unknown_check_offers_the_near_one(capsys):

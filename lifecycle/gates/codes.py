@@ -1,0 +1,36 @@
+"""codes.toml: codes of findings and errors, and how a training's process ended, in words."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class CodeWords:
+    """A code that a record, a log line or an error carries. `of` is the check, or the error's class, that gives it."""
+
+    id: str
+    of: str
+    means: str
+    fix: str = ""
+
+    @property
+    def is_error(self) -> bool:
+        return self.of.endswith("Error")
+
+
+@dataclass(frozen=True)
+class EndWords:
+    """How a training's process ended without an answer: its cause, its exit code, and what follows."""
+
+    id: str
+    means: str
+    follows: str
+    exit: int | None = None
+
+
+_ENTRIES = tomllib.loads(Path(__file__).with_name("codes.toml").read_text(encoding="utf-8"))
+CODES: tuple[CodeWords, ...] = tuple(CodeWords(**entry) for entry in _ENTRIES["code"])
+ENDS: tuple[EndWords, ...] = tuple(EndWords(**entry) for entry in _ENTRIES["end"])
