@@ -41,7 +41,7 @@ class Part:
     """One file or function: what was seen, what is wrong; `untried` says why nothing was seen.
 
     `open_checks` counts checks that warn or are inconclusive, which the evidence tells. `asked` is False of what only
-    tells what is left to others.
+    tells what is left to others. `brief` is the evidence in a few words, where it is long.
     """
 
     name: str
@@ -50,6 +50,7 @@ class Part:
     untried: str = ""
     open_checks: int = 0
     asked: bool = True
+    brief: str = ""
 
     @property
     def well(self) -> bool:
@@ -231,10 +232,12 @@ def preflight_job(name: str) -> str:
     return f"dagster job execute -m trainworthy.pipeline.definitions -j preflight_{name}"
 
 
-def parts_text(name: str, parts: list[Part], seconds: float) -> str:
-    """A line for each part, its problems below it, and the end of it all."""
-    width = max(len(part.name) for part in parts)
-    lines = [line for part in parts for line in _part_lines(part, width)]
+def parts_text(name: str, parts: list[Part], seconds: float, *, brief: bool = False) -> str:
+    """A line for each part, its problems below it, and the end of it all.
+
+    `brief`: what is wrong first, then what warns or is inconclusive; all that is well in one line.
+    """
+    lines = list(_brief_lines(parts)) if brief else _all_lines(parts)
     if all(part.well for part in parts):
         open_checks = sum(part.open_checks for part in parts)
         end = f"{open_checks} inconclusive or with a warning" if open_checks else "nothing wrong in what was asked"
@@ -243,8 +246,25 @@ def parts_text(name: str, parts: list[Part], seconds: float) -> str:
     return "\n".join([*lines, "", f"{count} {'problem' if count == 1 else 'problems'} in {name}, in {seconds:.1f} s"])
 
 
+def _all_lines(parts: list[Part]) -> list[str]:
+    width = max(len(part.name) for part in parts)
+    return [line for part in parts for line in _part_lines(part, width)]
+
+
+def _brief_lines(parts: list[Part]) -> Iterator[str]:
+    notable = sorted(
+        (part for part in parts if not part.well or part.open_checks), key=lambda part: (not part.problems, part.well)
+    )
+    good = [part for part in parts if part.well and part.asked and not part.open_checks]
+    yield from _all_lines(notable) if notable else ()
+    if good:
+        told = ", ".join(f"{part.name} ({part.brief})" if part.brief else part.name for part in good)
+        yield f"✓ {len(good)} well: {told}"
+    yield from (f"– {part.name}: {part.brief or part.evidence}" for part in parts if part.well and not part.asked)
+
+
 def _part_lines(part: Part, width: int) -> Iterator[str]:
-    sign = "–" if not part.asked else "✓" if part.well else "✗" if part.problems else "–"
+    sign = "✗" if part.problems else "–" if not (part.asked and part.well) else "!" if part.open_checks else "✓"
     untried = part.untried and f"not tried: {part.untried}"
     yield f"{sign} {part.name:<{width}}  {untried or part.evidence}".rstrip()
     for problem in part.problems:

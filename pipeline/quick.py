@@ -50,7 +50,7 @@ def quick_parts(name: str) -> list[Part]:
         say("check: the files are read; a process of its own asks the network, after importing torch")
         answer = run_worker(_job(use_case, contract, out, rows))
     assert isinstance(answer, PreflightResult)
-    return [*parts, Part("rows", evidence=of_rows), *_parts(answer, use_case.name)]
+    return [*parts, Part("rows", evidence=of_rows, brief=of_rows.partition(",")[0]), *_parts(answer, use_case.name)]
 
 
 def _job(use_case: UseCase, contract: Contract, out: str, file_options: dict[str, Any]) -> QuickJob:
@@ -120,8 +120,10 @@ def _left_out(answer: PreflightResult, name: str) -> Part:
     open_ids = [check for check in CATALOGUE if check.id not in asked and check.family != "trainer"]
     tried = {trial.family for trial in answer.trials}
     named = dict.fromkeys(check.id if check.family in tried else check.family for check in open_ids)
-    told = ", ".join([*named, "leakage", "forecasts of memory, time and cost"])
-    return Part("left out", f"{told}: all asked by {preflight_job(name)}", asked=False)
+    others = "leakage, and forecasts of memory, time and cost"
+    brief = f"{len(open_ids)} checks that need training, data or the host, {others}; --verbose names them"
+    told = ", ".join([*named, others])
+    return Part("left out", f"{told}: all asked by {preflight_job(name)}", asked=False, brief=brief)
 
 
 def _family(name: str, trials: Sequence[Trial]) -> Part:
@@ -137,7 +139,7 @@ def _family(name: str, trials: Sequence[Trial]) -> Part:
         Problem(trial.check, f"{trial.evidence}: {trial.cause}" if trial.cause else trial.evidence, trial.fix)
         for trial in stopping
     )
-    return Part(name, "; ".join(words) + notes, problems, open_checks=len(notable))
+    return Part(name, "; ".join(words) + notes, problems, open_checks=len(notable), brief=words[0].partition(" in ")[0])
 
 
 def _word(trial: Trial) -> str:

@@ -29,11 +29,16 @@ def add(commands: Subparsers) -> None:
         help="also ask what preflight asks of network, loss and declarations without training: on rows of the newest "
         "snapshot, or on made ones",
     )
+    parser.add_argument(
+        "--verbose",
+        action="store_true",
+        help="with --quick: name each check that passed, does not apply or is left out",
+    )
     parser.set_defaults(command=run)
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Print a line for each part, and what is wrong with it; 1 if anything is."""
+    """Print what is wrong and what is well, a line for each part or of --quick in brief; 1 if anything is wrong."""
     from trainworthy.pipeline.check import check_use_case, parts_text
     from trainworthy.pipeline.missing_task import write_missing_task
     from trainworthy.pipeline.quick import quick_parts
@@ -42,5 +47,6 @@ def run(parsed: argparse.Namespace) -> int:
         print(write_missing_task(parsed.use_case))
     started = time.perf_counter()
     parts = quick_parts(parsed.use_case) if parsed.quick else check_use_case(parsed.use_case)
-    print(parts_text(parsed.use_case, parts, time.perf_counter() - started))
+    brief = parsed.quick and not parsed.verbose
+    print(parts_text(parsed.use_case, parts, time.perf_counter() - started, brief=brief))
     return 0 if all(part.well for part in parts) else 1

@@ -110,18 +110,39 @@ def text(results: Iterable[CheckResult]) -> str:
     """A line for each result, below it what to do if it did not pass."""
     lines = []
     for result in results:
-        good = result.status in ("pass", "not_applicable")
         sign = SIGNS.get(result.status) or ("✗" if result.stops else "!")
         # "use_case flight_delays": the second word is a name.
         check, _, name = result.name.partition(" ")
         lines.append(f"{sign} {check.replace('_', ' ')}{name and f' {name}'}: {result.evidence}")
-        lines += [] if good else [f"    fix: {result.fix}"]
+        lines += [] if _good(result) else [f"    fix: {result.fix}"]
     return "\n".join(lines)
 
 
+def in_brief(results: Iterable[CheckResult]) -> str:
+    """What failed, then what is a warning, each with its fix and, of several use cases, once."""
+    several: dict[tuple[str, str, str], list[CheckResult]] = {}
+    for result in results:
+        if not _good(result):
+            several.setdefault((result.name.partition(" ")[0], result.evidence, result.fix), []).append(result)
+    told = [_as_one(alike) for alike in several.values()]
+    return text(sorted(told, key=lambda result: not result.stops))
+
+
+def _as_one(alike: list[CheckResult]) -> CheckResult:
+    names = [result.name.partition(" ")[2] for result in alike]
+    return alike[0].model_copy(update={"name": f"{alike[0].name.partition(' ')[0]} {', '.join(names)}".strip()})
+
+
 def summary(results: Iterable[CheckResult]) -> str:
-    """How many failed and how many are warnings."""
+    """How many failed, are warnings and passed."""
     results = list(results)
-    failed = sum(result.stops for result in results)
-    warned = sum(not result.stops and result.status not in ("pass", "not_applicable") for result in results)
-    return f"{len(results)} checks: {failed} failed, {warned} warnings" if failed or warned else "all is well"
+    passed, failed = sum(map(_good, results)), sum(result.stops for result in results)
+    if passed == len(results):
+        return f"✓ all is well: {passed} checks passed"
+    warned = len(results) - passed - failed
+    warnings = "1 warning" if warned == 1 else f"{warned} warnings"
+    return f"{len(results)} checks: {failed} failed, {warnings}, {passed} passed"
+
+
+def _good(result: CheckResult) -> bool:
+    return result.status in ("pass", "not_applicable")

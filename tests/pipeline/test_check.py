@@ -8,7 +8,9 @@ import pytest
 import yaml
 from toy_project import ROOT
 
+from trainworthy.lifecycle.errors import Problem
 from trainworthy.lifecycle.gates.catalogue import CATALOGUE
+from trainworthy.pipeline.check import Part, parts_text
 from trainworthy.pipeline.cli import main
 from trainworthy.pipeline.missing_task import with_line
 
@@ -42,7 +44,7 @@ def test_check_of_a_healthy_use_case_is_well_and_writes_nothing(toy, monkeypatch
 
 
 def test_quick_check_asks_the_network_without_a_snapshot_and_fails_for_a_planted_fault(toy, capsys):
-    assert main(["check", "--quick", "toy"]) == 0
+    assert main(["check", "--quick", "--verbose", "toy"]) == 0
     out = capsys.readouterr().out
     assert "✓ wiring" in out
     assert "made from the contract" in out
@@ -61,8 +63,41 @@ def test_quick_check_asks_the_network_without_a_snapshot_and_fails_for_a_planted
     edit(toy, "model.py", "return self.layers(torch.cat(", "return torch.sigmoid(self.layers(torch.cat(")
     edit(toy, "model.py", "dim=1)).squeeze(1)", "dim=1))).squeeze(1)")
     assert main(["check", "--quick", "toy"]) == 1
-    assert "wiring.logits" in capsys.readouterr().out
+    first, *others = capsys.readouterr().out.splitlines()
+    # What is wrong comes first, with its fix; what is well takes one line.
+    assert first.startswith("✗ wiring")
+    assert "    wiring.logits: " in others[0]
+    assert others[1].startswith("        fix: ")
+    (well,) = (line for line in others if line.startswith("✓"))
+    assert "model.py" in well
+    assert "passed: " not in "".join(others)
     assert not (toy.parents[2] / "state").exists()
+
+
+def test_brief_parts_are_what_is_wrong_what_is_open_what_is_well_and_what_is_left():
+    parts = [
+        Part("use_case.yaml", "dataset a@v1"),
+        Part("rows", untried="no labels"),
+        Part("start", "2 checks; passed: a, b", brief="2 checks"),
+        Part("inputs", "3 checks\n    warning inputs.scaled: far", open_checks=1),
+        Part("model.py", problems=(Problem("model.py", "no loss_fn", "define it"),)),
+        Part("left out", "a, b, c", asked=False, brief="3 checks"),
+    ]
+    assert parts_text("toy", parts, 1.0, brief=True).splitlines() == [
+        "✗ model.py",
+        "    model.py: no loss_fn",
+        "        fix: define it",
+        "– rows      not tried: no labels",
+        "! inputs    3 checks",
+        "    warning inputs.scaled: far",
+        "✓ 2 well: use_case.yaml, start (2 checks)",
+        "– left out: 3 checks",
+        "",
+        "1 problem in toy, in 1.0 s",
+    ]
+    # In full every part has its line, in order.
+    full = [line.split()[1] for line in parts_text("toy", parts, 1.0).splitlines() if line and line[0] in "✓✗!–"]
+    assert full == ["use_case.yaml", "rows", "start", "inputs", "model.py", "left"]
 
 
 def test_check_tells_everything_at_once(toy, capsys):

@@ -21,11 +21,27 @@ from verdict_logs import log_in, logged
 
 from trainworthy.lifecycle.errors import ChampionError
 from trainworthy.lifecycle.promotion import log
+from trainworthy.lifecycle.protocol.checks import CheckResult
 from trainworthy.lifecycle.worker import NOTICE
 from trainworthy.pipeline.doctor import examine, machine, ports, project, runs, sensitive, stores
 from trainworthy.resources.mlflow import Tracking
 from trainworthy.resources.mlflow_folder import champion_alias
 from trainworthy.resources.settings import Settings, read_settings
+
+
+def test_doctor_tells_what_is_wrong_first_and_what_is_well_by_its_count():
+    well = CheckResult(name="python", status="pass", evidence="Python 3.11")
+    absent = CheckResult(name="shared_state", status="not_applicable", evidence="named nowhere")
+    warning = CheckResult(name="git a", status="fail", severity="warning", evidence="not in it: a.py", fix="commit")
+    dirty = [warning, warning.model_copy(update={"name": "git b"})]
+    full = CheckResult(name="disk", status="fail", evidence="0 GB free", fix="free space")
+    results = [well, *dirty, absent, full]
+    # A warning that use cases share is told once.
+    brief = "✗ disk: 0 GB free\n    fix: free space\n! git a, b: not in it: a.py\n    fix: commit"
+    assert examine.in_brief(results) == brief
+    assert examine.summary(results) == "5 checks: 1 failed, 2 warnings, 2 passed"
+    assert len(examine.text(results).splitlines()) == 8
+    assert (examine.in_brief([well, absent]), examine.summary([well, absent])) == ("", "✓ all is well: 2 checks passed")
 
 
 def test_doctor_python_outside_the_range_fails(place, monkeypatch):
@@ -521,6 +537,7 @@ def test_doctor_command_before_any_run_writes_nothing_and_a_failure_is_exit_code
     fresh.edit("use_case.yaml", "version: v1", "version: v7")
     done = fresh.call("-m", "trainworthy.pipeline.cli", "doctor")
     assert (done.code, "1 failed" in done.out, "Traceback" in done.out) == (1, True, False)
+    assert (done.out[0], "✓" in done.out) == ("✗", False)
     nothing = fresh.call("-m", "trainworthy.pipeline.cli", "doctor", "--fix")
     assert (nothing.code, nothing.out.splitlines()[0]) == (1, "nothing to repair")
     assert not fresh.var.exists()
