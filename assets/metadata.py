@@ -82,7 +82,7 @@ def step_metadata(
     shown |= {f"metric/{name}": value for name, value in figures(run, workspace.records, record).items()}
     shown |= {f"rows/{name}": count for name, count in row_counts(record).items()}
     shown |= table_metadata(workspace.state, record)
-    shown |= cost_metadata(Cost() if reused else record.cost) | avoided_metadata(record)
+    shown |= cost_metadata(Cost() if reused else record.cost) | avoided_metadata(record) | model_cost_metadata(record)
     shown |= lineage(run, workspace.records, record)
     return shown | {"lineage/reused": str(reused).lower()}
 
@@ -169,6 +169,11 @@ def avoided_metadata(record: Record) -> dict[str, float]:
         "cost/avoided_usd_low": avoided.low,
         "cost/avoided_usd_high": avoided.high,
     }
+
+
+def model_cost_metadata(record: Record) -> dict[str, float]:
+    """The cost of the model that a verdict is about, in Dagster and MLflow under one name."""
+    return {"cost/model_usd": record.total_cost.usd} if isinstance(record, Verdict) else {}
 
 
 def row_counts(record: Record) -> dict[str, int]:

@@ -16,7 +16,7 @@ import dagster as dg
 
 from trainworthy.assets.champion import verdict_log
 from trainworthy.assets.contract import judged_contract
-from trainworthy.assets.metadata import REPORT_ARTIFACT, avoided_metadata, figure_key, figures
+from trainworthy.assets.metadata import REPORT_ARTIFACT, avoided_metadata, figure_key, figures, model_cost_metadata
 from trainworthy.assets.mirror import stage_folder
 from trainworthy.assets.step_run import BENCHMARK_STEPS, EXPERIMENT, StepRun
 from trainworthy.assets.stopped import StoppedError
@@ -80,7 +80,7 @@ def _write(run: StepRun, tracked: TrackedRun, record: Record, reused: bool, repo
     cost = Cost().model_dump() if reused else record.cost.model_dump()
     metrics = {f"cost/{run.step}/{name}": value for name, value in cost.items()}
     metrics |= {f"{run.step}/{name}": value for name, value in figures(run, run.workspace.records, record).items()}
-    metrics |= avoided_metadata(record) | benchmark_metrics(record)
+    metrics |= avoided_metadata(record) | model_cost_metadata(record) | benchmark_metrics(record)
     parameters = {} if run.step != "dataset" else _parameters(run.use_case)
     run.tracking.log_values(tracked, parameters=parameters, metrics=metrics, tags={})
     if isinstance(record, StageReport):

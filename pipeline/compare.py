@@ -126,7 +126,7 @@ def _facts(model: JudgedModel) -> tuple[str, ...]:
         model.verdict.decision,
         model.verdict.provenance.created_at[:16].replace("T", " "),
         count(model.full.parameters),
-        usd(model.verdict.model_cost.usd),
+        usd(model.verdict.total_cost.usd),
     )
 
 

@@ -5,16 +5,18 @@ The history of a use case as text: the verdict log, with data and reasons from t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from trainworthy.lifecycle.cost.parts import cost_parts
 from trainworthy.lifecycle.errors import RecordError
 from trainworthy.lifecycle.promotion import log
 from trainworthy.lifecycle.promotion.history import rolled_back, tenures
 from trainworthy.lifecycle.promotion.judged import Standing, standing
 from trainworthy.lifecycle.promotion.log import LogEntry
-from trainworthy.lifecycle.protocol.records import STEPS, DatasetVersion, Record, Step, Verdict
+from trainworthy.lifecycle.protocol.records import STEPS, Cost, DatasetVersion, Record, Step, Verdict
 from trainworthy.lifecycle.run_config import first_model_fix
 from trainworthy.lifecycle.storage.records import StateRecords, record_sha256
 from trainworthy.lifecycle.storage.state import StateFolder
@@ -109,12 +111,9 @@ def find_use_case(name: str) -> UseCase:
 
 def verdict_text(verdict: Verdict) -> str:
     """Decision, reasons, cost and where to look, for a terminal."""
-    from trainworthy.lifecycle.report.formatting import seconds
     from trainworthy.pipeline.doctor.ports import start_command
 
     state = StateFolder(read_settings().var)
-    spent = sum(cost.usd for cost in verdict.step_costs.values()) + verdict.cost.usd
-    wall = sum(cost.wall_seconds for cost in verdict.step_costs.values()) + verdict.cost.wall_seconds
     report = report_of(read_settings(), verdict.use_case, verdict.provenance.run_id)
     run_id = verdict.provenance.run_id
     judged = f"judged {verdict.provenance.created_at[:16].replace('T', ' ')} UTC"
@@ -130,13 +129,38 @@ def verdict_text(verdict: Verdict) -> str:
         f"{_why(verdict)}\n\n"
         f"champion    {live}\n"
         f"{_decides(verdict, champion)}"
-        f"cost        this run: {spent:.4f} USD, {seconds(wall)}; "
-        f"with reused steps: {verdict.model_cost.usd + verdict.cost.usd:.4f} USD\n"
+        f"cost        {cost_text(verdict, _costs_of_steps(verdict))}\n"
         f"{_answers(verdict, state)}"
         f"report      {report}\n"
         f"Dagster UI  {start_command('ui')}, then {dagster_url()}/runs/{run_id}\n"
         f"MLflow UI   {start_command('mlflow-ui')}, then {mlflow_url()}\n"
     )
+
+
+def cost_text(verdict: Verdict, costs: Mapping[Step, Cost]) -> str:
+    """The cost of the model with its parts, by what its steps cost, and how much of it this run paid."""
+    from trainworthy.lifecycle.report.formatting import seconds, usd
+
+    total, parts = verdict.total_cost.usd, cost_parts(costs)
+    # A record of an earlier run may be gone; parts that do not make up the total say nothing.
+    whole = math.isclose(sum(part.usd for part in parts.values()), total, rel_tol=1e-6, abs_tol=1e-12)
+    told = ", ".join(f"{name} {usd(part.usd)}" for name, part in parts.items())
+    own = sum(verdict.step_costs.values(), verdict.cost)
+    paid = (
+        "all of it in this run" if math.isclose(own.usd, total) else f"in this run {usd(own.usd)}, the rest was reused"
+    )
+    return f"{usd(total)} for the model{f': {told}' if whole else ''}; {paid}, {seconds(own.wall_seconds)}"
+
+
+def _costs_of_steps(verdict: Verdict) -> dict[Step, Cost]:
+    """What each step of the verdict's run cost when it was made, also one that was reused."""
+    store, run_id = records_of(read_settings()), verdict.provenance.run_id
+    costs: dict[Step, Cost] = {}
+    for step in STEPS:
+        record = store.of_run(verdict.use_case, step, run_id)
+        if record is not None:
+            costs[step] = record.cost
+    return costs
 
 
 def _stopped_since(verdict: Verdict) -> str:

@@ -82,15 +82,15 @@ def benchmark_control(
 def cost_control(*, spent_usd: float, budget_usd: float, forecast: Forecast | None, actual_usd: float) -> Control:
     """The model's cost was forecast before it was spent.
 
-    `spent_usd` is all that the model cost, `actual_usd` the part that the forecast was about. A cost above
-    the forecast's high passes and is told: the budget is what was agreed, and budget_check has held it by now.
+    `spent_usd` is what the model cost until it is judged, `actual_usd` the part that the forecast was about. A cost
+    above the forecast's high passes and is told: the budget is what was agreed, and budget_check has held it by now.
     """
-    spent = f"in all, with reused steps, {_dollars(spent_usd, budget_usd)} of the budget of "
+    spent = f"until it was judged the model cost {_dollars(spent_usd, budget_usd)} of the budget of "
     spent += _dollars(budget_usd, spent_usd)
     if forecast is None:
         return _control("cost", "", ("insufficient", f"{spent}; nothing was forecast: run preflight"))
     actual, most = _dollars(actual_usd, forecast.high), _dollars(forecast.high, actual_usd)
-    spent += f"; its stages, which preflight forecast at {most} at most, cost {actual}"
+    spent += f"; its training, which preflight forecast at {most} at most, cost {actual}"
     return _control("cost", f"{spent}: the forecast was too low." if actual_usd > forecast.high else f"{spent}.")
 
 

@@ -420,7 +420,7 @@ class VerdictBody(Body):
     `decides` is the operating point that is frozen in the registered model; None where it gives answers alone.
     `binds` holds the sha256 of model files, decision, dataset, split, suite, contract, code and environment;
     `step_costs` what each step of this run cost (0 where a step was reused), `model_cost` what the
-    model cost in all.
+    model cost until it was judged, whichever run paid.
     """
 
     decision: Literal["promote", "shadow", "reject"]
@@ -467,6 +467,11 @@ class Verdict(VerdictBody, Record):
     """Promotion's record."""
 
     kind: Literal["promotion"] = "promotion"  # pyright: ignore[reportIncompatibleVariableOverride]
+
+    @property
+    def total_cost(self) -> Cost:
+        """The cost of the model: of all steps that it was made from and of this verdict, whichever run paid."""
+        return self.model_cost + self.cost
 
 
 RECORD_TYPES: dict[Step, type[Record]] = {

@@ -79,9 +79,8 @@ def costs_of_run(records: Records, run_id: str | None = None) -> dict[Step, Cost
 
 
 def model_cost(records: Records) -> Cost:
-    """What the model cost in all, reused steps and the verdict itself included."""
-    verdict = record_of(records, "promotion", Verdict)
-    return verdict.model_cost + verdict.cost if verdict else sum((record.cost for record in records.values()), Cost())
+    """What the model cost: the sum of its steps, whichever run paid for them."""
+    return sum((record.cost for record in records.values()), Cost())
 
 
 def bought(records: Records, stopped: Step | None) -> str:

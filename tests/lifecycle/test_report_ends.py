@@ -17,6 +17,7 @@ from trainworthy.lifecycle.report import (
     render,
     sections,
 )
+from trainworthy.lifecycle.report.formatting import usd
 
 pytestmark = pytest.mark.usefixtures("pictures_drawn")
 
@@ -93,8 +94,14 @@ def test_report_of_reused_steps_counts_them_at_zero_for_the_run() -> None:
     costs = outcome.costs_of_run(records)
     assert costs["smoke"] == Cost()
     assert costs["full"] == records["full"].cost
-    assert outcome.model_cost(records).usd == pytest.approx(sum(record.cost.usd for record in records.values()))
-    assert "reused; made for" in Page(render.render(records, {})).text
+    text = Page(render.render(records, {})).text
+    assert "reused: an earlier run paid" in text
+    # One total, that of the rows above it, and what of it this run paid.
+    total = sum(record.cost.usd for record in records.values())
+    own = sum(cost.usd for cost in costs.values())
+    assert own < total
+    assert f"Cost of the model {usd(total)} {usd(own)}" in text
+    assert f"Cost of the model {usd(total)} in this run {usd(own)}, the rest was reused" in text
 
 
 def test_report_of_uncommitted_code_says_so() -> None:

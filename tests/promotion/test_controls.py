@@ -152,6 +152,7 @@ def test_cost_control_above_the_forecast_but_within_the_budget_passes_and_tells(
     found = controls.cost_control(**{**COST, "actual_usd": 0.35})
     assert found.status == "pass"
     assert found.reason.endswith("which preflight forecast at $0.3000 at most, cost $0.3500: the forecast was too low.")
+    assert found.reason.startswith("until it was judged the model cost ")
     near = controls.cost_control(**{**COST, "actual_usd": 0.30004})
     assert near.reason.endswith("forecast at $0.300000 at most, cost $0.300040: the forecast was too low.")
 
