@@ -16,6 +16,7 @@ from trainworthy.lifecycle.promotion import log
 from trainworthy.lifecycle.promotion.history import rolled_back, tenures
 from trainworthy.lifecycle.promotion.judged import Standing, standing
 from trainworthy.lifecycle.promotion.log import LogEntry
+from trainworthy.lifecycle.protocol.leak import suspicions
 from trainworthy.lifecycle.protocol.records import STEPS, Cost, DatasetVersion, Record, Step, Verdict
 from trainworthy.lifecycle.run_config import first_model_fix
 from trainworthy.lifecycle.storage.records import StateRecords, record_sha256
@@ -130,6 +131,7 @@ def verdict_text(verdict: Verdict) -> str:
         f"champion    {live}\n"
         f"{_decides(verdict, champion)}"
         f"cost        {cost_text(verdict, _costs_of_steps(verdict))}\n"
+        f"{_suspicions(verdict)}"
         f"{_answers(verdict, state)}"
         f"report      {report}\n"
         f"Dagster UI  {start_command('ui')}, then {dagster_url()}/runs/{run_id}\n"
@@ -150,6 +152,13 @@ def cost_text(verdict: Verdict, costs: Mapping[Step, Cost]) -> str:
         "all of it in this run" if math.isclose(own.usd, total) else f"in this run {usd(own.usd)}, the rest was reused"
     )
     return f"{usd(total)} for the model{f': {told}' if whole else ''}; {paid}, {seconds(own.wall_seconds)}"
+
+
+def _suspicions(verdict: Verdict) -> str:
+    """A line for each input that is suspicious and not shown to be a leak."""
+    snapshot = records_of(read_settings()).of_run(verdict.use_case, "snapshot", verdict.provenance.run_id)
+    told = suspicions(snapshot.checks) if snapshot is not None else ()
+    return "".join(f"suspicious  not shown to be a leak: {suspicion}\n" for suspicion in told)
 
 
 def _costs_of_steps(verdict: Verdict) -> dict[Step, Cost]:

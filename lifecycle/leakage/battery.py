@@ -103,7 +103,12 @@ def _by_column(cells: Mapping[str, Cells], files: Sequence[str]) -> dict[str, Ce
 
 
 def _reviewed(finding: Leak, contract: Contract) -> Leak:
-    """A feature that decides the label passes, with the reason, if contract.yaml gives one (decidesLabel)."""
+    """A feature that decides the label passes, with the reason, if contract.yaml gives one (decidesLabel).
+
+    One that only looks suspicious does not once a person has reviewed it, by itself and not with all others.
+    """
+    if finding.suspicion and all(contract.column(name).reviewed is True for name in finding.columns):
+        finding = finding.model_copy(update={"suspicion": ""})
     reasons = [contract.column(name).decides_label for name in finding.columns] if finding.taxon == "L2" else []
     if finding.status not in ("fail", "warning") or not any(reasons):
         return finding

@@ -12,9 +12,12 @@ from collections.abc import Mapping
 from trainworthy.lifecycle.gates.findings import fix_of
 from trainworthy.lifecycle.leakage.binning import Cells, LabelledRows, values_of
 from trainworthy.lifecycle.leakage.separability import Power, power_over_events
+from trainworthy.lifecycle.leakage.unreviewed import MOST, together
 from trainworthy.lifecycle.protocol.leak import Leak
 
 FAMILY = "single_feature"
+# An AUC that tells nothing.
+CHANCE = 0.5
 
 
 def single_feature(rows: LabelledRows, cells: Mapping[str, Cells]) -> list[Leak]:
@@ -33,8 +36,25 @@ def single_feature(rows: LabelledRows, cells: Mapping[str, Cells]) -> list[Leak]
         Leak(
             taxon="L2", family=FAMILY, status="pass", columns=(strongest,), observed=power.youden,
             threshold=rows.copy.youden, evidence=evidence,
+            suspicion=_suspicion(strongest, {name: one.auc for name, one in powers.items()}),
         )
     ]  # fmt: skip
+
+
+def _suspicion(strongest: str, aucs: Mapping[str, float]) -> str:
+    """That one feature goes most of the way from chance to certainty, and tells more of the label than all others would
+    if what each tells added up; empty if none does.
+
+    Redundant features reach less than that sum, so one that beats it stands alone. Of a single feature there is no such
+    comparison, and a feature that tells little is none to suspect.
+    """
+    alone, others = aucs[strongest], together(auc for name, auc in aucs.items() if name != strongest)
+    if len(aucs) < 2 or alone <= others or alone - CHANCE <= MOST * (1 - CHANCE):
+        return ""
+    return (
+        f"{strongest} alone has AUC {alone:.3f} on held-out rows, more than the other {len(aucs) - 1} features would "
+        f"have if what each tells added up ({others:.3f}). Is its value known when the model is asked?"
+    )
 
 
 def feature_power(rows: LabelledRows, name: str, cells: Cells) -> Power:

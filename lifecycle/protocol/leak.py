@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from trainworthy.lifecycle.protocol.checks import CheckResult
@@ -27,7 +27,8 @@ class Leak(Frozen):
     """What a family saw, in one entry a column where it found something.
 
     `fail` and `warning` are leaks and suspicions. `insufficient` could not be measured and should have been;
-    `not_applicable` has nothing to measure. `observed` and `threshold` are named in `evidence`.
+    `not_applicable` has nothing to measure. `observed` and `threshold` are named in `evidence`. `suspicion` is what is
+    worth a look though it passed, in words; it decides nothing.
     """
 
     taxon: Taxon
@@ -38,6 +39,13 @@ class Leak(Frozen):
     threshold: float | None = None
     evidence: str
     fix: str = ""
+    suspicion: str = ""
+
+
+def suspicions(checks: Iterable[CheckResult]) -> tuple[str, ...]:
+    """What checks of leakage found suspicious and did not show to be a leak."""
+    details = [detail for check in checks for detail in check.details]
+    return tuple(str(detail["suspicion"]) for detail in details if detail.get("suspicion"))
 
 
 def leakage_check(name: str, findings: Sequence[Leak], device: str = "host") -> CheckResult:
@@ -61,9 +69,10 @@ def leakage_check(name: str, findings: Sequence[Leak], device: str = "host") -> 
             details=details,
         )  # fmt: skip
     looked = ", ".join(dict.fromkeys(finding.family for finding in findings if finding.status == "pass"))
+    suspected = [f"suspicious, not shown to be a leak: {one.suspicion}" for one in findings if one.suspicion]
     return CheckResult(
-        name=name, status="pass", device=device, observed=0, threshold=0, evidence=f"no leak seen by {looked}",
-        details=details,
+        name=name, status="pass", device=device, observed=0, threshold=0,
+        evidence="; ".join([f"no leak seen by {looked}", *suspected]), details=details,
     )  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from trainworthy.lifecycle import wording
 from trainworthy.lifecycle.protocol.figures import Estimate
+from trainworthy.lifecycle.protocol.leak import suspicions
 from trainworthy.lifecycle.protocol.records import DatasetVersion, EvaluationReport, Snapshot, Step, Verdict
 from trainworthy.lifecycle.report import (
     alarms,
@@ -87,6 +88,7 @@ def render(
             format=formatting,
             reading=outcome.reading,
             said=outcome.said(records),
+            suspicions=suspicions,
         )
     )
 

@@ -12,7 +12,7 @@ from trainworthy.lifecycle.leakage.binning import cells_of
 from trainworthy.lifecycle.leakage.duplicates import duplicates
 from trainworthy.lifecycle.leakage.entities import entity_overlap
 from trainworthy.lifecycle.leakage.label_window import label_window
-from trainworthy.lifecycle.protocol.leak import Leak, leakage_check
+from trainworthy.lifecycle.protocol.leak import Leak, leakage_check, suspicions
 from trainworthy.lifecycle.tasks.binary import BINARY
 
 SEED = 5
@@ -46,6 +46,44 @@ def test_leakage_copy_with_flips_is_found_at_any_base_rate_and_an_honest_score_i
     )
     assert [one.columns for one in tables.alarms(tables.flipped(rows, generator))] == [("copy",)]
     assert tables.alarms(tables.strong(rows, generator)) == []
+
+
+def suspected(rows: pd.DataFrame, folder, reviewed: bool | str) -> tuple[list[Leak], str]:
+    """Findings of which nobody, or a person, has reviewed the features, and what the report reads of them."""
+    features = [name for name in rows.columns if name not in ("row_id", "day", "label", "split")]
+    folder.mkdir()
+    contract = tables.contract_of(rows)
+    columns = [
+        one.model_copy(update={"reviewed": reviewed} if one.name in features else {}) for one in contract.columns
+    ]
+    changed = contract.model_copy(update={"columns": tuple(columns)})
+    found = leakage_findings(tables.written(rows, folder), changed, tables.SPLIT)
+    return found, " ".join(suspicions([leakage_check("leakage", found)]))
+
+
+def test_leakage_one_feature_that_beats_all_others_together_is_suspicious_and_decides_nothing(tmp_path):
+    """A delay of departure has an AUC of about 0.9: no statistic tells it from an honest input."""
+    generator = np.random.default_rng(2)
+    rows = tables.table(SEED, tables.as_it_is)
+    late = rows.assign(late=rows["label"] * 1.8 + generator.normal(size=len(rows)))
+    plain, accepted, known = (suspected(late, tmp_path / str(how), how) for how in (False, "all at once", True))
+    assert plain[1].startswith("late alone has AUC 0.8")
+    assert plain[1] == accepted[1]
+    # A person who reviewed it by itself has answered the question.
+    assert known[1] == ""
+    # The check passes all the same, and tells it.
+    checks = [leakage_check("leakage", found) for found, _ in (plain, known)]
+    assert [check.status for check in checks] == ["pass", "pass"]
+    assert "suspicious, not shown to be a leak: late alone" in checks[0].evidence
+
+
+def test_leakage_feature_beside_others_as_good_or_that_tells_little_is_not_suspicious(tmp_path):
+    generator = np.random.default_rng(2)
+    rows = tables.table(SEED, tables.as_it_is)
+    several = rows.assign(**{f"f{n}": rows["label"] + generator.normal(size=len(rows)) for n in range(4)})
+    weak = rows.drop(columns=["score"]).assign(weak=rows["label"] * 0.5 + generator.normal(size=len(rows)))
+    assert suspected(several, tmp_path / "several", False)[1] == ""
+    assert suspected(weak, tmp_path / "weak", False)[1] == ""
 
 
 def test_leakage_two_features_of_the_outcome_are_both_named():

@@ -9,6 +9,7 @@ import report_records as example
 from report_page import LINKS, Page
 
 from trainworthy.lifecycle.protocol.checks import CheckResult
+from trainworthy.lifecycle.protocol.leak import Leak, leakage_check
 from trainworthy.lifecycle.protocol.records import STEPS, Cost, Record, Step, StoppedStep
 from trainworthy.lifecycle.protocol.training_figures import Attempt
 from trainworthy.lifecycle.report import (
@@ -102,6 +103,16 @@ def test_report_of_reused_steps_counts_them_at_zero_for_the_run() -> None:
     assert own < total
     assert f"Cost of the model {usd(total)} {usd(own)}" in text
     assert f"Cost of the model {usd(total)} in this run {usd(own)}, the rest was reused" in text
+
+
+def test_report_tells_an_input_that_is_suspicious_and_not_shown_to_be_a_leak() -> None:
+    records = example.judged()
+    alone = Leak(taxon="L2", family="single_feature", status="pass", evidence="no", suspicion="late alone has AUC 0.9")
+    words = "Suspicious, not shown to be a leak: late alone has AUC 0.9"
+    assert words not in Page(render.render(records, LINKS)).text
+    checks = (*records["snapshot"].checks, leakage_check("leakage", [alone]))
+    records["snapshot"] = records["snapshot"].model_copy(update={"checks": checks})
+    assert words in Page(render.render(records, LINKS)).text
 
 
 def test_report_of_uncommitted_code_says_so() -> None:
