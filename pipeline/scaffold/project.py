@@ -22,6 +22,7 @@ from trainworthy.lifecycle.cost.prices import load_prices
 from trainworthy.lifecycle.errors import DatasetError, Problem, UseCaseError
 from trainworthy.lifecycle.spec.task import KindName
 from trainworthy.lifecycle.storage.state import write_atomic
+from trainworthy.pipeline.scaffold.long_tail import remarks
 from trainworthy.pipeline.scaffold.profile import PARAMETERS, UseCaseDraft
 from trainworthy.pipeline.scaffold.render import rendered
 from trainworthy.pipeline.scaffold.request import Request
@@ -229,10 +230,11 @@ COVERAGE = 0.1
 
 @dataclass(frozen=True)
 class Judged:
-    """As benchmark.primary and benchmark.guardrails of use_case.yaml have it."""
+    """As benchmark.primary and benchmark.guardrails of use_case.yaml have it; `remarks` stand there as comments."""
 
     primary: dict[str, Any]
     guardrails: list[dict[str, Any]]
+    remarks: tuple[str, ...] = ()
 
 
 def _calibrated(limit: float) -> dict[str, Any]:
@@ -254,7 +256,8 @@ def judged_by(target: FoundTarget, rows: pd.DataFrame) -> Judged:
     if quantiles:
         return Judged({"metric": "pinball", "margin": margin}, [_coverage(quantiles)])
     bias = {"metric": "bias", "at_most": _drafted(target, BIAS_SPREADS * spread)}
-    return Judged({"metric": "rmse", "margin": margin}, [bias])
+    tail = remarks(target.column, rows[target.column].dropna().to_numpy(dtype="float64"))
+    return Judged({"metric": "rmse", "margin": margin}, [bias], tail)
 
 
 def unit_of(target: FoundTarget, rows: pd.DataFrame) -> float | None:
