@@ -1,4 +1,4 @@
-"""What `trainworthy diagnose` needs of a run: its pilot's job, or smoke's, and the answer as text."""
+"""What `trainworthy diagnose` needs of a run: its pilot's job, or that of what came before, and the answer as text."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pydantic import ValidationError
 
 from trainworthy.lifecycle.errors import RecordError, SettingsError, TrainworthyError, did_you_mean
 from trainworthy.lifecycle.gates.diagnosis import DIAGNOSED_STAGES, ORDER, answer, exchange_row
-from trainworthy.lifecycle.protocol.jobs import JobFile, TrainJob
-from trainworthy.lifecycle.protocol.records import StageReport
+from trainworthy.lifecycle.protocol.jobs import JobFile, PreflightJob, TrainJob
+from trainworthy.lifecycle.protocol.records import PreflightReport, StageReport
 from trainworthy.lifecycle.protocol.training_figures import Diagnosis, Exchange, Part
 from trainworthy.lifecycle.storage.records import StateRecords
 from trainworthy.lifecycle.storage.state import StateFolder
@@ -28,18 +28,24 @@ def named_parts(names: Sequence[str]) -> tuple[Part, ...]:
     return tuple(known[name] for name in names)
 
 
-def stage_of_run(name_or_run: str) -> tuple[StageReport, TrainJob]:
+def stage_of_run(name_or_run: str) -> tuple[StageReport | PreflightReport, TrainJob]:
     """The pilot of a run, or of a use case's newest one, with the job that its training was asked for by.
 
-    Smoke of a run that ended there. Raises RecordError where there is none, or where its files are gone.
+    Smoke of a run that ended there. Of a run that ended at preflight its report, with the job that its pilot would have
+    been. Raises RecordError where there is none, or where its files are gone.
     """
     state = StateFolder(read_settings().var)
-    report = _newest_stage(records_of(read_settings()), name_or_run)
-    path = state.folder("training", report.use_case, report.training_run, report.kind) / "job.json"
+    report = _newest_report(records_of(read_settings()), name_or_run)
+    if isinstance(report, StageReport):
+        folder = state.folder("training", report.use_case, report.training_run, report.kind)
+    else:
+        folder = state.folder("preflight", report.use_case, report.provenance.run_id)
     try:
-        job = JobFile.model_validate_json(path.read_bytes()).job
+        job = JobFile.model_validate_json((folder / "job.json").read_bytes()).job
     except (OSError, ValidationError):
         job = None
+    if isinstance(job, PreflightJob):
+        job = pilot_of(job)
     if not isinstance(job, TrainJob) or not all(
         Path(file).is_file() for file in (job.training_file, job.validation_file)
     ):
@@ -51,8 +57,20 @@ def stage_of_run(name_or_run: str) -> tuple[StageReport, TrainJob]:
     return report, job.model_copy(update={"ends_at": None})
 
 
-def _newest_stage(store: StateRecords, name_or_run: str) -> StageReport:
-    """The newest pilot of the use case, or of the one run whose id begins so."""
+def pilot_of(job: PreflightJob) -> TrainJob:
+    """The pilot that a preflight was asked about, for a diagnosis: without an export nothing is calibrated."""
+    same = (
+        "use_case_folder", "out", "device", "rows", "loaders", "training", "stages", "hyperparameters", "trainer",
+        "training_file", "validation_file",
+    )  # fmt: skip
+    return TrainJob(
+        **{name: getattr(job, name) for name in same}, identity="diagnosis", stage="pilot",
+        calibration_file=job.validation_file,
+    )  # fmt: skip
+
+
+def _newest_report(store: StateRecords, name_or_run: str) -> StageReport | PreflightReport:
+    """The newest pilot of the use case, or of the one run whose id begins so; what came before it, if none did."""
     names = [folder.name for folder in use_case_folders(read_settings())]
     runs = [(name, run_id) for name in names for run_id in store.run_ids(name)]
     chosen = [run for run in runs if run[0] == name_or_run] or [run for run in runs if run[1].startswith(name_or_run)]
@@ -60,23 +78,23 @@ def _newest_stage(store: StateRecords, name_or_run: str) -> StageReport:
         fix = "write more of it: " + ", ".join(run_id[:12] for _, run_id in chosen[:5])
         raise RecordError("several runs begin so", value=name_or_run, fix=fix)
     # One at a time: there may be hundreds of runs, each of several requests where records lie in a bucket.
-    stages = (
+    reports = (
         record
         for name, run_id in chosen
-        for stage in reversed(DIAGNOSED_STAGES)
-        if isinstance(record := store.of_run(name, stage, run_id), StageReport)
+        for step in (*reversed(DIAGNOSED_STAGES), "preflight")
+        if isinstance(record := store.of_run(name, step, run_id), StageReport | PreflightReport)
     )
-    newest = next(stages, None)
+    newest = next(reports, None)
     if newest is None:
         problem = "this run trained nothing" if chosen else "no such run or use case"
         fix = "name a use case or a run's id, as the report and Dagster show it; known use cases: " + ", ".join(names)
         if chosen:
-            fix = "it ended before smoke: its report says at what; only a training can be made again"
+            fix = "it ended before preflight: its report says at what; only what can be trained can be diagnosed"
         raise RecordError(problem, value=name_or_run, fix=fix)
     return newest
 
 
-def notes(store: StateRecords, report: StageReport, training: TrainJob) -> list[str]:
+def notes(store: StateRecords, report: StageReport | PreflightReport, training: TrainJob) -> list[str]:
     """What is not plain of the run that is diagnosed: a newer one trained nothing, or settings have changed since."""
     newest, run_id = store.run_ids(report.use_case)[0], report.provenance.run_id
     newer = (
@@ -93,11 +111,12 @@ def notes(store: StateRecords, report: StageReport, training: TrainJob) -> list[
     return [*([newer] if newest != run_id else []), *([other] if changed else [])]
 
 
-def diagnosis_text(report: StageReport, diagnosis: Diagnosis) -> str:
+def diagnosis_text(report: StageReport | PreflightReport, training: TrainJob, diagnosis: Diagnosis) -> str:
     """A table of the exchanges, and the answer."""
+    trained = f"its {report.kind} again" if isinstance(report, StageReport) else "the pilot that it did not come to"
     lines = [
-        f"{report.use_case}, run {report.provenance.run_id[:8]}: its {report.kind} again, "
-        f"{diagnosis.updates:,} updates on {diagnosis.rows:,} rows with seed {report.seed}",
+        f"{report.use_case}, run {report.provenance.run_id[:8]}: {trained}, "
+        f"{diagnosis.updates:,} updates on {diagnosis.rows:,} rows with seed {training.training.seed}",
         "",
         f"{'exchanged':16}{'validation loss':>16}  {'gain':24}",
         f"{'nothing':16}{diagnosis.loss:16.4g}",

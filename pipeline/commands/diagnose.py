@@ -1,4 +1,4 @@
-"""trainworthy diagnose: which part of a stage's training is at fault, by exchanging one at a time."""
+"""trainworthy diagnose: which part of a run's training is at fault, by exchanging one at a time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ def add(commands: Subparsers) -> None:
     parser = commands.add_parser(
         "diagnose",
         help="which part of a training is at fault: exchange one at a time for a standard one, and train again",
-        description="Trains a run's pilot (or smoke) again as it was, and then with one part exchanged: "
+        description="Trains a run's pilot (or smoke) again as it was, or the pilot that a run did not come to since "
+        "preflight stopped it, and then with one part exchanged: "
         "loss, optimizer and schedule, network, regularization, precision, inputs, training rows. Named is the part "
         "whose exchange lowers the validation loss most, with the figures. Runs the code of the use case as it is now. "
         "Exit code 1 if a part is named.",
@@ -50,5 +51,5 @@ def run(parsed: argparse.Namespace) -> int:
             )
         )
     assert isinstance(answer, DiagnoseResult)
-    print(diagnosis_text(report, answer.diagnosis))
+    print(diagnosis_text(report, training, answer.diagnosis))
     return 1 if answer.diagnosis.at_fault else 0

@@ -9,10 +9,16 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "lifecycle"))
 import report_records
 
 from trainworthy.lifecycle.errors import RecordError, SettingsError
+from trainworthy.lifecycle.protocol.jobs import JobFile, PreflightJob, Rows
+from trainworthy.lifecycle.protocol.records import StageReport
+from trainworthy.lifecycle.protocol.training_figures import Diagnosis
+from trainworthy.lifecycle.spec.preflight import PreflightSpec
+from trainworthy.lifecycle.spec.split import HashSplit, Shares
+from trainworthy.lifecycle.spec.training import OptimizerSpec, ScheduleSpec, StagesSpec, TrainingSpec
 from trainworthy.lifecycle.storage.records import StateRecords
 from trainworthy.lifecycle.storage.shared.folder import FolderState
 from trainworthy.pipeline import diagnose
-from trainworthy.pipeline.diagnose import named_parts, stage_of_run
+from trainworthy.pipeline.diagnose import diagnosis_text, named_parts, stage_of_run
 
 
 def test_parts_are_those_that_are_named_in_this_order():
@@ -39,9 +45,47 @@ def test_newest_run_is_found_without_reading_those_before_it(tmp_path, monkeypat
         records.put(pilot, f"run-{number:02d}")
     monkeypatch.setattr(diagnose, "use_case_folders", lambda settings: [tmp_path / pilot.use_case])
     monkeypatch.setattr(FolderState, "get", lambda self, key: (read.append(key), get(self, key))[1])
-    assert diagnose._newest_stage(records, pilot.use_case) == pilot
+    assert diagnose._newest_report(records, pilot.use_case) == pilot
     # A pointer and its record.
     assert len(read) == 2
     with pytest.raises(RecordError, match="several runs begin so"):
-        diagnose._newest_stage(records, "run-")
+        diagnose._newest_report(records, "run-")
     assert len(read) == 2
+
+
+def test_run_that_preflight_stopped_is_diagnosed_by_the_pilot_that_it_did_not_come_to(tmp_path, monkeypatch):
+    monkeypatch.setenv("TRAINWORTHY_VAR", str(tmp_path))
+    report, rows = report_records.preflight(), tmp_path / "rows.parquet"
+    rows.write_bytes(b"")
+    monkeypatch.setattr(diagnose, "use_case_folders", lambda settings: [tmp_path / report.use_case])
+    records = StateRecords(FolderState(tmp_path))
+    monkeypatch.setattr(diagnose, "records_of", lambda settings: records)
+    records.put(report, report.provenance.run_id)
+    job = _preflight_job(str(rows))
+    folder = tmp_path / "preflight" / report.use_case / report.provenance.run_id
+    folder.mkdir(parents=True)
+    (folder / "job.json").write_text(JobFile(job=job).model_dump_json())
+    found, training = stage_of_run(report.use_case)
+    assert found == report
+    assert (training.stage, training.training, training.rows) == ("pilot", job.training, job.rows)
+    assert (training.training_file, training.validation_file) == (str(rows), str(rows))
+    diagnosis = Diagnosis(rows=60, updates=12, loss=0.7, prior_loss=0.69, exchanges=(), at_fault=None)
+    assert "the pilot that it did not come to, 12 updates on 60 rows" in diagnosis_text(found, training, diagnosis)
+    # What did train tells more than what was to be trained.
+    records.put(report_records.stage("pilot", 100, 10, 0.5), report.provenance.run_id)
+    assert isinstance(diagnose._newest_report(records, report.use_case), StageReport)
+
+
+def _preflight_job(rows: str) -> PreflightJob:
+    spec = TrainingSpec(
+        optimizer=OptimizerSpec(name="adamw", learning_rate=0.01, weight_decay=0.0),
+        schedule=ScheduleSpec(warmup=0.1, decay="cosine"), batch_size=8, epochs=1, precision="fp32", clip_norm=1.0,
+        seed=0,
+    )  # fmt: skip
+    shares = Shares(validation=0.2, calibration=0.2, benchmark=0.2)
+    return PreflightJob(
+        use_case_folder="toy", out="out", device="cpu", rows=Rows(features=("a",), label="y", group="day"),
+        training=spec, stages=StagesSpec(smoke=0.1, pilot=0.5, full=1.0), hyperparameters={}, training_file=rows,
+        validation_file=rows, claims=PreflightSpec(), prediction_time=None, data_folders=(), memory_limit_bytes=2**30,
+        split=HashSplit(by="hash", resample_by="day", salt="a", shares=shares),
+    )  # fmt: skip
