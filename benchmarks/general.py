@@ -4,27 +4,30 @@ Every planted fault and every healthy training that this repository has goes thr
 (general_runs.py): preflight's battery, a training with its monitors, smoke and pilot. What each rule says of each is
 kept in a file, a line a case, so that a run that was interrupted goes on, and all tables are made without a run:
 
-- for each mechanism (general.toml) its faults without the rules that were written for it;
+- for each mechanism (general.toml) its faults without the rules that were written for it, by the rules alone and with
+  the exchange of parts (`trainworthy diagnose --all`), whose answer stands first where a case has rows;
 - for each rule what it finds that no other does, or none as early, what it says of healthy runs, and its CPU seconds;
 - for each threshold the extremes of healthy runs and faults, and what is found with the extreme of other hosts.
 
-Not run: faults of time, memory and several processes, the exchange of parts, and what needs a GPU.
+Not run: faults of time, memory and several processes, and what needs a GPU.
 
-    make bench NAME=general                                an hour of one core, or a minute from a whole file
+    make bench NAME=general                                two hours of one core, or a minute from a whole file
     python -m benchmarks.general --out /tmp/runs.jsonl     where the file is; default below the state folder
 """
 
 from __future__ import annotations
 
 import json
+import statistics
 import tempfile
 import tomllib
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import torch
 
-from benchmarks.general_runs import UNCLAIMED, cases, ran
+from benchmarks.general_runs import EXCHANGE, UNCLAIMED, asked, cases, ran
 from benchmarks.general_tables import (
     Mechanism,
     Rule,
@@ -38,16 +41,21 @@ from benchmarks.general_tables import (
     lower_bound,
     matches,
     not_needed,
+    part_named,
     rules,
     sides,
     threshold,
+    was_asked,
     without,
 )
 from benchmarks.result import arguments, begin, finish
 from trainworthy.resources.settings import read_settings
 
 TABLE = Path(__file__).with_suffix(".toml")
-TARGETS = {"missed_without_own_rules": 0.15, "cause_wrong_without_own_rules": 0.25, "healthy_alarmed": 0.01}
+TARGETS = {
+    "missed_without_own_rules": 0.15, "cause_wrong_without_own_rules": 0.25, "healthy_alarmed": 0.01,
+    "healthy_part_named": 0.01,
+}  # fmt: skip
 
 
 def main() -> None:
@@ -55,22 +63,31 @@ def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--out", type=Path, help="the file of runs; what it holds is not run again")
     parser.add_argument("--tables", action="store_true", help="of the runs that the file holds, without running more")
-    asked = parser.parse_args()
-    begin(asked.short)
+    given = parser.parse_args()
+    begin(given.short)
     # The networks are so small that a second thread costs more than it gives.
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
-        out = asked.out or (Path(folder) if asked.short else read_settings().var) / "general.jsonl"
-        runs = _runs(out, asked.short, asked.tables)
+        out = given.out or (Path(folder) if given.short else read_settings().var) / "general.jsonl"
+        runs = _runs(out, given.short, given.tables)
     figures = _tables(runs)
-    finish("general", figures, TARGETS, short=asked.short, zero_allowed=tuple(figures))
+    finish("general", figures, TARGETS, short=given.short, zero_allowed=tuple(figures))
 
 
 def mechanisms() -> tuple[list[Mechanism], tuple[str, ...], dict[str, str]]:
     """Those of general.toml, the rules that say what a sound training does, and the units of figures by rule."""
     table = tomllib.loads(TABLE.read_text(encoding="utf-8"))
-    made = [Mechanism(one["id"], tuple(one["faults"]), tuple(one["rules"])) for one in table["mechanism"]]
+    made = [
+        Mechanism(one["id"], tuple(one["faults"]), tuple(one["rules"]), tuple(one["parts"]))
+        for one in table["mechanism"]
+    ]
     return made, tuple(table["principles"]), table["units"]
+
+
+def parts_by_fault() -> dict[str, tuple[str, ...]]:
+    """The parts that hold a mistake, by patterns of faults that lie elsewhere than their mechanism's."""
+    table = tomllib.loads(TABLE.read_text(encoding="utf-8"))
+    return {fault: tuple(parts) for fault, parts in table["parts_of"].items()}
 
 
 def _runs(out: Path, short: bool, stored: bool) -> list[Run]:
@@ -80,18 +97,28 @@ def _runs(out: Path, short: bool, stored: bool) -> list[Run]:
     wanted = cases(short)
     for case in wanted:
         if case.name not in done and not stored:
-            done[case.name] = ran(case)
-            with out.open("a", encoding="utf-8") as lines:
-                lines.write(json.dumps(done[case.name]) + "\n")
+            done[case.name] = _kept(out, ran(case))
+        name = f"{EXCHANGE}{case.name}"
+        if case.job is not None and name not in done and not stored:
+            done[name] = _kept(out, asked(case))
     lacking = [case.name for case in wanted if case.name not in done]
     print(f"{len(wanted) - len(lacking)} of {len(wanted)} cases; not run: {', '.join(lacking) or 'none'}", flush=True)
-    return [done[case.name] for case in wanted if case.name in done]
+    found = [case.name for case in wanted if case.name in done]
+    return [{**done[name], "exchange": done.get(f"{EXCHANGE}{name}")} for name in found]
+
+
+def _kept(out: Path, run: Run) -> Run:
+    """The run, once it stands in the file."""
+    with out.open("a", encoding="utf-8") as lines:
+        lines.write(json.dumps(run) + "\n")
+    return run
 
 
 def _tables(runs: Sequence[Run]) -> dict[str, float]:
     """Print all tables; the figures."""
     made, principles, units = mechanisms()
-    runs = [_with_own_rules(run, made) for run in runs]
+    elsewhere = parts_by_fault()
+    runs = [_with_parts(_with_own_rules(run, made), made, elsewhere) for run in runs]
     unclaimed = [run for run in runs if run["name"].startswith(UNCLAIMED)]
     runs = [run for run in runs if not run["name"].startswith(UNCLAIMED)]
     healthy, faulty = ([run for run in runs if bool(run["fault"]) == planted] for planted in (False, True))
@@ -100,6 +127,8 @@ def _tables(runs: Sequence[Run]) -> dict[str, float]:
     left = [without(mechanism, faulty, quiet, principles) for mechanism in made]
     again = [without(mechanism, [anew(run, known) for run in faulty], quiet, principles) for mechanism in made]
     _print_without([(one, other) for one, other in zip(left, again, strict=True) if one.faults])
+    _print_asked(left)
+    _print_other_parts(faulty)
     _print_rules(rules(runs, quiet, principles))
     needless = not_needed(runs, quiet, lambda rule: matches(rule, principles) or is_sum(rule))
     print(f"\ntogether without a loss on these faults: {_or_none(needless)}")
@@ -110,9 +139,16 @@ def _tables(runs: Sequence[Run]) -> dict[str, float]:
     warned = {run["name"]: ", ".join({one["rule"] for one in false_words(run)}) for run in healthy if false_words(run)}
     print(f"healthy, alarmed: {_named(alarmed)}\nwith thresholds anew: {_named(alarmed_anew)}")
     print(f"healthy, alarmed or warned: {'; '.join(f'{name}: {rule}' for name, rule in warned.items()) or 'none'}")
+    named = {run["name"]: part for run in healthy if (part := part_named(run)) is not None}
+    answers = [run["exchange"] for run in (*faulty, *healthy) if was_asked(run)]
+    named_told = "; ".join(f"{name}: {part}" for name, part in named.items())
+    print(f"healthy, a part named: {named_told or 'none'}")
     print(f"no claims made, alarmed: {_named(_alarmed(unclaimed))}")
     faults, known_causes = sum(len(one.faults) for one in left), sum(len(one.known) for one in left)
     found, right = sum(len(one.found) for one in left), sum(len(one.right) for one in left)
+    parts_asked, asking = sum(len(one.asked) for one in left), sum(len(one.right_asking) for one in left)
+    known_or_asked = sum(len(one.known_or_asked) for one in left)
+    healthy_asked = sum(map(was_asked, healthy))
     return {
         "faults": faults, "healthy": len(healthy),
         "missed": 1 - sum(len(one.found_with_all) for one in left) / max(1, faults),
@@ -121,8 +157,12 @@ def _tables(runs: Sequence[Run]) -> dict[str, float]:
         "missed_without_own_rules_anew": 1 - sum(len(one.found) for one in again) / max(1, faults),
         "found_by_principles": sum(len(one.found_by_principles) for one in left) / max(1, faults),
         "cause_wrong": 1 - sum(len(one.right_with_all) for one in left) / max(1, known_causes),
-        "cause_wrong_without_own_rules": 1 - right / max(1, known_causes),
-        "cause_right_without_own_rules_lower": lower_bound(right, known_causes),
+        "cause_wrong_by_rules_alone": 1 - right / max(1, known_causes), "causes_known": known_causes,
+        "cause_wrong_without_own_rules": 1 - asking / max(1, known_or_asked), "causes_known_or_asked": known_or_asked,
+        "cause_right_without_own_rules_lower": lower_bound(asking, known_or_asked),
+        "asked": parts_asked, "asked_part_wrong": 1 - sum(len(one.named_right) for one in left) / max(1, parts_asked),
+        "healthy_asked": healthy_asked, "healthy_part_named": len(named) / max(1, healthy_asked),
+        "exchange_cpu_s_median": statistics.median(one["cpu"] for one in answers) if answers else 0.0,
         "healthy_alarmed": len(alarmed) / max(1, len(healthy)),
         "healthy_alarmed_anew": len(alarmed_anew) / max(1, len(healthy)),
         "healthy_warned": len(warned.keys() - alarmed.keys()) / max(1, len(healthy)),
@@ -133,6 +173,13 @@ def _with_own_rules(run: Run, made: Sequence[Mechanism]) -> Run:
     """The run with the rules of its mechanism among those that name the fault, where the bench knows such."""
     own = [rule for mechanism in made if run["named"] and mechanism.has(run) for rule in mechanism.rules]
     return {**run, "named": [*run["named"], *own]}
+
+
+def _with_parts(run: Run, made: Sequence[Mechanism], elsewhere: Mapping[str, tuple[str, ...]]) -> Run:
+    """The run with the parts that hold its fault."""
+    own = [parts for fault, parts in elsewhere.items() if matches(run["fault"], (fault,))]
+    of_mechanism = [mechanism.parts for mechanism in made if mechanism.has(run)]
+    return {**run, "parts": next(iter((*own, *of_mechanism)), ())}
 
 
 def _alarmed(runs: Sequence[Run]) -> dict[str, list[str]]:
@@ -161,6 +208,30 @@ def _print_without(left: Sequence[tuple[Without, Without]]) -> None:
             f"{lower_bound(len(one.found), len(one.faults)):.2f}", len(again.found), len(one.found_by_principles),
             f"{len(one.right_with_all)}, {len(one.right)} of {len(one.known)}", ", ".join(one.missed) or "–",
         )  # fmt: skip
+
+
+def _print_asked(left: Sequence[Without]) -> None:
+    """Each mechanism that the exchange of parts could be asked of, without its own rules."""
+    _head(
+        "mechanism", "asked", "found without its own", "of these a right part named", "known or asked",
+        "right first, the exchange before the rules",
+    )  # fmt: skip
+    for one in (one for one in left if one.asked):
+        found = [fault for fault in one.asked if fault in one.found]
+        _row(
+            one.mechanism, len(one.asked), len(found), len(one.named_right), len(one.known_or_asked),
+            len(one.right_asking),
+        )  # fmt: skip
+
+
+def _print_other_parts(faulty: Sequence[Run]) -> None:
+    """The faults whose exchange names a part that does not hold them, and those of which it names none."""
+    asked = [run for run in faulty if was_asked(run) and run["parts"]]
+    other = [f"{run['fault']}: {part}" for run in asked if (part := part_named(run)) not in (*run["parts"], None)]
+    print(f"\nanother part named: {'; '.join(other) or 'none'}")
+    print(f"no part named: {_or_none(run['fault'] for run in asked if part_named(run) is None)}")
+    reasons = Counter(run["exchange"]["why_not"] for run in faulty if run["exchange"] and not was_asked(run))
+    print(f"not asked: {'; '.join(f'{count} {why}' for why, count in reasons.most_common()) or 'none'}")
 
 
 def _print_rules(every: Sequence[Rule]) -> None:

@@ -20,11 +20,15 @@ Z = 1.645
 
 @dataclass(frozen=True)
 class Mechanism:
-    """A way in which a training goes wrong: patterns of faults, and of the rules that were written for it."""
+    """A way in which a training goes wrong: patterns of faults, and of the rules that were written for it.
+
+    `parts` are those of a training that hold its mistake, as the exchange of parts names them.
+    """
 
     id: str
     faults: tuple[str, ...]
     rules: tuple[str, ...]
+    parts: tuple[str, ...] = ()
 
     def has(self, run: Run) -> bool:
         return matches(run["fault"], self.faults)
@@ -70,7 +74,10 @@ def loud(healthy: Sequence[Run]) -> set[str]:
 class Without:
     """A mechanism whose rules are left out: faults by name that are found with all rules, and without its own.
 
-    `right` are those of `known` where what is told first names the fault.
+    `right` are those of `known` where what is told first names the fault. `asked` are those whose parts were exchanged,
+    and `named_right` those of them that are found without the mechanism's rules, and whose exchange names a part that
+    holds the mistake. In `right_asking` the answer of the exchange stands before what the rules tell, if it names a
+    part: it is counted of `known` and `asked` together, and only where a rule has given reason to ask.
     """
 
     mechanism: str
@@ -81,6 +88,13 @@ class Without:
     known: tuple[str, ...]
     right_with_all: tuple[str, ...]
     right: tuple[str, ...]
+    asked: tuple[str, ...] = ()
+    named_right: tuple[str, ...] = ()
+    right_asking: tuple[str, ...] = ()
+
+    @property
+    def known_or_asked(self) -> list[str]:
+        return [fault for fault in self.faults if fault in self.known or fault in self.asked]
 
     @property
     def missed(self) -> list[str]:
@@ -97,12 +111,30 @@ def without(mechanism: Mechanism, runs: Sequence[Run], loud: Collection[str], pr
     def right(words: Mapping[str, list[Mapping[str, Any]]]) -> tuple[str, ...]:
         return tuple(run["fault"] for run in known if words[run["fault"]] and is_right(words[run["fault"]][0], run))
 
+    parts = {run["fault"]: tuple(run.get("parts", ())) for run in mine}
+    named = {run["fault"]: part_named(run) for run in mine}
+    asked = tuple(run["fault"] for run in mine if was_asked(run) and parts[run["fault"]])
+    by_rules = right(others)
+    asking = [fault for fault, part in named.items() if part is None and fault in by_rules]
+    asking += [fault for fault, part in named.items() if part in parts[fault] and others[fault]]
     return Without(
         mechanism.id, tuple(every), tuple(fault for fault, words in every.items() if words),
         tuple(fault for fault, words in others.items() if words),
         tuple(fault for fault, words in others.items() if any(matches(one["rule"], principles) for one in words)),
-        tuple(run["fault"] for run in known), right(every), right(others),
+        tuple(run["fault"] for run in known), right(every), by_rules, asked,
+        tuple(fault for fault in asked if named[fault] in parts[fault] and others[fault]),
+        tuple(fault for fault in every if fault in asking),
     )  # fmt: skip
+
+
+def was_asked(run: Run) -> bool:
+    """Whether the run's parts were exchanged, be it that the training as it is raised an error."""
+    return run.get("exchange") is not None and not run["exchange"]["why_not"]
+
+
+def part_named(run: Run) -> str | None:
+    """The part that the exchange says is at fault; None if none, or if it was not asked."""
+    return run["exchange"]["part"] if was_asked(run) else None
 
 
 def is_right(one: Mapping[str, Any], run: Run) -> bool:

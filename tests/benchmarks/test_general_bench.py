@@ -1,20 +1,32 @@
 """The tables that leave rules out, on runs of a few lines."""
 
-import pytest
+from dataclasses import replace
 
-from benchmarks.general import mechanisms
-from benchmarks.general_runs import cases
+import pandas as pd
+import pytest
+import torch
+
+from benchmarks import general
+from benchmarks.general import mechanisms, parts_by_fault
+from benchmarks.general_exchange import NotAskedError, exchanged, job_of_subject
+from benchmarks.general_runs import EXCHANGE, cases
 from benchmarks.general_tables import (
     Mechanism,
     anew,
     loud,
     lower_bound,
     not_needed,
+    part_named,
     rule,
     sides,
     threshold,
     without,
 )
+from benchmarks.healthy import HEALTHY
+from benchmarks.networks import mlp
+from benchmarks.planted import PLANTED
+from trainworthy.lifecycle.gates.diagnosis import ORDER
+from trainworthy.lifecycle.task import load_task
 
 
 def words(name, stage="preflight", says="alarm", cause="", observed=None, limit=None, cpu=0.1):
@@ -24,11 +36,15 @@ def words(name, stage="preflight", says="alarm", cause="", observed=None, limit=
     }  # fmt: skip
 
 
-def run(name, *told, fault="", host="", named=(), causes=(), meant=()):
+def run(name, *told, fault="", host="", named=(), causes=(), meant=(), exchange=None, parts=()):
     return {
         "name": name, "fault": fault, "host": host, "named": named, "causes": causes, "meant": meant, "broke": "",
-        "cpu": 10.0, "told": list(told),
+        "cpu": 10.0, "told": list(told), "exchange": exchange, "parts": parts,
     }  # fmt: skip
+
+
+def answer(part, why_not=""):
+    return {"why_not": why_not, "broke": "", "cpu": 1.0, "part": part, "exchanges": []}
 
 
 CUT = run("cut", words("wiring.gradients"), words("no_gradient", "training", cause="detached"), fault="cut",
@@ -46,6 +62,83 @@ def test_every_planted_fault_has_one_mechanism_and_every_pattern_a_fault():
         pattern for pattern in patterns if not any(Mechanism("", (pattern,), ()).has({"fault": one}) for one in faults)
     ]
     assert len({case.name for case in cases()}) == len(cases())
+
+
+def test_every_fault_is_held_by_parts_that_are_exchanged_or_by_none():
+    made, *_ = mechanisms()
+    faults = {case.fault for case in cases() if case.fault}
+    elsewhere = parts_by_fault()
+    assert {part for some in (*elsewhere.values(), *(one.parts for one in made)) for part in some} <= set(ORDER)
+    assert not [one for one in elsewhere if not any(Mechanism("", (one,), ()).has({"fault": name}) for name in faults)]
+    parts = lambda fault: general._with_parts(run("", fault=fault), made, elsewhere)["parts"]
+    assert (parts("gradient wrong_sign"), parts("gradient optimizer_flips")) == (("network",), ("recipe",))
+    assert parts("table nothing to learn") == ()
+
+
+def test_answer_of_the_exchange_stands_before_what_rules_say_where_one_gave_reason_to_ask():
+    def asked(part, *told):
+        mine = run("slow", *told, fault="slow", named=("plateau",), exchange=answer(part), parts=("recipe",))
+        found = without(Mechanism("rate", ("slow",), ()), [mine], (), ())
+        return len(found.asked), len(found.named_right), len(found.right), len(found.right_asking)
+
+    plateau, other = words("plateau", "training"), words("wiring.logits")
+    assert asked("recipe", other) == (1, 1, 0, 1)
+    assert asked("network", plateau) == (1, 0, 1, 0)
+    assert asked(None, plateau) == (1, 0, 1, 1)
+    # Nothing is told: nobody asks.
+    assert asked("recipe") == (1, 0, 0, 0)
+    never = run("slow", other, fault="slow", exchange=answer(None, "no rows"), parts=("recipe",))
+    assert part_named(never) is None
+    assert without(Mechanism("rate", ("slow",), ()), [never], (), ()).known_or_asked == []
+
+
+def test_case_of_tensors_is_the_use_case_that_it_stands_for(tmp_path):
+    subject = HEALTHY["several_inputs"](0)
+    job = job_of_subject("several_inputs", subject, tmp_path)
+    rows, task = pd.read_parquet(job.training_file), load_task(tmp_path)
+    tensors = task.to_tensors(rows[list(job.rows.features)], {})
+    assert {name: tensor.dtype for name, tensor in tensors.items()} == {
+        name: tensor.dtype for name, tensor in subject.training.inputs.items()
+    }
+    assert all(torch.equal(tensors[name], tensor) for name, tensor in subject.training.inputs.items())
+    assert torch.equal(torch.tensor(rows["label"].to_numpy()).float(), subject.training.targets)
+    assert job.training.epochs * subject.plan.steps_per_epoch == subject.plan.last_step
+    model = task.build_model({}, {})
+    assert torch.equal(model(tensors), subject.build()(subject.training.inputs))
+    assert job.rows.target.kind == "binary"
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (lambda: HEALTHY["gpt"](0), "several places"),
+        (lambda: HEALTHY["autoencoder"](0), "not what is learned"),
+        (lambda: PLANTED["same_batch"][0](0), "the loop's"),
+        (lambda: replace(mlp(0), predict=None).subject(), "answers of"),
+    ],
+)
+def test_case_that_is_no_use_case_is_not_asked(make, why, tmp_path):
+    with pytest.raises(NotAskedError, match=why):
+        job_of_subject("", make(), tmp_path)
+
+
+def test_answers_of_the_exchange_are_kept_and_asked_once(tmp_path, monkeypatch):
+    def refuses(folder):
+        raise NotAskedError("no rows")
+
+    def breaks(folder):
+        raise ValueError("planted")
+
+    assert exchanged(refuses)["why_not"] == "no rows"
+    assert exchanged(breaks)["broke"] == "ValueError"
+    (case, *_), made = cases(short=True), list[str]()
+    monkeypatch.setattr(general, "cases", lambda short: [case])
+    monkeypatch.setattr(general, "ran", lambda case: made.append("ran") or run(case.name, fault=case.fault))
+    asked = {"name": f"{EXCHANGE}{case.name}", **answer("recipe")}
+    monkeypatch.setattr(general, "asked", lambda case: made.append("asked") or asked)
+    both = [general._runs(tmp_path / "runs.jsonl", short=False, stored=False) for _ in range(2)]
+    assert made == ["ran", "asked"]
+    assert [part_named(found) for (found,) in both] == ["recipe", "recipe"]
 
 
 def test_mechanism_without_its_rules_is_found_by_the_others_with_their_cause():
