@@ -1,9 +1,10 @@
 """What the exchange of parts says of a training: which part is at fault, and what to look at.
 
-An exchange recovers where its gain exceeds twice its standard error, and a fiftieth of what there is to explain, as
-much as a network has to have learned; and where what it leads to is better than the best constant answer by as much:
-noise in place of a signal may be learned more or less, too. When a stage's checks stop it for what the training did,
-few parts are tried, the cheap ones first; `trainworthy diagnose <run>` tries them at any time.
+An exchange recovers where its gain is more than chance gives the best of all parts in one of twenty diagnoses, and a
+fiftieth of what there is to explain, as much as a network has to have learned; and where what it leads to is better
+than the best constant answer by as much: noise in place of a signal may be learned more or less, too. When a stage's
+checks stop it for what the training did, few parts are tried, the cheap ones first; `trainworthy diagnose <run>` tries
+them at any time.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import NormalDist
 
 from trainworthy.lifecycle.gates.references_check import NAME, SMALLEST_SHARE
 from trainworthy.lifecycle.protocol.checks import CheckResult, stopping
@@ -19,7 +21,6 @@ from trainworthy.lifecycle.protocol.results import TrainResult
 from trainworthy.lifecycle.protocol.training_figures import Diagnosis, Exchange, Part
 from trainworthy.lifecycle.wording import figures
 
-STANDARD_ERRORS = 2.0
 # Exchanges that a stopped stage may try, and the share of a full training's updates that they may make together; the
 # training as it is comes beside them.
 MOST_EXCHANGES, SHARE_OF_FULL = 3, 0.3
@@ -29,6 +30,12 @@ TRAININGS: Mapping[Part, float] = {
 }  # fmt: skip
 # Tried in this order. Inputs and rows come last, unless the check's references tell of them.
 ORDER: tuple[Part, ...] = ("loss", "recipe", "network", "regularization", "precision", "inputs", "rows")
+# The best of so many exchanges is named, so that each has to show more (Bonferroni, one-sided): 2.45 standard errors.
+# All parts count, also those that are not tried: what else is asked must not change what an exchange shows.
+NAMED_BY_CHANCE = 0.05
+RECOVERY_STANDARD_ERRORS = NormalDist().inv_cdf(1 - NAMED_BY_CHANCE / len(ORDER))
+# What two gains differ by, if they do.
+STANDARD_ERRORS = 2.0
 # What the training did, in contrast to what it cost.
 DIAGNOSED = ("finite", "monitors", "loss_rise", NAME)
 # By the code of the check `references`, what is tried first: of inputs the network as well, which comes with them.
@@ -50,7 +57,7 @@ def recovers(gain: Estimate, below_prior: Estimate, to_explain: float) -> bool:
     `below_prior`, that of the best constant answer. `to_explain` is the loss of the validation rows' own best constant.
     """
     return all(
-        estimate.value > STANDARD_ERRORS * estimate.standard_error
+        estimate.value > RECOVERY_STANDARD_ERRORS * estimate.standard_error
         and estimate.value >= SMALLEST_SHARE * abs(to_explain)
         for estimate in (gain, below_prior)
     )

@@ -184,8 +184,8 @@ class Exchange(Frozen):
     """One part of a training exchanged for a standard one, and the training made again.
 
     `loss` is the kind's loss of the validation rows then, and `gain` what the exchange lowers it by, paired by row and
-    by group. `recovers`: the gain exceeds twice its standard error, and is large enough to matter. `code` says why a
-    part was not tried, and `told` what it was exchanged for, or more of why. It `contains` parts that had to be
+    by group. `recovers`: the gain is more than chance gives, and large enough to matter. `code` says why a part was
+    not tried, and `told` what it was exchanged for, or more of why. It `contains` parts that had to be
     exchanged with it.
     """
 

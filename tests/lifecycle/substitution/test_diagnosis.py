@@ -126,7 +126,8 @@ def exchange(part, value, *contains):
     ("gain", "below", "expected"),
     [
         (estimate(0.2), estimate(0.2), True),
-        (estimate(0.2, 0.11), estimate(0.2), False),
+        (estimate(0.2, 0.09), estimate(0.2), False),
+        (estimate(0.2, 0.08), estimate(0.2), True),
         (estimate(0.01, 0.001), estimate(0.2), False),
         (estimate(0.2), estimate(0.001), False),
     ],
