@@ -27,7 +27,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.general_runs import EXCHANGE, UNCLAIMED, asked, cases, ran
+from benchmarks.general_runs import EXCHANGE, PILOT, UNCLAIMED, asked, cases, piloted, ran
 from benchmarks.general_tables import (
     Mechanism,
     Rule,
@@ -95,16 +95,22 @@ def _runs(out: Path, short: bool, stored: bool) -> list[Run]:
     out.parent.mkdir(parents=True, exist_ok=True)
     done = {} if not out.is_file() else {run["name"]: run for run in map(json.loads, out.read_text().splitlines())}
     wanted = cases(short)
-    for case in wanted:
-        if case.name not in done and not stored:
-            done[case.name] = _kept(out, ran(case))
-        name = f"{EXCHANGE}{case.name}"
-        if case.job is not None and name not in done and not stored:
-            done[name] = _kept(out, asked(case))
+    for case in wanted if not stored else ():
+        todo = {case.name: ran}
+        if case.job is not None:
+            todo |= {f"{EXCHANGE}{case.name}": asked} | ({f"{PILOT}{case.name}": piloted} if case.tensors else {})
+        for name, run in todo.items():
+            if name not in done:
+                done[name] = _kept(out, run(case))
     lacking = [case.name for case in wanted if case.name not in done]
     print(f"{len(wanted) - len(lacking)} of {len(wanted)} cases; not run: {', '.join(lacking) or 'none'}", flush=True)
-    found = [case.name for case in wanted if case.name in done]
-    return [{**done[name], "exchange": done.get(f"{EXCHANGE}{name}")} for name in found]
+    return [_together(done, case.name) for case in wanted if case.name in done]
+
+
+def _together(done: Mapping[str, Run], name: str) -> Run:
+    """The run with what its pilot told, and the answer of the exchange, where these were run."""
+    beside = done.get(f"{PILOT}{name}", {"told": ()})["told"]
+    return {**done[name], "told": [*done[name]["told"], *beside], "exchange": done.get(f"{EXCHANGE}{name}")}
 
 
 def _kept(out: Path, run: Run) -> Run:

@@ -198,7 +198,7 @@ def _training(subject: Subject) -> TrainingSpec:
     spec = TrainingSpec(
         optimizer=OptimizerSpec(
             name="adamw", learning_rate=group["lr"] / group["lr_scale"] if group["lr_scale"] else 1e-3,
-            weight_decay=group["weight_decay"],
+            weight_decay=group.get("weight_decay", 0.0),
         ),
         schedule=ScheduleSpec(warmup=0.1, decay="cosine"),
         batch_size=max(1, plan.batch_size // recipe.accumulate), accumulate=recipe.accumulate,

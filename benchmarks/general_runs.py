@@ -53,6 +53,8 @@ from trainworthy.lifecycle.spec.split import HashSplit, Shares
 UNCLAIMED = "unclaimed"
 # Begins the names under which the answers of the exchange of parts are kept.
 EXCHANGE = "exchange "
+# And those of what a pilot tells of a case of tensors.
+PILOT = "pilot "
 Stage = Literal["preflight", "smoke", "pilot", "training"]
 Says = Literal["alarm", "warning", "pass", "unknown"]
 # A case that takes more of the processor is not run: it says nothing of any rule. Beside other work a case of 25 such
@@ -88,7 +90,8 @@ class Case:
 
     `named` and `causes` are rules and causes that say it rightly, where the bench that planted it knows. `meant` rules
     say something true of a healthy case, so that their warning is no false one. `job` is the training whose parts are
-    exchanged, None where nobody asks; it raises NotAskedError where they can't be.
+    exchanged, None where nobody asks; it raises NotAskedError where they can't be. A case of `tensors` is no use case
+    by itself, so that its run has no pilot.
     """
 
     name: str
@@ -99,6 +102,7 @@ class Case:
     causes: tuple[str, ...] = ()
     meant: tuple[str, ...] = ()
     job: Callable[[Path], TrainJob] | None = None
+    tensors: bool = False
 
 
 def asked(case: Case) -> dict[str, Any]:
@@ -106,6 +110,24 @@ def asked(case: Case) -> dict[str, Any]:
     assert case.job is not None
     with _at_most(MOST_CPU_SECONDS):
         return {"name": f"{EXCHANGE}{case.name}", **exchanged(case.job)}
+
+
+def piloted(case: Case) -> dict[str, Any]:
+    """What the pilot of the use case tells that a case of tensors stands for; nothing where it is none."""
+    assert case.job is not None
+    told: list[Told] = []
+    broke, began, job = "", time.process_time(), case.job
+    try:
+        with _at_most(MOST_CPU_SECONDS), tempfile.TemporaryDirectory() as made:
+            told.extend(_of_stage(job(Path(made)), "pilot"))
+    except NotAskedError:
+        pass
+    except Exception as error:
+        broke = type(error).__name__
+    return {
+        "name": f"{PILOT}{case.name}", "broke": broke, "cpu": round(time.process_time() - began, 3),
+        "told": [asdict(one) for one in told],
+    }  # fmt: skip
 
 
 def ran(case: Case) -> dict[str, Any]:
@@ -152,7 +174,7 @@ def _planted() -> Iterator[Case]:
     for name, (make, ids) in {**PLANTED, **HELD_BACK, **FRESH}.items():
         yield Case(
             f"planted {name}", name, "", partial(_of_subject, lambda make=make: make(0)), named=ids,
-            job=partial(_job, name, lambda make=make: make(0)),
+            job=partial(_job, name, lambda make=make: make(0)), tensors=True,
         )  # fmt: skip
 
 
@@ -163,7 +185,7 @@ def _gradients() -> Iterator[Case]:
             yield Case(
                 f"gradient {name}", f"gradient {name}", "", partial(_of_subject, lambda make=make: make(0).subject()),
                 named=named, causes=("gradient_is_no_slope",),
-                job=partial(_job, name, lambda make=make: make(0).subject()),
+                job=partial(_job, name, lambda make=make: make(0).subject()), tensors=True,
             )  # fmt: skip
 
 
@@ -177,7 +199,7 @@ def _dynamics() -> Iterator[Case]:
             run = partial(_of_dynamics, lambda fault=fault, host=host: fault.make(host, 0))
             yield Case(
                 f"training {name}", f"training {name}", host, run, named=planted.found, causes=planted.cause,
-                job=partial(_job_of_dynamics, host, lambda fault=fault, host=host: fault.make(host, 0)),
+                job=partial(_job_of_dynamics, host, lambda fault=fault, host=host: fault.make(host, 0)), tensors=True,
             )  # fmt: skip
 
 
@@ -223,7 +245,7 @@ def _healthy(seed: int) -> Iterator[Case]:
         yield Case(
             f"healthy {name} {seed}", "", name, partial(run, lambda make=make: make(seed)),
             meant=("wiring.gradient_is_slope",) if name in ON_PURPOSE else (),
-            job=partial(_job, name, lambda make=make: make(0)) if seed == 0 else None,
+            job=partial(_job, name, lambda make=make: make(0)) if seed == 0 else None, tensors=True,
         )  # fmt: skip
 
 
@@ -292,22 +314,25 @@ def _of_job(make: Callable[[Path], TrainJob]) -> Iterator[Told]:
         job = make(Path(made))
         yield from _battery(lambda: _sample_of(job))
         for stage in ("smoke", "pilot"):
-            began = time.process_time()
-            result = run_stage(_job_of_stage(job, stage))
-            for alarm in result.alarms:
-                yield _of_alarm(alarm, stage)
-            checks = training_checks(stage, result)
-            arms = () if result.references is None else result.references.arms
-            for check in checks:
-                says: Says = "pass" if check.status in ("pass", "not_applicable") else "unknown"
-                if check.status in ("fail", "error"):
-                    says = "alarm" if check.severity == "error" else "warning"
-                cpu = sum(arm.cpu_seconds for arm in arms) if check.name == "references" else 0.0
-                yield Told(
-                    f"stage.{check.name}", stage, says, check.code, observed=_number(check.observed),
-                    threshold=_number(check.threshold), cpu=round(cpu, 4),
-                )  # fmt: skip
-            yield Told("(stage)", stage, "pass", cpu=round(time.process_time() - began, 3))
+            yield from _of_stage(_job_of_stage(job, stage), stage)
+
+
+def _of_stage(job: TrainJob, stage: Literal["smoke", "pilot"]) -> Iterator[Told]:
+    began = time.process_time()
+    result = run_stage(job)
+    for alarm in result.alarms:
+        yield _of_alarm(alarm, stage)
+    arms = () if result.references is None else result.references.arms
+    for check in training_checks(stage, result):
+        says: Says = "pass" if check.status in ("pass", "not_applicable") else "unknown"
+        if check.status in ("fail", "error"):
+            says = "alarm" if check.severity == "error" else "warning"
+        cpu = sum(arm.cpu_seconds for arm in arms) if check.name == "references" else 0.0
+        yield Told(
+            f"stage.{check.name}", stage, says, check.code, observed=_number(check.observed),
+            threshold=_number(check.threshold), cpu=round(cpu, 4),
+        )  # fmt: skip
+    yield Told("(stage)", stage, "pass", cpu=round(time.process_time() - began, 3))
 
 
 def _job_of_stage(job: TrainJob, stage: str) -> TrainJob:

@@ -9,7 +9,7 @@ import torch
 from benchmarks import general
 from benchmarks.general import mechanisms, parts_by_fault
 from benchmarks.general_exchange import NotAskedError, exchanged, job_of_subject
-from benchmarks.general_runs import EXCHANGE, cases
+from benchmarks.general_runs import EXCHANGE, PILOT, cases
 from benchmarks.general_tables import (
     Mechanism,
     anew,
@@ -136,9 +136,12 @@ def test_answers_of_the_exchange_are_kept_and_asked_once(tmp_path, monkeypatch):
     monkeypatch.setattr(general, "ran", lambda case: made.append("ran") or run(case.name, fault=case.fault))
     asked = {"name": f"{EXCHANGE}{case.name}", **answer("recipe")}
     monkeypatch.setattr(general, "asked", lambda case: made.append("asked") or asked)
+    pilot = {"name": f"{PILOT}{case.name}", "told": [words("stage.references", "pilot", "warning")]}
+    monkeypatch.setattr(general, "piloted", lambda case: made.append("piloted") or pilot)
     both = [general._runs(tmp_path / "runs.jsonl", short=False, stored=False) for _ in range(2)]
-    assert made == ["ran", "asked"]
+    assert made == ["ran", "asked", "piloted"]
     assert [part_named(found) for (found,) in both] == ["recipe", "recipe"]
+    assert [one["rule"] for one in both[1][0]["told"]] == ["stage.references"]
 
 
 def test_mechanism_without_its_rules_is_found_by_the_others_with_their_cause():
