@@ -230,6 +230,7 @@ def train_job(
         trainer=spec.trainer,
         unreviewed=judged_contract(run).unreviewed_features,
         processes=spec.compute.processes,
+        sharding=spec.compute.sharding,
         collective_timeout_seconds=spec.compute.collective_timeout_seconds,
         stop_after_steps=rerun_steps,
         # A rerun has to prepare its features anew: what it shows would be half of it otherwise.

@@ -17,7 +17,7 @@ from trainworthy.lifecycle.spec.preflight import PreflightSpec
 from trainworthy.lifecycle.spec.split import SplitSpec
 from trainworthy.lifecycle.spec.task import Target
 from trainworthy.lifecycle.spec.training import StagesSpec, TrainingSpec
-from trainworthy.lifecycle.spec.use_case import COLLECTIVE_TIMEOUT_SECONDS
+from trainworthy.lifecycle.spec.use_case import COLLECTIVE_TIMEOUT_SECONDS, Sharding
 
 # Mean seconds between two interruptions of a machine, one's own among them: restarts, updates, a closed lid, memory
 # that another process took. Servers stop far less often; too short a time costs only checkpoints, and these are capped.
@@ -101,7 +101,7 @@ class TrainJob(_RowsJob):
     no result. `frozen` are patterns of parameters that are declared not to train, `trainer` is the use case's own
     training script, None for our loop. Of `unreviewed` features nobody has said when they are known: a trained stage
     is asked what they do for it. With more than one of `processes` each has a share of every batch, and none waits
-    longer than `collective_timeout_seconds` for another.
+    longer than `collective_timeout_seconds` for another; `sharding` says whether each has the whole model.
     """
 
     kind: Literal["train"] = "train"
@@ -123,6 +123,7 @@ class TrainJob(_RowsJob):
     trainer: str | None = None
     unreviewed: tuple[str, ...] = ()
     processes: int = Field(default=1, ge=1)
+    sharding: Sharding = "none"
     collective_timeout_seconds: float = COLLECTIVE_TIMEOUT_SECONDS
 
 
@@ -132,7 +133,8 @@ class PreflightJob(_RowsJob):
     `data_folders` hold the rows of datasets and snapshots: model.py has no business there.
     `gpu_memory_gb` is the memory of one GPU, and `gpu_counts` how many a machine has, by SKU; `durable` is where
     checkpoints will be copied to. `metrics` and `baselines` of the use case's own are called once, metrics with
-    `metric_columns`. `processes` are those that each training will be made by, on so many `nodes`.
+    `metric_columns`. `processes` are those that each training will be made by, on so many `nodes`, and `sharding` how
+    they hold its model.
     """
 
     kind: Literal["preflight"] = "preflight"
@@ -155,6 +157,7 @@ class PreflightJob(_RowsJob):
     metric_columns: tuple[str, ...] = ()
     processes: int = Field(default=1, ge=1)
     nodes: int = Field(default=1, ge=1)
+    sharding: Sharding = "none"
 
 
 class QuickJob(_RowsJob):

@@ -14,17 +14,21 @@ PHASES: tuple[Phase, ...] = get_args(Phase)
 
 
 class RankPlace(Frozen):
-    """Where a rank's process was last: in which phase of which update, since how many seconds."""
+    """Where a rank's process was last: in which phase of which update, since how many seconds.
+
+    `passes` counts the blocks of a sharded network that it has come to in this phase.
+    """
 
     pid: int
     step: int
     phase: Phase
     seconds: float
+    passes: int = 0
 
     @property
-    def order(self) -> tuple[int, int]:
+    def order(self) -> tuple[int, int, int]:
         """The smaller, the further behind."""
-        return self.step, PHASES.index(self.phase)
+        return self.step, PHASES.index(self.phase), self.passes
 
 
 class RankEnd(Frozen):

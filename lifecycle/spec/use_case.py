@@ -58,12 +58,14 @@ class BudgetSpec(Frozen):
     run_usd: float = Field(gt=0, allow_inf_nan=False, description="USD that a run may cost.")
 
 
+# How a training's processes hold its model: each the whole of it, or a part (FSDP2).
+Sharding = Literal["none", "fsdp"]
 # As long as one process may take between two updates (protocol/signals.py) until it counts as hanging.
 COLLECTIVE_TIMEOUT_SECONDS = 1800.0
 # What one may look for, and what does instead.
 NOT_OFFERED = {
     "deepspeed": "it starts processes, scales and steps by an engine of its own, and its checkpoints are pickles; "
-    "launcher: torchrun with a script of your own shards a model by FSDP2 (docs/how-to/own-trainer.md)",
+    "launcher: torchrun with sharding: fsdp divides a model by FSDP2 (docs/how-to/several-processes.md)",
     "accelerate": "a script of your own may use it, started by launcher: torchrun (docs/how-to/own-trainer.md)",
     "slurm": "ask Slurm for a machine (sbatch, salloc) and start the run on it, with launcher: local or torchrun",
 }
@@ -82,6 +84,11 @@ class ComputeSpec(Frozen):
         ge=1,
         description="Processes of a training, for launcher torchrun, in pods of kubernetes, or on one node of ray; "
         "with GPUs one for each.",
+    )
+    sharding: Sharding = Field(
+        default="none",
+        description="none: each process has the whole model (DDP). fsdp: weights, gradients and optimizer states are "
+        "divided over them (FSDP2), for a model that fits no single device.",
     )
     nodes: int = Field(
         default=1,
@@ -136,6 +143,11 @@ class ComputeSpec(Frozen):
             raise ValueError(f"processes: {self.processes} needs launcher: torchrun; local trains in one process")
         if self.launcher == "torchrun" and self.processes == 1:
             raise ValueError("launcher: torchrun needs processes: 2 or more; one process is launcher: local")
+        if self.sharding != "none" and self.processes == 1:
+            raise ValueError(
+                f"sharding: {self.sharding} divides a model over processes, of which there is one: set processes: 2 or "
+                "more with launcher: torchrun or kubernetes, or remove sharding"
+            )
         if self.nodes > 1 and self.launcher not in ("torchrun", "kubernetes"):
             where = "on one node of the cluster" if self.launcher == "ray" else "on this machine"
             raise ValueError(
@@ -256,6 +268,23 @@ class UseCaseSpec(Frozen):
             raise ValueError(
                 f"an update of {rows} rows (training.batch_size times accumulate) leaves some of compute.processes: "
                 f"{self.compute.processes} without a row"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _shards_are_trained_by_the_loop(self) -> UseCaseSpec:
+        if self.compute.sharding == "none":
+            return self
+        if self.trainer is not None:
+            raise ValueError(
+                f"compute.sharding: {self.compute.sharding} belongs to Trainworthy's own loop and has no effect beside "
+                "trainer: remove it, and call fully_shard in the script (docs/how-to/own-trainer.md)"
+            )
+        whole = [f"training.{name}" for name in ("ema", "compile") if getattr(self.training, name)]
+        if whole:
+            raise ValueError(
+                f"{' and '.join(whole)} need the whole model in each process, and compute.sharding: "
+                f"{self.compute.sharding} divides it: remove one or the other"
             )
         return self
 

@@ -31,8 +31,8 @@ RANKS, BEFORE, OUTPUT = "ranks", "ranks.before", "output.log"
 LAST_LINES = 60
 # What ranks that wait for each other end apart, on a busy machine; and what a rank has to write its stacks.
 LATE_SECONDS, STACKS_SECONDS = 3.0, 1.0
-# Process, update, phase, and since when, in seconds of the machine's monotonic clock.
-_PLACE = struct.Struct("<qqqd")
+# Process, update, phase, passes of blocks in it, and since when, in seconds of the machine's monotonic clock.
+_PLACE = struct.Struct("<qqqqd")
 
 
 def rank_folder(out: Path, rank: int) -> Path:
@@ -64,8 +64,16 @@ class PlaceFile:
 
     def at(self, step: int, phase: int) -> None:
         """The rank begins this phase of this update."""
-        self.step, self.phase = step, phase
-        _PLACE.pack_into(self._memory, 0, os.getpid(), step, phase, time.monotonic())
+        self.step, self.phase, self._passes = step, phase, 0
+        self._write()
+
+    def on(self) -> None:
+        """The rank goes on to the pass of another block in the same phase, for which it waits for the others."""
+        self._passes += 1
+        self._write()
+
+    def _write(self) -> None:
+        _PLACE.pack_into(self._memory, 0, os.getpid(), self.step, self.phase, self._passes, time.monotonic())
 
 
 def read_places(out: Path, mine: Container[int] | None = None) -> dict[int, RankPlace]:
@@ -75,9 +83,9 @@ def read_places(out: Path, mine: Container[int] | None = None) -> dict[int, Rank
         if mine is not None and int(path.stem) not in mine:
             continue
         with contextlib.suppress(OSError, struct.error, ValueError):
-            pid, step, phase, since = _PLACE.unpack(path.read_bytes())
+            pid, step, phase, passes, since = _PLACE.unpack(path.read_bytes())
             places[int(path.stem)] = RankPlace(
-                pid=pid, step=step, phase=PHASES[phase], seconds=max(0.0, time.monotonic() - since)
+                pid=pid, step=step, phase=PHASES[phase], passes=passes, seconds=max(0.0, time.monotonic() - since)
             )
     return dict(sorted(places.items()))
 

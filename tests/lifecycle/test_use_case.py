@@ -380,6 +380,10 @@ def test_keys_that_do_not_go_together_are_told_without_the_whole_file():
             {"launcher": "ray", "processes": 2, "nodes": 2}, "use_case.yaml: compute",
             "nodes: 2 needs launcher: torchrun or kubernetes; ray trains on one node of the cluster",
         ),
+        (
+            {"sharding": "fsdp"}, "use_case.yaml: compute",
+            "sharding: fsdp divides a model over processes, of which there is one",
+        ),
         ({"launcher": "torchrun", "processes": 999}, "use_case.yaml", "an update of 128 rows"),
         ({"launcher": "deepspeed"}, "use_case.yaml: compute.launcher", "deepspeed is not offered: it starts processes"),
         ({"launcher": "slurm"}, "use_case.yaml: compute.launcher", "slurm is not offered: ask Slurm for a machine"),
@@ -393,6 +397,21 @@ def test_processes_need_a_launcher_gpus_and_rows(compute, place, told):
     problem = spec_problem(item, UseCaseSpec)
     assert problem.where == place
     assert problem.problem.startswith(told)
+
+
+@pytest.mark.parametrize(
+    ("other", "told"),
+    [
+        ({"trainer": "train.py"}, "compute.sharding: fsdp belongs to Trainworthy's own loop"),
+        ({"training": {"ema": {"decay": 0.9}}}, "training.ema need the whole model in each process"),
+        ({"training": {"compile": True}}, "training.compile need the whole model in each process"),
+    ],
+)
+def test_what_a_divided_model_does_not_go_with_is_told(other, told):
+    divided = {"launcher": "torchrun", "processes": 2, "sharding": "fsdp"}
+    assert toy_jobs.spec_with(compute=divided).compute.sharding == "fsdp"
+    with pytest.raises(ValidationError, match=told):
+        toy_jobs.spec_with(compute=divided, **other)
 
 
 def test_gpus_are_those_of_each_node():

@@ -230,7 +230,7 @@ class Logbook:
         closed = self.curve.add_mean(self.done, report.rows, report.loss, report.rate, self.session.plan.window)
         self.session.updated(self.done, f"loss {report.loss:.4f}", [closed] if closed else ())
         if model is not None:
-            self.prefix_sha256 = self.session.prefix(self.done, model) or self.prefix_sha256
+            self.prefix_sha256 = self.session.prefix(self.done, model.state_dict) or self.prefix_sha256
         self.session.clock.step_done(self.done)
         if not self.session.asked_to_end():
             self.session.ends_after(self.done)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from trainworthy.lifecycle.engine.training.judging.progress import is_reweighted
 from trainworthy.lifecycle.engine.training.loop import train
 from trainworthy.lifecycle.engine.training.monitors.all import all_monitors
 from trainworthy.lifecycle.engine.training.monitors.causes import diagnosed
+from trainworthy.lifecycle.engine.training.monitors.closer_look import NoLooks
 from trainworthy.lifecycle.engine.training.monitors.game import look_at_loss
 from trainworthy.lifecycle.engine.training.monitors.heartbeat import Heartbeat
 from trainworthy.lifecycle.engine.training.monitors.monitor import Finding
@@ -32,8 +33,9 @@ from trainworthy.lifecycle.engine.training.monitors.true_gradient import NOTHING
 from trainworthy.lifecycle.engine.training.monitors.watch import Watch
 from trainworthy.lifecycle.engine.training.monitors.without_dropout import WithoutDropout
 from trainworthy.lifecycle.engine.training.prepare import Prepared, seed_everything
+from trainworthy.lifecycle.engine.training.random_state import random_kept
 from trainworthy.lifecycle.engine.training.ranks.group import ASKED, END, RESTART
-from trainworthy.lifecycle.engine.training.ranks.replicas import facts_of, join_ranks
+from trainworthy.lifecycle.engine.training.ranks.replicas import facts_of, join_ranks, on_device
 from trainworthy.lifecycle.engine.training.recipe import make_model, make_optimizers, make_recipe
 from trainworthy.lifecycle.engine.training.rows.loading import LoadedRows
 from trainworthy.lifecycle.engine.training.session import Session
@@ -55,6 +57,12 @@ from trainworthy.lifecycle.storage.metrics_file import WindowSignals
 from trainworthy.lifecycle.storage.state import write_atomic
 from trainworthy.lifecycle.tasks.labels import named_column
 
+# Of a model that is divided.
+NOT_LOOKED_AT = (
+    "not looked at, since no process has the whole weights: layers and updates of weights (every twentieth update), "
+    "replicas, whether the gradient is the slope of the loss, and the loss without dropout"
+)
+
 
 @dataclass
 class StepHooks:
@@ -74,7 +82,7 @@ class StepHooks:
         shown = "batch left out" if update.skipped else f"loss {update.loss:.4f}"
         session.updated(state.step, shown, self._window_closed(state))
         session.write(self.watch.alarms)
-        state.prefix_sha256 = session.prefix(state.step, state.model) or state.prefix_sha256
+        state.prefix_sha256 = session.prefix(state.step, state.weights) or state.prefix_sha256
         stops = after_update(state, plan.last_step, moved=not update.skipped)
         state.clock.step_done(state.step)
         if session.asked_to_end():
@@ -137,6 +145,8 @@ def take_course(session: Session, prepared: Prepared, device: str) -> Course:
     except PreemptedError:
         ranks.order(ASKED, ranks.place.step)
         raise
+    if ranks.shards is not None:
+        course.state = _undivided(course.state, session.job, prepared, device)
     ranks.order(END, course.state.step)
     course.others_memory_bytes = ranks.others_sum(0.0)
     return course
@@ -174,10 +184,15 @@ def _started(session: Session, prepared: Prepared, device: str) -> Course:
     """A fresh state, then the stage's own newest checkpoint, else the one of the stage before."""
     job, plan = session.job, session.plan
     seed_everything(job.training.seed)
-    model = make_model(prepared.task, prepared.preprocessing, job.hyperparameters, job.training).to(device)
-    state = TrainState(model, make_optimizers(prepared.task, model, job.training.optimizer), ranks=session.ranks)
-    state.also |= make_parts(job.training, model, lambda: make_validation_loss(job, prepared, model, device))
+    model = make_model(prepared.task, prepared.preprocessing, job.hyperparameters, job.training)
     recipe = make_recipe(prepared.task, job.training, plan.horizon_steps)
+    # A model that is divided bears no copy.
+    loss = look_at_loss(model, prepared.data, recipe) if job.sharding != "none" else None
+    shards = on_device(model, device, session.ranks, job.sharding)
+    state = TrainState(model, make_optimizers(prepared.task, model, job.training.optimizer), ranks=session.ranks)
+    if shards is not None and session.ranks is not None:
+        session.ranks.join_shards(shards, state.optimizers, plan.batch_size)
+    state.also |= make_parts(job.training, model, lambda: make_validation_loss(job, prepared, model, device))
     progressive, left_out = make_progressive(
         plan, prepared.data, recipe, job.training.evaluate_every, prepared.reserve,
         {name: named_column(job.rows, prepared.rows, name) for name in job.slices}, job.rows.sensitive,
@@ -187,13 +202,13 @@ def _started(session: Session, prepared: Prepared, device: str) -> Course:
     limit = device_limit_bytes(device)
     # Both of the weights that every start begins from, so that a resumed training is judged by the same.
     prior = None if prepared.oversampled is not None else prior_loss(model, prepared.data, recipe, plan.batch_size)
-    loss = look_at_loss(model, prepared.data, recipe)
-    gradient = look_at_gradient(model, prepared.data, recipe) if loss.deviates else NOTHING
+    loss = loss or look_at_loss(model, prepared.data, recipe)
+    gradient = look_at_gradient(model, prepared.data, recipe) if loss.deviates and shards is None else NOTHING
     wrong = (f"before the first update: {gradient.description}",) if gradient.wrong else ()
     monitors = all_monitors(
         state, plan, frozen=job.frozen, prior_loss=prior, memory_limit_bytes=limit,
         reweighted=is_reweighted(job, prepared),
-        without_dropout=WithoutDropout(model, prepared.data, recipe, plan.batch_size),
+        without_dropout=WithoutDropout(model, prepared.data, recipe, plan.batch_size) if shards is None else _unknown,
     )  # fmt: skip
     heartbeat = Heartbeat(Path(job.out), partial(end_if_declared, job))
     # Weights that the last update has spoiled are seen after it.
@@ -201,13 +216,27 @@ def _started(session: Session, prepared: Prepared, device: str) -> Course:
     recorder = make_recorder(job, prepared, plan, device, batch)
     watch = Watch(
         model, job.training.monitors, monitors, plan.last_step, recorder, heartbeat, loss.game,
-        gradient=partial(look_at_gradient, model, prepared.data, recipe),
+        looks=None if shards is None else NoLooks(shards.not_finite),
+        gradient=partial(look_at_gradient, model, prepared.data, recipe) if shards is None else None,
     )  # fmt: skip
     state.also["monitors"] = watch
-    notes = left_out + wrong + resume(job, state)
+    divided = () if shards is None else (f"{shards.told}; {NOT_LOOKED_AT}",)
+    notes = left_out + wrong + divided + resume(job, state)
     if session.ranks is not None:
         join_ranks(session.ranks, state, prepared, plan, recipe)
     return Course(state, progressive, watch, notes, state.step)
+
+
+def _undivided(state: TrainState, job: TrainJob, prepared: Prepared, device: str) -> TrainState:
+    """The first rank's state at the end with a whole model, which it evaluates and exports alone, and no optimizers."""
+    with random_kept():
+        model = make_model(prepared.task, prepared.preprocessing, job.hyperparameters, job.training)
+    model.load_state_dict(state.weights())
+    return replace(state, model=model.to(device), optimizers=(), ranks=None)
+
+
+def _unknown() -> None:
+    """What the loss would be without dropout, of a model that bears no copy."""
 
 
 def _train(course: Course, session: Session, prepared: Prepared) -> None:

@@ -126,14 +126,16 @@ def rates_of(state: TrainState) -> tuple[float, ...]:
 def forward_backward(state: TrainState, data: TrainData, rows: Tensor, recipe: Recipe) -> tuple[Losses, list[Tensor]]:
     """Forward and backward of this process's rows: the losses of the whole update, and its gradients in float32.
 
-    Of several ranks the gradients are those of all rows in each, and the losses in the first.
+    Of several ranks the gradients are those of all rows in each, or its part of them, and the losses in the first.
     """
     ranks, scaler = state.ranks, state.scaler
     # What optimizer.zero_grad(set_to_none=True) does, without the 25 µs that its mark for the profiler takes.
     for parameter in state.with_gradients:
         parameter.grad = None
-    # Parts of equal size, but for one row: chunk would leave a single row over, on which batch norm can't train.
-    parts = rows.tensor_split(min(recipe.accumulate, len(rows))) if recipe.accumulate > 1 else (rows,)
+    # Parts of equal size, but for one row: chunk would leave a single row over, on which batch norm can't train. Ranks
+    # that have shards of the model make each pass together, so that each has as many.
+    fewest = len(rows) if state.shards is None or ranks is None else ranks.rows // ranks.size
+    parts = rows.tensor_split(min(recipe.accumulate, fewest)) if recipe.accumulate > 1 else (rows,)
     scale = 1.0 if scaler is None else scaler.scale
     if ranks is None:
         generator = recipe.generator(state.step)
@@ -144,6 +146,8 @@ def forward_backward(state: TrainState, data: TrainData, rows: Tensor, recipe: R
     if ranks is not None:
         losses = Losses.of(ranks.gather(losses.each))
     gradients = [gradient for parameter in state.parameters if (gradient := parameter.grad) is not None]
+    if state.shards is not None:
+        gradients = state.shards.local(gradients)
     if scale != 1.0:
         torch._foreach_mul_(gradients, 1.0 / scale)  # pyright: ignore[reportPrivateImportUsage]
     return losses, gradients
@@ -152,22 +156,23 @@ def forward_backward(state: TrainState, data: TrainData, rows: Tensor, recipe: R
 def _passed_by_ranks(
     ranks: Ranks, state: TrainState, data: TrainData, parts: Sequence[Tensor], recipe: Recipe, scale: float
 ) -> list[Losses]:
-    """The same of one of several ranks: gradients are exchanged once, while those of the last part are computed."""
+    """The same of one of several ranks, which exchange gradients while they are computed."""
     generator = recipe.generator(state.step, ranks.rank)
     # The mean over ranks is what is exchanged, and each counts for its rows.
     scale *= ranks.size
     passed = []
-    for number, part in enumerate(parts, start=1):
-        ranks.begin(state.step)
-        with nullcontext() if number == len(parts) else ranks.replica.no_sync(), ranks.all_reached():
+    for number, part in enumerate(parts):
+        with ranks.part(state.step, number, len(parts)):
             passed.append(backward(ranks.replica, data, part, recipe, generator, of=ranks.rows, scale=scale))
-    ranks.reduce_outside_model()
+    ranks.reduce_the_rest()
     return passed
 
 
 def apply_update(state: TrainState, recipe: Recipe, norm: Tensor | None) -> None:
     """Let the optimizers make the update, with gradients clipped by their `norm` where it is given."""
-    if norm is not None:
+    if norm is not None and state.shards is not None:
+        state.shards.clip(recipe.clip_norm, norm)
+    elif norm is not None:
         torch.nn.utils.clip_grads_with_norm_(state.parameters, recipe.clip_norm, norm)
     for optimizer in state.optimizers:
         optimizer.step()
@@ -200,6 +205,8 @@ def _read(state: TrainState, gradients: list[Tensor], losses: Losses) -> tuple[U
     """
     try:
         *norms, deviation_norm = torch._foreach_norm([*gradients, losses.deviations])  # pyright: ignore[reportPrivateImportUsage]
+        if state.shards is not None:
+            norms = state.shards.norms(norms)
     except NotImplementedError:
         named = ", ".join(sparse_gradients(state.model))
         raise TrainingError(f"{named}: {SPARSE_PROBLEM}", fix=DENSE, code=SPARSE) from None

@@ -5,14 +5,14 @@ Its clients are our own loop (StepHooks) and the handle that a training script i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-import torch
+from torch import Tensor
 
-from trainworthy.lifecycle.engine.training.checkpoints.checkpoint import parameters_sha256
+from trainworthy.lifecycle.engine.training.checkpoints.checkpoint import weights_sha256
 from trainworthy.lifecycle.engine.training.ranks.group import Ranks
 from trainworthy.lifecycle.engine.training.techniques.deadline import Deadline
 from trainworthy.lifecycle.engine.training.watching.clock import Clock
@@ -76,9 +76,9 @@ class Session:
             self._metrics.write(new)
             self._written.update((alarm.step, alarm.monitor) for alarm in new)
 
-    def prefix(self, step: int, model: torch.nn.Module) -> str | None:
-        """The weights' hash if `step` updates are those that an equal rerun repeats."""
-        return parameters_sha256(model) if step == min(PREFIX_STEPS, self.plan.horizon_steps) else None
+    def prefix(self, step: int, weights: Callable[[], Mapping[str, Tensor]]) -> str | None:
+        """The hash of the weights (a state dict) if `step` updates are those that an equal rerun repeats."""
+        return weights_sha256(weights()) if step == min(PREFIX_STEPS, self.plan.horizon_steps) else None
 
     def asked_to_end(self) -> bool:
         """True if the training has to end because somebody wants it to."""

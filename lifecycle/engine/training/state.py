@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -17,6 +17,9 @@ from trainworthy.lifecycle.engine.training.watching.clock import Clock
 from trainworthy.lifecycle.engine.training.watching.curve import Curve
 from trainworthy.lifecycle.plan import Plan, step_seed
 from trainworthy.lifecycle.spec.training import Precision
+
+if TYPE_CHECKING:
+    from trainworthy.lifecycle.engine.training.ranks.shards import Shards
 
 LossFn = Callable[[Tensor, Tensor], Tensor]
 Inputs = dict[str, Tensor]
@@ -75,6 +78,15 @@ class TrainState:
     def buffers(self) -> list[Tensor]:
         """The model's, in its order."""
         return list(self.model.buffers())
+
+    @property
+    def shards(self) -> Shards | None:
+        """What divides the model over the ranks, where something does."""
+        return None if self.ranks is None else self.ranks.shards
+
+    def weights(self) -> dict[str, Tensor]:
+        """The model's state dict; where it is divided, a whole one on the host."""
+        return self.model.state_dict() if self.shards is None else self.shards.weights()
 
     @property
     def scaler(self) -> Scaler | None:

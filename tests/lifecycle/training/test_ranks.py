@@ -129,7 +129,8 @@ def test_what_the_first_decides_all_do(splits, tmp_path, action):
     assert losses(two.curve) == pytest.approx(losses(one.curve), abs=1e-6)
 
 
-def test_buffers_that_a_forward_pass_reads_are_the_firsts(splits, tmp_path):
+@pytest.mark.parametrize("sharding", ["none", "fsdp"])
+def test_buffers_that_a_forward_pass_reads_are_the_firsts(splits, tmp_path, sharding):
     """A mean of a rank's own rows is subtracted from the next ones: each would have another, and replicas part."""
     seen = """
         if self.training:
@@ -143,7 +144,7 @@ def test_buffers_that_a_forward_pass_reads_are_the_firsts(splits, tmp_path):
         ('torch.cat([inputs["numbers"], ', 'torch.cat([inputs["numbers"] - self.center, '),
         (FORWARD, FORWARD + seen),
     )  # fmt: skip
-    job = job_of(splits, tmp_path / "out", use_case, training={"accumulate": 1})
+    job = job_of(splits, tmp_path / "out", use_case, training={"accumulate": 1, "ema": None}, sharding=sharding)
     train_by_ranks(job, {"SEEN": str(tmp_path / "seen")})
     updates = slice(-job.training.epochs * 3, None)
     first, second = ((tmp_path / f"seen{rank}").read_text().split("] ")[:-1][updates] for rank in range(2))

@@ -6,10 +6,12 @@ import threading
 import time
 from pathlib import Path
 
+import pandas as pd
 import psutil
 import pytest
 from toy_jobs import changed_use_case, spec_with, train_job
 
+from trainworthy.lifecycle.artifact import load_artifact
 from trainworthy.lifecycle.protocol.results import TrainResult
 from trainworthy.lifecycle.storage.rank_files import read_places
 from trainworthy.resources.supervisor import supervise
@@ -44,6 +46,21 @@ def test_a_killed_rank_is_named_and_the_training_goes_on_to_the_same_end(splits,
     # torchrun's own meeting would be open to all machines.
     assert set(listening) == {"127.0.0.1"}
     assert not [pid for pid, command in commands.items() if jobs[1].out in command]
+
+
+@pytest.mark.slow
+def test_shards_become_the_artifact_that_one_process_makes(splits, tmp_path, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    use_case = changed_use_case(tmp_path / "toy", ("nn.Dropout(0.1)", "nn.Identity()"))
+    answers, rows = {}, pd.read_parquet(splits / "benchmark.parquet")
+    for sharding, processes in (("none", 1), ("fsdp", 2)):
+        spec = spec_with(training={"epochs": 1})
+        out = tmp_path / sharding
+        job = train_job(splits, out, "full", spec=spec, use_case=use_case, processes=processes, sharding=sharding)
+        result = run_worker(job)
+        assert isinstance(result, TrainResult)
+        answers[sharding] = load_artifact(Path(result.artifact or ""), result.artifact_sha256 or "")(rows)
+    assert answers["fsdp"] == pytest.approx(answers["none"], abs=1e-5)
 
 
 def _kill_second_rank(out: Path, listening: list[str]) -> None:

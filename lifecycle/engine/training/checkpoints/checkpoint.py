@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import pickle
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 import torch
+from torch import Tensor
 
 from trainworthy.lifecycle.engine.training.checkpoints.made_with import made_with, resumed_elsewhere
 from trainworthy.lifecycle.engine.training.random_state import random_state, restore_random
@@ -39,7 +40,7 @@ class WeightsNotFiniteError(Exception):
 
 def save_checkpoint(folder: Path, identity: str, state: TrainState) -> CheckpointRef:
     """Write the state below `folder`, and keep the newest KEEP. Raises WeightsNotFiniteError."""
-    refuse_not_finite(state.model)
+    refuse_not_finite(state)
     return write_checkpoint(folder, identity, state_dict(state))
 
 
@@ -119,9 +120,12 @@ def load_checkpoint(path: Path, identity: str, state: TrainState, sha256: str | 
             value=f"{sorted(held)} instead of {sorted(own_parts)}",
             fix="delete this folder",
         )
-    state.model.load_state_dict(loaded["model"])
-    for optimizer, saved in zip(state.optimizers, loaded["optimizers"], strict=True):
-        optimizer.load_state_dict(saved)
+    if state.shards is not None:
+        state.shards.take(loaded["model"], loaded["optimizers"])
+    else:
+        state.model.load_state_dict(loaded["model"])
+        for optimizer, saved in zip(state.optimizers, loaded["optimizers"], strict=True):
+            optimizer.load_state_dict(saved)
     state.curve.load_state_dict(loaded["curve"])
     for name in held.keys() & own_parts.keys():
         own_parts[name].load_state_dict(held[name])
@@ -136,16 +140,21 @@ def parameters_finite(model: torch.nn.Module) -> bool:
     return not parameters or bool(torch.isfinite(torch.nn.utils.get_total_norm(parameters)))
 
 
-def refuse_not_finite(model: torch.nn.Module) -> None:
+def refuse_not_finite(state: TrainState) -> None:
     """Raises WeightsNotFiniteError."""
-    if not parameters_finite(model):
+    if not (parameters_finite(state.model) if state.shards is None else not state.shards.not_finite()):
         raise WeightsNotFiniteError("weights that are not finite must never reach a checkpoint")
 
 
 def parameters_sha256(model: torch.nn.Module) -> str:
     """Hash of every parameter's and buffer's name and bytes: equal if and only if the weights are equal bit for bit."""
+    return weights_sha256(model.state_dict())
+
+
+def weights_sha256(weights: Mapping[str, Tensor]) -> str:
+    """The same of a model's state dict."""
     digest = hashlib.sha256()
-    for name, tensor in sorted(model.state_dict().items()):
+    for name, tensor in sorted(weights.items()):
         digest.update(name.encode())
         # As bytes, since numpy has no bfloat16.
         digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
@@ -154,9 +163,13 @@ def parameters_sha256(model: torch.nn.Module) -> str:
 
 def state_dict(state: TrainState) -> dict[str, Any]:
     """All of a checkpoint: weights, optimizers, curve, step and the random number generators as they are now."""
+    if state.shards is None:
+        weights, optimizers = state.model.state_dict(), [optimizer.state_dict() for optimizer in state.optimizers]
+    else:
+        weights, optimizers = state.shards.states()
     return {
-        "model": state.model.state_dict(),
-        "optimizers": [optimizer.state_dict() for optimizer in state.optimizers],
+        "model": weights,
+        "optimizers": optimizers,
         "curve": state.curve.state_dict(),
         "step": state.step,
         "prefix_sha256": state.prefix_sha256,
@@ -167,7 +180,8 @@ def state_dict(state: TrainState) -> dict[str, Any]:
 
 
 def _made_with(state: TrainState) -> dict[str, str]:
-    return made_with(_device(state.model), 1 if state.ranks is None else state.ranks.size)
+    processes = 1 if state.ranks is None else state.ranks.size
+    return made_with(_device(state.model), processes, "none" if state.shards is None else "fsdp")
 
 
 def _device(model: torch.nn.Module) -> str:

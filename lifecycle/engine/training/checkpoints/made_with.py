@@ -6,11 +6,13 @@ from collections.abc import Mapping
 
 import torch
 
+from trainworthy.lifecycle.spec.use_case import Sharding
 
-def made_with(device: str, processes: int = 1) -> dict[str, str]:
+
+def made_with(device: str, processes: int = 1, sharding: Sharding = "none") -> dict[str, str]:
     """What this process computes with; `device` as torch names it. All by name, as a manifest holds it.
 
-    `processes` are those that train together.
+    `processes` are those that train together, each with the whole model unless `sharding` divides it.
     """
     computing = {
         "torch": str(torch.__version__),
@@ -18,6 +20,7 @@ def made_with(device: str, processes: int = 1) -> dict[str, str]:
         "instructions": torch.backends.cpu.get_cpu_capability(),
         "device": device,
         "processes": str(processes),
+        "sharding": sharding,
     }
     if device == "cuda":
         computing["gpu"] = torch.cuda.get_device_name()

@@ -88,8 +88,11 @@ class Writer:
         """Copy the state and start writing it; the seconds that took. Raises WeightsNotFiniteError."""
         assert self._writing is None, "one write at a time: the buffers are in use"
         started = time.monotonic()
-        refuse_not_finite(state.model)
-        saved = self._buffers.copy(state_dict(state))
+        refuse_not_finite(state)
+        saved = state_dict(state)
+        # Whole states that are gathered share nothing with the training, and would be held twice.
+        apart = {name: saved.pop(name) for name in ("model", "optimizers")} if state.shards is not None else {}
+        saved = self._buffers.copy(saved) | apart
         self._writing = self._thread.submit(self._store, saved)
         return time.monotonic() - started
 

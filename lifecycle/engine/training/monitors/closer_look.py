@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from trainworthy.lifecycle.engine.training.monitors.non_finite import bad_names
 from trainworthy.lifecycle.engine.training.monitors.rows_and_replicas import (
     content_of,
     gpu_busy,
@@ -48,6 +50,10 @@ class CloserLooks:
         """Hooks are on from here to `end` or `leave`."""
         return CloserLook(self, state)
 
+    def not_finite(self) -> list[str]:
+        """Names of the parameters that are not finite."""
+        return bad_names(zip(self.names, self.parameters, strict=True))
+
     def some_weights(self) -> Tensor:
         """A part of each parameter, in one vector that shares nothing with them."""
         return _some(self.parameters, self.strides)
@@ -61,6 +67,16 @@ class CloserLooks:
             for parameter in self.parameters
         ]
         return _some(gradients, self.strides)
+
+
+@dataclass(frozen=True)
+class NoLooks:
+    """In their place where no process has the whole weights. `not_finite` names the parameters that are not finite."""
+
+    not_finite: Callable[[], list[str]]
+
+    def begin(self, state: TrainState) -> None:
+        """Nothing is looked at."""
 
 
 class CloserLook:

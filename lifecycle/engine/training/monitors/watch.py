@@ -17,14 +17,13 @@ import torch
 
 from trainworthy.lifecycle.engine.training.monitors.base import Base
 from trainworthy.lifecycle.engine.training.monitors.causes import context_of, diagnosed, of_alarms
-from trainworthy.lifecycle.engine.training.monitors.closer_look import CloserLook, CloserLooks
+from trainworthy.lifecycle.engine.training.monitors.closer_look import CloserLook, CloserLooks, NoLooks
 from trainworthy.lifecycle.engine.training.monitors.curve import Plateau
 from trainworthy.lifecycle.engine.training.monitors.heartbeat import Heartbeat
 from trainworthy.lifecycle.engine.training.monitors.monitor import CurveMonitor, Finding, Monitor
 from trainworthy.lifecycle.engine.training.monitors.non_finite import (
     COME_BACK,
     NonFinite,
-    bad_names,
     bad_parameters,
     finite,
 )
@@ -71,7 +70,7 @@ class Watch:
         recorder: Recorder | None = None,
         heartbeat: Heartbeat | None = None,
         game: bool = False,
-        looks: CloserLooks | None = None,
+        looks: CloserLooks | NoLooks | None = None,
         follows: str = COME_BACK,
         gradient: Callable[[], GradientLook] | None = None,
     ) -> None:
@@ -271,7 +270,7 @@ class Watch:
         return finding
 
     def _bad_names(self) -> list[str]:
-        return bad_names(zip(self._looks.names, self._looks.parameters, strict=True))
+        return self._looks.not_finite()
 
     def _act(self, state: TrainState, findings: list[Finding]) -> bool:
         """Note the alarms and do what the hardest asks for; True if the update may be applied."""

@@ -6,6 +6,7 @@ from contextlib import closing
 from functools import partial
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from trainworthy.lifecycle.engine.training.course import end_if_declared
@@ -15,7 +16,7 @@ from trainworthy.lifecycle.engine.training.monitors.rows_and_replicas import rep
 from trainworthy.lifecycle.engine.training.prepare import Prepared, prepare, seed_everything
 from trainworthy.lifecycle.engine.training.random_state import seed_all
 from trainworthy.lifecycle.engine.training.ranks.group import ASKED, END, RESTART, UPDATE, Order, Ranks, clipping
-from trainworthy.lifecycle.engine.training.ranks.replicas import facts_of, join_ranks
+from trainworthy.lifecycle.engine.training.ranks.replicas import facts_of, join_ranks, on_device
 from trainworthy.lifecycle.engine.training.recipe import make_model, make_optimizers, make_recipe
 from trainworthy.lifecycle.engine.training.rows.loading import LoadedRows
 from trainworthy.lifecycle.engine.training.stage import peak_memory_bytes
@@ -51,10 +52,13 @@ def _from_start(
 ) -> int:  # fmt: skip
     """The updates from where the first rank starts; what it orders at their end."""
     seed_everything(job.training.seed)
-    model = make_model(prepared.task, prepared.preprocessing, job.hyperparameters, job.training).to(device)
+    model = make_model(prepared.task, prepared.preprocessing, job.hyperparameters, job.training)
+    shards = on_device(model, device, ranks, job.sharding)
     state = TrainState(model, make_optimizers(prepared.task, model, job.training.optimizer))
     state.also |= scaler_of(job.training.precision)
     recipe, data = make_recipe(prepared.task, job.training, plan.horizon_steps), prepared.data
+    if shards is not None:
+        ranks.join_shards(shards, state.optimizers, plan.batch_size)
     join_ranks(ranks, state, prepared, plan, recipe)
     if isinstance(data, LoadedRows):
         data, recipe = data.in_loaders(recipe, ranks.rank)
@@ -83,11 +87,13 @@ def follow_update(
     # Another stream than that of `augment`, which is the rank's own.
     seed_all(step_seed(recipe.seed, order.step, -ranks.rank))
     before = [buffer.clone() for buffer in state.buffers]
-    forward_backward(state, data, rows, recipe)
+    _, gradients = forward_backward(state, data, rows, recipe)
+    if ranks.shards is not None:
+        ranks.shards.norms(list(torch._foreach_norm(gradients)))  # pyright: ignore[reportPrivateImportUsage]
     verdict = ranks.verdict(None)
     if verdict.applied:
         apply_update(state, recipe, clipping(verdict.norm, data.device))
-        if order.step % SAMPLE_EVERY == 0:
+        if order.step % SAMPLE_EVERY == 0 and ranks.shards is None:
             # The first rank compares them at its closer look.
             replica_checksums(state.parameters)
     else:

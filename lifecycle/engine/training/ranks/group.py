@@ -1,9 +1,11 @@
 """This process among those that train one model together, and what they tell each other.
 
 The first rank decides and the others follow: it alone has monitors, hooks, checkpoints and the clock, so that ranks
-never have to agree. An update is four messages: the first's order, the gradients (by DistributedDataParallel, while the
-backward pass still runs), every row's loss to the first, and its verdict whether the update is applied. Where a rank is
-stands in its place file, so that a hang has a name.
+never have to agree. An update is four messages: the first's order, the gradients (by DistributedDataParallel, or in
+shards, while the backward pass still runs), every row's loss to the first, and its verdict whether the update is
+applied. Where a rank is stands in its place file, so that a hang has a name.
+
+Who waits for an order or a verdict may be asked for help in between, where the weights are sharded (shards.py).
 """
 
 from __future__ import annotations
@@ -12,10 +14,10 @@ import json
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, distributed
@@ -27,8 +29,11 @@ from trainworthy.lifecycle.protocol.ranks import PHASES, Phase
 from trainworthy.lifecycle.scoring import choose_device
 from trainworthy.lifecycle.storage.rank_files import PlaceFile
 
-# What the first rank orders.
-UPDATE, PASS_OVER, RESTART, END, ASKED = range(5)
+if TYPE_CHECKING:
+    from trainworthy.lifecycle.engine.training.ranks.shards import Shards
+
+# What the first rank orders. A verdict is of the update under way; what follows it here asks for help (shards.py).
+UPDATE, PASS_OVER, RESTART, END, ASKED, START, VERDICT, LOOK, GATHER, TAKE, FINITE = range(11)
 # Codes of errors: ranks would train different things; a branch of the network was left out.
 RANKS_DIFFER, NOT_REACHED = "ranks_differ", "not_reached"
 # A verdict's norm where gradients are not clipped.
@@ -60,7 +65,7 @@ class Ranks:
     """This rank of `size`, 0 the first. `asked` says that this process was asked to end; `here` are those of a machine.
 
     `rows` are those of an update over all ranks, and `replica` is what the forward pass goes through; both are known
-    from `join` on.
+    from `join` on. `shards` divide the model, None where each rank has a whole replica.
     """
 
     def __init__(
@@ -74,6 +79,7 @@ class Ranks:
         self._groups = 0
         self._group: Any = None
         self._replica: DistributedDataParallel | None = None
+        self.shards: Shards | None = None
         self._outside_model: list[torch.nn.Parameter] = []
 
     @property
@@ -81,7 +87,9 @@ class Ranks:
         return self.rank == 0
 
     @property
-    def replica(self) -> DistributedDataParallel:
+    def replica(self) -> torch.nn.Module:
+        if self.shards is not None:
+            return self.shards.model
         assert self._replica is not None
         return self._replica
 
@@ -100,17 +108,10 @@ class Ranks:
 
         `unused`: some parameters get no gradient in an update. Raises TrainingError if ranks would be without rows.
         """
-        if rows < self.size:
-            raise TrainingError(
-                "an update has fewer rows than there are processes",
-                value=f"{rows} rows for {self.size} processes",
-                fix="raise training.batch_size, or lower compute.processes",
-            )
-        self.rows = rows
+        self._count(optimizers, rows)
         # What optimizers move beside the model is a parameter of the loss, which no forward pass reaches.
         own = {id(parameter) for parameter in model.parameters()}
         groups = [group for optimizer in optimizers for group in optimizer.param_groups]
-        self._groups = len(groups)
         self._outside_model = [
             parameter for group in groups for parameter in group["params"] if id(parameter) not in own
         ]
@@ -118,7 +119,22 @@ class Ranks:
             distributed.broadcast(parameter.data, src=0)
         # Before each forward pass the first's buffers go to all: a codebook that is learned in one may be read there.
         self._replica = DistributedDataParallel(model, find_unused_parameters=unused)
-        self._replica.register_forward_hook(lambda *arguments: self.place.at(self.place.step, _BACKWARD))
+        self._replica.register_forward_hook(lambda *arguments: self.backward_begins())
+
+    def join_shards(self, shards: Shards, optimizers: Sequence[torch.optim.Optimizer], rows: int) -> None:
+        """Train the model that is divided so with the other ranks. Raises TrainingError as `join`."""
+        self._count(optimizers, rows)
+        shards.join(optimizers)
+        self.shards = shards
+
+    def _count(self, optimizers: Sequence[torch.optim.Optimizer], rows: int) -> None:
+        if rows < self.size:
+            raise TrainingError(
+                "an update has fewer rows than there are processes",
+                value=f"{rows} rows for {self.size} processes",
+                fix="raise training.batch_size, or lower compute.processes",
+            )
+        self.rows, self._groups = rows, sum(len(optimizer.param_groups) for optimizer in optimizers)
 
     def waits_to_start(self) -> None:
         """This rank is prepared, and waits for the others."""
@@ -127,6 +143,28 @@ class Ranks:
     def begin(self, step: int) -> None:
         """This rank's forward passes of an update begin."""
         self.place.at(step, _FORWARD)
+
+    def backward_begins(self) -> None:
+        """This rank's last forward pass of an update is over."""
+        self.place.at(self.place.step, _BACKWARD)
+
+    @contextmanager
+    def part(self, step: int, number: int, parts: int) -> Iterator[None]:
+        """Around the passes of one of so many parts of an update's rows, 0 the first.
+
+        Replicas exchange gradients in the last alone; shards in each, since none of them has all.
+        """
+        if self.shards is None:
+            self.begin(step)
+            assert self._replica is not None
+            with nullcontext() if number == parts - 1 else self._replica.no_sync(), self.all_reached():
+                yield
+            return
+        if number == 0:
+            self.begin(step)
+            self.shards.share_buffers()
+        with self.shards.together(last=number == parts - 1):
+            yield
 
     @contextmanager
     def all_reached(self) -> Iterator[None]:
@@ -143,8 +181,10 @@ class Ranks:
                 code=NOT_REACHED,
             ) from None
 
-    def reduce_outside_model(self) -> None:
+    def reduce_the_rest(self) -> None:
         """The gradients of what optimizers move beside the model, as those of the model are reduced."""
+        if self.shards is not None:
+            self.shards.drop_idle()
         for parameter in self._outside_model:
             # Left without one where it has none in any rank: a gradient of zeros would let weight decay move it.
             if self.any_of(parameter.grad is not None):
@@ -171,19 +211,42 @@ class Ranks:
 
     def order(self, kind: int, step: int, rates: tuple[float, ...] = ()) -> None:
         """The first tells the others what comes next."""
-        rates = rates or (0.0,) * self._groups
         with self._in("order", step):
-            distributed.broadcast(torch.tensor([kind, step, *rates], dtype=torch.float64), src=0)
+            self._say(kind, step, rates)
         self._prepares_again(kind)
 
     def next_order(self) -> Order:
-        """What the first has ordered."""
-        values = torch.zeros(2 + self._groups, dtype=torch.float64)
-        with self._in("order", self.place.step + 1):
-            distributed.broadcast(values, src=0)
-        kind, step, *rates = values.tolist()
-        self._prepares_again(int(kind))
-        return Order(int(kind), int(step), tuple(rates))
+        """What the first has ordered, once it needs no more help."""
+        kind, step, numbers = self._next_word("order", 1)
+        self._prepares_again(kind)
+        return Order(kind, step, numbers[: self._groups])
+
+    def ask(self, kind: int, what: int = 0) -> None:
+        """The first asks the others, which wait for its order or verdict, to help it (shards.py)."""
+        with self._in("order"):
+            self._say(kind, self.place.step, (what,))
+
+    def _say(self, kind: int, step: int, numbers: Sequence[float]) -> None:
+        values = self._word()
+        values[: 2 + len(numbers)] = torch.tensor([kind, step, *numbers], dtype=torch.float64)
+        distributed.broadcast(values, src=0)
+
+    def _next_word(self, phase: Phase, ahead: int = 0) -> tuple[int, int, tuple[float, ...]]:
+        """The first's next order or verdict; it waits in this phase, `ahead` of the update that the rank was at."""
+        while True:
+            values = self._word()
+            with self._in(phase, self.place.step + ahead):
+                distributed.broadcast(values, src=0)
+            kind, step, *numbers = values.tolist()
+            if kind < LOOK:
+                return int(kind), int(step), tuple(numbers)
+            assert self.shards is not None
+            self.place.at(int(step), PHASES.index("order"))
+            self.shards.help(int(kind), int(numbers[0]))
+
+    def _word(self) -> Tensor:
+        # Kind and update, then the groups' rates or a verdict.
+        return torch.zeros(2 + max(self._groups, len(Verdict._fields)), dtype=torch.float64)
 
     def _prepares_again(self, kind: int) -> None:
         if kind == RESTART:
@@ -192,21 +255,25 @@ class Ranks:
     def verdict(self, verdict: Verdict | None) -> Verdict:
         """The first's verdict on the update under way, in each rank."""
         with self._in("verdict"):
-            values = torch.zeros(3, dtype=torch.float64)
-            if verdict is not None:
-                norm = NOT_CLIPPED if verdict.norm is None else verdict.norm
-                values = torch.tensor([verdict.applied, verdict.finite, norm], dtype=torch.float64)
-            distributed.broadcast(values, src=0)
-        applied, finite, norm = values.tolist()
+            if verdict is None:
+                _, _, numbers = self._next_word("verdict")
+            else:
+                numbers = (verdict.applied, verdict.finite, NOT_CLIPPED if verdict.norm is None else verdict.norm)
+                self._say(VERDICT, self.place.step, numbers)
+        applied, finite, norm = numbers[:3]
         self.place.at(self.place.step, _AFTER)
         return Verdict(bool(applied), bool(finite), None if norm == NOT_CLIPPED else norm)
 
     def share_state(self, content: bytes) -> bytes:
+        """What the first gives, in each rank, before it begins."""
+        return self.share_content(content, "start")
+
+    def share_content(self, content: bytes, phase: Phase = "order") -> bytes:
         """What the first gives, in each rank."""
         if self.first:
-            self._tell(content, "start", self.place.step)
+            self._tell(content, phase, self.place.step)
             return content
-        return self._hear("start", self.place.step)
+        return self._hear(phase, self.place.step)
 
     def open_script_group(self, timeout_seconds: float) -> None:
         """From here on in a group of their own: a script has messages of its own, which come in between.

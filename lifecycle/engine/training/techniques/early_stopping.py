@@ -7,10 +7,9 @@ good afterwards: calibration and benchmark, which were not looked at, judge the 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from trainworthy.lifecycle.spec.training import EarlyStoppingSpec
@@ -25,12 +24,15 @@ class EarlyStopping:
         self.weights: dict[str, Tensor] = {}
         self.ended = False
 
-    def look(self, model: torch.nn.Module, step: int) -> bool:
-        """Evaluate the model; True if training is to end. A loss that is not finite is never the best."""
+    def look(self, weights: Callable[[], Mapping[str, Tensor]], step: int) -> bool:
+        """Evaluate the model; True if training is to end. A loss that is not finite is never the best.
+
+        `weights` gives the model's state dict as it is then.
+        """
         loss = self.evaluate()
         if loss < self.best_loss:
             self.best_loss, self.best_step, self.worse = loss, step, 0
-            self.weights = {name: tensor.detach().cpu().clone() for name, tensor in model.state_dict().items()}
+            self.weights = {name: tensor.detach().cpu().clone() for name, tensor in weights().items()}
         else:
             self.worse += 1
         self.ended = self.worse >= self.spec.patience and step >= self.spec.min_steps

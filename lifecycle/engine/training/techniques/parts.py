@@ -37,7 +37,7 @@ def after_update(state: TrainState, last_step: int, moved: bool = True) -> bool:
     if stopping is None or (state.step % stopping.spec.every and state.step < last_step):
         return False
     with nullcontext() if average is None else average.in_place_of(state.model):
-        return stopping.look(state.model, state.step)
+        return stopping.look(state.weights, state.step)
 
 
 def move_average(state: TrainState) -> None:
