@@ -105,6 +105,7 @@ def worker_result(run: StepRun, host: Host, first: tuple[Trial, ...]) -> Preflig
         durable=host.durable,
         processes=spec.compute.processes,
         nodes=spec.compute.nodes,
+        sharding=spec.compute.sharding,
         gpu_counts={name: sku.gpus for name, sku in run.workspace.prices.skus.items() if sku.gpus},
         gpu_memory_gb={name: sku.gpu_memory_gb for name, sku in run.workspace.prices.skus.items() if sku.gpu_memory_gb},
     )

@@ -41,7 +41,7 @@ def declared_sections(use_case: UseCase, step: Step) -> dict[str, Any]:
     declared, training["class_weights"] = use_case.spec.training.imbalance != "", training["class_weights"] or "none"
     # How many trainings a stage has decides that stage alone: the others are the same without them.
     seeds = {f"{stage}_seeds": training.pop(f"{stage}_seeds") for stage in ("pilot", "full")}
-    processes = use_case.spec.compute.processes
+    processes, sharding = use_case.spec.compute.processes, use_case.spec.compute.sharding
     fitted = {"hyperparameters": spec["hyperparameters"], "training": training, "stages": spec["stages"]}
     # The contract says what the label is. Kinds came later than the first verdicts, and changed none of a binary label.
     if use_case.spec.task != TaskSpec(kind="binary"):
@@ -67,6 +67,7 @@ def declared_sections(use_case: UseCase, step: Step) -> dict[str, Any]:
             **seeds,
             "preflight": spec["preflight"],
             **({"processes": processes} if processes > 1 else {}),
+            **({"sharding": sharding} if sharding != "none" else {}),
         },
         "smoke": fitted,
         "pilot": {**fitted, "seeds": seeds["pilot_seeds"]},

@@ -174,6 +174,11 @@ def _of_processes(step: MemoryForecast) -> str:
         return ""
     here, on = step.processes // step.nodes, f" on each of {step.nodes} machines" * (step.nodes > 1)
     many = f"{here} processes together" if here > 1 else "one process"
+    if step.sharding == "fsdp":
+        return (
+            f"that is of {many}{on}: each holds all rows, its part of weights, gradients and optimizer state, and one "
+            "block of them whole at a time (blocks); the first also has a copy of the whole state for checkpoints"
+        )
     return (
         f"that is of {many}{on}: each holds all rows, weights, gradients and optimizer state, and the gradients once "
         "more to exchange them (buckets); only activations are shared out"

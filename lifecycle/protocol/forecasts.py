@@ -6,6 +6,7 @@ from typing import Literal
 
 from trainworthy.lifecycle.spec.frozen import Frozen
 from trainworthy.lifecycle.spec.training import Precision
+from trainworthy.lifecycle.spec.use_case import Sharding
 
 Source = Literal["traced", "calibrated", "corrected", "extrapolated"]
 
@@ -23,7 +24,8 @@ class MemoryForecast(Frozen):
     what was followed. They are empty if extrapolated. `average` is among them if the training keeps one of its weights.
     `scoring` is the peak while the validation split is scored, 0 where that is not known: never found by a real step.
     All of this is one's of so many `processes`, which share out an update's rows; then `buckets` are among the kinds,
-    the gradients that DistributedDataParallel holds once more. They are on so many `nodes`, as many on each.
+    the gradients that DistributedDataParallel holds once more, or with `sharding` the largest of the `blocks` that are
+    whole at a time. They are on so many `nodes`, as many on each.
     """
 
     rows: int
@@ -38,6 +40,7 @@ class MemoryForecast(Frozen):
     scoring: int = 0
     processes: int = 1
     nodes: int = 1
+    sharding: Sharding = "none"
 
     @property
     def peak(self) -> tuple[int, int, int]:

@@ -63,6 +63,7 @@ def test_nodes_that_share_out_the_processes_change_no_step():
         ({"training": {"class_weights": "balanced"}}, STAGE_STEPS | {"snapshot"}),
         ({"stages": {"pilot": 0.4}}, STAGE_STEPS),
         ({"compute": {"launcher": "torchrun", "processes": 2}}, {"preflight"}),
+        ({"compute": {"launcher": "torchrun", "processes": 2, "sharding": "fsdp"}}, {"preflight"}),
         ({"benchmark": {"latency_ms": 40}}, {"evaluation", "promotion"}),
         ({"benchmark": {"slice_rows": 100}}, {"evaluation", "promotion"}),
         ({"promotion": {"purpose": "refresh"}}, {"promotion"}),

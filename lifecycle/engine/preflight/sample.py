@@ -111,6 +111,7 @@ def draw_sample(job: PreflightJob, rows: pd.DataFrame, device: str, most: int | 
         compiled=job.training.compile,
         fewest_rows=fewest_rows(job, len(rows)),
         processes=job.processes,
+        sharding=job.sharding,
         nodes=job.nodes,
         claims=job.claims,
         device=device,

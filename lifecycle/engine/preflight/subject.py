@@ -23,6 +23,7 @@ from trainworthy.lifecycle.engine.training.techniques.scaler import scaler_of
 from trainworthy.lifecycle.plan import Plan
 from trainworthy.lifecycle.spec.preflight import PreflightSpec
 from trainworthy.lifecycle.spec.training import Precision
+from trainworthy.lifecycle.spec.use_case import Sharding
 from trainworthy.lifecycle.tasks import Kind
 
 
@@ -55,7 +56,7 @@ class Subject:
     `activation_checkpointing` names modules as the use case does: an update recomputes them, while a look at the
     network, which has the same values, needs no update. `compiled`: a stage compiles its updates. `fewest_rows` are
     those of the smallest update that any stage makes, where that is known. `processes` share out the rows of each
-    update, as many on each of `nodes`.
+    update, as many on each of `nodes`; `sharding` divides the network over them.
     """
 
     build: Callable[[], nn.Module]
@@ -78,6 +79,7 @@ class Subject:
     fewest_rows: int | None = None
     processes: int = 1
     nodes: int = 1
+    sharding: Sharding = "none"
     claims: PreflightSpec = field(default_factory=PreflightSpec)
     device: str = "cpu"
 

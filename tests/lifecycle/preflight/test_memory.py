@@ -13,8 +13,8 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.checkpoint import checkpoint
 
 from trainworthy.lifecycle.engine.preflight.configuration.kernels import runs_in_declared_precision
-from trainworthy.lifecycle.engine.preflight.memory.fake_step import Precision, Timeline, trace_step
-from trainworthy.lifecycle.engine.preflight.memory.forecast import step_memory
+from trainworthy.lifecycle.engine.preflight.memory.fake_step import Precision, Timeline, largest_bytes, trace_step
+from trainworthy.lifecycle.engine.preflight.memory.forecast import state_copy_bytes, step_memory
 from trainworthy.lifecycle.engine.preflight.memory.gpu_fit import gpu_fits
 from trainworthy.lifecycle.engine.preflight.memory.real_step import Span, extra_when_observed, memory_levels
 from trainworthy.lifecycle.engine.preflight.memory.sandbox import SandboxError, in_sandbox
@@ -482,6 +482,50 @@ def test_several_processes_share_out_activations_and_hold_gradients_twice():
     assert (one.low, one.high) == (half.low + weights, half.high + weights)
     assert "buckets" not in alone.kinds
     assert one.together == (2 * one.value, 2 * one.low, 2 * one.high)
+
+
+def test_shards_hold_a_part_of_the_state_and_a_block_whole():
+    of = subject(deep, (64,), batch=128)
+    alone = forecast(subject(deep, (64,), batch=32))
+    (replica, shard) = (forecast(replace(of, processes=4, sharding=how)) for how in ("none", "fsdp"))
+    weights = sum(4 * parameter.numel() for parameter in deep().parameters())
+    block = 4 * largest_bytes(deep())
+    assert 0 < block < 4 * weights
+    state = ("parameters", "gradients", "optimizer")
+    assert shard.kinds["blocks"] == block
+    assert "buckets" not in shard.kinds
+    assert sum(shard.kinds.values()) == shard.value
+    for kind in state:
+        assert shard.kinds[kind] == pytest.approx(alone.kinds[kind] / 4, abs=1)
+    assert shard.value == pytest.approx(alone.value - 0.75 * sum(alone.kinds[kind] for kind in state) + block, abs=2)
+    # Which gradients are there at another peak is not known.
+    assert shard.high == pytest.approx(alone.high - 0.75 * (weights + alone.kinds["optimizer"]) + block, abs=2)
+    assert shard.value < replica.value
+    # A checkpoint's copy is whole.
+    assert state_copy_bytes(shard) == pytest.approx(state_copy_bytes(replica), abs=8)
+
+
+def test_a_gpu_that_is_too_small_for_a_replica_may_have_a_shard():
+    def large():
+        return Of(nn.Sequential(nn.Linear(32, 2_800), *(nn.Linear(2_800, 2_800) for _ in range(12))))
+
+    class OneBlock(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = nn.Linear(32, 14_000), nn.Linear(14_000, 14_000)
+
+        def forward(self, inputs):
+            return self.second(self.first(inputs["x"])).mean(1)
+
+    of = subject(large, batch=64)
+    (alone,) = gpu_fits(of, {"small": 2.0}, gpu_counts={"small": 8})
+    assert "compute.sharding: fsdp, processes: " in alone.told
+    processes = int(alone.told.split("processes: ")[1].split()[0])
+    assert not gpu_fits(replace(of, processes=processes), {"small": 2.0})[0].fits
+    assert gpu_fits(replace(of, processes=processes, sharding="fsdp"), {"small": 2.0})[0].fits
+    # Of one block there is nothing to divide.
+    (one_block,) = gpu_fits(subject(OneBlock, batch=64), {"larger": 4.0})
+    assert "its largest block takes" in one_block.told
 
 
 def test_frozen_parameters_are_in_no_bucket():

@@ -23,6 +23,7 @@ from torch.utils._pytree import tree_leaves
 
 from trainworthy.lifecycle.engine.preflight.subject import Subject
 from trainworthy.lifecycle.engine.training.loop import train_step
+from trainworthy.lifecycle.engine.training.ranks.blocks import blocks_of, largest_share
 from trainworthy.lifecycle.engine.training.state import TrainData, TrainState
 from trainworthy.lifecycle.engine.training.techniques.parts import average_of, move_average
 from trainworthy.lifecycle.engine.training.techniques.recompute import checkpoint_activations, recomputed
@@ -47,10 +48,10 @@ class Timeline:
     meanwhile; only a real step shows it, its `calls` (call.py), and how much `more` was held since it was looked at
     (real_step.py). `before` is the most that was held before the step, at operation `before_at` of an earlier update:
     its name, and how many of that name ran before it. `kinds` are those of the peak; `state` are parameters, gradients,
-    optimizer state and an average of the weights together, `trained` the bytes of the parameters that train.
-    `values_read` counts how often model or loss asked for a
-    value, which a fake tensor does not have. `blocks` are the modules that the trace itself put activation
-    checkpointing around, as training.activation_checkpointing would name them.
+    optimizer state and an average of the weights together, `trained` the bytes of the parameters that train, and
+    `largest` those of the largest block that sharding leaves whole at a time (ranks/blocks.py). `values_read` counts
+    how often model or loss asked for a value, which a fake tensor does not have. `blocks` are the modules that the
+    trace itself put activation checkpointing around, as training.activation_checkpointing would name them.
     """
 
     rows: int
@@ -65,6 +66,7 @@ class Timeline:
     state: int = 0
     parameters: int = 0
     trained: int = 0
+    largest: int = 0
     values_read: int = 0
     blocks: tuple[str, ...] = ()
 
@@ -124,6 +126,7 @@ def trace_step(
         state=state_bytes,
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         trained=trained_bytes(model),
+        largest=largest_bytes(model),
         values_read=counter.values_read,
         blocks=around,
     )
@@ -134,6 +137,12 @@ def trained_bytes(model: nn.Module) -> int:
     return sum(
         parameter.numel() * parameter.element_size() for parameter in model.parameters() if parameter.requires_grad
     )
+
+
+def largest_bytes(model: nn.Module) -> int:
+    """Bytes of the largest block that sharding leaves whole at a time."""
+    held = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
+    return round(largest_share(model, blocks_of(model)) * held)
 
 
 def fake_counter(round_to: int = 1) -> tuple[Any, Any]:

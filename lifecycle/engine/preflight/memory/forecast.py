@@ -133,8 +133,8 @@ def fits_here(memory: Forecast, step: MemoryForecast, limit_bytes: int, device: 
 def forecast_memory(job: PreflightJob, sample: Sample, rows: pd.DataFrame, step: MemoryForecast) -> Forecast:
     """Peak bytes of the full stage's processes on a machine, an update or scoring among them wherever it is made.
 
-    Each process has all rows and a whole replica, and a share of an update's activations; the first alone scores, and
-    copies its state for checkpoints.
+    Each process has all rows and a whole replica, or its part of one, and a share of an update's activations; the first
+    alone scores, and has a copy of the whole state for checkpoints.
     """
     import psutil
 
@@ -193,5 +193,7 @@ def state_copy_bytes(step: MemoryForecast, *, best_weights: bool = False) -> int
     """
     if not step.kinds:
         return (3 + 2 * best_weights) * 4 * step.parameter_count
-    of = step.kinds
+    # It is whole, wherever its parts are.
+    parts = step.processes if step.sharding == "fsdp" else 1
+    of = {name: parts * size for name, size in step.kinds.items()}
     return of.get("parameters", 0) * (1 + 2 * best_weights) + of.get("optimizer", 0) + of.get("average", 0)

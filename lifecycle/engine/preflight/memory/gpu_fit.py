@@ -15,6 +15,7 @@ from functools import cache
 
 from trainworthy.lifecycle.engine.preflight.memory.fake_step import Timeline, TraceError, trace_step
 from trainworthy.lifecycle.engine.preflight.memory.step_memory import (
+    block_bytes,
     bucket_bytes,
     line,
     part_rows,
@@ -127,7 +128,18 @@ def _curve(subject: Subject, accumulate: int, precision: Precision, blocks: bool
         trace_step(subject, size, accumulate=accumulate, precision=precision, blocks=blocks, round_to=BLOCK_BYTES)
         for size in sizes
     )
-    return Curve(fewer, more, data_bytes=_data_bytes(subject) + bucket_bytes(subject, more), scoring=scoring)
+    return Curve(fewer, more, data_bytes=_data_bytes(subject) + _of_exchange(subject, more), scoring=scoring)
+
+
+def _of_exchange(subject: Subject, timeline: Timeline) -> int:
+    """What a process holds over one that trains alone: the buckets of DDP; of FSDP a block, and less of the state.
+
+    Of the gradients those count that are held at the peak.
+    """
+    if subject.sharding == "none":
+        return bucket_bytes(subject, timeline)
+    held = timeline.state - timeline.trained + timeline.kinds.get("gradients", 0)
+    return block_bytes(timeline) - round((1 - 1 / subject.processes) * held)
 
 
 def _data_bytes(subject: Subject) -> int:
@@ -223,12 +235,24 @@ def _sharded(subject: Subject, limit: float, available: int, curve: Callable[...
     recipe = subject.recipe
     smallest = _blocks(curve, 2, recipe.precision) or curve(2, recipe.precision, False)
     state = smallest.more.state
-    rest = smallest.high(1) - (1 + FREE_BETWEEN) * state
+    # Beside the state a process holds what a row takes, and the block that is whole.
+    other = smallest.high(1) - (1 + FREE_BETWEEN) * (state + _of_exchange(subject, smallest.more))
+    rest = other + (1 + FREE_BETWEEN) * block_bytes(smallest.more)
+    if other >= limit:
+        return (
+            f"not even divided over GPUs, since one row takes {other / 1e9:.1f} GB beside the weights: cut the inputs"
+        )
     if rest >= limit:
-        return f"not even divided over GPUs, since one row takes {rest / 1e9:.1f} GB beside the weights: cut the inputs"
+        return (
+            f"not even divided over GPUs, since its largest block takes {(rest - other) / 1e9:.1f} GB while it "
+            "computes: build it of smaller ones, as members of a ModuleList or Sequential"
+        )
     count = math.ceil((1 + FREE_BETWEEN) * state / (limit - rest))
     short = f" (a machine has {available})" if count > available > 1 else ""
+    how = f"compute.sharding: fsdp, processes: {count} and gpus: {count}"
+    if subject.sharding == "fsdp":
+        return f"FSDP over {count} does ({how}){short}"
     return (
         f"DDP does not help, since each GPU holds all {state / 1e9:.1f} GB of weights, gradients and optimizer state; "
-        f"FSDP over {count} does, which divides them{short}"
+        f"FSDP over {count} does, which divides them ({how}){short}"
     )

@@ -26,6 +26,7 @@ from trainworthy.lifecycle.engine.preflight.memory.call import Call, call_at
 from trainworthy.lifecycle.engine.preflight.memory.fake_step import (
     TRACED_PARTS,
     Timeline,
+    largest_bytes,
     scoring_bytes,
     trace_step,
     trained_bytes,
@@ -47,6 +48,8 @@ FEW_ROWS = (2, 4)
 UNFOLLOWED = 0.01
 # What of the whole batch is run again, one operation at a time.
 REPLAY_CPU_SECONDS = 2.0
+# Of a block's weights: they are gathered, copied out, and their gradients collected for the exchange.
+OF_A_BLOCK = 4
 # Steps that cannot be followed grow by this until one takes so long (of CPU, so that a busy machine measures the same).
 GROWTH, LONG_CPU_SECONDS = 4, 1.0
 
@@ -90,7 +93,12 @@ def part_rows(subject: Subject) -> int:
 
 def bucket_bytes(subject: Subject, timeline: Timeline) -> int:
     """What DistributedDataParallel exchanges gradients in: it holds each once more from the first update on."""
-    return timeline.trained if subject.processes > 1 else 0
+    return timeline.trained if subject.processes > 1 and subject.sharding == "none" else 0
+
+
+def block_bytes(timeline: Timeline) -> int:
+    """What a process holds of the largest block of a sharded network: weights and gradients, and what they come in."""
+    return OF_A_BLOCK * timeline.largest
 
 
 def follow(subject: Subject, describe: Callable[[BaseException], str]) -> Followed:
@@ -120,7 +128,9 @@ def with_real_steps(subject: Subject, followed: Followed) -> MemoryForecast:
     if followed.timeline is None or not followed.trusted:
         model = subject.build()
         parameters = sum(parameter.numel() for parameter in model.parameters())
-        timeline = Timeline(rows, (), (), parameters=parameters, trained=trained_bytes(model))
+        timeline = Timeline(
+            rows, (), (), parameters=parameters, trained=trained_bytes(model), largest=largest_bytes(model)
+        )
         del model
         return _forecast(subject, timeline, "extrapolated", _extrapolated(_growing(subject, rows), rows), {}, 0)
     # As many parts as are followed, so that operations are found again by their number.
@@ -259,12 +269,39 @@ def _forecast(
     (low, high), buckets = INTERVALS[source], bucket_bytes(subject, timeline)
     if kinds and buckets:
         kinds = kinds | {"buckets": buckets}
-    return MemoryForecast(
+    forecast = MemoryForecast(
         rows=timeline.rows, accumulate=subject.recipe.accumulate, precision=subject.recipe.precision, source=source,
         parameter_count=timeline.parameters, kinds=kinds, value=value + buckets,
         low=round(value * low) + buckets, high=round(value * high) + buckets,
         scoring=scoring + buckets if scoring else 0, processes=subject.processes, nodes=subject.nodes,
+        sharding=subject.sharding,
     )  # fmt: skip
+    return forecast if subject.sharding == "none" else _divided(forecast, timeline)
+
+
+def _divided(whole: MemoryForecast, timeline: Timeline) -> MemoryForecast:
+    """The forecast of a process that has its part of the state alone, by that of one which has all of it.
+
+    Which gradients are there at the peak is not known once the state is smaller, so that the upper end keeps them all.
+    Each process begins with the whole weights, and the first ends with them, to score.
+    """
+    weights = 4 * whole.parameter_count
+    adamw = {"parameters": weights, "gradients": weights, "optimizer": 2 * weights}
+    of, left_out = {**adamw, **whole.kinds} if whole.kinds else adamw, 1 - 1 / whole.processes
+    gone = {name: round(left_out * of[name]) for name in adamw}
+    block, fewest = block_bytes(timeline), of["parameters"] + timeline.largest
+    kinds = {name: size - gone.get(name, 0) for name, size in whole.kinds.items()}
+    less = sum(gone.values()) - block
+    parts = sum(of[name] - gone[name] for name in adamw)
+    return whole.model_copy(
+        update={
+            "kinds": kinds | {"blocks": block} if kinds else {},
+            "value": max(whole.value - less, fewest),
+            "low": max(whole.low - less, fewest),
+            "high": max(whole.high - less + gone["gradients"], fewest),
+            "scoring": whole.scoring + parts if whole.scoring else 0,
+        }
+    )
 
 
 def unfollowed(whole: Timeline, fake: tuple[Timeline, ...], real: tuple[Timeline, ...]) -> list[int]:
