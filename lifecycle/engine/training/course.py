@@ -34,7 +34,7 @@ from trainworthy.lifecycle.engine.training.monitors.watch import Watch
 from trainworthy.lifecycle.engine.training.monitors.without_dropout import WithoutDropout
 from trainworthy.lifecycle.engine.training.prepare import Prepared, seed_everything
 from trainworthy.lifecycle.engine.training.random_state import random_kept
-from trainworthy.lifecycle.engine.training.ranks.group import ASKED, END, RESTART
+from trainworthy.lifecycle.engine.training.ranks.orders import ASKED, END, RESTART
 from trainworthy.lifecycle.engine.training.ranks.replicas import facts_of, join_ranks, on_device
 from trainworthy.lifecycle.engine.training.recipe import make_model, make_optimizers, make_recipe
 from trainworthy.lifecycle.engine.training.rows.loading import LoadedRows

@@ -13,7 +13,8 @@ from torch import Tensor
 from trainworthy.lifecycle.engine.training.monitors.non_finite import finite, not_finite_alarm
 from trainworthy.lifecycle.engine.training.monitors.rows_and_replicas import row_numbers
 from trainworthy.lifecycle.engine.training.monitors.watch import Watch
-from trainworthy.lifecycle.engine.training.ranks.group import PASS_OVER, UPDATE, Ranks, Verdict, clipping
+from trainworthy.lifecycle.engine.training.ranks.group import Ranks, Verdict, clipping
+from trainworthy.lifecycle.engine.training.ranks.orders import PASS_OVER, UPDATE
 from trainworthy.lifecycle.engine.training.state import (
     PASSED_OVER,
     Batches,

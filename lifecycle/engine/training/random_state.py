@@ -1,4 +1,7 @@
-"""The random number generators: as plain values, as a checkpoint holds them, and put back after a look aside."""
+"""The random number generators: as plain values, as a checkpoint holds them, and put back after a look aside.
+
+A look at a model puts back what else it would change: modes and buffers.
+"""
 
 from __future__ import annotations
 
@@ -70,3 +73,19 @@ def random_kept() -> Iterator[None]:
         yield
     finally:
         restore_random(drawn)
+
+
+@contextlib.contextmanager
+def undisturbed(model: torch.nn.Module) -> Iterator[None]:
+    """Evaluation mode; then each module's own mode, the buffers and the random numbers are as they were."""
+    modes = [(module, module.training) for module in model.modules()]
+    buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    model.eval()
+    try:
+        with random_kept():
+            yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+        for buffer, before in buffers:
+            buffer.data.copy_(before)

@@ -19,9 +19,9 @@ from trainworthy.lifecycle.engine.training.judging.references import (
 from trainworthy.lifecycle.engine.training.judging.rise import Judge, constant_answers, own_rise
 from trainworthy.lifecycle.engine.training.judging.tensors import tensor_rows
 from trainworthy.lifecycle.engine.training.prepare import Prepared, to_train_data
+from trainworthy.lifecycle.engine.training.random_state import undisturbed
 from trainworthy.lifecycle.engine.training.state import TrainData, TrainState
 from trainworthy.lifecycle.engine.training.techniques.focal import class_probabilities
-from trainworthy.lifecycle.engine.training.watching.progressive import undisturbed
 from trainworthy.lifecycle.gates.references_check import ENOUGH_UPDATES
 from trainworthy.lifecycle.leakage.unreviewed import measure_unreviewed
 from trainworthy.lifecycle.plan import stage_rows

@@ -15,11 +15,11 @@ from torch import nn
 from trainworthy.lifecycle.engine.train import run_stage
 from trainworthy.lifecycle.engine.training.checkpoints.checkpoint import parameters_sha256
 from trainworthy.lifecycle.engine.training.loop import train
+from trainworthy.lifecycle.engine.training.random_state import undisturbed
 from trainworthy.lifecycle.engine.training.watching.progressive import (
     Progressive,
     make_progressive,
     slice_columns,
-    undisturbed,
 )
 from trainworthy.lifecycle.plan import make_plan, monitored_rows, rows_of_stage, stage_rows, without_reserve
 from trainworthy.lifecycle.protocol.training_figures import CurvePoint

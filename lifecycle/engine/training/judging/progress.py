@@ -12,10 +12,9 @@ import torch
 
 from trainworthy.lifecycle.data.rows import read_rows
 from trainworthy.lifecycle.engine.training.prepare import Prepared, seed_everything
-from trainworthy.lifecycle.engine.training.random_state import random_kept
+from trainworthy.lifecycle.engine.training.random_state import random_kept, undisturbed
 from trainworthy.lifecycle.engine.training.recipe import make_model
 from trainworthy.lifecycle.engine.training.state import TrainState
-from trainworthy.lifecycle.engine.training.watching.progressive import undisturbed
 from trainworthy.lifecycle.plan import stage_rows
 from trainworthy.lifecycle.protocol.jobs import TrainJob
 from trainworthy.lifecycle.protocol.results import Progress

@@ -15,7 +15,8 @@ from trainworthy.lifecycle.engine.training.monitors.heartbeat import Heartbeat
 from trainworthy.lifecycle.engine.training.monitors.rows_and_replicas import replica_checksums
 from trainworthy.lifecycle.engine.training.prepare import Prepared, prepare, seed_everything
 from trainworthy.lifecycle.engine.training.random_state import seed_all
-from trainworthy.lifecycle.engine.training.ranks.group import ASKED, END, RESTART, UPDATE, Order, Ranks, clipping
+from trainworthy.lifecycle.engine.training.ranks.group import Order, Ranks, clipping
+from trainworthy.lifecycle.engine.training.ranks.orders import ASKED, END, RESTART, UPDATE
 from trainworthy.lifecycle.engine.training.ranks.replicas import facts_of, join_ranks, on_device
 from trainworthy.lifecycle.engine.training.recipe import make_model, make_optimizers, make_recipe
 from trainworthy.lifecycle.engine.training.rows.loading import LoadedRows

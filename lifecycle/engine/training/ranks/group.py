@@ -23,6 +23,7 @@ import torch
 from torch import Tensor, distributed
 from torch.nn.parallel import DistributedDataParallel
 
+from trainworthy.lifecycle.engine.training.ranks.orders import LOOK, RESTART, VERDICT
 from trainworthy.lifecycle.errors import TrainingError
 from trainworthy.lifecycle.protocol.jobs import TrainJob
 from trainworthy.lifecycle.protocol.ranks import PHASES, Phase
@@ -32,8 +33,6 @@ from trainworthy.lifecycle.storage.rank_files import PlaceFile
 if TYPE_CHECKING:
     from trainworthy.lifecycle.engine.training.ranks.shards import Shards
 
-# What the first rank orders. A verdict is of the update under way; what follows it here asks for help (shards.py).
-UPDATE, PASS_OVER, RESTART, END, ASKED, START, VERDICT, LOOK, GATHER, TAKE, FINITE = range(11)
 # Codes of errors: ranks would train different things; a branch of the network was left out.
 RANKS_DIFFER, NOT_REACHED = "ranks_differ", "not_reached"
 # A verdict's norm where gradients are not clipped.

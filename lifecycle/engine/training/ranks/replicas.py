@@ -18,7 +18,8 @@ import torch
 from trainworthy.lifecycle.engine.training.loop import backward
 from trainworthy.lifecycle.engine.training.prepare import Prepared
 from trainworthy.lifecycle.engine.training.random_state import random_kept
-from trainworthy.lifecycle.engine.training.ranks.group import START, Ranks
+from trainworthy.lifecycle.engine.training.ranks.group import Ranks
+from trainworthy.lifecycle.engine.training.ranks.orders import START
 from trainworthy.lifecycle.engine.training.state import Recipe, TrainState
 from trainworthy.lifecycle.plan import Plan
 from trainworthy.lifecycle.protocol.jobs import TrainJob

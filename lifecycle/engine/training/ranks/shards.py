@@ -26,9 +26,9 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from torch.utils._pytree import tree_map
 
+from trainworthy.lifecycle.engine.training.random_state import undisturbed
 from trainworthy.lifecycle.engine.training.ranks.blocks import blocks_of, largest_share
-from trainworthy.lifecycle.engine.training.ranks.group import FINITE, GATHER, LOOK, TAKE, Ranks
-from trainworthy.lifecycle.engine.training.watching.progressive import undisturbed
+from trainworthy.lifecycle.engine.training.ranks.orders import FINITE, GATHER, LOOK, TAKE, Messages
 from trainworthy.lifecycle.errors import TrainingError
 
 # Codes of errors: what of a network or its optimizers cannot be divided.
@@ -46,7 +46,7 @@ class Shards:
     `told` says how the model is divided.
     """
 
-    def __init__(self, ranks: Ranks, model: nn.Module, device: str) -> None:
+    def __init__(self, ranks: Messages, model: nn.Module, device: str) -> None:
         """Divide the model, which is whole on the host and then on the device in parts. Raises TrainingError."""
         _refuse(model)
         if device == "cpu":

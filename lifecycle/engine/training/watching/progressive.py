@@ -6,8 +6,7 @@ All rows' losses of the open window are kept until it ends, so that a resumed wi
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +15,7 @@ import torch
 from torch import Tensor
 
 from trainworthy.lifecycle.engine.training.loop import autocast
-from trainworthy.lifecycle.engine.training.random_state import random_kept
+from trainworthy.lifecycle.engine.training.random_state import undisturbed
 from trainworthy.lifecycle.engine.training.rows.loading import LoadedRows
 from trainworthy.lifecycle.engine.training.state import Recipe, TrainData, TrainState
 from trainworthy.lifecycle.engine.training.watching.curve import curve_point
@@ -166,22 +165,6 @@ def row_losses(model: torch.nn.Module, data: TrainData, recipe: Recipe) -> Tenso
     """Each row's unweighted loss without gradients or augmentation, `(N,)`, float64, in the model's present mode."""
     with torch.no_grad(), autocast(recipe.precision, data.device.type):
         return recipe.loss_fn(model(data.inputs), data.targets).double()
-
-
-@contextlib.contextmanager
-def undisturbed(model: torch.nn.Module) -> Iterator[None]:
-    """Evaluation mode; then each module's own mode, the buffers and the random numbers are as they were."""
-    modes = [(module, module.training) for module in model.modules()]
-    buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
-    model.eval()
-    try:
-        with random_kept():
-            yield
-    finally:
-        for module, mode in modes:
-            module.training = mode
-        for buffer, before in buffers:
-            buffer.data.copy_(before)
 
 
 def _joined(tensors: list[Tensor]) -> Tensor:
