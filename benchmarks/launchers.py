@@ -48,7 +48,7 @@ PROCESSES = 2
 WARM = 5
 
 
-# The bare loop, and who runs the same by us.
+# By whom we run a training, and what runs the bare loop beside it.
 PEERS = {"torchrun": "bare torchrun", "ray": "bare Ray"}
 VARIABLES = {
     "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE",

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 def with_columns(rows: pd.DataFrame, columns: Mapping[str, Any]) -> pd.DataFrame:
     """A copy of the rows with these columns, in the place of those of the same name or behind the others.
 
-    As `DataFrame.assign`, whose keywords cannot be named `self`. Values are what a column can be set to: an array of as
-    many rows, a series with the rows' index, or one value for all.
+    As `DataFrame.assign`, whose keywords cannot be named `self`, but that functions are not called. Values are what a
+    column can be set to: an array of as many rows, a series with the rows' index, or one value for all.
     """
     changed = rows.copy(deep=False)
     for name, values in columns.items():

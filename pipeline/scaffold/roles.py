@@ -129,8 +129,12 @@ def null_option(non_numbers: pd.Series) -> str:
     """How to say that texts among numbers mean missing values; empty where they are too many to mean that."""
     if len(non_numbers) > MOST_SHOWN:
         return ""
-    options = " ".join(f"--null {shlex.quote(str(text))}" for text in non_numbers.index)
-    return f"; if that means a missing value, draft the use case with {options}"
+    if "--" in non_numbers.index:
+        # argparse takes it for the end of options, however it is given.
+        return "; if that means a missing value, leave the fields empty"
+    options = " ".join(f"--null={shlex.quote(str(text))}" for text in non_numbers.index)
+    means = "that means a missing value" if len(non_numbers) == 1 else "these mean missing values"
+    return f"; if {means}, draft the use case with {options}"
 
 
 def numbers_among(texts: pd.Series) -> tuple[int, pd.Series]:

@@ -21,7 +21,7 @@ from trainworthy.lifecycle.contract.result import contract_check
 from trainworthy.lifecycle.errors import TrainworthyError
 from trainworthy.lifecycle.spec.task import TaskSpec
 from trainworthy.lifecycle.use_case import load_use_case
-from trainworthy.pipeline.cli import main
+from trainworthy.pipeline.cli import main, parser
 from trainworthy.pipeline.scaffold.project import lay_out
 from trainworthy.pipeline.scaffold.render import rendered
 from trainworthy.pipeline.scaffold.target import FoundTarget
@@ -218,14 +218,39 @@ def test_new_texts_that_mean_a_missing_value_are_named_and_read_as_such(project,
     draft, problems = found(rows, tmp_path, suffix=".csv")
     assert draft is not None, problems
     (line,) = [line for line in draft.observations if "'x' is read as text" in line]
-    assert "others are not: '.' (30); if that means a missing value, draft the use case with --null ." in line
-    assert new(project, rows, "--target", "bought", "--time", "at", "--null", ".", "--null", "?") == 0
+    assert "others are not: '.' (30); if that means a missing value, draft the use case with --null=." in line
+    assert new(project, rows, "--target", "bought", "--time", "at", "--null=.", "--null=?") == 0
     assert "is read as text" not in capsys.readouterr().out
     module = runpy.run_path(str(project / "use_cases" / "shop" / "dataset.py"))
     assert (module["TYPES"]["x"], module["NULLS"]) == ("number", [".", "?"])
     read = module["read"](project / "data" / "shop_source" / "part-0001.csv")
     assert read["x"].isna().to_numpy().nonzero()[0].tolist() == list(range(0, len(rows), 40))
     assert read["place"].isna().sum() == len(rows) // 40
+
+
+@pytest.mark.parametrize("text", ["-n/a", "n.a.", "no value"])
+def test_new_text_of_a_missing_value_that_is_shown_can_be_given_as_it_is(project, tmp_path, text):
+    rows = table().astype({"x": "str"})
+    rows.loc[::40, "x"] = text
+    draft, problems = found(rows, tmp_path, suffix=".csv")
+    assert draft is not None, problems
+    (line,) = [line for line in draft.observations if "'x' is read as text" in line]
+    (option,) = shlex.split(line.partition("draft the use case with ")[2])
+    (again_in := tmp_path / "again").mkdir()
+    again, problems = found(rows, again_in, suffix=".csv", nulls=(option.removeprefix("--null="),))
+    assert again is not None, problems
+    assert again.kinds["x"] == "number"
+    parsed = parser().parse_args(["new", "shop", option])
+    assert parsed.null == [text]
+
+
+def test_new_dashes_that_no_option_can_name_are_to_be_left_empty(tmp_path):
+    rows = table().astype({"x": "str"})
+    rows.loc[::40, "x"] = "--"
+    draft, problems = found(rows, tmp_path, suffix=".csv")
+    assert draft is not None, problems
+    (line,) = [line for line in draft.observations if "'x' is read as text" in line]
+    assert line.endswith("'--' (30); if that means a missing value, leave the fields empty")
 
 
 def test_new_texts_of_missing_values_are_for_csv_files(project, capsys):
