@@ -138,10 +138,13 @@ def insufficient_checks(run: StepRun) -> tuple[str, ...]:
 
 
 def open_questions(run: StepRun) -> tuple[str, ...]:
-    """What a check upstream asks a person, by the last stage that asks it; it caps the verdict at shadow as well."""
+    """What a check upstream asks a person, and how it is answered, by the last stage that asks it.
+
+    It caps the verdict at shadow as well.
+    """
     name = next((name for name in reversed(_open_checks(run)) if name.partition("/")[2] == REVIEWED), None)
     return tuple(
-        check.evidence
+        f"{check.evidence.rstrip('.')}; {check.fix}"
         for step, record in _upstream(run).items()
         for check in record.checks
         if f"{step}/{check.name}" == name

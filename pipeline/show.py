@@ -189,11 +189,17 @@ def _not_entered(use_case: str) -> str:
 
 
 def _why(verdict: Verdict) -> str:
-    """What held the model back, with what it lacks, apart from the other reasons; of a promotion all its reasons."""
-    held, other_reasons = verdict.held_back_by, verdict.reasons[len(verdict.held_back_by) :]
-    if not held:
+    """What held the model back, with what it lacks, apart from the other reasons; what is worse comes first of these."""
+    held, others = verdict.held_back_by, verdict.reasons[len(verdict.held_back_by) :]
+    # A verdict from before codes has none.
+    codes = verdict.codes[len(held) :] or ("",) * len(others)
+    worse = [reason for code, reason in zip(codes, others, strict=True) if code.endswith(".worse")]
+    rest = [reason for reason in others if reason not in worse]
+    if not held and not worse:
         return _listed(verdict.reasons)
-    return f"held back by\n{_listed(held)}" + (f"\nnot held back by\n{_listed(other_reasons)}" if other_reasons else "")
+    others_title = "not held back by" if held else "promoted by"
+    parts = (("held back by", held), ("decides nothing, but worth knowing", worse), (others_title, rest))
+    return "\n".join(f"{title}\n{_listed(reasons)}" for title, reasons in parts if reasons)
 
 
 def _listed(sentences: Sequence[str]) -> str:

@@ -273,7 +273,10 @@ def _gradient_boosting(evidence: PromotionEvidence) -> Iterator[Finding]:
     else:
         gain_text = gain_in_words(measured.gain, evidence.metric)
         reason = _compared_with(evidence, measured.gain, "gradient_boosting", gain_text)
-        yield Finding("promote", "gradient_boosting.compared", reason)
+        if measured.gain.shows_loss:
+            yield Finding("promote", "gradient_boosting.worse", reason)
+        else:
+            yield Finding("promote", "gradient_boosting.compared", reason)
 
 
 def _seeds(evidence: PromotionEvidence) -> Iterator[Finding]:

@@ -142,3 +142,24 @@ def test_compare_shows_both_operating_points_where_there_are_some():
     point = judged("2", 0.25).decides
     assert row(point, None) == [("decides", "1 from an answer of 0.25 on", "answers alone")]
     assert row(None, None) == []
+
+
+@pytest.mark.parametrize("decision", ["shadow", "promote"])
+def test_simpler_model_that_is_better_is_told_before_what_passed(decision):
+    held = (("linear.not_shown", "Near."),) if decision == "shadow" else ()
+    others = (("champion.first", "First."), ("gradient_boosting.worse", "Trees are better."), ("prior.better", "Good."))
+    found = report_records.verdict("promote").model_copy(
+        update={
+            "decision": decision, "held_back_by": tuple(reason for _, reason in held),
+            "codes": tuple(code for code, _ in (*held, *others)),
+            "reasons": tuple(reason for _, reason in (*held, *others)),
+        }
+    )  # fmt: skip
+    lines = show._why(found).splitlines()
+    assert lines == [
+        *(["held back by", "  - Near."] if held else []),
+        "decides nothing, but worth knowing", "  - Trees are better.",
+        "not held back by" if held else "promoted by", "  - First.", "  - Good.",
+    ]  # fmt: skip
+    without_codes = found.model_copy(update={"codes": ()})
+    assert "  - Trees are better." in show._why(without_codes).splitlines()
