@@ -189,7 +189,7 @@ def _not_entered(use_case: str) -> str:
 
 
 def _why(verdict: Verdict) -> str:
-    """What held the model back, with what it lacks, apart from the other reasons; what is worse comes first of these."""
+    """What held the model back, with what it lacks, apart from the other reasons; what is worse is told first."""
     held, others = verdict.held_back_by, verdict.reasons[len(verdict.held_back_by) :]
     # A verdict from before codes has none.
     codes = verdict.codes[len(held) :] or ("",) * len(others)
