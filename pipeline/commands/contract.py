@@ -98,7 +98,8 @@ def run_review(parsed: argparse.Namespace) -> int:
         print(f"{len(left)} inputs of {parsed.use_case} wait for a review, the strongest first:")
         print("\n".join(f"  {strength.column}{strength.note}" for strength in left))
         column = shlex.quote(left[0].column)
-        print(f"answer: trainworthy contract review {parsed.use_case} --column {column} --known PT0S")
+        print(f"answer: trainworthy contract review {parsed.use_case} --column {column} --known WHEN")
+        print("  WHEN: PT0S (known when the model is asked), later, target (made of it), or a duration: --known=-PT1H")
         return 1
     reason = parsed.reason.strip() if parsed.accept_all else None
     print(review(parsed.use_case, list(zip(columns, known, strict=True)), reason, input if not answered else None))

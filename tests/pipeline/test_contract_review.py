@@ -110,11 +110,11 @@ def test_review_without_a_terminal_lists_what_waits_and_fails(drafted, capsys, m
     assert main(["contract", "review", "toy"]) == 1
     out = capsys.readouterr().out
     assert out.startswith("3 inputs of toy wait for a review, the strongest first:")
-    assert "--column shop --known PT0S" in out
+    assert "--column shop --known WHEN\n  WHEN: PT0S (known when the model is asked), later, target (made of it)" in out
     assert drafted.read_text() == before
     drafted.write_text(before.replace("- name: shop\n", "- name: the shop\n"))
     assert main(["contract", "review", "toy"]) == 1
-    assert "--column 'the shop' --known PT0S" in capsys.readouterr().out
+    assert "--column 'the shop' --known WHEN" in capsys.readouterr().out
 
 
 def test_check_counts_the_inputs_that_wait(drafted):
