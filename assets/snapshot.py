@@ -21,6 +21,7 @@ from trainworthy.lifecycle.errors import Problem, SettingsError, UseCaseError
 from trainworthy.lifecycle.lineage import identity_of
 from trainworthy.lifecycle.progress import say
 from trainworthy.lifecycle.protocol.checks import CheckResult
+from trainworthy.lifecycle.protocol.leak import suspicions
 from trainworthy.lifecycle.protocol.records import DatasetVersion, Record, Snapshot, SnapshotBody
 from trainworthy.lifecycle.spec.use_case import Engine
 from trainworthy.lifecycle.storage.state import StateFolder
@@ -58,6 +59,8 @@ def snapshot_rows(run: StepRun) -> StepOutcome[SnapshotBody]:
     checks, body = make_snapshot(state, use_case, contract, dataset, judge)
     if strongest := to_review(checks, contract, use_case.name):
         say(f"snapshot: {strongest}")
+    for suspicion in suspicions(checks):
+        say(f"snapshot: suspicious, not shown to be a leak: {suspicion}")
     run.workspace.share_metrics(use_case.name)
     return StepOutcome(checks=checks, body=body, after=functools.partial(remember, state, identity))
 

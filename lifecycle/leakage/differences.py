@@ -48,20 +48,29 @@ def _screened(
     rows: LabelledRows, contract: Contract, numbers: Mapping[str, np.ndarray], pairs: Sequence[tuple[str, str]]
 ) -> list[tuple[str, str]]:
     """The pairs whose difference has one cut of Youden's J above the screen, on a few rows."""
-    chosen = evenly_spread(len(rows.training), max(200, min(SCREEN_ROWS, SCREEN_VALUES // len(pairs))))
+    chosen = screen_rows(rows, len(pairs))
     labels, few = rows.training_labels[chosen], {name: values[chosen] for name, values in numbers.items()}
     if not 0 < labels.sum() < len(labels):
         # A rare label that the sample misses: nothing may be left out unseen.
         return list(pairs)
     screened = []
     for a, b in pairs:
-        gap = difference(few[a], few[b], _unit(contract, a))
-        order = np.argsort(gap, kind="stable")
-        up = np.cumsum(labels[order]) / labels.sum()
-        down = np.cumsum(1 - labels[order]) / (len(labels) - labels.sum())
-        if np.abs(up - down).max() >= SCREEN_YOUDEN:
+        if cut_youden(difference(few[a], few[b], _unit(contract, a)), labels) >= SCREEN_YOUDEN:
             screened.append((a, b))
     return screened
+
+
+def screen_rows(rows: LabelledRows, pairs: int) -> np.ndarray:
+    """Numbers of the training rows on which so many pairs are screened."""
+    return evenly_spread(len(rows.training), max(200, min(SCREEN_ROWS, SCREEN_VALUES // pairs)))
+
+
+def cut_youden(values: np.ndarray, labels: np.ndarray) -> float:
+    """Youden's J of the best single cut of values, `(N,)`, between labels of 0 and 1, both of which there are."""
+    order = np.argsort(values, kind="stable")
+    up = np.cumsum(labels[order]) / labels.sum()
+    down = np.cumsum(1 - labels[order]) / (len(labels) - labels.sum())
+    return float(np.abs(up - down).max())
 
 
 def difference(left: np.ndarray, right: np.ndarray, unit: str | None) -> np.ndarray:

@@ -86,6 +86,40 @@ def test_leakage_feature_beside_others_as_good_or_that_tells_little_is_not_suspi
     assert suspected(weak, tmp_path / "weak", False)[1] == ""
 
 
+@pytest.mark.parametrize(
+    ("formula", "told"),
+    [
+        (lambda made: made["cases"] / made["people"], "ratio"),
+        (lambda made: made["cases"] * made["people"], "product"),
+    ],
+)
+def test_leakage_label_computed_from_two_numbers_is_suspicious_and_decides_nothing(tmp_path, formula, told):
+    """Murders of a county and its inhabitants, where the rate is predicted: neither tells it alone."""
+    generator = np.random.default_rng(4)
+    rows = tables.table(SEED, tables.as_it_is)
+    rows = rows.assign(
+        people=generator.lognormal(8, 1, len(rows)), cases=generator.lognormal(3, 1, len(rows)),
+        spare=generator.normal(size=len(rows)),
+    )  # fmt: skip
+    rows.loc[::50, "people"] = 0
+    rate = formula(rows).replace(np.inf, 0)
+    rows["label"] = (rate > rate.median()).astype("int8")
+    found, suspicions_told = suspected(rows, tmp_path / "made", False)
+    assert f"the {told} of people and cases decides the label: Youden's J" in suspicions_told
+    assert leakage_check("leakage", found).status == "pass"
+    assert suspected(rows, tmp_path / "known", True)[1] == ""
+
+
+def test_leakage_label_that_two_numbers_only_lean_on_is_no_formula(tmp_path):
+    """Two strong honest inputs: their product and ratio tell more than each, and do not decide."""
+    generator = np.random.default_rng(4)
+    rows = tables.table(SEED, tables.as_it_is)
+    people, cases = (generator.lognormal(0, 1, len(rows)) for _ in range(2))
+    chance = 1 / (1 + np.exp(-3 * (np.log(cases) - np.log(people))))
+    rows = rows.assign(people=people, cases=cases, label=(generator.random(len(rows)) < chance).astype("int8"))
+    assert "decides" not in suspected(rows, tmp_path / "made", False)[1]
+
+
 def test_leakage_two_features_of_the_outcome_are_both_named():
     rows = tables.table(SEED, tables.flipped).assign(other=lambda made: made["copy"] * 17 + 3)
     assert {one.columns for one in tables.alarms(rows)} == {("copy",), ("other",)}
