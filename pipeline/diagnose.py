@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from trainworthy.lifecycle.errors import RecordError, SettingsError, TrainworthyError, did_you_mean
 from trainworthy.lifecycle.gates.diagnosis import DIAGNOSED_STAGES, ORDER, answer, exchange_row
+from trainworthy.lifecycle.gates.host import NOT_STARTED
+from trainworthy.lifecycle.gates.preflight import trials_of
+from trainworthy.lifecycle.protocol.checks import stops_the_step
 from trainworthy.lifecycle.protocol.jobs import JobFile, PreflightJob, TrainJob
 from trainworthy.lifecycle.protocol.records import PreflightReport, StageReport
 from trainworthy.lifecycle.protocol.training_figures import Diagnosis, Exchange, Part
@@ -31,11 +35,13 @@ def named_parts(names: Sequence[str]) -> tuple[Part, ...]:
 def stage_of_run(name_or_run: str) -> tuple[StageReport | PreflightReport, TrainJob]:
     """The pilot of a run, or of a use case's newest one, with the job that its training was asked for by.
 
-    Smoke of a run that ended there. Of a run that ended at preflight its report, with the job that its pilot would have
-    been. Raises RecordError where there is none, or where its files are gone.
+    Smoke of a run that ended there. Of a run that preflight stopped its report, with the job that its pilot would have
+    been. Raises RecordError where there is none, where preflight stopped before its worker made anything, or where its
+    files are gone.
     """
     state = StateFolder(read_settings().var)
     report = _newest_report(records_of(read_settings()), name_or_run)
+    _refuse_not_started(report)
     if isinstance(report, StageReport):
         folder = state.folder("training", report.use_case, report.training_run, report.kind)
     else:
@@ -57,6 +63,22 @@ def stage_of_run(name_or_run: str) -> tuple[StageReport | PreflightReport, Train
     return report, job.model_copy(update={"ends_at": None})
 
 
+def _refuse_not_started(report: StageReport | PreflightReport) -> None:
+    """Raises RecordError where preflight's host checks kept its worker from starting: there is no job of it."""
+    trials = trials_of(report.checks)
+    if not any(trial.evidence == NOT_STARTED for trial in trials):
+        return
+    stopped_by = [
+        trial for trial in trials
+        if trial.evidence != NOT_STARTED and stops_the_step(trial.status, trial.severity, trial.required)
+    ]  # fmt: skip
+    told = "; ".join(f"{trial.check}: {trial.evidence}; {trial.fix}" for trial in stopped_by)
+    raise RecordError(
+        "preflight stopped before anything could be made", value=report.provenance.run_id,
+        fix=f"fix what its host checks say, then run again ({told})",
+    )  # fmt: skip
+
+
 def pilot_of(job: PreflightJob) -> TrainJob:
     """The pilot that a preflight was asked about, for a diagnosis: without an export nothing is calibrated."""
     same = (
@@ -70,7 +92,10 @@ def pilot_of(job: PreflightJob) -> TrainJob:
 
 
 def _newest_report(store: StateRecords, name_or_run: str) -> StageReport | PreflightReport:
-    """The newest pilot of the use case, or of the one run whose id begins so; what came before it, if none did."""
+    """The newest pilot of the use case, or of the one run whose id begins so; smoke of a run that ended there.
+
+    Where none of them came to a stage, the newest preflight that stopped its run.
+    """
     names = [folder.name for folder in use_case_folders(read_settings())]
     runs = [(name, run_id) for name in names for run_id in store.run_ids(name)]
     chosen = [run for run in runs if run[0] == name_or_run] or [run for run in runs if run[1].startswith(name_or_run)]
@@ -78,37 +103,55 @@ def _newest_report(store: StateRecords, name_or_run: str) -> StageReport | Prefl
         fix = "write more of it: " + ", ".join(run_id[:12] for _, run_id in chosen[:5])
         raise RecordError("several runs begin so", value=name_or_run, fix=fix)
     # One at a time: there may be hundreds of runs, each of several requests where records lie in a bucket.
-    reports = (
+    stages = (
         record
         for name, run_id in chosen
-        for step in (*reversed(DIAGNOSED_STAGES), "preflight")
-        if isinstance(record := store.of_run(name, step, run_id), StageReport | PreflightReport)
+        for step in reversed(DIAGNOSED_STAGES)
+        if isinstance(record := store.of_run(name, step, run_id), StageReport)
     )
-    newest = next(reports, None)
+    stopped = (
+        record
+        for name, run_id in chosen
+        if isinstance(record := store.of_run(name, "preflight", run_id), PreflightReport) and not record.passed
+    )
+    newest = next(chain(stages, stopped), None)
     if newest is None:
         problem = "this run trained nothing" if chosen else "no such run or use case"
         fix = "name a use case or a run's id, as the report and Dagster show it; known use cases: " + ", ".join(names)
         if chosen:
-            fix = "it ended before preflight: its report says at what; only what can be trained can be diagnosed"
+            fix = (
+                "only what came to the end of smoke or pilot, or what preflight stopped, can be diagnosed: its report "
+                "says how far it came"
+            )
         raise RecordError(problem, value=name_or_run, fix=fix)
     return newest
 
 
 def notes(store: StateRecords, report: StageReport | PreflightReport, training: TrainJob) -> list[str]:
     """What is not plain of the run that is diagnosed: a newer one trained nothing, or settings have changed since."""
-    newest, run_id = store.run_ids(report.use_case)[0], report.provenance.run_id
-    newer = (
-        f"run {newest[:8]} is newer and trained nothing: this is run {run_id[:8]}, made {report.provenance.created_at}"
-    )
+    of_newest = _of_newest(store, report)
     try:
         spec = load_use_case(use_case_folder(read_settings(), report.use_case)).spec
     except TrainworthyError:
-        return [newer] if newest != run_id else []
+        return of_newest
     then = {**training.training.model_dump(), "hyperparameters": training.hyperparameters}
     now = {**spec.training.model_dump(), "hyperparameters": spec.hyperparameters}
     changed = [name for name, value in then.items() if name != "seed" and now.get(name) != value]
     other = f"with that run's settings: use_case.yaml has others now in {', '.join(changed)}"
-    return [*([newer] if newest != run_id else []), *([other] if changed else [])]
+    return [*of_newest, *([other] if changed else [])]
+
+
+def _of_newest(store: StateRecords, report: StageReport | PreflightReport) -> list[str]:
+    """Whether the use case's newest run reused this report, or is newer and trained nothing."""
+    newest, run_id = store.run_ids(report.use_case)[0], report.provenance.run_id
+    this = f"run {run_id[:8]}, made {report.provenance.created_at}"
+    if newest == run_id:
+        return []
+    if store.of_run(report.use_case, report.kind, newest) == report:
+        return [f"run {newest[:8]} reuses the {report.kind} of {this}"]
+    if any(store.of_run(report.use_case, stage, newest) is not None for stage in DIAGNOSED_STAGES):
+        return []
+    return [f"run {newest[:8]} is newer and trained nothing: this is {this}"]
 
 
 def diagnosis_text(report: StageReport | PreflightReport, training: TrainJob, diagnosis: Diagnosis) -> str:

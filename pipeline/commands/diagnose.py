@@ -19,7 +19,7 @@ def add(commands: Subparsers) -> None:
         "whose exchange lowers the validation loss most, with the figures. Runs the code of the use case as it is now. "
         "Exit code 1 if a part is named.",
     )
-    parser.add_argument("run", help="a run's id, or its beginning; or a use case, for its newest run")
+    parser.add_argument("run", help="a run's id, or its beginning; or a use case, for its newest run with a stage")
     parser.add_argument("--parts", nargs="+", metavar="PART", help="only these, in this order")
     parser.add_argument("--all", action="store_true", help="try every part; without it at most three")
     parser.set_defaults(command=run)

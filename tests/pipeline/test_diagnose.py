@@ -9,9 +9,12 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "lifecycle"))
 import report_records
 
 from trainworthy.lifecycle.errors import RecordError, SettingsError
+from trainworthy.lifecycle.gates.host import NOT_STARTED
+from trainworthy.lifecycle.protocol.checks import CheckResult
 from trainworthy.lifecycle.protocol.jobs import JobFile, PreflightJob, Rows
 from trainworthy.lifecycle.protocol.records import StageReport
 from trainworthy.lifecycle.protocol.training_figures import Diagnosis
+from trainworthy.lifecycle.protocol.trial import Trial
 from trainworthy.lifecycle.spec.preflight import PreflightSpec
 from trainworthy.lifecycle.spec.split import HashSplit, Shares
 from trainworthy.lifecycle.spec.training import OptimizerSpec, ScheduleSpec, StagesSpec, TrainingSpec
@@ -53,13 +56,36 @@ def test_newest_run_is_found_without_reading_those_before_it(tmp_path, monkeypat
     assert len(read) == 2
 
 
-def test_run_that_preflight_stopped_is_diagnosed_by_the_pilot_that_it_did_not_come_to(tmp_path, monkeypatch):
+@pytest.fixture
+def records(tmp_path, monkeypatch):
     monkeypatch.setenv("TRAINWORTHY_VAR", str(tmp_path))
-    report, rows = report_records.preflight(), tmp_path / "rows.parquet"
+    monkeypatch.setattr(diagnose, "use_case_folders", lambda settings: [tmp_path / report_records.preflight().use_case])
+    made = StateRecords(FolderState(tmp_path))
+    monkeypatch.setattr(diagnose, "records_of", lambda settings: made)
+    return made
+
+
+def preflight(run_id, *checks):
+    report = report_records.preflight()
+    return report.model_copy(
+        update={
+            "checks": checks or report.checks,
+            "provenance": report.provenance.model_copy(update={"run_id": run_id}),
+        }
+    )
+
+
+def pilot(run_id):
+    report = report_records.stage("pilot", 100, 10, 0.5)
+    return report.model_copy(update={"provenance": report.provenance.model_copy(update={"run_id": run_id})})
+
+
+STOPPED = CheckResult(name="overfit", status="fail", evidence="ten batches are not learned", fix="look at the rate")
+
+
+def test_run_that_preflight_stopped_is_diagnosed_by_the_pilot_that_it_did_not_come_to(records, tmp_path):
+    report, rows = preflight("run-1", STOPPED), tmp_path / "rows.parquet"
     rows.write_bytes(b"")
-    monkeypatch.setattr(diagnose, "use_case_folders", lambda settings: [tmp_path / report.use_case])
-    records = StateRecords(FolderState(tmp_path))
-    monkeypatch.setattr(diagnose, "records_of", lambda settings: records)
     records.put(report, report.provenance.run_id)
     job = _preflight_job(str(rows))
     folder = tmp_path / "preflight" / report.use_case / report.provenance.run_id
@@ -74,6 +100,62 @@ def test_run_that_preflight_stopped_is_diagnosed_by_the_pilot_that_it_did_not_co
     # What did train tells more than what was to be trained.
     records.put(report_records.stage("pilot", 100, 10, 0.5), report.provenance.run_id)
     assert isinstance(diagnose._newest_report(records, report.use_case), StageReport)
+    (folder / "job.json").unlink()
+    records.put(preflight("run-2", STOPPED), "run-2")
+    with pytest.raises(RecordError, match="files of this run's preflight are gone"):
+        stage_of_run("run-2")
+
+
+def test_run_whose_preflight_started_no_worker_is_refused_with_what_its_host_checks_say(records):
+    stopped_by = Trial(
+        check="configuration.steps", status="fail", evidence="smoke makes no update", fix="raise stages.smoke"
+    )
+    untried = Trial(check="one_batch.train", status="insufficient", required=True, evidence=NOT_STARTED)
+    checks = (
+        CheckResult(name="configuration", status="fail", details=(stopped_by.model_dump(mode="json"),)),
+        CheckResult(name="one_batch", status="insufficient", required=True, details=(untried.model_dump(mode="json"),)),
+    )
+    records.put(preflight("run-1", *checks), "run-1")
+    for asked in ("run-1", report_records.preflight().use_case):
+        with pytest.raises(RecordError, match="preflight stopped before anything could be made") as raised:
+            stage_of_run(asked)
+        assert "fix what its host checks say" in raised.value.fix
+        assert "raise stages.smoke" in raised.value.fix
+        assert "one_batch" not in raised.value.fix
+
+
+def test_older_pilot_is_diagnosed_before_a_newer_runs_preflight_unless_that_run_is_named(records):
+    records.put(pilot("run-1"), "run-1")
+    records.put(preflight("run-2"), "run-2")
+    use_case = pilot("").use_case
+    assert diagnose._newest_report(records, use_case) == pilot("run-1")
+    with pytest.raises(RecordError, match="trained nothing"):
+        diagnose._newest_report(records, "run-2")
+    stopped = preflight("run-3", STOPPED)
+    records.put(stopped, "run-3")
+    assert diagnose._newest_report(records, use_case) == pilot("run-1")
+    assert diagnose._newest_report(records, "run-3") == stopped
+
+
+def test_preflight_that_passed_is_no_reason_to_diagnose(records):
+    records.put(preflight("run-1"), "run-1")
+    with pytest.raises(RecordError, match="trained nothing"):
+        diagnose._newest_report(records, pilot("").use_case)
+
+
+def test_note_tells_a_reused_report_from_a_newer_run_that_trained_nothing(records, tmp_path):
+    training = diagnose.pilot_of(_preflight_job(str(tmp_path)))
+    notes = lambda report: " ".join(diagnose.notes(records, report, training))
+    stopped = preflight("run-1", STOPPED)
+    records.put(stopped, "run-1")
+    assert "run-" not in notes(stopped)
+    records.reuse(stopped, "run-2")
+    assert "run run-2 reuses the preflight of run run-1" in notes(stopped)
+    records.put(preflight("run-3", STOPPED), "run-3")
+    assert "run run-3 is newer and trained nothing" in notes(stopped)
+    # Whoever names an older run knows that it is not the newest.
+    records.put(pilot("run-4"), "run-4")
+    assert "run-" not in notes(stopped)
 
 
 def _preflight_job(rows: str) -> PreflightJob:
