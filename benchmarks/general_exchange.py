@@ -24,6 +24,7 @@ from trainworthy.lifecycle.engine.substitution.diagnose import run_diagnosis
 from trainworthy.lifecycle.engine.training.state import TrainData
 from trainworthy.lifecycle.gates.diagnosis import ORDER
 from trainworthy.lifecycle.plan import Plan
+from trainworthy.lifecycle.protocol.figures import Estimate
 from trainworthy.lifecycle.protocol.jobs import DiagnoseJob, Rows, TrainJob
 from trainworthy.lifecycle.protocol.training_figures import Diagnosis
 from trainworthy.lifecycle.spec.task import Target
@@ -68,8 +69,9 @@ def exchanged(make: Callable[[Path], TrainJob]) -> dict[str, Any]:
         "exchanges": [] if found is None else [
             {
                 "part": one.part, "status": one.status, "code": one.code, "told": one.told, "loss": _rounded(one.loss),
-                "gain": None if one.gain is None else _rounded(one.gain.value),
-                "standard_error": None if one.gain is None else _rounded(one.gain.standard_error),
+                "gain": _value(one.gain), "standard_error": _standard_error(one.gain),
+                "below_prior": _value(one.below_prior), "below_prior_standard_error": _standard_error(one.below_prior),
+                "groups": None if one.gain is None else one.gain.groups,
             }
             for one in found.exchanges
         ],
@@ -82,6 +84,14 @@ def _diagnosed(job: TrainJob) -> Diagnosis:
         use_case_folder=job.use_case_folder, out=job.out, device="cpu", training=job, parts=ORDER, most=len(ORDER)
     )
     return run_diagnosis(asked).diagnosis
+
+
+def _value(estimate: Estimate | None) -> float | None:
+    return None if estimate is None else _rounded(estimate.value)
+
+
+def _standard_error(estimate: Estimate | None) -> float | None:
+    return None if estimate is None else _rounded(estimate.standard_error)
 
 
 def _rounded(value: float | None) -> float | None:

@@ -1,10 +1,13 @@
 """What the exchange of parts says of a training: which part is at fault, and what to look at.
 
-An exchange recovers where its gain is more than chance gives the best of all parts in one of twenty diagnoses, and a
-fiftieth of what there is to explain, as much as a network has to have learned; and where what it leads to is better
-than the best constant answer by as much: noise in place of a signal may be learned more or less, too. When a stage's
-checks stop it for what the training did, few parts are tried, the cheap ones first; `trainworthy diagnose <run>` tries
-them at any time.
+An exchange recovers where its gain is more than chance gives the best of those compared in one of twenty diagnoses, and
+a fiftieth of what there is to explain, as much as a network has to have learned; and where what it leads to is better
+than the best constant answer by as much: noise in place of a signal may be learned more or less, too. That is the
+chance of the validation rows. A standard part may also do better by right: then a healthy training has a part named
+(docs/benchmarks.md, section general).
+
+When a stage's checks stop it for what the training did, few parts are tried, the cheap ones first;
+`trainworthy diagnose <run>` tries them at any time.
 """
 
 from __future__ import annotations
@@ -12,7 +15,6 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import NormalDist
 
 from trainworthy.lifecycle.gates.references_check import NAME, SMALLEST_SHARE
 from trainworthy.lifecycle.protocol.checks import CheckResult, stopping
@@ -30,12 +32,10 @@ TRAININGS: Mapping[Part, float] = {
 }  # fmt: skip
 # Tried in this order. Inputs and rows come last, unless the check's references tell of them.
 ORDER: tuple[Part, ...] = ("loss", "recipe", "network", "regularization", "precision", "inputs", "rows")
-# The best of so many exchanges is named, so that each has to show more (Bonferroni, one-sided): 2.45 standard errors.
-# All parts count, also those that are not tried: what else is asked must not change what an exchange shows.
+# The share of diagnoses in which the chance of the validation rows alone may name a part, whichever it is.
 NAMED_BY_CHANCE = 0.05
-RECOVERY_STANDARD_ERRORS = NormalDist().inv_cdf(1 - NAMED_BY_CHANCE / len(ORDER))
 # What two gains differ by, if they do.
-STANDARD_ERRORS = 2.0
+ALIKE_STANDARD_ERRORS = 2.0
 # What the training did, in contrast to what it cost.
 DIAGNOSED = ("finite", "monitors", "loss_rise", NAME)
 # By the code of the check `references`, what is tried first: of inputs the network as well, which comes with them.
@@ -52,12 +52,37 @@ _WORDS: Mapping[str, Mapping[str, str]] = {
 }
 
 
-def recovers(gain: Estimate, below_prior: Estimate, to_explain: float) -> bool:
+def recovery_standard_errors(compared: int, groups: int) -> float:
+    """How many standard errors the gain of one of `compared` exchanges has to show, 1.6 to 3.2 with 1 to 7 of them.
+
+    The best is named, so that each has to show more (Bonferroni, one-sided), by Student's t: the standard error is
+    itself of so few as 8 `groups`, of which a normal quantile would name one of seven in 14 % of diagnoses by chance.
+    """
+    from scipy.special import stdtrit
+
+    return float(stdtrit(groups - 1, 1 - NAMED_BY_CHANCE / compared))
+
+
+def judged(exchanges: Sequence[Exchange], to_explain: float) -> tuple[Exchange, ...]:
+    """The exchanges, those that have a gain with the status that it shows among all that have one."""
+    compared = sum(exchange.gain is not None for exchange in exchanges)
+    return tuple(
+        exchange if exchange.gain is None or exchange.below_prior is None else exchange.model_copy(
+            update={
+                "status": "recovers" if recovers(exchange.gain, exchange.below_prior, to_explain, compared)
+                else "no_gain"
+            }
+        )
+        for exchange in exchanges
+    )  # fmt: skip
+
+
+def recovers(gain: Estimate, below_prior: Estimate, to_explain: float, compared: int) -> bool:
     """Whether an exchange lowers the loss by its `gain`, so that something was learned with it: the loss then lies
     `below_prior`, that of the best constant answer. `to_explain` is the loss of the validation rows' own best constant.
     """
     return all(
-        estimate.value > RECOVERY_STANDARD_ERRORS * estimate.standard_error
+        estimate.value > recovery_standard_errors(compared, estimate.groups) * estimate.standard_error
         and estimate.value >= SMALLEST_SHARE * abs(to_explain)
         for estimate in (gain, below_prior)
     )
@@ -132,7 +157,7 @@ def answer(diagnosis: Diagnosis) -> str:
 def _alike(diagnosis: Diagnosis, at_fault: Exchange) -> list[Part]:
     """Other parts whose exchange recovers about as much, and neither contains this one nor is contained in it."""
     assert at_fault.gain is not None
-    least = at_fault.gain.value - STANDARD_ERRORS * at_fault.gain.standard_error
+    least = at_fault.gain.value - ALIKE_STANDARD_ERRORS * at_fault.gain.standard_error
     alike = [
         exchange
         for exchange in diagnosis.exchanges

@@ -184,15 +184,17 @@ class Exchange(Frozen):
     """One part of a training exchanged for a standard one, and the training made again.
 
     `loss` is the kind's loss of the validation rows then, and `gain` what the exchange lowers it by, paired by row and
-    by group. `recovers`: the gain is more than chance gives, and large enough to matter. `code` says why a part was
-    not tried, and `told` what it was exchanged for, or more of why. It `contains` parts that had to be
-    exchanged with it.
+    by group; `below_prior` is what that loss lies below the best constant answer's, None in records of before it was
+    kept. `recovers`: both are more than chance gives the best of those compared, and large enough to matter. `code`
+    says why a part was not tried, and `told` what it was exchanged for, or more of why. It `contains` parts that had to
+    be exchanged with it.
     """
 
     part: Part
     status: Literal["recovers", "no_gain", "not_tried"]
     loss: float | None = None
     gain: Estimate | None = None
+    below_prior: Estimate | None = None
     contains: tuple[Part, ...] = ()
     code: Literal["", "nothing_to_exchange", "not_exchangeable", "raised", "most_exchanges", "budget"] = ""
     told: str = ""

@@ -16,7 +16,7 @@ from trainworthy.lifecycle.engine.substitution.exchanges import EXCHANGES, NotEx
 from trainworthy.lifecycle.engine.substitution.setup import BudgetSpentError, Setup, judged_training, setup_of
 from trainworthy.lifecycle.engine.training.judging.rise import Judge, constant_answers
 from trainworthy.lifecycle.errors import TrainingError
-from trainworthy.lifecycle.gates.diagnosis import TRAININGS, part_at_fault, recovers
+from trainworthy.lifecycle.gates.diagnosis import TRAININGS, judged, part_at_fault
 from trainworthy.lifecycle.progress import say
 from trainworthy.lifecycle.protocol.jobs import DiagnoseJob
 from trainworthy.lifecycle.protocol.results import DiagnoseResult
@@ -50,15 +50,18 @@ def run_diagnosis(job: DiagnoseJob) -> DiagnoseResult:
             exchanges.append(Exchange(part=part, status="not_tried", code="most_exchanges"))
         else:
             exchanges.append(_exchanged(setup, part, before, device))
-            say(f"diagnosis: {part}: {exchanges[-1].status.replace('_', ' ')}")
+            loss = exchanges[-1].loss
+            say(f"diagnosis: {part}: {'not tried' if loss is None else f'validation loss {loss:.4g}'}")
+    # What one has to show depends on how many there are.
+    found = judged(exchanges, before.judge.entropy)
     return DiagnoseResult(
         diagnosis=Diagnosis(
             rows=len(setup.folds[0].training),
             updates=setup.updates,
             loss=float(as_it_is.losses.mean()),
             prior_loss=float(of_prior.mean()),
-            exchanges=tuple(exchanges),
-            at_fault=part_at_fault(exchanges),
+            exchanges=found,
+            at_fault=part_at_fault(found),
         ),
         device=device,
         gpu_seconds=time.perf_counter() - began if device == "cuda" else 0.0,
@@ -75,11 +78,10 @@ class _Before:
 
 
 def _exchanged(setup: Setup, part: Part, before: _Before, device: str) -> Exchange:
-    """The part's exchange; an error of the exchanged training is one of the exchange, and says nothing of the part."""
+    """The part's exchange, not yet judged; an error of the exchanged training says nothing of the part."""
     try:
         exchanged, for_, contains = EXCHANGES[part](setup, device)
-        judged = judged_training(exchanged, device)
-        losses = _as_before(setup, exchanged, judged.losses)
+        losses = _as_before(setup, exchanged, judged_training(exchanged, device).losses)
         gain = before.judge.mean(before.losses - losses)
     except BudgetSpentError:
         return Exchange(part=part, status="not_tried", code="budget")
@@ -89,8 +91,10 @@ def _exchanged(setup: Setup, part: Part, before: _Before, device: str) -> Exchan
         message = error_line(error, Path(setup.job.use_case_folder), sensitive=bool(setup.job.rows.sensitive_features))
         return Exchange(part=part, status="not_tried", code="raised", told=message)
     below_prior = before.judge.mean(before.of_prior - losses)
-    status = "recovers" if recovers(gain, below_prior, before.judge.entropy) else "no_gain"
-    return Exchange(part=part, status=status, loss=float(losses.mean()), gain=gain, contains=contains, told=for_)
+    return Exchange(
+        part=part, status="no_gain", loss=float(losses.mean()), gain=gain, below_prior=below_prior, contains=contains,
+        told=for_,
+    )  # fmt: skip
 
 
 def _as_before(setup: Setup, exchanged: Setup, losses: np.ndarray) -> np.ndarray:
