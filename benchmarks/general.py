@@ -46,6 +46,7 @@ from benchmarks.general_tables import (
     sides,
     threshold,
     was_asked,
+    why_not_asked,
     without,
 )
 from benchmarks.result import arguments, begin, finish
@@ -109,8 +110,11 @@ def _runs(out: Path, short: bool, stored: bool) -> list[Run]:
 
 def _together(done: Mapping[str, Run], name: str) -> Run:
     """The run with what its pilot told, and the answer of the exchange, where these were run."""
-    beside = done.get(f"{PILOT}{name}", {"told": ()})["told"]
-    return {**done[name], "told": [*done[name]["told"], *beside], "exchange": done.get(f"{EXCHANGE}{name}")}
+    pilot = done.get(f"{PILOT}{name}", {"told": (), "broke": ""})
+    return {
+        **done[name], "told": [*done[name]["told"], *pilot["told"]], "pilot_broke": pilot["broke"],
+        "exchange": done.get(f"{EXCHANGE}{name}"),
+    }  # fmt: skip
 
 
 def _kept(out: Path, run: Run) -> Run:
@@ -135,12 +139,16 @@ def _tables(runs: Sequence[Run]) -> dict[str, float]:
     _print_without([(one, other) for one, other in zip(left, again, strict=True) if one.faults])
     _print_asked(left)
     _print_other_parts(faulty)
+    print(f"not asked, faults: {_why_not_asked(faulty)}\nnot asked, healthy: {_why_not_asked(healthy)}")
     _print_rules(rules(runs, quiet, principles))
     needless = not_needed(runs, quiet, lambda rule: matches(rule, principles) or is_sum(rule))
     print(f"\ntogether without a loss on these faults: {_or_none(needless)}")
     _print_thresholds([threshold(side) for side in known.values()], units)
     broke = [f"{run['name']} ({run['broke']})" for run in runs if run["broke"]]
     print(f"\nended by an error: {_or_none(broke)}")
+    for which, some in (("faults", faulty), ("healthy", healthy)):
+        broke = [f"{run['name']} ({run['pilot_broke']})" for run in some if run["pilot_broke"]]
+        print(f"pilots ended by an error, {which}: {len(broke)}: {_or_none(broke)}")
     alarmed, alarmed_anew = (_alarmed(some) for some in (healthy, [anew(run, known) for run in healthy]))
     warned = {run["name"]: ", ".join({one["rule"] for one in false_words(run)}) for run in healthy if false_words(run)}
     print(f"healthy, alarmed: {_named(alarmed)}\nwith thresholds anew: {_named(alarmed_anew)}")
@@ -155,6 +163,17 @@ def _tables(runs: Sequence[Run]) -> dict[str, float]:
     parts_asked, asking = sum(len(one.asked) for one in left), sum(len(one.right_asking) for one in left)
     known_or_asked = sum(len(one.known_or_asked) for one in left)
     healthy_asked = sum(map(was_asked, healthy))
+    # By rules alone of all that the exchange is counted of, and the part that would score most if it were always named.
+    rules_of_all = sum(len({*one.right} & {*one.known_or_asked}) for one in left)
+    always = Counter({part: sum(len(one.right_always[part]) for one in left) for part in _parts(left)})
+    (constant, constant_right), *_ = always.most_common(1) or [("none", 0)]
+    print(f"right first if always the same part were named: {dict(always.most_common())} of {known_or_asked}")
+    told = {fault for one in left for fault in one.asked if fault in one.found}
+    held = Counter(part for run in faulty if run["fault"] in told for part in run["parts"])
+    named_right = sum(len(one.named_right) for one in left)
+    print(
+        f"asked, and told by a rule: {len(told)}, a right part named {named_right}; held by: {dict(held.most_common())}"
+    )
     return {
         "faults": faults, "healthy": len(healthy),
         "missed": 1 - sum(len(one.found_with_all) for one in left) / max(1, faults),
@@ -165,8 +184,10 @@ def _tables(runs: Sequence[Run]) -> dict[str, float]:
         "cause_wrong": 1 - sum(len(one.right_with_all) for one in left) / max(1, known_causes),
         "cause_wrong_by_rules_alone": 1 - right / max(1, known_causes), "causes_known": known_causes,
         "cause_wrong_without_own_rules": 1 - asking / max(1, known_or_asked), "causes_known_or_asked": known_or_asked,
+        "cause_wrong_without_own_rules_by_rules_alone": 1 - rules_of_all / max(1, known_or_asked),
+        f"cause_wrong_without_own_rules_always_{constant}": 1 - constant_right / max(1, known_or_asked),
         "cause_right_without_own_rules_lower": lower_bound(asking, known_or_asked),
-        "asked": parts_asked, "asked_part_wrong": 1 - sum(len(one.named_right) for one in left) / max(1, parts_asked),
+        "asked": parts_asked, "asked_part_wrong": 1 - named_right / max(1, parts_asked),
         "healthy_asked": healthy_asked, "healthy_part_named": len(named) / max(1, healthy_asked),
         "exchange_cpu_s_median": statistics.median(one["cpu"] for one in answers) if answers else 0.0,
         "healthy_alarmed": len(alarmed) / max(1, len(healthy)),
@@ -186,6 +207,10 @@ def _with_parts(run: Run, made: Sequence[Mechanism], elsewhere: Mapping[str, tup
     own = [parts for fault, parts in elsewhere.items() if matches(run["fault"], (fault,))]
     of_mechanism = [mechanism.parts for mechanism in made if mechanism.has(run)]
     return {**run, "parts": next(iter((*own, *of_mechanism)), ())}
+
+
+def _parts(left: Sequence[Without]) -> list[str]:
+    return sorted({part for one in left for part in one.right_always})
 
 
 def _alarmed(runs: Sequence[Run]) -> dict[str, list[str]]:
@@ -236,8 +261,11 @@ def _print_other_parts(faulty: Sequence[Run]) -> None:
     other = [f"{run['fault']}: {part}" for run in asked if (part := part_named(run)) not in (*run["parts"], None)]
     print(f"\nanother part named: {'; '.join(other) or 'none'}")
     print(f"no part named: {_or_none(run['fault'] for run in asked if part_named(run) is None)}")
-    reasons = Counter(run["exchange"]["why_not"] for run in faulty if run["exchange"] and not was_asked(run))
-    print(f"not asked: {'; '.join(f'{count} {why}' for why, count in reasons.most_common()) or 'none'}")
+
+
+def _why_not_asked(runs: Sequence[Run]) -> str:
+    reasons = Counter(why_not_asked(run["exchange"]) for run in runs if run["exchange"] and not was_asked(run))
+    return "; ".join(f"{count} {why}" for why, count in reasons.most_common()) or "none"
 
 
 def _print_rules(every: Sequence[Rule]) -> None:

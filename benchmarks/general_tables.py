@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -77,7 +77,8 @@ class Without:
     `right` are those of `known` where what is told first names the fault. `asked` are those whose parts were exchanged,
     and `named_right` those of them that are found without the mechanism's rules, and whose exchange names a part that
     holds the mistake. In `right_asking` the answer of the exchange stands before what the rules tell, if it names a
-    part: it is counted of `known` and `asked` together, and only where a rule has given reason to ask.
+    part: it is counted of `known` and `asked` together, and only where a rule has given reason to ask. `right_always`
+    are the same by part, if the exchange named that part whatever it is asked of.
     """
 
     mechanism: str
@@ -91,6 +92,7 @@ class Without:
     asked: tuple[str, ...] = ()
     named_right: tuple[str, ...] = ()
     right_asking: tuple[str, ...] = ()
+    right_always: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def known_or_asked(self) -> list[str]:
@@ -111,25 +113,44 @@ def without(mechanism: Mechanism, runs: Sequence[Run], loud: Collection[str], pr
     def right(words: Mapping[str, list[Mapping[str, Any]]]) -> tuple[str, ...]:
         return tuple(run["fault"] for run in known if words[run["fault"]] and is_right(words[run["fault"]][0], run))
 
+    every_part = sorted({part for run in runs for part in run.get("parts", ())})
     parts = {run["fault"]: tuple(run.get("parts", ())) for run in mine}
     named = {run["fault"]: part_named(run) for run in mine}
     asked = tuple(run["fault"] for run in mine if was_asked(run) and parts[run["fault"]])
     by_rules = right(others)
     asking = [fault for fault, part in named.items() if part is None and fault in by_rules]
     asking += [fault for fault, part in named.items() if part in parts[fault] and others[fault]]
+    answered = {run["fault"] for run in mine if was_asked(run)}
+
+    def always(part: str) -> tuple[str, ...]:
+        return tuple(
+            fault for fault in every
+            if (part in parts[fault] and others[fault] if fault in answered else fault in by_rules)
+        )  # fmt: skip
+
     return Without(
         mechanism.id, tuple(every), tuple(fault for fault, words in every.items() if words),
         tuple(fault for fault, words in others.items() if words),
         tuple(fault for fault, words in others.items() if any(matches(one["rule"], principles) for one in words)),
         tuple(run["fault"] for run in known), right(every), by_rules, asked,
         tuple(fault for fault in asked if named[fault] in parts[fault] and others[fault]),
-        tuple(fault for fault in every if fault in asking),
+        tuple(fault for fault in every if fault in asking), {part: always(part) for part in every_part},
     )  # fmt: skip
 
 
 def was_asked(run: Run) -> bool:
-    """Whether the run's parts were exchanged, be it that the training as it is raised an error."""
-    return run.get("exchange") is not None and not run["exchange"]["why_not"]
+    """Whether the exchange answered of the run: at least one exchange was held against the training as it is."""
+    return run.get("exchange") is not None and not why_not_asked(run["exchange"])
+
+
+def why_not_asked(exchange: Mapping[str, Any]) -> str:
+    """Why the exchange has no answer, "" if it has: what raises has shown nothing of any part."""
+    if exchange["why_not"] or exchange["broke"]:
+        return str(exchange["why_not"] or f"the training as it is raised {exchange['broke']}")
+    if any(one["gain"] is not None for one in exchange["exchanges"]):
+        return ""
+    raised = next((one["told"] for one in exchange["exchanges"] if one["code"] == "raised"), None)
+    return "no part could be exchanged" if raised is None else f"every exchange raised {raised}"
 
 
 def part_named(run: Run) -> str | None:

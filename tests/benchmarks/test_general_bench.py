@@ -20,6 +20,7 @@ from benchmarks.general_tables import (
     rule,
     sides,
     threshold,
+    why_not_asked,
     without,
 )
 from benchmarks.healthy import HEALTHY
@@ -43,8 +44,13 @@ def run(name, *told, fault="", host="", named=(), causes=(), meant=(), exchange=
     }  # fmt: skip
 
 
-def answer(part, why_not=""):
-    return {"why_not": why_not, "broke": "", "cpu": 1.0, "part": part, "exchanges": []}
+def tried(part, gain: float | None = 0.1, told=""):
+    return {"part": part, "gain": gain, "code": "raised" if told else "", "told": told}
+
+
+def answer(part, why_not="", broke="", exchanges=None):
+    exchanges = (tried("recipe"),) if exchanges is None else exchanges
+    return {"why_not": why_not, "broke": broke, "cpu": 1.0, "part": part, "exchanges": exchanges}
 
 
 CUT = run("cut", words("wiring.gradients"), words("no_gradient", "training", cause="detached"), fault="cut",
@@ -92,6 +98,54 @@ def test_answer_of_the_exchange_stands_before_what_rules_say_where_one_gave_reas
     assert without(Mechanism("rate", ("slow",), ()), [never], (), ()).known_or_asked == []
 
 
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        (answer(None), ""),
+        (answer("recipe", exchanges=(tried("loss", None, "ValueError"), tried("recipe"))), ""),
+        (answer(None, "no rows"), "no rows"),
+        (answer(None, broke="EvaluationError", exchanges=()), "the training as it is raised EvaluationError"),
+        (
+            answer(None, exchanges=(tried("loss", None), tried("rows", None, "too few"))),
+            "every exchange raised too few",
+        ),
+        (answer(None, exchanges=(tried("loss", None),)), "no part could be exchanged"),
+    ],
+)
+def test_what_raised_counts_as_not_asked_and_says_why(given, why):
+    slow = run("slow", words("wiring.logits"), fault="slow", exchange=given, parts=("recipe",))
+    found = without(Mechanism("rate", ("slow",), ()), [slow], (), ())
+    assert why_not_asked(given) == why
+    assert (found.asked, found.known_or_asked) == (((), []) if why else (("slow",), ["slow"]))
+
+
+def test_answer_that_is_always_the_same_part_is_counted_as_the_exchange_is():
+    told = words("wiring.logits")
+    asked = [
+        run("a", told, fault="a", exchange=answer(None), parts=("recipe",)),
+        run("b", told, fault="b", exchange=answer(None), parts=("rows", "recipe")),
+        # Nothing is told: nobody asks.
+        run("c", fault="c", exchange=answer(None), parts=("recipe",)),
+    ]
+    never = run("d", told, fault="d", named=("wiring.logits",))
+    found = without(Mechanism("rate", ("?",), ()), [*asked, never], (), ())
+    assert found.right_always == {"recipe": ("a", "b", "d"), "rows": ("b", "d")}
+    assert found.right == ("d",)
+
+
+def test_tables_tell_which_cases_and_pilots_broke(capsys):
+    broken = [
+        {**run("cut", fault="cut"), "pilot_broke": "ValueError"},
+        {**run("well", exchange=answer(None, broke="EvaluationError", exchanges=())), "pilot_broke": "KeyError"},
+    ]
+    figures = general._tables(broken)
+    printed = capsys.readouterr().out
+    assert "pilots ended by an error, faults: 1: cut (ValueError)" in printed
+    assert "pilots ended by an error, healthy: 1: well (KeyError)" in printed
+    assert "not asked, healthy: 1 the training as it is raised EvaluationError" in printed
+    assert figures["healthy_asked"] == 0
+
+
 def test_case_of_tensors_is_the_use_case_that_it_stands_for(tmp_path):
     subject = HEALTHY["several_inputs"](0)
     job = job_of_subject("several_inputs", subject, tmp_path)
@@ -136,7 +190,7 @@ def test_answers_of_the_exchange_are_kept_and_asked_once(tmp_path, monkeypatch):
     monkeypatch.setattr(general, "ran", lambda case: made.append("ran") or run(case.name, fault=case.fault))
     asked = {"name": f"{EXCHANGE}{case.name}", **answer("recipe")}
     monkeypatch.setattr(general, "asked", lambda case: made.append("asked") or asked)
-    pilot = {"name": f"{PILOT}{case.name}", "told": [words("stage.references", "pilot", "warning")]}
+    pilot = {"name": f"{PILOT}{case.name}", "broke": "", "told": [words("stage.references", "pilot", "warning")]}
     monkeypatch.setattr(general, "piloted", lambda case: made.append("piloted") or pilot)
     both = [general._runs(tmp_path / "runs.jsonl", short=False, stored=False) for _ in range(2)]
     assert made == ["ran", "asked", "piloted"]
