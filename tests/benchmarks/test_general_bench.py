@@ -1,5 +1,7 @@
 """The tables that leave rules out, on runs of a few lines."""
 
+import signal
+import time
 from dataclasses import replace
 
 import pandas as pd
@@ -9,7 +11,7 @@ import torch
 from benchmarks import general
 from benchmarks.general import mechanisms, parts_by_fault
 from benchmarks.general_exchange import NotAskedError, exchanged, job_of_subject
-from benchmarks.general_runs import EXCHANGE, PILOT, cases
+from benchmarks.general_runs import EXCHANGE, PILOT, _at_most, cases
 from benchmarks.general_tables import (
     Mechanism,
     anew,
@@ -131,6 +133,20 @@ def test_answer_that_is_always_the_same_part_is_counted_as_the_exchange_is():
     found = without(Mechanism("rate", ("?",), ()), [*asked, never], (), ())
     assert found.right_always == {"recipe": ("a", "b", "d"), "rows": ("b", "d")}
     assert found.right == ("d",)
+
+
+def _busy(seconds):
+    began = time.monotonic()
+    while time.monotonic() - began < seconds:
+        pass
+
+
+def test_case_is_ended_by_processor_time_and_where_it_waits_by_the_clock():
+    with pytest.raises(TimeoutError), _at_most(60, 0.05):
+        time.sleep(30)
+    with pytest.raises(TimeoutError), _at_most(0.05, 60):
+        _busy(30)
+    assert [signal.getitimer(timer)[0] for timer in (signal.ITIMER_REAL, signal.ITIMER_PROF)] == [0.0, 0.0]
 
 
 def test_tables_tell_which_cases_and_pilots_broke(capsys):
