@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from trainworthy.lifecycle.contract.model import Contract
 from trainworthy.lifecycle.errors import DatasetError, Problem
@@ -31,6 +31,14 @@ from trainworthy.resources.worker_process import run_worker
 UNKNOWN_ROWS = 10_000
 
 
+class _Source(NamedTuple):
+    """Where the rows are from: the job's options, empty where there are none; told in full, and in a few words."""
+
+    options: dict[str, Any]
+    told: str
+    brief: str = ""
+
+
 def quick_parts(name: str) -> list[Part]:
     """The files, then a part for each family, of a use case by its name or its folder.
 
@@ -43,14 +51,14 @@ def quick_parts(name: str) -> list[Part]:
         return [*parts, Part("network", untried="fix the files first")]
     use_case, contract = load_use_case(folder), contract_of(folder)
     assert contract is not None
-    rows, of_rows = _of_snapshot(use_case, contract, settings) or _made(use_case, contract)
-    if not rows:
-        return [*parts, Part("network", untried=of_rows)]
+    source = _of_snapshot(use_case, contract, settings) or _made(use_case, contract)
+    if not source.options:
+        return [*parts, Part("network", untried=source.told)]
     with tempfile.TemporaryDirectory() as out:
         say("check: the files are read; a process of its own asks the network, after importing torch")
-        answer = run_worker(_job(use_case, contract, out, rows))
+        answer = run_worker(_job(use_case, contract, out, source.options))
     assert isinstance(answer, PreflightResult)
-    return [*parts, Part("rows", evidence=of_rows, brief=of_rows.partition(",")[0]), *_parts(answer, use_case.name)]
+    return [*parts, Part("rows", evidence=source.told, brief=source.brief), *_parts(answer, use_case.name)]
 
 
 def _job(use_case: UseCase, contract: Contract, out: str, file_options: dict[str, Any]) -> QuickJob:
@@ -68,8 +76,8 @@ def _job(use_case: UseCase, contract: Contract, out: str, file_options: dict[str
     )  # fmt: skip
 
 
-def _of_snapshot(use_case: UseCase, contract: Contract, settings: Settings) -> tuple[dict[str, Any], str] | None:
-    """The files of the newest snapshot that has the contract's columns, and which it is; None if there is none."""
+def _of_snapshot(use_case: UseCase, contract: Contract, settings: Settings) -> _Source | None:
+    """The files of the newest snapshot that has the contract's columns; None if there is none."""
     state = StateFolder(settings.var)
     store = records_of(read_settings())
     snapshot = store.newest(use_case.name, "snapshot") if settings.var.is_dir() else None
@@ -85,21 +93,24 @@ def _of_snapshot(use_case: UseCase, contract: Contract, settings: Settings) -> t
         if not isinstance(dataset, DatasetVersion) or not state.absolute(dataset.path).is_dir():
             return None
         file_options["files_root"] = str(state.absolute(dataset.path))
-    return file_options, f"up to 2,000 of the {snapshot.splits['training'].rows:,} training rows of the newest snapshot"
+    told = f"up to 2,000 of the {snapshot.splits['training'].rows:,} training rows of the newest snapshot"
+    return _Source(file_options, told, "of the newest snapshot")
 
 
-def _made(use_case: UseCase, contract: Contract) -> tuple[dict[str, Any], str]:
+def _made(use_case: UseCase, contract: Contract) -> _Source:
     """How many rows to plan for, where the rows are made; nothing and why where they cannot be."""
     files = {column.name for column in contract.columns if column.file}
     target = target_of(use_case.spec.task, contract.label.classes)
     if contract.label.column in files or kind_of(target).sample_labels(1).ndim > 1:
-        return {}, "labels of files, of texts and of several values a row are not made: materialize the snapshot first"
+        told = "labels of files, of texts and of several values a row are not made: materialize the snapshot first"
+        return _Source({}, told)
     dataset = use_case.spec.dataset
     try:
         rows = published_version(use_case.project, dataset.name, dataset.version).rows
     except DatasetError:
         rows = UNKNOWN_ROWS
-    return {"made_rows": max(1, rows)}, "made from the contract, since there is no snapshot with its columns"
+    told = "made from the contract, since there is no snapshot with its columns"
+    return _Source({"made_rows": max(1, rows)}, told, "made from the contract")
 
 
 def _parts(answer: PreflightResult, name: str) -> list[Part]:
@@ -130,7 +141,8 @@ def _family(name: str, trials: Sequence[Trial]) -> Part:
     stopping = [trial for trial in trials if stops_the_step(trial.status, trial.severity, trial.required)]
     notable = [trial for trial in trials if trial not in stopping and trial.status in ("fail", "error", "insufficient")]
     seconds = sum(trial.seconds for trial in trials)
-    words = [f"{len(trials)} {'check' if len(trials) == 1 else 'checks'} in {seconds:.2f} s"]
+    brief = f"{len(trials)} {'check' if len(trials) == 1 else 'checks'}"
+    words = [f"{brief} in {seconds:.2f} s"]
     for status, word in (("pass", "passed"), ("not_applicable", "not applicable")):
         if names := [trial.check.partition(".")[2] for trial in trials if trial.status == status]:
             words.append(f"{word}: {', '.join(names)}")
@@ -139,7 +151,7 @@ def _family(name: str, trials: Sequence[Trial]) -> Part:
         Problem(trial.check, f"{trial.evidence}: {trial.cause}" if trial.cause else trial.evidence, trial.fix)
         for trial in stopping
     )
-    return Part(name, "; ".join(words) + notes, problems, open_checks=len(notable), brief=words[0].partition(" in ")[0])
+    return Part(name, "; ".join(words) + notes, problems, open_checks=len(notable), brief=brief)
 
 
 def _word(trial: Trial) -> str:

@@ -3,14 +3,20 @@
 import shutil
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import yaml
 from toy_project import ROOT
 
+from tests.lifecycle import report_records
 from trainworthy.lifecycle.errors import Problem
 from trainworthy.lifecycle.gates.catalogue import CATALOGUE
-from trainworthy.pipeline.check import Part, parts_text
+from trainworthy.lifecycle.protocol.results import PreflightResult
+from trainworthy.lifecycle.protocol.trial import Trial
+from trainworthy.lifecycle.storage.state import StateFolder
+from trainworthy.pipeline import quick
+from trainworthy.pipeline.check import Part, contract_of, parts_text
 from trainworthy.pipeline.cli import main
 from trainworthy.pipeline.missing_task import with_line
 
@@ -72,6 +78,32 @@ def test_quick_check_asks_the_network_without_a_snapshot_and_fails_for_a_planted
     assert "model.py" in well
     assert "passed: " not in "".join(others)
     assert not (toy.parents[2] / "state").exists()
+
+
+def test_quick_check_of_a_snapshot_says_in_brief_whose_rows_they_are(toy, monkeypatch):
+    """A count of rows has a comma, and a family's name may have any word."""
+    state, contract = StateFolder(toy.parents[2] / "state"), contract_of(toy)
+    assert contract is not None
+    columns = {"feature_columns": contract.feature_columns, "label": contract.label.name}
+    snapshot = report_records.snapshot().model_copy(update=columns)
+    store = SimpleNamespace(newest=lambda use_case, step: snapshot)
+    monkeypatch.setattr(quick, "records_of", lambda settings: store)
+    trial = Trial(check="inputs.finite", status="pass", evidence="finite")
+    answer = PreflightResult(memory=None, seconds=None, device="cpu", trials=(trial, trial))
+    jobs = []
+    monkeypatch.setattr(quick, "run_worker", lambda job: (jobs.append(job), answer)[1])
+    # Its files are gone: then rows are made.
+    state.root.mkdir()
+    told = parts_text("toy", quick.quick_parts("toy"), 1.0, brief=True)
+    assert "rows (made from the contract), inputs (2 checks)" in told
+    for name in ("training", "validation"):
+        path = state.absolute(snapshot.splits[name].file.path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    parts = quick.quick_parts("toy")
+    assert "rows (of the newest snapshot), inputs (2 checks)" in parts_text("toy", parts, 1.0, brief=True)
+    assert f"up to 2,000 of the {snapshot.splits['training'].rows:,} training rows" in parts_text("toy", parts, 1.0)
+    assert [bool(job.training_file) for job in jobs] == [False, True]
 
 
 def test_brief_parts_are_what_is_wrong_what_is_open_what_is_well_and_what_is_left():
