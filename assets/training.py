@@ -103,8 +103,8 @@ def train_stage(run: StepRun) -> StepOutcome[StageBody]:
         extra_checks = (*extra_checks, reviewed, seeds_check(stage, trained, seed))
     still_usd = still.high if still else math.inf
     checks = stage_checks(stage, result, spent + this_stage, still_usd, spec.budget.run_usd, *extra_checks)
-    preflight = _preflight(run)
-    checks = with_measured_fixes(checks, () if preflight is None else trials_of(preflight.checks))
+    measured = _own_preflight(run)
+    checks = with_measured_fixes(checks, () if measured is None else trials_of(measured.checks))
     diagnosed = None
     if (failed := to_diagnose(stage, result, checks)) is not None:
         left = _affordable_seconds(run, spent + meter.cost(run.rented).usd)
@@ -338,9 +338,14 @@ def _still_to_come(run: StepRun, snapshot: Snapshot, stage: Stage) -> Forecast |
 
 
 def _preflight(run: StepRun) -> PreflightReport | None:
-    """The run's preflight, else the newest one; None where that gave no answer."""
+    """The run's preflight, else the newest one, for what it forecast; None where that gave no answer."""
+    preflight = _own_preflight(run) or run.workspace.records.newest(run.use_case.name, "preflight")
+    return preflight if isinstance(preflight, PreflightReport) else None
+
+
+def _own_preflight(run: StepRun) -> PreflightReport | None:
+    """The preflight that the run made or reused: what another measured, of other code or rates, says nothing of it."""
     preflight = run.workspace.records.of_run(run.use_case.name, "preflight", run.run_id)
-    preflight = preflight or run.workspace.records.newest(run.use_case.name, "preflight")
     return preflight if isinstance(preflight, PreflightReport) else None
 
 

@@ -1,7 +1,7 @@
 """A cause that a measurement supports is told before those that only could be.
 
-Each entry of catalogue.toml and stages.toml says in `measured_by` which checks measure one of the causes it names, by a
-check's id or by the code of a finding. Where one of those failed, what it found comes first, with its fix.
+Each entry of catalogue.toml and stages.toml says in `measured_by` which findings of checks measure one of the causes it
+names, by their code. Where one of those was found, its cause comes first, with its fix.
 """
 
 from __future__ import annotations
@@ -34,6 +34,9 @@ def _with_cause(trial: Trial, trials: Sequence[Trial]) -> Trial:
     if check is None or trial.status not in ("fail", "insufficient") or trial.cause != check.cause:
         return trial
     found = _measured(check.measured_by, trials)
+    if trial.status == "fail" and trial.severity == "error":
+        # What warns is found of trainings that go well, too.
+        found = [other for other in found if other.severity == "error"]
     causes = [f"{other.cause} (measured by {other.check})" for other in found]
     return trial.model_copy(
         update={
@@ -52,12 +55,19 @@ def _with_fix(check: CheckResult, trials: Sequence[Trial]) -> CheckResult:
         or check.fix != words.fixes.get(check.code, words.fix)
     ):
         return check
+    # Warnings among them: what is worse has stopped the run before the stage.
     found = _measured(words.measured_by.get(check.code, ()), trials)
     measured = [f"{other.cause}, as preflight's {other.check} measured: {other.fix}" for other in found]
     return check.model_copy(update={"fix": "; else: ".join([*measured, check.fix])})
 
 
-def _measured(names: Sequence[str], trials: Sequence[Trial]) -> list[Trial]:
-    """The failed trials that are named by their check or their code, in the order of the names."""
-    failed = [trial for trial in trials if trial.status == "fail"]
-    return [trial for name in names for trial in failed if name in (trial.check, trial.code)]
+def _measured(codes: Sequence[str], trials: Sequence[Trial]) -> list[Trial]:
+    """The failed trials with these codes that saw their own cause, in the order of the codes."""
+    failed = [trial for trial in trials if trial.status == "fail" and not _guesses(trial)]
+    return [trial for code in codes for trial in failed if trial.code == code]
+
+
+def _guesses(trial: Trial) -> bool:
+    """Whether the cause is the table's, which names what could be; measured ones before it change nothing of that."""
+    check = _CHECKS.get(trial.check)
+    return check is None or trial.cause.endswith(check.cause)

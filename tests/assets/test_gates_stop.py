@@ -12,6 +12,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from tests.lifecycle import report_records
 from trainworthy.assets import announce, dataset, freshness, preflight, promotion, step, training
 from trainworthy.assets.stopped import error_check
 from trainworthy.lifecycle import snapshot
@@ -170,19 +171,21 @@ def test_pilot_whose_first_seed_fails_trains_no_others(monkeypatch, status, trai
     assert list(results) == trained
 
 
-def stage_of(monkeypatch, found: CheckResult, preflight: Any = None):
+def stage_of(monkeypatch, found: CheckResult, preflight: Any = None, run_id: str = "own"):
     """What train_stage makes of a training whose only check is this, after this preflight."""
     still = Forecast(name="still_to_come", unit="usd", value=2.0, low=1.0, high=2.0)
     for name, given in {
         "training_run_id": "run", "_spent": 0.0, "_trainings": ({7: answer()}, {}), "_still_to_come": still,
         "stage_curve": (None, ()), "stage_checks": (found,), "job_kind": BINARY, "to_diagnose": None,
-        "_preflight": preflight,
     }.items():  # fmt: skip
         monkeypatch.setattr(training, name, lambda *asked, given=given: given)
     state = SimpleNamespace(relative=str)
+    records = SimpleNamespace(
+        of_run=lambda use_case, step, run_id: {"own": preflight}.get(run_id), newest=lambda use_case, step: preflight
+    )
     run = SimpleNamespace(
         step="smoke", record=lambda name, kind: None, use_case=TOY, code_sha256="c", rented=Sku(usd_per_hour=0.0),
-        workspace=SimpleNamespace(state=state),
+        workspace=SimpleNamespace(state=state, records=records), run_id=run_id,
     )  # fmt: skip
     return training.train_stage(run)  # pyright: ignore[reportArgumentType]
 
@@ -197,10 +200,15 @@ def test_stage_that_fails_for_what_a_rate_explains_names_first_what_preflight_me
     )
     fix = fix_of("references", "network")
     failed = CheckResult(name="references", status="fail", code="network", fix=fix)
-    (told,) = stage_of(monkeypatch, failed, SimpleNamespace(checks=(family,))).checks
+    preflight, no_trials = (
+        report_records.preflight().model_copy(update={"checks": found}) for found in ((family,), ())
+    )
+    (told,) = stage_of(monkeypatch, failed, preflight).checks
     measured = "a rate that is too small, as preflight's learning_rate.range measured: declare a rate of about 0.03"
     assert told.fix == f"{measured}; else: {fix}"
-    assert stage_of(monkeypatch, failed, SimpleNamespace(checks=())).checks == (failed,)
+    assert stage_of(monkeypatch, failed, no_trials).checks == (failed,)
+    # The newest preflight of another run measured other code, or another rate.
+    assert stage_of(monkeypatch, failed, preflight, "another").checks == (failed,)
 
 
 @pytest.mark.parametrize(("status", "avoided"), [("fail", 2.0), ("pass", None)])

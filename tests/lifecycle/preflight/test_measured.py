@@ -7,7 +7,9 @@ import pytest
 
 from benchmarks.networks import mlp
 from trainworthy.lifecycle.engine.preflight.battery import run_checks
-from trainworthy.lifecycle.engine.preflight.learning_rate import CHECKS, TOO_LARGE, TOO_SMALL
+from trainworthy.lifecycle.engine.preflight.learning_rate import CHECKS, RISES, TOO_LARGE, TOO_SMALL
+from trainworthy.lifecycle.engine.preflight.wiring.columns import UNREAD
+from trainworthy.lifecycle.engine.preflight.wiring.one_answer import CONSTANT_OUTPUTS, DEAD_UNITS
 from trainworthy.lifecycle.gates.catalogue import CATALOGUE, check_of
 from trainworthy.lifecycle.gates.check import Outcome, tried
 from trainworthy.lifecycle.gates.measured import with_measured_causes, with_measured_fixes
@@ -57,7 +59,7 @@ def test_rate_that_is_well_is_not_put_first():
 
 def test_only_what_supports_the_finding_is_put_before_it():
     """A rate that is too small explains no divergence; rows that a reference learns nothing from are shown to be it."""
-    small, large = (trial("learning_rate.range", code=code) for code in (TOO_SMALL, TOO_LARGE))
+    small, large = (trial("learning_rate.range", code=code, cause=code) for code in (TOO_SMALL, TOO_LARGE))
     for check in (failed("references", "rows"), failed("references", "inputs"), failed("references", "diverged")):
         assert with_measured_fixes((check,), (small,)) == (check,)
     assert with_measured_fixes((failed("references", "diverged"),), (large,)) != (failed("references", "diverged"),)
@@ -68,13 +70,55 @@ def test_only_what_supports_the_finding_is_put_before_it():
 
 
 def test_several_measured_causes_are_told_in_the_tables_order():
-    trials = (trial("overfit.ten_batches"), trial("learning_rate.range"), trial("wiring.gradients"))
+    gradients = trial("wiring.gradients", cause="layers in a plain list")
+    trials = (trial("overfit.ten_batches"), trial("learning_rate.range", cause="small", code=TOO_SMALL), gradients)
     cause = with_measured_causes(trials)[0].cause
     assert cause.index("wiring.gradients") < cause.index("learning_rate.range") < cause.index(trials[0].cause)
 
 
+@pytest.mark.parametrize(("code", "told"), [(TOO_SMALL, True), (TOO_LARGE, False), (RISES, False)])
+def test_network_that_did_not_move_is_told_no_rate_that_is_too_large(code, told):
+    unmoved, rate = failed("references", "unmoved"), trial("learning_rate.range", code=code, cause=code)
+    (stage,) = with_measured_fixes((unmoved,), (rate,))
+    assert (stage != unmoved) == told
+
+
+@pytest.mark.parametrize("code", ["few_updates", "network", "unmoved", "diverged"])
+@pytest.mark.parametrize("check", [check for check in CATALOGUE if check.runs == "worker"], ids=lambda check: check.id)
+def test_cause_of_the_table_is_no_measurement(check, code):
+    """It names what could be; the check saw that something is wrong, and not which."""
+    guess = trial(check.id)
+    assert with_measured_fixes((failed("references", code),), (guess,)) == (failed("references", code),)
+    unlearned = trial("overfit.ten_batches")
+    assert with_measured_causes((unlearned, guess))[0] == unlearned
+
+
+def test_warning_is_no_cause_of_a_check_that_failed():
+    columns = trial("wiring.uses_inputs", severity="warning", code=UNREAD, cause="forward takes a part of the input")
+    weak = trial("learning_rate.range", severity="warning", code=TOO_SMALL, cause="a rate that is too small")
+    failing, slow = trial("overfit.ten_batches"), trial("overfit.ten_batches", status="insufficient")
+    assert with_measured_causes((failing, columns, weak)) == (failing, columns, weak)
+    told = with_measured_causes((slow, columns, weak))[0].cause
+    assert told == f"{weak.cause} (measured by learning_rate.range); else: {slow.cause}"
+    # What is worse than a warning stops the run before a stage.
+    (stage,) = with_measured_fixes((failed("references", "network"),), (weak,))
+    assert stage.fix.startswith(weak.cause)
+
+
+def test_measured_cause_that_was_put_before_a_guess_is_told_of_its_own_check_alone():
+    """Records hold trials as they were told: those with a cause of others before their own guess."""
+    rate = trial("learning_rate.range", code=TOO_SMALL, cause="a rate that is too small", fix="declare 0.03")
+    told = with_measured_causes((trial("overfit.ten_batches"), rate))
+    assert told[0].cause.startswith(rate.cause)
+    assert with_measured_causes(told) == told
+    (stage,) = with_measured_fixes((failed("references", "network"),), told)
+    assert stage.fix == f"{rate.cause}, as preflight's {rate.check} measured: {rate.fix}; else: " + fix_of(
+        "references", "network"
+    )
+
+
 def test_what_is_said_to_measure_a_cause_is_a_check_or_a_code_of_one():
-    known = {check.id for check in CATALOGUE} | {TOO_LARGE, TOO_SMALL}
+    known = {check.id for check in CATALOGUE} | {TOO_LARGE, TOO_SMALL, CONSTANT_OUTPUTS, DEAD_UNITS}
     by_stage = {name for check in STAGE_CHECKS for names in check.measured_by.values() for name in names}
     assert {name for check in CATALOGUE for name in check.measured_by} | by_stage <= known
     codes = {(check.name, code) for check in STAGE_CHECKS for code in check.measured_by if code}
