@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from trainworthy.lifecycle.leakage.binning import Cells, LabelledRows
+from trainworthy.lifecycle.leakage.unreviewed import auc_error
 from trainworthy.lifecycle.tasks.kind import COPY_OF_CLASSES, Copy
 
 MINIMUM_TRAINING, MINIMUM_HELD = 20, 10
@@ -24,13 +25,15 @@ MINIMUM_TRAINING, MINIMUM_HELD = 20, 10
 class Power:
     """Youden's J over all rows (each training row judged by the others) with its standard error, and on held rows.
 
-    `auc` is that of the held rows, ranked by the shares of the training rows; `training_auc` that of those themselves.
+    `auc` is that of the held rows, ranked by the shares of the training rows, with its standard error `auc_error`;
+    `training_auc` that of the training rows themselves.
     """
 
     youden: float
     standard_error: float
     held_youden: float
     auc: float
+    auc_error: float
     training_auc: float
     copy: Copy = COPY_OF_CLASSES
     event: str = ""
@@ -89,10 +92,9 @@ def power(cells: Cells, labels: np.ndarray, held_labels: np.ndarray, scored: np.
     held_youden, _ = _youden(held_hits, held_positives.sum(), false, held_negatives.sum())
     # A cell of few rows leans on the base rate.
     smoothed = (positives + all_positives / rows) / (each + 1)
-    return Power(
-        youden, error, held_youden, _auc(smoothed, held_positives, held_negatives),
-        _auc(smoothed, positives, negatives),
-    )  # fmt: skip
+    auc = _auc(smoothed, held_positives, held_negatives)
+    held_error = auc_error(auc, int(held_positives.sum()), int(held_negatives.sum()))
+    return Power(youden, error, held_youden, auc, held_error, _auc(smoothed, positives, negatives))
 
 
 def shortage(training: np.ndarray, held: np.ndarray) -> str:

@@ -7,17 +7,19 @@ departure has an AUC of 0.887 and looks like an honest strong feature. That is w
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from trainworthy.lifecycle.gates.findings import fix_of
 from trainworthy.lifecycle.leakage.binning import Cells, LabelledRows, values_of
 from trainworthy.lifecycle.leakage.separability import Power, power_over_events
-from trainworthy.lifecycle.leakage.unreviewed import MOST, together
+from trainworthy.lifecycle.leakage.unreviewed import MOST, STANDARD_ERRORS, together
 from trainworthy.lifecycle.protocol.leak import Leak
 
 FAMILY = "single_feature"
 # An AUC that tells nothing.
 CHANCE = 0.5
+FEWEST_OTHERS = 2
 
 
 def single_feature(rows: LabelledRows, cells: Mapping[str, Cells]) -> list[Leak]:
@@ -36,24 +38,27 @@ def single_feature(rows: LabelledRows, cells: Mapping[str, Cells]) -> list[Leak]
         Leak(
             taxon="L2", family=FAMILY, status="pass", columns=(strongest,), observed=power.youden,
             threshold=rows.copy.youden, evidence=evidence,
-            suspicion=_suspicion(strongest, {name: one.auc for name, one in powers.items()}),
+            suspicion=_suspicion(strongest, powers),
         )
     ]  # fmt: skip
 
 
-def _suspicion(strongest: str, aucs: Mapping[str, float]) -> str:
-    """That one feature goes most of the way from chance to certainty, and tells more of the label than all others would
-    if what each tells added up; empty if none does.
+def _suspicion(strongest: str, powers: Mapping[str, Power]) -> str:
+    """That one feature goes most of the way from chance to certainty, and surely tells more of the label than all
+    others would if what each tells added up; empty if none does.
 
-    Redundant features reach less than that sum, so one that beats it stands alone. Of a single feature there is no such
-    comparison, and a feature that tells little is none to suspect.
+    Redundant features reach less than that sum, so one that beats it stands alone. One other feature is no such sum: of
+    two the stronger always beats the other.
     """
-    alone, others = aucs[strongest], together(auc for name, auc in aucs.items() if name != strongest)
-    if len(aucs) < 2 or alone <= others or alone - CHANCE <= MOST * (1 - CHANCE):
+    alone, other_aucs = powers[strongest], [power.auc for name, power in powers.items() if name != strongest]
+    if len(other_aucs) < FEWEST_OTHERS or not all(map(math.isfinite, (alone.auc, *other_aucs))):
+        return ""
+    others = together(other_aucs)
+    if alone.auc - STANDARD_ERRORS * alone.auc_error <= others or alone.auc - CHANCE <= MOST * (1 - CHANCE):
         return ""
     return (
-        f"{strongest} alone has AUC {alone:.3f} on held-out rows, more than the other {len(aucs) - 1} features would "
-        f"have if what each tells added up ({others:.3f}). Is its value known when the model is asked?"
+        f"{strongest} alone has AUC {alone.auc:.3f} on held-out rows, more than the other {len(other_aucs)} features "
+        f"would have if what each tells added up ({others:.3f}). Is its value known when the model is asked?"
     )
 
 

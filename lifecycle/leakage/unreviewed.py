@@ -93,7 +93,7 @@ def measure_unreviewed(
     inputs = [InputGain(column=name, lost=lost.get(name), alone=alone[name]) for name in strongest]
     return UnreviewedInputs(
         auc=reached,
-        standard_error=_auc_error(reached, int(labels.sum()), int(len(labels) - labels.sum())),
+        standard_error=auc_error(reached, int(labels.sum()), int(len(labels) - labels.sum())),
         auc_shuffled=shuffled(list(unreviewed)),
         auc_nulls=_auc_of_nulls(training, validation, unreviewed, label, seed),
         # What a file holds says more together than its numbers one by one: there is no such bound.
@@ -177,8 +177,10 @@ def discriminability(auc: float) -> float:
     return math.sqrt(2) * NormalDist().inv_cdf(min(max(auc, 0.5), 1 - 1e-9))
 
 
-def _auc_error(auc: float, positives: int, negatives: int) -> float:
-    """Standard error of an AUC (Hanley and McNeil 1982), as if rows were independent."""
+def auc_error(auc: float, positives: int, negatives: int) -> float:
+    """Standard error of an AUC (Hanley and McNeil 1982), as if rows were independent; infinite without rows of both."""
+    if not positives or not negatives:
+        return math.inf
     first, second = auc / (2 - auc), 2 * auc * auc / (1 + auc)
     spread = auc * (1 - auc) + (positives - 1) * (first - auc * auc) + (negatives - 1) * (second - auc * auc)
     return math.sqrt(max(spread, 0.0) / (positives * negatives))

@@ -1,5 +1,7 @@
 """Each planted leak of the benchmark is found by its family, and no healthy odd table raises an alarm."""
 
+import math
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -12,6 +14,9 @@ from trainworthy.lifecycle.leakage.binning import cells_of
 from trainworthy.lifecycle.leakage.duplicates import duplicates
 from trainworthy.lifecycle.leakage.entities import entity_overlap
 from trainworthy.lifecycle.leakage.label_window import label_window
+from trainworthy.lifecycle.leakage.separability import Power, power
+from trainworthy.lifecycle.leakage.single_feature import _suspicion
+from trainworthy.lifecycle.leakage.unreviewed import auc_error
 from trainworthy.lifecycle.protocol.leak import Leak, leakage_check, suspicions
 from trainworthy.lifecycle.tasks.binary import BINARY
 
@@ -59,6 +64,47 @@ def suspected(rows: pd.DataFrame, folder, reviewed: bool | str) -> tuple[list[Le
     changed = contract.model_copy(update={"columns": tuple(columns)})
     found = leakage_findings(tables.written(rows, folder), changed, tables.SPLIT)
     return found, " ".join(suspicions([leakage_check("leakage", found)]))
+
+
+def of_auc(auc: float, error: float = 0.01) -> Power:
+    return Power(0.4, 0.02, 0.4, auc, error, auc)
+
+
+@pytest.mark.parametrize(
+    ("late", "others", "suspicious"),
+    [
+        (of_auc(0.9), (0.6, 0.6), True),
+        (of_auc(0.9), (0.6, 0.3, 0.5, 0.6), True),
+        # Of two, one is always the stronger.
+        (of_auc(0.7601), (0.7599,), False),
+        (of_auc(0.9), (0.6,), False),
+        (of_auc(0.9), (), False),
+        # 0.6 and 0.6 together have 0.640, 0.7 and 0.7 have 0.771: what is nearer than three errors may be chance.
+        (of_auc(0.8, 0.01), (0.7, 0.7), False),
+        (of_auc(0.8, 0.009), (0.7, 0.7), True),
+        (of_auc(0.9, math.inf), (0.6, 0.6), False),
+        # Most of the way from chance to certainty.
+        (of_auc(0.75), (0.5, 0.5), False),
+        (of_auc(0.9), (0.6, math.nan), False),
+        (of_auc(math.nan), (0.6, 0.6), False),
+    ],
+)  # fmt: skip
+def test_leakage_suspicion_needs_two_others_and_more_than_chance(late, others, suspicious):
+    told = _suspicion("late", {"late": late} | {f"x{place}": of_auc(auc) for place, auc in enumerate(others)})
+    assert bool(told) == suspicious
+    assert f"the other {len(others)} features" in told or not suspicious
+
+
+def test_leakage_error_of_a_features_auc_is_that_of_its_held_rows():
+    """Against the spread of 200 draws of the held rows; Hanley and McNeil's is of an exponential score."""
+    generator, found = np.random.default_rng(4), []
+    for _ in range(200):
+        labels, held = (generator.integers(0, 2, rows) for rows in (2_000, 300))
+        values = [pd.Series(some * 1.5 + generator.normal(size=len(some))) for some in (labels, held)]
+        found.append(power(cells_of(*values), labels, held, np.ones(300, dtype=bool)))
+    spread = float(np.std([one.auc for one in found]))
+    assert 0.7 * spread < float(np.mean([one.auc_error for one in found])) < 1.4 * spread
+    assert auc_error(0.5, 0, 300) == math.inf
 
 
 def test_leakage_one_feature_that_beats_all_others_together_is_suspicious_and_decides_nothing(tmp_path):
