@@ -129,19 +129,21 @@ def in_brief(results: Iterable[CheckResult]) -> str:
 
 
 def _as_one(alike: list[CheckResult]) -> CheckResult:
-    names = [result.name.partition(" ")[2] for result in alike]
+    names = filter(None, (result.name.partition(" ")[2] for result in alike))
     return alike[0].model_copy(update={"name": f"{alike[0].name.partition(' ')[0]} {', '.join(names)}".strip()})
 
 
 def summary(results: Iterable[CheckResult]) -> str:
-    """How many failed, are warnings and passed."""
+    """How many failed, are warnings, passed and do not apply here."""
     results = list(results)
-    passed, failed = sum(map(_good, results)), sum(result.stops for result in results)
-    if passed == len(results):
-        return f"✓ all is well: {passed} checks passed"
-    warned = len(results) - passed - failed
+    passed, failed = sum(result.status == "pass" for result in results), sum(result.stops for result in results)
+    unasked = sum(result.status == "not_applicable" for result in results)
+    well = f"{passed} passed{f', {unasked} not applicable' if unasked else ''}"
+    warned = len(results) - passed - unasked - failed
+    if not failed and not warned:
+        return f"{'✓ all is well: ' if passed else '! nothing was checked: '}{well}"
     warnings = "1 warning" if warned == 1 else f"{warned} warnings"
-    return f"{len(results)} checks: {failed} failed, {warnings}, {passed} passed"
+    return f"{len(results)} checks: {failed} failed, {warnings}, {well}"
 
 
 def _good(result: CheckResult) -> bool:

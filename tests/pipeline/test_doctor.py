@@ -39,9 +39,16 @@ def test_doctor_tells_what_is_wrong_first_and_what_is_well_by_its_count():
     # A warning that use cases share is told once.
     brief = "✗ disk: 0 GB free\n    fix: free space\n! git a, b: not in it: a.py\n    fix: commit"
     assert examine.in_brief(results) == brief
-    assert examine.summary(results) == "5 checks: 1 failed, 2 warnings, 2 passed"
+    assert examine.summary(results) == "5 checks: 1 failed, 2 warnings, 1 passed, 1 not applicable"
     assert len(examine.text(results).splitlines()) == 8
-    assert (examine.in_brief([well, absent]), examine.summary([well, absent])) == ("", "✓ all is well: 2 checks passed")
+    assert examine.in_brief([well, absent]) == ""
+    assert examine.summary([well, absent]) == "✓ all is well: 1 passed, 1 not applicable"
+    assert examine.summary([well, well]) == "✓ all is well: 2 passed"
+    assert examine.summary([]) == "! nothing was checked: 0 passed"
+    assert examine.summary([absent]) == "! nothing was checked: 0 passed, 1 not applicable"
+    # What has no name of its own needs none where it is told once.
+    port = CheckResult(name="port", status="fail", evidence="taken", fix="free it")
+    assert examine.in_brief([port, port]).splitlines()[0] == "✗ port: taken"
 
 
 def test_doctor_python_outside_the_range_fails(place, monkeypatch):
