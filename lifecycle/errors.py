@@ -124,10 +124,11 @@ FROM_WORKER = "worker."
 
 
 class WorkerError(TrainworthyError):
-    """The worker ended without a valid result. `exit_code` follows the table in lifecycle/worker.py.
+    """The process that trains, or that asks a model, ended without a valid result; the exit code tells the kind.
 
-    `cause` is its class in lifecycle/failure.py, `attempts` all ends of the worker before it was given up. `exception`
-    is the class of what was raised in the worker, empty if nothing was; `problem` may quote its message.
+    `exit_code` follows the table in lifecycle/worker.py, `cause` is its class in lifecycle/failure.py, and `attempts`
+    are all ends of the worker before it was given up. `exception` is the class of what was raised in the worker, empty
+    if nothing was; `problem` may quote its message.
     """
 
     def __init__(
@@ -151,7 +152,7 @@ class TrainingError(TrainworthyError):
 
 
 class LeaseLostError(TrainworthyError):
-    """Another run holds the lock that this worker wrote under; it must not write on."""
+    """Another run took over what this one had locked, so that this one wrote no more."""
 
 
 class EvaluationError(TrainworthyError):
@@ -171,7 +172,10 @@ class BackendError(TrainworthyError):
 
 
 class AttemptError(TrainworthyError):
-    """The table of attempts cannot be read or written. Never names the database's user or password."""
+    """The table of attempts, which counts the tries of each training, cannot be read or written.
+
+    Never names the database's user or password.
+    """
 
 
 class BackupError(TrainworthyError):
@@ -179,7 +183,10 @@ class BackupError(TrainworthyError):
 
 
 class NotifierError(TrainworthyError):
-    """An alert that its receiver did not take, or a receiver that may not be used. Never names the address."""
+    """An alert that its receiver did not take, or a receiver that may not be used.
+
+    Never names the address.
+    """
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -35,7 +35,7 @@ OUTAGE_SECONDS = 60.0
 NEARLY_ALL = 0.9
 # Ends after which a training goes on from its checkpoint.
 _GOES_ON = ("preempted", "killed", "hang", "storage_outage")
-_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _CAUSES: dict[int, Cause] = {
     EXIT_BAD_INPUT: "bad_input",
     EXIT_LEASE_LOST: "lease_lost",
@@ -97,7 +97,7 @@ def cause_of_end(end: End) -> Cause:
     if end.exit_code < 0:
         if _killed_for_memory(end):
             return "out_of_memory"
-        return "preempted" if -end.exit_code in _STOP_SIGNALS else "killed"
+        return "preempted" if -end.exit_code in STOP_SIGNALS else "killed"
     if end.exit_code == EXIT_STORAGE:
         return "storage_outage" if report.get("passes") else "storage"
     if (

@@ -48,7 +48,10 @@ PLACES = {
 
 
 class DagsterPrivateError(SettingsError):
-    """The installed Dagster lacks a private name: which one, the installed version and the newest tested one."""
+    """The installed Dagster lacks something that Trainworthy needs of it, as a newer one than was tested may.
+
+    Told are the private name, the installed version and the newest tested one.
+    """
 
     def __init__(self, name: str) -> None:
         super().__init__(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import signal
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 WIDTH = 100
 # Of 1,363 slips of a letter in the ids 1,362 are this near to theirs. At difflib's 0.6, 242 of 289 ids are near others.
 NEAR = 0.8
+# What a shell and a container's exit code add to a signal's number.
+SHELL_SIGNAL = 128
 Lines = Callable[[], Iterator[str]]
 
 
@@ -42,7 +45,7 @@ def add(commands: Subparsers) -> None:
         "check",
         nargs="?",
         help="an id such as inputs.finite, stage.references, loss_spike or dataset.unknown_version, a family such as "
-        "inputs, the class of an error, or the exit code of a training's process, such as 76",
+        "inputs, the class of an error, or the exit code of a training's process, such as 76, -9 or 137",
     )
     parser.set_defaults(command=run)
 
@@ -53,12 +56,12 @@ def run(parsed: argparse.Namespace) -> int:
     from trainworthy.lifecycle.gates.findings import verdict_codes
 
     known, rulings = _known(), verdict_codes()
-    # The code of a worker's end names behind the cause what was raised, which is no id.
-    parts = (parsed.check or "").split(".")
-    name = ".".join(parts[:2]) if parts[0] == "worker" else parsed.check
     if parsed.check is None:
-        print("\n".join(_list()))
+        print("\n".join(_list({*known, *rulings})))
         return 0
+    # The code of a worker's end names behind the cause what was raised, which is no id.
+    parts = parsed.check.split(".")
+    name = _by_signal(parsed.check) or (".".join(parts[:2]) if parts[0] == "worker" else parsed.check)
     if name in known:
         print("\n".join(dict.fromkeys("\n".join(lines()) for lines in known[name])))
         return 0
@@ -135,19 +138,53 @@ def _add_findings(known: dict[str, list[Lines]]) -> None:
 
 def _add_codes(known: dict[str, list[Lines]]) -> None:
     """Codes of findings and errors, classes of errors, and ends of a training's process by cause and by exit code."""
-    from trainworthy.lifecycle.errors import FROM_WORKER, TrainworthyError
+    from trainworthy.lifecycle.errors import FROM_WORKER
     from trainworthy.lifecycle.gates.codes import CODES, ENDS
 
     for code in CODES:
         known.setdefault(code.id, []).append(lambda code=code: _code_words(code))
-    for error in TrainworthyError.__subclasses__():
+    for error in _errors():
         known.setdefault(error.__name__, []).append(lambda error=error: _error(error))
     for end in ENDS:
         for name in (end.id, f"{FROM_WORKER}{end.id}", *([str(end.exit)] if end.exit is not None else [])):
             known.setdefault(name, []).append(lambda end=end: _end(end))
 
 
-def _list() -> Iterator[str]:
+def _errors() -> list[type[TrainworthyError]]:
+    """The classes of errors, those of a class behind it."""
+    from trainworthy.lifecycle.errors import TrainworthyError
+    from trainworthy.resources import dagster_private  # noqa: F401  (it has a class of its own)
+
+    found, open_classes = [], [TrainworthyError]
+    while open_classes:
+        kinds = open_classes.pop().__subclasses__()
+        found += kinds
+        open_classes += kinds
+    return found
+
+
+def _by_signal(name: str) -> str:
+    """The end of a process with this exit code, if a signal gave it: below zero, or above 128 as a shell says it."""
+    from trainworthy.lifecycle.failure import STOP_SIGNALS
+
+    try:
+        code = int(name)
+        number = signal.Signals(-code if code < 0 else code - SHELL_SIGNAL)
+    except ValueError:
+        return ""
+    return "preempted" if number in STOP_SIGNALS else "killed"
+
+
+def _list(names: set[str]) -> Iterator[str]:
+    """A line for each thing that can be explained, then its other names."""
+    lines = list(_listed())
+    yield from lines
+    others = sorted(names - {line.split()[0] for line in lines})
+    yield from textwrap.wrap(f"other names: {', '.join(others)}", WIDTH, subsequent_indent="  ", break_on_hyphens=False)
+
+
+def _listed() -> Iterator[str]:
+    from trainworthy.lifecycle.errors import FROM_WORKER
     from trainworthy.lifecycle.gates.catalogue import CATALOGUE
     from trainworthy.lifecycle.gates.codes import CODES, ENDS
     from trainworthy.lifecycle.gates.findings import LEAKS, RULES
@@ -162,7 +199,12 @@ def _list() -> Iterator[str]:
     yield from (f"{leak.id:<40} {leak.question}" for leak in LEAKS)
     yield from (f"{rule.id:<40} {rule.question}" for rule in RULES if rule.id not in QUESTIONS)
     yield from dict.fromkeys(f"{code.id:<40} what {code.of} says" for code in CODES)
-    yield from (f"{end.id:<40} how a training's process ended: {_exits(end)}" for end in ENDS)
+    yield from (f"{error.__name__:<40} {_meaning(error)}" for error in _errors())
+    for end in ENDS:
+        yield f"{end.id:<40} how a training's process ended: {_exits(end)}"
+        yield f"{FROM_WORKER + end.id:<40} the code of the error that it leaves"
+    for code in sorted({end.exit for end in ENDS if end.exit is not None}):
+        yield f"{code:<40} an exit code of a training's process"
 
 
 def _row(words: CheckWords | StageWords | MonitorWords) -> str:
@@ -278,10 +320,15 @@ def _error(error: type[TrainworthyError]) -> Iterator[str]:
     from trainworthy.lifecycle.gates.codes import CODES
 
     yield f"{error.__name__}: a class of errors"
-    yield from _words(means=" ".join((error.__doc__ or "").split()))
+    yield from _words(means=_meaning(error))
     if codes := [code.id for code in CODES if code.of == error.__name__]:
         yield from _words(codes=", ".join(codes))
     yield f"  more: docs/errors.md#{error.__name__.lower()}"
+
+
+def _meaning(error: type[TrainworthyError]) -> str:
+    """The first paragraph of its docstring; what follows is for who raises it."""
+    return " ".join((error.__doc__ or "").partition("\n\n")[0].split())
 
 
 def _end(end: EndWords) -> Iterator[str]:

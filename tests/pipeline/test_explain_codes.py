@@ -8,11 +8,13 @@ from typing import get_args
 import pytest
 
 from trainworthy.lifecycle import failure
-from trainworthy.lifecycle.errors import FROM_WORKER, TrainworthyError
+from trainworthy.lifecycle.errors import FROM_WORKER
 from trainworthy.lifecycle.gates.catalogue import CATALOGUE
 from trainworthy.lifecycle.gates.codes import CODES, ENDS
+from trainworthy.lifecycle.gates.findings import verdict_codes
 from trainworthy.lifecycle.protocol.training_figures import Cause
 from trainworthy.pipeline import cli
+from trainworthy.pipeline.commands import explain
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("lifecycle", "expectations", "resources", "assets", "pipeline")
@@ -97,7 +99,7 @@ def test_explain_knows_every_code_that_a_finding_an_error_or_a_record_is_given(c
 
 
 def test_codes_of_errors_are_told_of_the_class_that_is_raised_with_them():
-    errors = {error.__name__ for error in TrainworthyError.__subclasses__()}
+    errors = classes_of_errors()
     raised = {(who, code) for who, code in given() if who in errors}
     told = {(code.of, code.id) for code in CODES if code.is_error}
     assert raised <= told
@@ -124,10 +126,50 @@ def test_explain_knows_every_end_of_a_trainings_process_by_cause_exit_code_and_t
     capsys.readouterr()
 
 
+def classes_of_errors() -> set[str]:
+    """As the sources define them: TrainworthyError's, and those of these."""
+    defined = {node.name: [getattr(base, "id", "") for base in node.bases] for tree in TREES.values()
+               for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}  # fmt: skip
+    found: set[str] = {"TrainworthyError"}
+    while more := {name for name, bases in defined.items() if found & set(bases)} - found:
+        found |= more
+    return found - {"TrainworthyError"}
+
+
 def test_explain_knows_every_class_of_errors_with_its_codes(capsys):
-    for error in TrainworthyError.__subclasses__():
-        assert cli.main(["explain", error.__name__]) == 0
-    assert "upstream.stale" in capsys.readouterr().out
+    assert "DagsterPrivateError" in classes_of_errors()
+    assert [name for name in sorted(classes_of_errors()) if cli.main(["explain", name])] == []
+    told = capsys.readouterr().out
+    assert "upstream.stale" in told
+    # What it means, and not how it is made.
+    assert not any(word in told for word in (".py", "`"))
+
+
+@pytest.mark.parametrize(
+    ("code", "cause"),
+    [("-9", "killed"), ("137", "killed"), ("139", "killed"), ("-15", "preempted"), ("143", "preempted")],
+)  # fmt: skip
+def test_explain_knows_the_exit_code_of_a_signal(capsys, code, cause):
+    assert cli.main(["explain", code]) == 0
+    assert capsys.readouterr().out.startswith(f"{cause}: how a training's process ended")
+
+
+@pytest.mark.parametrize("code", ["-900", "128", "1000"])
+def test_explain_of_a_number_that_no_process_ends_by_knows_nothing(capsys, code):
+    assert cli.main(["explain", code]) == 1
+    assert "nothing has this id" in capsys.readouterr().err
+
+
+def test_explain_lists_all_that_it_explains(capsys):
+    assert cli.main(["explain"]) == 0
+    lines, _, others = capsys.readouterr().out.partition("other names: ")
+    listed = {line.split()[0] for line in lines.splitlines()}
+    assert {*classes_of_errors(), "76", "worker.hang", "hang", "rate_too_large"} <= listed
+    assert {"DatasetError", "65"} & set(others.split()) == set()
+    names = {*explain._known(), *verdict_codes()}
+    assert names <= listed | {name.strip() for name in others.replace("\n", " ").split(",")}
+    # And each is explained.
+    assert [name for name in sorted(names) if cli.main(["explain", name])] == []
 
 
 @pytest.mark.parametrize(
