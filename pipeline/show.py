@@ -141,16 +141,14 @@ def verdict_text(verdict: Verdict) -> str:
 
 def cost_text(verdict: Verdict, costs: Mapping[Step, Cost]) -> str:
     """The cost of the model with its parts, by what its steps cost, and how much of it this run paid."""
-    from trainworthy.lifecycle.report.formatting import seconds, usd
+    from trainworthy.lifecycle.report.formatting import paid_by_run, seconds, usd
 
     total, parts = verdict.total_cost.usd, cost_parts(costs)
     # A record of an earlier run may be gone; parts that do not make up the total say nothing.
     whole = math.isclose(sum(part.usd for part in parts.values()), total, rel_tol=1e-6, abs_tol=1e-12)
     told = ", ".join(f"{name} {usd(part.usd)}" for name, part in parts.items())
     own = sum(verdict.step_costs.values(), verdict.cost)
-    paid = (
-        "all of it in this run" if math.isclose(own.usd, total) else f"in this run {usd(own.usd)}, the rest was reused"
-    )
+    paid = paid_by_run(own.usd, total)
     return f"{usd(total)} for the model{f': {told}' if whole else ''}; {paid}, {seconds(own.wall_seconds)}"
 
 

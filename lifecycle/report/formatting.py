@@ -27,6 +27,11 @@ def usd(value: float) -> str:
     return f"{_signed(value, decimals)} USD"
 
 
+def paid_by_run(own: float, total: float) -> str:
+    """How much of what a model cost the run paid, both in USD; sums of the same costs differ in their last digits."""
+    return "all of it in this run" if math.isclose(own, total) else f"in this run {usd(own)}, the rest was reused"
+
+
 def seconds(value: float) -> str:
     """Milliseconds below a tenth of a second, seconds up to two minutes, then minutes, then hours."""
     if not math.isfinite(value):

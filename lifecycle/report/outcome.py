@@ -78,8 +78,8 @@ def costs_of_run(records: Records, run_id: str | None = None) -> dict[Step, Cost
     return {step: _cost_if_made_by(records[step], run_id) for step in present}
 
 
-def model_cost(records: Records) -> Cost:
-    """What the model cost: the sum of its steps, whichever run paid for them."""
+def total_cost(records: Records) -> Cost:
+    """What the model cost with its judging, whichever run paid for a step: Verdict.total_cost, of any records."""
     return sum((record.cost for record in records.values()), Cost())
 
 

@@ -72,7 +72,7 @@ def render(
             outcome=outcome.outcome(records, stopped),
             bought=outcome.bought(records, stopped),
             costs=outcome.costs_of_run(records, run_id),
-            model_cost=outcome.model_cost(records),
+            total_cost=outcome.total_cost(records),
             five=outcome.CONTROLS,
             controls={row.name: row for row in sections.control_rows(records)},
             comparisons=outcome.all_comparisons(records),
