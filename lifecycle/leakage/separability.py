@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from trainworthy.lifecycle.leakage.binning import Cells, LabelledRows
-from trainworthy.lifecycle.leakage.unreviewed import auc_error
 from trainworthy.lifecycle.tasks.kind import COPY_OF_CLASSES, Copy
+from trainworthy.lifecycle.tasks.probabilities import auc_error
 
 MINIMUM_TRAINING, MINIMUM_HELD = 20, 10
 

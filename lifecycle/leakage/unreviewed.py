@@ -28,6 +28,7 @@ from trainworthy.lifecycle.protocol.checks import CheckResult
 from trainworthy.lifecycle.protocol.results import InputGain, UnreviewedInputs
 from trainworthy.lifecycle.tasks.binary import BINARY
 from trainworthy.lifecycle.tasks.kind import Kind
+from trainworthy.lifecycle.tasks.probabilities import auc_error
 
 if TYPE_CHECKING:
     import numpy as np
@@ -175,15 +176,6 @@ def together(alone: Iterable[float]) -> float:
 def discriminability(auc: float) -> float:
     """d', the distance of two normal scores of variance 1 with this AUC; 0 at chance and below."""
     return math.sqrt(2) * NormalDist().inv_cdf(min(max(auc, 0.5), 1 - 1e-9))
-
-
-def auc_error(auc: float, positives: int, negatives: int) -> float:
-    """Standard error of an AUC (Hanley and McNeil 1982), as if rows were independent; infinite without rows of both."""
-    if not positives or not negatives:
-        return math.inf
-    first, second = auc / (2 - auc), 2 * auc * auc / (1 + auc)
-    spread = auc * (1 - auc) + (positives - 1) * (first - auc * auc) + (negatives - 1) * (second - auc * auc)
-    return math.sqrt(max(spread, 0.0) / (positives * negatives))
 
 
 def unreviewed_check(unreviewed: Sequence[str], measured: UnreviewedInputs | None, use_case: str) -> CheckResult:

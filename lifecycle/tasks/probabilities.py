@@ -6,6 +6,7 @@ figure can be computed (EvaluationError): a NaN never becomes a number.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from trainworthy.lifecycle.errors import EvaluationError
@@ -41,6 +42,15 @@ def brier(labels: Any, probabilities: Any) -> np.ndarray:
 def auc(labels: Any, probabilities: Any) -> float:
     """Area under the ROC curve in [0, 1]: the share of (positive, negative) pairs in order, ties count half."""
     return ranking(*checked(labels, probabilities))
+
+
+def auc_error(auc: float, positives: int, negatives: int) -> float:
+    """Standard error of an AUC (Hanley and McNeil 1982), as if rows were independent; infinite without rows of both."""
+    if not positives or not negatives:
+        return math.inf
+    first, second = auc / (2 - auc), 2 * auc * auc / (1 + auc)
+    spread = auc * (1 - auc) + (positives - 1) * (first - auc * auc) + (negatives - 1) * (second - auc * auc)
+    return math.sqrt(max(spread, 0.0) / (positives * negatives))
 
 
 def ranking(labels: np.ndarray, scores: np.ndarray) -> float:

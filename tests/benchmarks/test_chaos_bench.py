@@ -72,7 +72,7 @@ def hitter(tmp_path):
         for rank, pid in enumerate(pids):
             PlaceFile(target.out, rank)
             path = target.out / "ranks" / f"{rank}.place"
-            path.write_bytes(_PLACE.pack(pid, 1, 0, time.monotonic()))
+            path.write_bytes(_PLACE.pack(pid, 1, 0, 0, time.monotonic()))
         return found
 
     return hit

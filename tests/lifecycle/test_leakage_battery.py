@@ -16,9 +16,9 @@ from trainworthy.lifecycle.leakage.entities import entity_overlap
 from trainworthy.lifecycle.leakage.label_window import label_window
 from trainworthy.lifecycle.leakage.separability import Power, power
 from trainworthy.lifecycle.leakage.single_feature import _suspicion
-from trainworthy.lifecycle.leakage.unreviewed import auc_error
 from trainworthy.lifecycle.protocol.leak import Leak, leakage_check, suspicions
 from trainworthy.lifecycle.tasks.binary import BINARY
+from trainworthy.lifecycle.tasks.probabilities import auc_error
 
 SEED = 5
 
