@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from trainworthy.lifecycle.errors import RecordError, SettingsError, TrainworthyError, did_you_mean
 from trainworthy.lifecycle.gates.diagnosis import DIAGNOSED_STAGES, ORDER, answer, exchange_row
-from trainworthy.lifecycle.gates.host import NOT_STARTED
+from trainworthy.lifecycle.gates.host import HOST_CHECKS
 from trainworthy.lifecycle.gates.preflight import trials_of
 from trainworthy.lifecycle.protocol.checks import stops_the_step
 from trainworthy.lifecycle.protocol.jobs import JobFile, PreflightJob, TrainJob
@@ -21,6 +21,9 @@ from trainworthy.lifecycle.storage.state import StateFolder
 from trainworthy.lifecycle.use_case import load_use_case
 from trainworthy.resources.settings import read_settings, use_case_folder, use_case_folders
 from trainworthy.resources.shared_state import records_of
+
+# Where one of these stops preflight, its worker is not started.
+BEFORE_WORKER = frozenset(check.id for check in HOST_CHECKS)
 
 
 def named_parts(names: Sequence[str]) -> tuple[Part, ...]:
@@ -65,13 +68,12 @@ def stage_of_run(name_or_run: str) -> tuple[StageReport | PreflightReport, Train
 
 def _refuse_not_started(report: StageReport | PreflightReport) -> None:
     """Raises RecordError where preflight's host checks kept its worker from starting: there is no job of it."""
-    trials = trials_of(report.checks)
-    if not any(trial.evidence == NOT_STARTED for trial in trials):
-        return
     stopped_by = [
-        trial for trial in trials
-        if trial.evidence != NOT_STARTED and stops_the_step(trial.status, trial.severity, trial.required)
+        trial for trial in trials_of(report.checks)
+        if trial.check in BEFORE_WORKER and stops_the_step(trial.status, trial.severity, trial.required)
     ]  # fmt: skip
+    if not stopped_by:
+        return
     told = "; ".join(f"{trial.check}: {trial.evidence}; {trial.fix}" for trial in stopped_by)
     raise RecordError(
         "preflight stopped before anything could be made", value=report.provenance.run_id,

@@ -88,7 +88,7 @@ def tried(check: Check[Any], outcome: Outcome, device: str, seconds: float = 0.0
         device=device if check.on_device else "host", observed=_plain(outcome.observed),
         threshold=_plain(outcome.threshold), evidence=outcome.evidence, seconds=seconds,
         optimizer_steps=optimizer_steps, curve=outcome.curve, answered_by=outcome.answered_by,
-        code=outcome.code or check.id, about=outcome.about,
+        code=outcome.code or check.id, about=outcome.about, own_cause=bool(outcome.cause),
         **({} if outcome.status in ("pass", "not_applicable") else words),
     )  # fmt: skip
 

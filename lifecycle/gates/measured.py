@@ -30,8 +30,7 @@ def with_measured_fixes(checks: Iterable[CheckResult], trials: Sequence[Trial]) 
 
 def _with_cause(trial: Trial, trials: Sequence[Trial]) -> Trial:
     check = _CHECKS.get(trial.check)
-    # A cause of its own is one that the check saw.
-    if check is None or trial.status not in ("fail", "insufficient") or trial.cause != check.cause:
+    if check is None or trial.own_cause or trial.status not in ("fail", "insufficient"):
         return trial
     found = _measured(check.measured_by, trials)
     if trial.status == "fail" and trial.severity == "error":
@@ -48,12 +47,7 @@ def _with_cause(trial: Trial, trials: Sequence[Trial]) -> Trial:
 
 def _with_fix(check: CheckResult, trials: Sequence[Trial]) -> CheckResult:
     words = _STAGE.get(check.name)
-    # Other words than the table's are of what the stage itself saw.
-    if (
-        words is None
-        or check.status not in ("fail", "insufficient")
-        or check.fix != words.fixes.get(check.code, words.fix)
-    ):
+    if words is None or check.status not in ("fail", "insufficient"):
         return check
     # Warnings among them: what is worse has stopped the run before the stage.
     found = _measured(words.measured_by.get(check.code, ()), trials)
@@ -63,11 +57,5 @@ def _with_fix(check: CheckResult, trials: Sequence[Trial]) -> CheckResult:
 
 def _measured(codes: Sequence[str], trials: Sequence[Trial]) -> list[Trial]:
     """The failed trials with these codes that saw their own cause, in the order of the codes."""
-    failed = [trial for trial in trials if trial.status == "fail" and not _guesses(trial)]
+    failed = [trial for trial in trials if trial.status == "fail" and trial.own_cause]
     return [trial for code in codes for trial in failed if trial.code == code]
-
-
-def _guesses(trial: Trial) -> bool:
-    """Whether the cause is the table's, which names what could be; measured ones before it change nothing of that."""
-    check = _CHECKS.get(trial.check)
-    return check is None or trial.cause.endswith(check.cause)

@@ -12,7 +12,8 @@ class Trial(Frozen):
     `device` is where it looked: host for what no device changes. `seconds` is wall time. `optimizer_steps` counts calls
     of `step` that returned: each of several optimizers, no step within a step, and what a check fits by itself as well.
     `code` names what was found, the check's id where nothing more has to be told apart; trials of before there were
-    codes have none. `about` says what was looked at, where that may be another thing in the next run.
+    codes have none. `about` says what was looked at, where that may be another thing in the next run. `own_cause`: the
+    check saw the cause, which is not the one that the catalogue guesses.
     """
 
     check: str
@@ -32,6 +33,7 @@ class Trial(Frozen):
     answered_by: str = ""
     code: str = ""
     about: tuple[str, ...] = ()
+    own_cause: bool = False
 
     @property
     def family(self) -> str:
