@@ -193,7 +193,7 @@ def stage_of(monkeypatch, found: CheckResult, preflight: Any = None, run_id: str
 def test_stage_that_fails_for_what_a_rate_explains_names_first_what_preflight_measured_of_it(monkeypatch):
     rate = Trial(
         check="learning_rate.range", status="fail", severity="warning", code="rate_too_small", evidence="0.0001",
-        cause="a rate that is too small", fix="declare a rate of about 0.03",
+        cause="a rate that is too small", fix="declare a rate of about 0.03", own_cause=True,
     )  # fmt: skip
     family = CheckResult(
         name="learning_rate", status="fail", severity="warning", details=(rate.model_dump(mode="json"),)
