@@ -42,9 +42,13 @@ def formulas(rows: LabelledRows, contract: Contract, columns: Sequence[str]) -> 
     if not count:
         evidence = "there are no two features of numbers"
         return [Leak(taxon="L2", family=FAMILY, status="not_applicable", evidence=evidence)]
-    powers = {formula: _power(rows, formula) for formula in _nearest(rows, numbers, count)}
+    chosen = screen_rows(rows, count)
+    if not 0 < rows.training_labels[chosen].sum() < len(chosen):
+        evidence = f"a sample of {len(chosen)} rows holds one label alone: no ratio and product was looked at"
+        return [Leak(taxon="L2", family=FAMILY, status="not_applicable", evidence=evidence)]
+    powers = {formula: _power(rows, formula) for formula in _nearest(rows, numbers, chosen)}
     deciding = [(formula, power) for formula, power in powers.items() if power.decides]
-    evidence = f"{len(deciding) or 'none'} of {count} ratios and products of two features decides the label"
+    evidence = f"{len(deciding) or 'none'} of {count} ratios and products of two features decide the label"
     if not deciding:
         return [Leak(taxon="L2", family=FAMILY, status="pass", evidence=evidence)]
     (left, name, right), power = max(deciding, key=lambda found: found[1].auc)
@@ -60,12 +64,9 @@ def formulas(rows: LabelledRows, contract: Contract, columns: Sequence[str]) -> 
     ]  # fmt: skip
 
 
-def _nearest(rows: LabelledRows, numbers: Mapping[str, np.ndarray], count: int) -> Iterator[Formula]:
-    """The formulas with the best single cuts on a few rows, the best first; those below the screen are left out."""
-    chosen = screen_rows(rows, count)
+def _nearest(rows: LabelledRows, numbers: Mapping[str, np.ndarray], chosen: np.ndarray) -> Iterator[Formula]:
+    """The formulas with the best single cuts on the chosen rows, the best first; below the screen they are left out."""
     labels, few = rows.training_labels[chosen], {name: values[chosen] for name, values in numbers.items()}
-    if not 0 < labels.sum() < len(labels):
-        return
     cuts = {
         (left, name, right): cut_youden(_computed(operation, few[left], few[right]), labels)
         for left, right in itertools.combinations(numbers, 2)
