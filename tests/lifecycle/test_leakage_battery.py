@@ -1,6 +1,8 @@
 """Each planted leak of the benchmark is found by its family, and no healthy odd table raises an alarm."""
 
 import math
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pandas as pd
@@ -10,9 +12,10 @@ from benchmarks import leakage as tables
 from trainworthy.lifecycle.contract.model import Column, Contract
 from trainworthy.lifecycle.data.files import SplitFiles
 from trainworthy.lifecycle.leakage.battery import leakage_findings
-from trainworthy.lifecycle.leakage.binning import cells_of
+from trainworthy.lifecycle.leakage.binning import LabelledRows, cells_of
 from trainworthy.lifecycle.leakage.duplicates import duplicates
 from trainworthy.lifecycle.leakage.entities import entity_overlap
+from trainworthy.lifecycle.leakage.formulas import formulas
 from trainworthy.lifecycle.leakage.label_window import label_window
 from trainworthy.lifecycle.leakage.separability import Power, power
 from trainworthy.lifecycle.leakage.single_feature import _suspicion
@@ -281,3 +284,12 @@ def test_leakage_check_of_a_warning_is_told_and_does_not_stop():
 
 def test_leakage_check_of_nothing_is_not_passed():
     assert leakage_check("leakage", []).status == "insufficient"
+
+
+def test_leakage_sample_of_one_label_alone_is_told_and_has_not_passed():
+    rows = tables.table(SEED, tables.as_it_is).assign(one=1.5, other=2.5)
+    contract = tables.contract_of(rows)
+    alone = SimpleNamespace(training=rows, training_labels=np.zeros(len(rows), dtype=np.int64))
+    (found,) = formulas(cast("LabelledRows", alone), contract, ("one", "other"))
+    assert (found.status, found.family) == ("not_applicable", "formula")
+    assert "holds one label alone" in found.evidence
