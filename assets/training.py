@@ -40,7 +40,7 @@ from trainworthy.lifecycle.gates.seeds import (
     spread,
     updates_of_stages,
 )
-from trainworthy.lifecycle.gates.stage import stage_checks, training_checks
+from trainworthy.lifecycle.gates.stage import for_run, stage_checks, training_checks
 from trainworthy.lifecycle.leakage.unreviewed import unreviewed_check
 from trainworthy.lifecycle.lineage import training_run_id
 from trainworthy.lifecycle.protocol.checks import CheckResult, stopping
@@ -105,6 +105,7 @@ def train_stage(run: StepRun) -> StepOutcome[StageBody]:
     checks = stage_checks(stage, result, spent + this_stage, still_usd, spec.budget.run_usd, *extra_checks)
     measured = _own_preflight(run)
     checks = with_measured_fixes(checks, () if measured is None else trials_of(measured.checks))
+    checks = for_run(checks, run.run_id)
     diagnosed = None
     if (failed := to_diagnose(stage, result, checks)) is not None:
         left = _affordable_seconds(run, spent + meter.cost(run.rented).usd)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from trainworthy.lifecycle.protocol.attempts import AttemptRow
 from trainworthy.lifecycle.report.formatting import seconds
+from trainworthy.lifecycle.wording import count
 from trainworthy.pipeline.show import table_text
 from trainworthy.resources.attempt_table import attempt_table
 from trainworthy.resources.settings import read_settings, use_case_folder
@@ -28,15 +30,27 @@ def attempts_text(use_case: str, *, everything: bool) -> str:
     if not rows:
         return f"no worker was started yet{f' for {use_case}' if use_case else ''} (in {table.shown})"
     shown = rows if everything else rows[:SHOWN]
-    more = f"\nthe newest {SHOWN}; all of them: trainworthy attempts{use_case and f' {use_case}'} --all"
+    more = f", the newest; all of them: trainworthy attempts{use_case and f' {use_case}'} --all"
     now = time.time()
-    return table_text(_TITLES, [_line(row, now) for row in shown]) + ("" if len(shown) == len(rows) else more)
+    text = table_text(_TITLES, [_line(row, now) for row in shown])
+    return f"{text}\n\n{_total(shown)}{'' if len(shown) == len(rows) else more}"
+
+
+def _total(rows: Sequence[AttemptRow]) -> str:
+    """Seconds and money of these rows together. Attempts that work at the same time are each counted whole."""
+    took = seconds(sum(row.seconds for row in rows))
+    unpriced = sum(not row.started.charged_to.sku for row in rows)
+    left_out = f" ({count(unpriced)} of them without a price)" if unpriced else ""
+    attempts = "1 attempt" if len(rows) == 1 else f"{count(len(rows))} attempts"
+    return f"{attempts}{left_out}: {took} and {sum(row.usd for row in rows):.4f} USD together"
 
 
 def _line(row: AttemptRow, now: float) -> tuple[str, ...]:
     started = row.started
     charged_to, stage = started.charged_to, started.stage
     worker = f"{started.job_kind} {stage}" if stage not in (None, charged_to.step) else started.job_kind
+    if _trains_again(row):
+        worker = "first updates again"
     return (
         f"{datetime.fromtimestamp(started.started_at, UTC):%Y-%m-%d %H:%M:%S}",
         charged_to.use_case,
@@ -53,10 +67,15 @@ def _line(row: AttemptRow, now: float) -> tuple[str, ...]:
 
 def _steps(row: AttemptRow) -> str:
     """From which step to which checkpoint, of a training."""
-    if row.started.from_step is None:
+    if row.started.from_step is None or _trains_again(row):
         return "-"
     reached = row.ended.to_step if row.ended else None
     return f"{row.started.from_step} to {'?' if reached is None else reached}"
+
+
+def _trains_again(row: AttemptRow) -> bool:
+    """The judgement's control of reproducibility, which makes the first updates anew and keeps no checkpoint."""
+    return row.started.job_kind == "train" and row.started.charged_to.step == "promotion"
 
 
 def _ended(row: AttemptRow, now: float) -> str:

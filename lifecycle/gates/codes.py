@@ -1,4 +1,4 @@
-"""codes.toml: codes of findings and errors, and how a training's process ended, in words."""
+"""codes.toml: codes of findings and errors, how a training's process ended, and what a verdict decides, in words."""
 
 from __future__ import annotations
 
@@ -31,6 +31,16 @@ class EndWords:
     exit: int | None = None
 
 
+@dataclass(frozen=True)
+class DecisionWords:
+    """What a verdict decides: when it does, and what follows for the model."""
+
+    id: str
+    means: str
+    follows: str
+
+
 _ENTRIES = tomllib.loads(Path(__file__).with_name("codes.toml").read_text(encoding="utf-8"))
 CODES: tuple[CodeWords, ...] = tuple(CodeWords(**entry) for entry in _ENTRIES["code"])
 ENDS: tuple[EndWords, ...] = tuple(EndWords(**entry) for entry in _ENTRIES["end"])
+DECISIONS: tuple[DecisionWords, ...] = tuple(DecisionWords(**entry) for entry in _ENTRIES["decision"])

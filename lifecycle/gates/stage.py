@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from trainworthy.lifecycle.gates.curve_parts import PART_ROWS, curve_parts
 from trainworthy.lifecycle.gates.own_trainer import trainer_check, unseen, without_gradient
@@ -19,6 +19,7 @@ from trainworthy.lifecycle.wording import figures
 RISE_STANDARD_ERRORS = 4.0
 # The code of the check of a stage that the run's budget ended.
 BUDGET = "budget"
+RUN = "<run>"
 # Behind it, evidence names rows by their keys.
 ROWS_FOLLOW = "; first of "
 
@@ -72,6 +73,12 @@ def stage_checks(
     checks = {check.name: check for check in (*training_checks(stage, result), *other_checks, money)}
     script = () if result.trainer is None else (trainer_check(result.trainer, result.device),)
     return (*(checks[name] for name in CHECKS[stage]), *script)
+
+
+def for_run(checks: Iterable[CheckResult], run_id: str) -> tuple[CheckResult, ...]:
+    """The checks, with the run's id in the commands of their fixes, where stages.toml has `<run>`."""
+    # As many characters as the report and the table of attempts show.
+    return tuple(check.model_copy(update={"fix": check.fix.replace(RUN, run_id[:8])}) for check in checks)
 
 
 def _budget_note(result: TrainResult) -> tuple[str, ...]:

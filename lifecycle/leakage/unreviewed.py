@@ -100,6 +100,7 @@ def measure_unreviewed(
         # What a file holds says more together than its numbers one by one: there is no such bound.
         auc_expected=1.0 if any(is_file_column(rows[name]) for name in features) else together(alone.values()),
         copy_auc=kind.copy.auc,
+        event=event.name,
         inputs=tuple(
             sorted(inputs, key=lambda input_gain: -(input_gain.lost if input_gain.lost is not None else -1.0))
         ),
@@ -240,7 +241,8 @@ def _reasons(measured: UnreviewedInputs) -> Iterator[str]:
 
 
 def _aucs(measured: UnreviewedInputs) -> str:
-    return f"AUC {measured.auc:.3f}, {measured.auc_shuffled:.3f} with their values shuffled"
+    of = measured.event and f" of {measured.event}"
+    return f"AUC{of} {measured.auc:.3f}, {measured.auc_shuffled:.3f} with their values shuffled"
 
 
 def _of_inputs(measured: UnreviewedInputs) -> str:

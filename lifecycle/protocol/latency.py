@@ -40,7 +40,6 @@ class Latency(Frozen):
         if self.wall_ms <= self.most_ms * (1 + BUSY_SHARE) and self.least_ms >= self.most_ms / (1 + BUSY_SHARE):
             return f"{self.most_ms:.3g} ms"
         return (
-            f"{self.most_ms:.3g} ms without the waits for a core that other work had "
-            f"({self.wall_ms:.3g} ms by the clock, {self.cpu_ms:.3g} ms of processor time, "
-            f"load {self.load:.1f} on {self.cores} cores)"
+            f"{self.most_ms:.3g} ms, without the waits for cores that other work had "
+            f"({self.wall_ms:.3g} ms with them, at load {self.load:.1f} on {self.cores} cores)"
         )

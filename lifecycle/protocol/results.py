@@ -115,7 +115,8 @@ class UnreviewedInputs(Frozen):
     nulls. `auc_expected` is what all inputs of the model would reach together if each added what it tells alone, 1
     where one of them is a file.
     `inputs` are the unreviewed ones, the strongest first, `count` all inputs of the model. From `copy_auc` on a
-    score is as good as a copy of the label.
+    score is as good as a copy of the label. `event` is what the areas are of, such as "label above 3.2"; older records
+    lack it.
     """
 
     auc: float
@@ -126,6 +127,7 @@ class UnreviewedInputs(Frozen):
     inputs: tuple[InputGain, ...]
     count: int
     copy_auc: float = 0.97
+    event: str = ""
 
 
 class OwnTrainer(Frozen):

@@ -23,7 +23,7 @@ from trainworthy.lifecycle.report.formatting import (
 from trainworthy.lifecycle.report.origins import commit_state
 from trainworthy.lifecycle.report.outcome import Records, all_comparisons, reading, record_of, said, stages_of
 from trainworthy.lifecycle.report.pictures import overall_metrics, validation_loss
-from trainworthy.lifecycle.report.sections import forecast_rows, status_words
+from trainworthy.lifecycle.report.sections import ForecastRow, forecast_rows, status_words
 from trainworthy.lifecycle.tasks import words_of
 from trainworthy.lifecycle.wording import count, metric_name, words
 
@@ -48,8 +48,16 @@ def key_figures(records: Records) -> list[Fact]:
     facts += [_gain(item, said(records)) for item in _decisive(records)]
     cost = next((row for row in forecast_rows(records) if row.name == "cost"), None)
     if cost is not None:
-        facts.append(Fact("Training, forecast", cost.forecast.partition(" [")[0], _against(cost.actual, cost.reading)))
+        facts.append(_training_cost(cost))
     return facts
+
+
+def _training_cost(cost: ForecastRow) -> Fact:
+    """What training cost, against its forecast; the forecast alone where that is not known."""
+    forecast = cost.forecast.partition(" [")[0]
+    if cost.actual == "–":
+        return Fact("Cost of training, forecast", forecast, cost.reading)
+    return Fact("Cost of training", cost.actual, f"forecast {forecast}: {cost.reading}")
 
 
 def quality(records: Records) -> list[Fact]:
@@ -93,9 +101,11 @@ def bound(records: Records) -> list[Fact]:
     if snapshot := record_of(records, "snapshot", Snapshot):
         window, training = snapshot.splits.get("benchmark"), snapshot.splits.get("training")
         later = window is not None and training is not None and training.end < window.start
-        days = f"{day(window.start)} to {day(window.end)}" if window and later else snapshot.benchmark
         used = record_of(records, "evaluation", EvaluationReport) is not None
-        facts.append(Fact("Benchmark", days, snapshot.label if used else "untouched"))
+        if window is not None:
+            held_out = f"{count(window.rows)} rows in {count(window.groups)} groups"
+            rows = f"{day(window.start)} to {day(window.end)}" if later else held_out
+            facts.append(Fact("Benchmark", rows, f"label {snapshot.label}" if used else "untouched"))
     if verdict := record_of(records, "promotion", Verdict):
         facts += [Fact("Model", verdict.model_name, f"version {verdict.model_version}"), _champion(verdict)]
     if records:
@@ -107,7 +117,7 @@ def bound(records: Records) -> list[Fact]:
 def _champion(verdict: Verdict) -> Fact:
     before = f"version {verdict.champion}" if verdict.champion else "none"
     after = f"version {verdict.model_version}" if verdict.decision == "promote" else before
-    return Fact("Champion after this run", after, "unchanged" if after == before else f"before: {before}")
+    return Fact("Champion after this run", after, "as before" if after == before else f"before: {before}")
 
 
 def _with_trials(checks: Iterable[CheckResult]) -> Iterator[CheckResult]:
@@ -163,7 +173,3 @@ def _decisive(records: Records) -> list[Comparison]:
 def _gain(item: Comparison, named: Words) -> Fact:
     value, _, interval = with_method(item.gain, sign=True).partition(" ")
     return Fact(f"Gain over {named.reference(item.reference)}", value, f"95 % {interval}, {reading(item)}")
-
-
-def _against(actual: str, reading: str) -> str:
-    return reading if actual == "–" else f"actual {actual}, {reading}"

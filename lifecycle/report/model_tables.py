@@ -182,17 +182,22 @@ def spots_in_words(spots: Sequence[BlindSpot]) -> str:
     return (
         f"{len(spots)} found in some of the groups, {confirmed} of them confirmed in the others. "
         "The excess is the candidate's mean loss inside less outside, above what the baselines' losses on them let "
-        "expect; the part expected is what is hard for the baselines, too. It decides nothing."
+        "expect; the part expected is what is hard for the baselines, too. It decides nothing. "
+        f"Rows of the greatest loss: {'; '.join(_examples(place, spot) for place, spot in enumerate(spots, start=1))}."
     )
 
 
+def _examples(place: int, spot: BlindSpot) -> str:
+    return f"in {place}: {_rows(spot.examples)}"
+
+
 def spot_rows(spots: Sequence[BlindSpot]) -> list[tuple[str, ...]]:
-    """Number, rule, whether it is confirmed, rows, groups, share, excess, expected part, champion's excess, rows."""
+    """Number, rule, whether it is confirmed, rows, excess, expected part, champion's excess."""
     return [
         (
-            str(place), spot.rule, "yes" if spot.confirmed else "no", count(spot.rows), count(spot.groups),
-            f"{spot.share:.1%}", _estimate_text(spot.excess, sign=True), f"{spot.expected:+.4f}", _of_champion(spot),
-            ", ".join(map(str, spot.examples)),
+            str(place), spot.rule, "yes" if spot.confirmed else "no",
+            f"{count(spot.rows)} in {count(spot.groups)} groups, {spot.share:.1%}",
+            _estimate_text(spot.excess, sign=True), f"{spot.expected:+.4f}", _of_champion(spot),
         )
         for place, spot in enumerate(spots, start=1)
     ]  # fmt: skip

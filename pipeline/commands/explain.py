@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from trainworthy.lifecycle.errors import TrainworthyError
     from trainworthy.lifecycle.gates.check import CheckWords
     from trainworthy.lifecycle.gates.check_record import Of
-    from trainworthy.lifecycle.gates.codes import CodeWords, EndWords
+    from trainworthy.lifecycle.gates.codes import CodeWords, DecisionWords, EndWords
     from trainworthy.lifecycle.gates.findings import LeakWords, RuleWords, StateWords
     from trainworthy.lifecycle.gates.monitor_words import CauseWords, MonitorWords
     from trainworthy.lifecycle.gates.stage_words import StageWords
@@ -59,15 +59,13 @@ def run(parsed: argparse.Namespace) -> int:
     if parsed.check is None:
         print("\n".join(_list({*known, *rulings})))
         return 0
-    # The code of a worker's end names behind the cause what was raised, which is no id.
-    parts = parsed.check.split(".")
-    name = _by_signal(parsed.check) or (".".join(parts[:2]) if parts[0] == "worker" else parsed.check)
-    if name in known:
-        print("\n".join(dict.fromkeys("\n".join(lines()) for lines in known[name])))
-        return 0
-    if parsed.check in rulings:
-        print("\n".join(_ruling(parsed.check, *rulings[parsed.check])))
-        return 0
+    for name in _spellings(parsed.check):
+        if name in known:
+            print("\n".join(dict.fromkeys("\n".join(lines()) for lines in known[name])))
+            return 0
+        if name in rulings:
+            print("\n".join(_ruling(name, *rulings[name])))
+            return 0
     near = nearest(parsed.check, {*known, *rulings}, likeness=NEAR)
     fix = (
         f"did you mean {near!r}?"
@@ -76,6 +74,16 @@ def run(parsed: argparse.Namespace) -> int:
     )
     print(f"nothing has this id\n  value: {parsed.check!r}\n  fix: {fix}", file=sys.stderr)
     return 1
+
+
+def _spellings(asked: str) -> Iterator[str]:
+    """What was asked for as an id, in the ways in which reports and logs write it: "full/references", "loss rise"."""
+    yield _by_signal(asked) or asked
+    # The code of a worker's end names behind the cause what was raised, which is no id.
+    if asked.startswith("worker."):
+        yield ".".join(asked.split(".")[:2])
+    yield asked.rpartition("/")[2].strip().replace(" ", "_")
+    yield asked.lower()
 
 
 def _known() -> dict[str, list[Lines]]:
@@ -139,8 +147,10 @@ def _add_findings(known: dict[str, list[Lines]]) -> None:
 def _add_codes(known: dict[str, list[Lines]]) -> None:
     """Codes of findings and errors, classes of errors, and ends of a training's process by cause and by exit code."""
     from trainworthy.lifecycle.errors import FROM_WORKER
-    from trainworthy.lifecycle.gates.codes import CODES, ENDS
+    from trainworthy.lifecycle.gates.codes import CODES, DECISIONS, ENDS
 
+    for decision in DECISIONS:
+        known[decision.id] = [lambda decision=decision: _decision(decision)]
     for code in CODES:
         known.setdefault(code.id, []).append(lambda code=code: _code_words(code))
     for error in _errors():
@@ -186,7 +196,7 @@ def _list(names: set[str]) -> Iterator[str]:
 def _listed() -> Iterator[str]:
     from trainworthy.lifecycle.errors import FROM_WORKER
     from trainworthy.lifecycle.gates.catalogue import CATALOGUE
-    from trainworthy.lifecycle.gates.codes import CODES, ENDS
+    from trainworthy.lifecycle.gates.codes import CODES, DECISIONS, ENDS
     from trainworthy.lifecycle.gates.findings import LEAKS, RULES
     from trainworthy.lifecycle.gates.monitor_words import CAUSES, MONITORS
     from trainworthy.lifecycle.gates.stage_words import STAGE_CHECKS
@@ -199,6 +209,7 @@ def _listed() -> Iterator[str]:
     yield from (f"{leak.id:<40} {leak.question}" for leak in LEAKS)
     yield from (f"{rule.id:<40} {rule.question}" for rule in RULES if rule.id not in QUESTIONS)
     yield from dict.fromkeys(f"{code.id:<40} what {code.of} says" for code in CODES)
+    yield from (f"{decision.id:<40} what a verdict decides" for decision in DECISIONS)
     yield from (f"{error.__name__:<40} {_meaning(error)}" for error in _errors())
     for end in ENDS:
         yield f"{end.id:<40} how a training's process ended: {_exits(end)}"
@@ -335,6 +346,12 @@ def _end(end: EndWords) -> Iterator[str]:
     yield f"{end.id}: how a training's process ended, {_exits(end)}"
     yield from _words(means=end.means, follows=end.follows)
     yield "  more: docs/how-to/failures.md"
+
+
+def _decision(decision: DecisionWords) -> Iterator[str]:
+    yield f"{decision.id}: what a verdict decides"
+    yield from _words(means=decision.means, follows=decision.follows)
+    yield "  more: docs/how-to/evaluation.md#the-decision"
 
 
 def _exits(end: EndWords) -> str:

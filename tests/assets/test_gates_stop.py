@@ -211,6 +211,12 @@ def test_stage_that_fails_for_what_a_rate_explains_names_first_what_preflight_me
     assert stage_of(monkeypatch, failed, preflight, "another").checks == (failed,)
 
 
+def test_fix_of_a_stage_names_its_own_run_in_the_command(monkeypatch):
+    less = CheckResult(name="references", status="fail", severity="warning", fix=fix_of("references", "less"))
+    (told,) = stage_of(monkeypatch, less, run_id="1f0c9d2e-77ab").checks
+    assert told.fix.startswith("trainworthy diagnose 1f0c9d2e finds the part that holds it back")
+
+
 @pytest.mark.parametrize(("status", "avoided"), [("fail", 2.0), ("pass", None)])
 def test_stage_that_stops_tells_what_was_not_spent(monkeypatch, status, avoided):
     body = stage_of(monkeypatch, check("finite", status)).body

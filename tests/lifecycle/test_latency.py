@@ -65,8 +65,8 @@ def test_latency_within_the_limit_is_the_models_own(machine, status):
 def test_latency_of_a_busy_machine_shows_both_times_and_the_load():
     busy = Machine(11.1, waits=lambda call: 46.4).measured()
     assert busy.told == (
-        "11.1 ms without the waits for a core that other work had (57.5 ms by the clock, 11.1 ms of processor time, "
-        f"load 4.0 on {busy.cores} cores)"
+        "11.1 ms, without the waits for cores that other work had "
+        f"(57.5 ms with them, at load 4.0 on {busy.cores} cores)"
     )
     assert Machine(11.1).measured().told == "11.1 ms"
 

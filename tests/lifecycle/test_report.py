@@ -55,7 +55,7 @@ def test_report_of_promoted_model_tells_decision_reasons_cost_and_evidence(pages
         "Champion after this run version 4 before: none",
         "flights@v9 336,776 rows",
         "Benchmark 2013-11-01 to 2013-12-31",
-        "actual 0.0019 USD, above the interval, 24% above the forecast",
+        "Cost of training 0.0019 USD forecast 0.0015 USD: above the interval, 24% above the forecast",
         "20.7 %",
         "inside the interval",
         "Seeds: 0.",
@@ -81,7 +81,7 @@ def test_report_of_rejected_model_tells_what_would_change_it(pages: dict[str, st
     assert "✕ Reject" in text
     changes = text.split("What would change it")[1].split("Failed and inconclusive checks")[0].strip()
     assert changes == example.verdict("reject").reasons[0]
-    assert "Champion after this run version 3 unchanged" in text
+    assert "Champion after this run version 3 as before" in text
     # The reader's first question is about what is in use.
     assert text.index("Gain over champion") < text.index("Gain over gradient boosting")
     assert outcome.all_comparisons(example.judged("reject"))[0].reference == "champion"

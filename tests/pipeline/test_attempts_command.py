@@ -53,7 +53,13 @@ def test_every_worker_of_a_run_is_an_attempt_that_is_charged_to_its_step(toy):
         assert (row.started.charged_to.dataset, row.started.world_size) == ("toy_rows@v1", 1)
     full = next(row for row in found if row.started.charged_to.step == "full")
     assert (full.started.from_step, full.ended and full.ended.to_step) == (0, toy.record(run_id, "full").steps)
-    assert len(text.splitlines()) == 1 + len(found)
+    lines = text.splitlines()
+    assert len(lines) == 1 + len(found) + 2
+    # The newest is the control of reproducibility's, which keeps no checkpoint.
+    assert "  first updates again  " in lines[1]
+    assert lines[1].split().index(run_id[:8]) == lines[1].split().index("-") + 1
+    assert lines[-1].startswith("7 attempts: ")
+    assert lines[-1].endswith(f" and {sum(row.usd for row in found):.4f} USD together")
     assert f"0 to {toy.record(run_id, 'full').steps}  {run_id[:8]}" in text
 
 
@@ -74,20 +80,22 @@ def test_attempts_are_told_newest_first_with_how_each_ended(place):
             to_step=50,
         )
     )
-    titles, second, first = attempts_text("", everything=False).splitlines()
+    titles, second, first, empty, total = attempts_text("", everything=False).splitlines()
+    assert (empty, total[:34]) == ("", "2 attempts (2 of them without a pr")
     assert titles.split()[:3] == ["from", "(UTC)", "use"]
-    assert "promotion  train full  " in second
-    assert "25 to ?" in second
+    assert "promotion  first updates again  " in second
     assert "not yet; its last sign was" in second
     assert first.startswith("1970-01-01 00:00:00  toy")
     assert first.endswith("failed, killed (-9): a b")
     assert "25 to 50" in first
     for number in range(SHOWN):
         entered(f"c{number}", at=2.0)
-    assert attempts_text("toy", everything=False).splitlines()[-1] == (
-        f"the newest {SHOWN}; all of them: trainworthy attempts toy --all"
-    )
-    assert len(attempts_text("toy", everything=True).splitlines()) == 1 + 2 + SHOWN
+    last = attempts_text("toy", everything=False).splitlines()[-1]
+    assert last.startswith(f"{SHOWN} attempts (")
+    assert last.endswith(" together, the newest; all of them: trainworthy attempts toy --all")
+    text = attempts_text("toy", everything=True)
+    assert len(text.splitlines()) == 1 + 2 + SHOWN + 2
+    assert "25 to ?" in text
 
 
 def test_attempts_of_an_unknown_use_case_name_the_nearest_one(place):

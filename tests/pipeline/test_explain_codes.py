@@ -10,8 +10,9 @@ import pytest
 from trainworthy.lifecycle import failure
 from trainworthy.lifecycle.errors import FROM_WORKER
 from trainworthy.lifecycle.gates.catalogue import CATALOGUE
-from trainworthy.lifecycle.gates.codes import CODES, ENDS
+from trainworthy.lifecycle.gates.codes import CODES, DECISIONS, ENDS
 from trainworthy.lifecycle.gates.findings import verdict_codes
+from trainworthy.lifecycle.protocol.records import VerdictBody
 from trainworthy.lifecycle.protocol.training_figures import Cause
 from trainworthy.pipeline import cli
 from trainworthy.pipeline.commands import explain
@@ -124,6 +125,29 @@ def test_explain_knows_every_end_of_a_trainings_process_by_cause_exit_code_and_t
     ]
     assert [name for name in ids if cli.main(["explain", name])] == []
     capsys.readouterr()
+
+
+def test_explain_knows_what_a_verdict_decides(capsys):
+    decided = get_args(VerdictBody.model_fields["decision"].annotation)
+    assert tuple(decision.id for decision in DECISIONS) == decided
+    assert cli.main(["explain", "shadow"]) == 0
+    assert "and nobody is given its answers" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize(
+    ("asked", "known"),
+    [
+        ("full/references", "references"),
+        ("inputs reviewed", "inputs_reviewed"),
+        ("pilot/loss rise", "loss_rise"),
+        ("PROMOTE", "promote"),
+    ],
+)
+def test_explain_takes_names_as_reports_write_them(capsys, asked, known):
+    assert cli.main(["explain", asked]) == 0
+    told = capsys.readouterr().out
+    assert cli.main(["explain", known]) == 0
+    assert told == capsys.readouterr().out
 
 
 def classes_of_errors() -> set[str]:

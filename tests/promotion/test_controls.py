@@ -106,7 +106,7 @@ def test_control_of_healthy_values_passes(name):
         (
             "deployment",
             {"latency": latency(57.5, 90.0)},
-            "latency: 90 ms without the waits for a core that other work had",
+            "latency: 90 ms, without the waits for cores that other work had",
         ),
         ("deployment", {"size_mb": 10.5}, "size in MB"),
     ],

@@ -16,6 +16,7 @@ from trainworthy.lifecycle.leakage.unreviewed import (
 from trainworthy.lifecycle.protocol.results import InputGain, UnreviewedInputs
 from trainworthy.lifecycle.tasks.baselines import fit_baselines
 from trainworthy.lifecycle.tasks.binary import BINARY
+from trainworthy.lifecycle.tasks.regression import Regression
 
 ROWS = 6_000
 
@@ -90,6 +91,20 @@ def test_unreviewed_inputs_that_only_together_tell_the_label_are_far_above_what_
     evidence = unreviewed_check(("start",), found, "shop").evidence
     assert "as good as a copy of the label" in evidence
     assert "far above what the inputs tell one by one" in evidence
+
+
+def test_unreviewed_inputs_of_a_number_are_told_by_what_the_auc_is_of():
+    generator = np.random.default_rng(0)
+    rows = pd.DataFrame(generator.normal(size=(ROWS, 2)), columns=["x", "y"])
+    rows = rows.assign(label=rows.x + rows.y)
+    training, validation = rows.head(ROWS // 2), rows.tail(ROWS // 2)
+    kind = Regression()
+    found = measure_unreviewed(
+        lambda some: (some.x + some.y).to_numpy(), training, validation, ["x", "y"], ["x"], "label", 0, kind
+    )
+    assert found is not None
+    assert found.event.startswith("label above ")
+    assert f"of the gain (AUC of {found.event} 1.000" in unreviewed_check(("x",), found, "shop").evidence
 
 
 def test_unreviewed_all_inputs_carry_all_of_an_honest_gain_and_nothing_else_is_held_against_them():
