@@ -1,4 +1,4 @@
-"""L2: two numbers whose ratio or product is the label, though neither says it alone: a rate and what it is made of.
+"""L2: two numbers whose sum, difference, ratio or product is the label, though neither says it alone: a total, a rate.
 
 A label may well be the product of two honest inputs, and no statistic tells the two apart: this is told as a suspicion
 that a person answers, and stops nothing.
@@ -24,11 +24,13 @@ MEASURED = 5
 
 Operation = Callable[[np.ndarray, np.ndarray], np.ndarray]
 Formula = tuple[str, str, str]
-OPERATIONS: Mapping[str, Operation] = {"ratio": np.divide, "product": np.multiply}
+OPERATIONS: Mapping[str, Operation] = {
+    "sum": np.add, "difference": np.subtract, "ratio": np.divide, "product": np.multiply,
+}  # fmt: skip
 
 
 def formulas(rows: LabelledRows, contract: Contract, columns: Sequence[str]) -> list[Leak]:
-    """One finding, with the ratio or product that decides the label best, if one does.
+    """One finding, with the formula that decides the label best, if one does.
 
     `columns` are the features that do not decide it alone.
     """
@@ -44,11 +46,13 @@ def formulas(rows: LabelledRows, contract: Contract, columns: Sequence[str]) -> 
         return [Leak(taxon="L2", family=FAMILY, status="not_applicable", evidence=evidence)]
     chosen = screen_rows(rows, count)
     if not 0 < rows.training_labels[chosen].sum() < len(chosen):
-        evidence = f"a sample of {len(chosen)} rows holds one label alone: no ratio and product was looked at"
+        evidence = f"a sample of {len(chosen)} rows holds one label alone: no formula was looked at"
         return [Leak(taxon="L2", family=FAMILY, status="not_applicable", evidence=evidence)]
     powers = {formula: _power(rows, formula) for formula in _nearest(rows, numbers, chosen)}
     deciding = [(formula, power) for formula, power in powers.items() if power.decides]
-    evidence = f"{len(deciding) or 'none'} of {count} ratios and products of two features decide the label"
+    evidence = (
+        f"{len(deciding) or 'none'} of {count} sums, differences, ratios and products of two features decide the label"
+    )
     if not deciding:
         return [Leak(taxon="L2", family=FAMILY, status="pass", evidence=evidence)]
     (left, name, right), power = max(deciding, key=lambda found: found[1].auc)

@@ -242,7 +242,7 @@ def _reasons(measured: UnreviewedInputs) -> Iterator[str]:
 
 def _aucs(measured: UnreviewedInputs) -> str:
     of = measured.event and f" of {measured.event}"
-    return f"AUC{of} {measured.auc:.3f}, {measured.auc_shuffled:.3f} with their values shuffled"
+    return f"AUC {measured.auc:.3f}{of}, {measured.auc_shuffled:.3f} with their values shuffled"
 
 
 def _of_inputs(measured: UnreviewedInputs) -> str:

@@ -138,23 +138,26 @@ def test_leakage_feature_beside_others_as_good_or_that_tells_little_is_not_suspi
 @pytest.mark.parametrize(
     ("formula", "told"),
     [
-        (lambda made: made["cases"] / made["people"], "ratio"),
-        (lambda made: made["cases"] * made["people"], "product"),
+        (lambda made: made["casual"] + made["registered"], "sum of casual and registered"),
+        (lambda made: made["casual"] - made["registered"], "difference of casual and registered"),
+        (lambda made: made["cases"] / made["people"], "ratio of people and cases"),
+        (lambda made: made["cases"] * made["people"], "product of people and cases"),
     ],
 )
 def test_leakage_label_computed_from_two_numbers_is_suspicious_and_decides_nothing(tmp_path, formula, told):
-    """Murders of a county and its inhabitants, where the rate is predicted: neither tells it alone."""
+    """Murders and inhabitants of a county, whose rate is predicted, and parts of a total: none tells it alone."""
     generator = np.random.default_rng(4)
     rows = tables.table(SEED, tables.as_it_is)
     rows = rows.assign(
         people=generator.lognormal(8, 1, len(rows)), cases=generator.lognormal(3, 1, len(rows)),
+        casual=generator.gamma(2, 10, len(rows)), registered=generator.gamma(2, 10, len(rows)),
         spare=generator.normal(size=len(rows)),
     )  # fmt: skip
     rows.loc[::50, "people"] = 0
     rate = formula(rows).replace(np.inf, 0)
     rows["label"] = (rate > rate.median()).astype("int8")
     found, suspicions_told = suspected(rows, tmp_path / "made", False)
-    assert f"the {told} of people and cases decides the label: Youden's J" in suspicions_told
+    assert f"the {told} decides the label: Youden's J" in suspicions_told
     assert leakage_check("leakage", found).status == "pass"
     assert suspected(rows, tmp_path / "known", True)[1] == ""
 

@@ -104,7 +104,7 @@ def test_unreviewed_inputs_of_a_number_are_told_by_what_the_auc_is_of():
     )
     assert found is not None
     assert found.event.startswith("label above ")
-    assert f"of the gain (AUC of {found.event} 1.000" in unreviewed_check(("x",), found, "shop").evidence
+    assert f"of the gain (AUC 1.000 of {found.event}, " in unreviewed_check(("x",), found, "shop").evidence
 
 
 def test_unreviewed_all_inputs_carry_all_of_an_honest_gain_and_nothing_else_is_held_against_them():
