@@ -231,3 +231,17 @@ def test_longer_steps_of_a_fixed_number_go_no_further_than_planned():
         assert far == pytest.approx(sum(times(done) for done in range(1, 201)))
         assert times(1) == 1.0
     assert longer_steps(200, 100.0)[1] == 200
+
+
+def test_labels_of_the_row_before_as_an_input_are_said_to_be_no_mistake_of_the_rows():
+    """A series whose next label nobody can tell, with the one before it as an input: a lag, or rows that slipped."""
+    inputs, _ = tabular(0, 3000)
+    labels = torch.randint(0, 2, (3000,), generator=torch.Generator().manual_seed(1)).float()
+    numbers = inputs["numbers"].clone()
+    numbers[:, 0] = labels.roll(1)
+    rows = split(({"numbers": numbers}, labels))
+    found = run_checks(CHECKS[1:], replace(mlp(0), **rows).subject(), device="cpu", not_applicable={})[0]
+    assert found.status == "insufficient", found.evidence
+    assert "with those of 1 row before" in found.evidence
+    assert "or an input holds the label of 1 row before, as a lag does" in found.cause
+    assert "of a lag nothing is wrong with the rows" in found.fix

@@ -283,6 +283,12 @@ def labels_of_neighbours(subject: Subject, evidence: str, real: Rise, held_out: 
         cause = "the labels were moved against the rows: a join or a shift that is off by so many rows"
         fix = "join labels to rows by a key, and compare a few rows with their labels at the source"
         status = "fail" if held_out.errors >= SHIFT_SHOWN else "insufficient"
+        if status == "insufficient" and shift > 0:
+            # Of a series the inputs may well hold the label before: that fits, and tells nothing of the next one.
+            cause += (
+                f"; or an input holds the label of {where}, as a lag does, and their own are hard to tell"
+            )
+            fix += "; of a lag nothing is wrong with the rows: inputs that tell the next label are what is missing"
         return Outcome(status, f"{statement}, and {best} with those of {where}", real.value, None, cause, fix)
     if held_out.errors >= SHIFT_SHOWN and own.errors < SHIFT_NOT_SEEN and held_out.above(own) >= SHIFT_ABOVE:
         return Outcome("fail", f"{statement}, and over the held-out rows {held_out}", real.value, None)
