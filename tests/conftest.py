@@ -66,8 +66,8 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     """What is alive before a file, above all imported packages, is looked through by no later collection.
 
     The same after a test that imported many more. A process that has imported what all files need looks through 1.5
-    million objects each time, and preflight asks for it around each real step: test_memory.py took 190 s in such a
-    process, and takes 14.
+    million objects each time, and preflight asks for it around each real step: tests of memory took 190 s in such a
+    process, and take 14.
     """
     path, imported = item.config.stash.get(FROZEN, (None, 0))
     if item.path != path or len(sys.modules) > imported + MANY_MODULES:

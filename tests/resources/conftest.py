@@ -6,7 +6,9 @@ import pytest
 from registry import register, used
 from trips_project import Trips
 
+from trainworthy.resources import attempts
 from trainworthy.resources.mlflow import Tracking
+from trainworthy.resources.settings import DATABASE, Settings, read_settings
 
 
 @pytest.fixture
@@ -70,3 +72,18 @@ def template(tmp_path_factory):
 def state(template, tmp_path, monkeypatch):
     """A copy of the template, named by TRAINWORTHY_VAR."""
     return used(monkeypatch, shutil.copytree(template, tmp_path / "copied state"))
+
+
+@pytest.fixture
+def settings(tmp_path, monkeypatch) -> Settings:
+    """A state folder of its own, with SQLite, in the environment."""
+    monkeypatch.setenv("TRAINWORTHY_VAR", str(tmp_path / "state"))
+    monkeypatch.delenv(DATABASE, raising=False)
+    (tmp_path / "state").mkdir()
+    return read_settings()
+
+
+@pytest.fixture
+def hasty(monkeypatch) -> None:
+    """Nobody waits for a database that stays away."""
+    monkeypatch.setattr(attempts, "PATIENCE_SECONDS", 0.0)
