@@ -33,7 +33,7 @@ from trainworthy.lifecycle.protocol.records import (
     Step,
 )
 from trainworthy.lifecycle.protocol.results import PredictResult, TrainResult
-from trainworthy.lifecycle.tasks.kind import from_columns
+from trainworthy.lifecycle.tasks.statistic_columns import from_columns
 from trainworthy.resources.mlflow_model import RegisteredModel
 
 COMPARED_ROWS = 200

@@ -33,9 +33,10 @@ from trainworthy.lifecycle.protocol.records import StoredFile
 from trainworthy.lifecycle.protocol.results import PredictResult, VerifyResult
 from trainworthy.lifecycle.sampling import ROWS_OF_QUANTILES, evenly_spread
 from trainworthy.lifecycle.task import load_module, load_task
-from trainworthy.lifecycle.tasks.kind import Kind, as_columns, from_columns, parts_of
+from trainworthy.lifecycle.tasks.kind import Kind, parts_of
 from trainworthy.lifecycle.tasks.labels import kind_of_rows, labels_of, named_column, truth_of
 from trainworthy.lifecycle.tasks.own import figure_columns, own_baseline, own_figures
+from trainworthy.lifecycle.tasks.statistic_columns import as_columns, from_columns
 
 if TYPE_CHECKING:
     from trainworthy.lifecycle.tasks.kind import Predictor

@@ -35,7 +35,7 @@ from trainworthy.lifecycle.spec.task import target_of
 from trainworthy.lifecycle.storage.records import StateRecords
 from trainworthy.lifecycle.storage.state import StateFolder, write_atomic
 from trainworthy.lifecycle.tasks import kind_of
-from trainworthy.lifecycle.tasks.kind import statistic_columns
+from trainworthy.lifecycle.tasks.statistic_columns import statistic_columns
 from trainworthy.lifecycle.use_case import UseCase
 from trainworthy.lifecycle.wording import count
 from trainworthy.pipeline.show import find_use_case, verdict_log

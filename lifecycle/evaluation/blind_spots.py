@@ -29,7 +29,8 @@ from trainworthy.lifecycle.evaluation.slice_search import (
 from trainworthy.lifecycle.protocol.checks import CheckResult, holds
 from trainworthy.lifecycle.protocol.figures import BlindSpot, Estimate
 from trainworthy.lifecycle.tasks.interval import MINIMUM_GROUPS, joined_codes
-from trainworthy.lifecycle.tasks.kind import JudgedLosses, Kind, from_columns, statistic_columns
+from trainworthy.lifecycle.tasks.kind import JudgedLosses, Kind
+from trainworthy.lifecycle.tasks.statistic_columns import from_columns, statistic_columns
 
 if TYPE_CHECKING:
     import numpy as np

@@ -14,8 +14,9 @@ from trainworthy.lifecycle.evaluation.decision import decided, decision_column, 
 from trainworthy.lifecycle.evaluation.slices import slice_codes, slice_column
 from trainworthy.lifecycle.protocol.figures import CANDIDATE, CHAMPION, Compared
 from trainworthy.lifecycle.spec.benchmark import BenchmarkSpec
-from trainworthy.lifecycle.tasks.kind import Kind, from_columns
+from trainworthy.lifecycle.tasks.kind import Kind
 from trainworthy.lifecycle.tasks.metric import estimate, gain
+from trainworthy.lifecycle.tasks.statistic_columns import from_columns
 
 
 def compared(

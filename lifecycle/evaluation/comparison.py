@@ -12,9 +12,11 @@ from trainworthy.lifecycle.protocol.checks import FEWEST_ROWS
 from trainworthy.lifecycle.protocol.figures import CANDIDATE, Comparison, Estimate
 from trainworthy.lifecycle.protocol.records import Snapshot
 from trainworthy.lifecycle.spec.benchmark import BenchmarkSpec
-from trainworthy.lifecycle.tasks.kind import Kind, few_groups, from_columns
+from trainworthy.lifecycle.tasks.interval import few_groups
+from trainworthy.lifecycle.tasks.kind import Kind
 from trainworthy.lifecycle.tasks.metric import DECISION_COST, TaskMetric, gain
 from trainworthy.lifecycle.tasks.own import own_metric, stored_figures
+from trainworthy.lifecycle.tasks.statistic_columns import from_columns
 
 if TYPE_CHECKING:
     import numpy as np

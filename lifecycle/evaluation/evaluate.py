@@ -28,8 +28,9 @@ from trainworthy.lifecycle.protocol.figures import (
 )
 from trainworthy.lifecycle.spec.benchmark import BenchmarkSpec
 from trainworthy.lifecycle.tasks.interval import MINIMUM_GROUPS
-from trainworthy.lifecycle.tasks.kind import Kind, from_columns, statistic_columns
+from trainworthy.lifecycle.tasks.kind import Kind
 from trainworthy.lifecycle.tasks.own import figure_columns
+from trainworthy.lifecycle.tasks.statistic_columns import from_columns, statistic_columns
 
 if TYPE_CHECKING:
     import pandas as pd

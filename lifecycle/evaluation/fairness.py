@@ -23,8 +23,9 @@ from trainworthy.lifecycle.protocol.figures import Disparity, Estimate, PairDiff
 from trainworthy.lifecycle.spec.benchmark import FairnessSpec
 from trainworthy.lifecycle.tasks.few_rows import share_interval
 from trainworthy.lifecycle.tasks.interval import jackknife_estimate, mean_estimate, without_spread
-from trainworthy.lifecycle.tasks.kind import MOST_CLAIMS, Claim, JudgedLosses, Kind, from_columns
+from trainworthy.lifecycle.tasks.kind import MOST_CLAIMS, Claim, JudgedLosses, Kind
 from trainworthy.lifecycle.tasks.metric import ratio, sums_without_each
+from trainworthy.lifecycle.tasks.statistic_columns import from_columns
 
 if TYPE_CHECKING:
     import numpy as np

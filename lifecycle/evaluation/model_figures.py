@@ -20,8 +20,9 @@ from trainworthy.lifecycle.evaluation.slice_results import part_metrics
 from trainworthy.lifecycle.evaluation.slices import SliceResults, slice_metrics
 from trainworthy.lifecycle.protocol.figures import Metric, ModelFigures
 from trainworthy.lifecycle.spec.benchmark import BenchmarkSpec
-from trainworthy.lifecycle.tasks.kind import Kind, from_columns
+from trainworthy.lifecycle.tasks.kind import Kind
 from trainworthy.lifecycle.tasks.metric import TaskMetric, estimate
+from trainworthy.lifecycle.tasks.statistic_columns import from_columns
 
 if TYPE_CHECKING:
     import numpy as np

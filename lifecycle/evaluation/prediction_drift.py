@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from trainworthy.lifecycle.distances import psi
 from trainworthy.lifecycle.protocol.checks import CheckResult
-from trainworthy.lifecycle.tasks.kind import Kind, column_of
+from trainworthy.lifecycle.tasks.kind import Kind
+from trainworthy.lifecycle.tasks.statistic_columns import column_of
 
 if TYPE_CHECKING:
     import numpy as np

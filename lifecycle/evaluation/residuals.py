@@ -23,7 +23,8 @@ from trainworthy.lifecycle.protocol.figures import (
     WorstRow,
 )
 from trainworthy.lifecycle.tasks.interval import MINIMUM_GROUPS, joined_codes, mean_estimate
-from trainworthy.lifecycle.tasks.kind import Kind, from_columns
+from trainworthy.lifecycle.tasks.kind import Kind
+from trainworthy.lifecycle.tasks.statistic_columns import from_columns
 
 if TYPE_CHECKING:
     import numpy as np

@@ -17,8 +17,9 @@ from trainworthy.lifecycle.evaluation.comparison import row_weights
 from trainworthy.lifecycle.evaluation.decision import decisions_of
 from trainworthy.lifecycle.protocol.checks import FEWEST_ROWS
 from trainworthy.lifecycle.protocol.figures import Metric
-from trainworthy.lifecycle.tasks.kind import Kind, from_columns
+from trainworthy.lifecycle.tasks.kind import Kind
 from trainworthy.lifecycle.tasks.metric import TaskMetric, estimate
+from trainworthy.lifecycle.tasks.statistic_columns import from_columns
 
 if TYPE_CHECKING:
     import numpy as np

@@ -10,8 +10,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from trainworthy.lifecycle.protocol.words import Words
-from trainworthy.lifecycle.tasks.interval import joined_codes
-from trainworthy.lifecycle.tasks.kind import COPY_OF_CLASSES, Claim, Event, FewNumbers, few_groups
+from trainworthy.lifecycle.tasks.interval import few_groups, joined_codes
+from trainworthy.lifecycle.tasks.kind import COPY_OF_CLASSES, Claim, Event
 from trainworthy.lifecycle.tasks.metric import TaskMetric, among, cell_sums, ratio
 from trainworthy.lifecycle.tasks.probabilities import (
     brier,
@@ -23,6 +23,7 @@ from trainworthy.lifecycle.tasks.probabilities import (
     require_both_classes,
 )
 from trainworthy.lifecycle.tasks.ranking import auc_left_out
+from trainworthy.lifecycle.tasks.usual import FewNumbers
 
 if TYPE_CHECKING:
     import numpy as np

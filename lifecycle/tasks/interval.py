@@ -98,6 +98,25 @@ def group_codes(groups: Any, rows: int) -> np.ndarray:
     return codes
 
 
+def few_groups(labels: Any, groups: Any, minimum_rows: int) -> tuple[str, np.ndarray]:
+    """Why rows and groups are too few for an interval, in words or empty, and the groups' codes `(N,)`."""
+    import pandas as pd
+
+    codes, names = pd.factorize(pd.Series(groups))
+    if len(labels) < minimum_rows:
+        return f"{len(labels)} rows, fewer than {minimum_rows}", codes
+    if len(names) < MINIMUM_GROUPS:
+        return f"{len(names)} groups, fewer than {MINIMUM_GROUPS}", codes
+    return "", codes
+
+
+def spread_problem(classes: int) -> str:
+    """That too few classes, none or one, lie in more than one group."""
+    return (
+        f"{classes or 'none'} of the classes {'lies' if classes == 1 else 'lie'} in more than one group, fewer than 2"
+    )
+
+
 def joined_codes(codes: np.ndarray, most: int) -> np.ndarray:
     """Codes `(N,)` of groups joined, neighbours by code, into at most so many of about equal number."""
     count = int(codes.max()) + 1

@@ -12,9 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from trainworthy.lifecycle.errors import EvaluationError
 from trainworthy.lifecycle.protocol.words import Words
-from trainworthy.lifecycle.tasks.interval import MINIMUM_GROUPS
 from trainworthy.lifecycle.tasks.metric import TaskMetric
 
 if TYPE_CHECKING:
@@ -374,81 +372,6 @@ class JudgedLosses(NamedTuple):
         return self.sizes * of_rows
 
 
-class Usual:
-    """What most kinds say; the others say otherwise."""
-
-    declares_classes = True
-    class_axis = 1
-    ragged = False
-    has_decisions = False
-    takes_cost_matrix = False
-    baselines = BASELINES
-
-    def without_weights(self, answers: np.ndarray, shift: np.ndarray) -> np.ndarray:
-        """As they are: no class weighs a row."""
-        return answers
-
-    def answer_scale(self, answers: np.ndarray) -> np.ndarray:
-        import numpy as np
-
-        return np.ones_like(answers)
-
-    def later_changed(
-        self, values: np.ndarray, labels: np.ndarray, share: float
-    ) -> tuple[np.ndarray, np.ndarray] | None:
-        return None
-
-    def claims(self, labels: np.ndarray, answers: np.ndarray) -> tuple[Claim, ...]:
-        return ()
-
-    def errors(self, labels: np.ndarray, answers: np.ndarray) -> np.ndarray | None:
-        return None
-
-    def judged_losses(self: Kind, labels: np.ndarray, statistics: np.ndarray) -> JudgedLosses:
-        loss = self.metrics[self.loss].rows
-        assert loss is not None
-        return JudgedLosses(loss(labels, statistics))
-
-
-class FewNumbers(Usual):
-    """What kinds share whose answer of a row is one number or a few: labels and answers are kept as they are."""
-
-    @property
-    def answer_shape(self: Kind) -> tuple[int, ...]:
-        return () if self.answer_names == ("",) else (len(self.answer_names),)
-
-    @property
-    def statistic_names(self: Kind) -> tuple[str, ...]:
-        return self.answer_names
-
-    @property
-    def drifting(self: Kind) -> tuple[str, ...]:
-        return self.answer_names
-
-    def truth(self: Kind, values: Any) -> np.ndarray:
-        return self.checked_labels(values)
-
-    def served(self: Kind, answers: np.ndarray) -> dict[str, Any]:
-        return dict(zip(self.answer_names, answers.reshape(len(answers), -1).T, strict=True))
-
-    def sample_truth(self: Kind, rows: int, size: tuple[int, ...] | None) -> np.ndarray:
-        return self.sample_labels(rows)
-
-    def of_predict(self, raw: Any, *, whole: bool = False) -> np.ndarray:
-        import numpy as np
-
-        return np.asarray(raw, dtype=np.float64)
-
-    def aligned(self, truth: np.ndarray, answers: np.ndarray) -> np.ndarray:
-        return answers
-
-    def statistics(self, truth: np.ndarray, answers: np.ndarray) -> np.ndarray:
-        return answers
-
-    def checked_statistics(self: Kind, labels: Any, statistics: Any) -> tuple[np.ndarray, np.ndarray]:
-        return self.checked(labels, statistics)
-
-
 # Rows whose whole answers are held at once where each has many places: 64 texts of 4,096 bytes are 512 MiB.
 AT_ONCE = 64
 
@@ -457,75 +380,3 @@ def parts_of(kind: Kind, rows: int) -> list[slice]:
     """All of so many rows, or AT_ONCE of them at a time where an answer has many places."""
     size = max(1, rows) if len(kind.answer_shape) < 2 else AT_ONCE
     return [slice(start, start + size) for start in range(0, max(1, rows), size)]
-
-
-def statistic_columns(kind: Kind, model: str) -> list[str]:
-    """Columns of a table that hold a model's statistics."""
-    return [column_of(model, name) for name in kind.statistic_names]
-
-
-def column_of(model: str, statistic: str) -> str:
-    """The column of a table that holds one statistic of a model."""
-    return f"{model}:{statistic}" if statistic else model
-
-
-def as_columns(kind: Kind, model: str, statistics: np.ndarray) -> dict[str, np.ndarray]:
-    """A model's statistics `(N,)` or `(N, K)` as columns of a table."""
-    return dict(zip(statistic_columns(kind, model), statistics.reshape(len(statistics), -1).T, strict=True))
-
-
-def from_columns(kind: Kind, model: str, table: pd.DataFrame) -> np.ndarray:
-    """A model's statistics, `(N,)` or `(N, K)`, from the columns of a table."""
-    columns = table[statistic_columns(kind, model)].to_numpy(dtype="float64")
-    return columns[:, 0] if kind.statistic_names == ("",) else columns
-
-
-def vector(name: str, values: Any, *, dimensions: int = 1) -> np.ndarray:
-    """Values as finite float64 of so many dimensions, N >= 1. Raises EvaluationError."""
-    import numpy as np
-
-    try:
-        array = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        fix = "drop the rows with missing values, or fill these in"
-        raise EvaluationError(f"{name} are not all numbers: {error}", fix=fix) from error
-    if array.ndim != dimensions or not len(array):
-        shape = "(N,)" if dimensions == 1 else "(N, K)"
-        raise EvaluationError(f"{name} must have shape {shape} with N >= 1", value=array.shape, fix="give one a row")
-    wrong = ~np.isfinite(array)
-    if wrong.any():
-        raise EvaluationError(
-            f"{int(wrong.sum())} of {array.size} {name} are not finite",
-            value=str(array[wrong][0]),
-            fix="find the rows from which they come; a missing value is never scored",
-        )
-    return array
-
-
-def same_length(labels: np.ndarray, answers: np.ndarray) -> None:
-    """Raises EvaluationError unless there is one answer for each label."""
-    if len(labels) != len(answers):
-        raise EvaluationError(
-            "labels and answers differ in length",
-            value=(len(labels), len(answers)),
-            fix="give one answer for each label, in the same order",
-        )
-
-
-def spread_problem(classes: int) -> str:
-    """That too few classes, none or one, lie in more than one group."""
-    return (
-        f"{classes or 'none'} of the classes {'lies' if classes == 1 else 'lie'} in more than one group, fewer than 2"
-    )
-
-
-def few_groups(labels: Any, groups: Any, minimum_rows: int) -> tuple[str, np.ndarray]:
-    """Why rows and groups are too few for an interval, in words or empty, and the groups' codes `(N,)`."""
-    import pandas as pd
-
-    codes, names = pd.factorize(pd.Series(groups))
-    if len(labels) < minimum_rows:
-        return f"{len(labels)} rows, fewer than {minimum_rows}", codes
-    if len(names) < MINIMUM_GROUPS:
-        return f"{len(names)} groups, fewer than {MINIMUM_GROUPS}", codes
-    return "", codes

@@ -22,7 +22,9 @@ from typing import TYPE_CHECKING, Any
 
 from trainworthy.lifecycle.errors import EvaluationError
 from trainworthy.lifecycle.protocol.words import Words
-from trainworthy.lifecycle.tasks.kind import COPY_OF_CLASSES, Event, JudgedLosses, few_groups, same_length
+from trainworthy.lifecycle.tasks.input_checks import same_length
+from trainworthy.lifecycle.tasks.interval import few_groups
+from trainworthy.lifecycle.tasks.kind import COPY_OF_CLASSES, Event, JudgedLosses
 from trainworthy.lifecycle.tasks.metric import TaskMetric, ratio
 from trainworthy.lifecycle.tasks.multiclass import SUM_TOLERANCE
 from trainworthy.lifecycle.tasks.places import (

@@ -12,16 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from trainworthy.lifecycle.errors import EvaluationError
 from trainworthy.lifecycle.protocol.words import Words
-from trainworthy.lifecycle.tasks.kind import (
-    COPY_OF_CLASSES,
-    Claim,
-    Event,
-    FewNumbers,
-    few_groups,
-    same_length,
-    spread_problem,
-    vector,
-)
+from trainworthy.lifecycle.tasks.input_checks import same_length, vector
+from trainworthy.lifecycle.tasks.interval import few_groups, spread_problem
+from trainworthy.lifecycle.tasks.kind import COPY_OF_CLASSES, Claim, Event
 from trainworthy.lifecycle.tasks.metric import TaskMetric, among, cell_sums, mean_of_known, ratio
 from trainworthy.lifecycle.tasks.probabilities import (
     SMALLEST_PROBABILITY,
@@ -29,6 +22,7 @@ from trainworthy.lifecycle.tasks.probabilities import (
     logarithms,
     reliability,
 )
+from trainworthy.lifecycle.tasks.usual import FewNumbers
 
 if TYPE_CHECKING:
     import numpy as np

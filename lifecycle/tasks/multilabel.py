@@ -15,10 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from trainworthy.lifecycle.errors import EvaluationError
 from trainworthy.lifecycle.protocol.words import Words
-from trainworthy.lifecycle.tasks.kind import COPY_OF_LABELS, Claim, Event, FewNumbers, few_groups, same_length, vector
+from trainworthy.lifecycle.tasks.input_checks import same_length, vector
+from trainworthy.lifecycle.tasks.interval import few_groups
+from trainworthy.lifecycle.tasks.kind import COPY_OF_LABELS, Claim, Event
 from trainworthy.lifecycle.tasks.metric import TaskMetric, among, cell_sums, mean_of_known, ratio
 from trainworthy.lifecycle.tasks.probabilities import SMALLEST_PROBABILITY, answers_by_bin, calibration_error_left_out
 from trainworthy.lifecycle.tasks.ranking import auc_left_out
+from trainworthy.lifecycle.tasks.usual import FewNumbers
 
 if TYPE_CHECKING:
     import numpy as np

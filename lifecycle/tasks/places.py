@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from trainworthy.lifecycle.errors import EvaluationError
 from trainworthy.lifecycle.protocol.figures import ReliabilityBin
-from trainworthy.lifecycle.tasks.kind import Kind, Usual, same_length
+from trainworthy.lifecycle.tasks.input_checks import same_length
+from trainworthy.lifecycle.tasks.kind import Kind
 from trainworthy.lifecycle.tasks.metric import TaskMetric, group_sums, ratio
 from trainworthy.lifecycle.tasks.probabilities import logarithms
+from trainworthy.lifecycle.tasks.usual import Usual
 
 if TYPE_CHECKING:
     import numpy as np

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainworthy.lifecycle.errors import EvaluationError
 from trainworthy.lifecycle.protocol.figures import ReliabilityBin
-from trainworthy.lifecycle.tasks.kind import vector
+from trainworthy.lifecycle.tasks.input_checks import vector
 from trainworthy.lifecycle.tasks.metric import ratio
 
 if TYPE_CHECKING:

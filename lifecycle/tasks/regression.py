@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Any
 from trainworthy.lifecycle.errors import EvaluationError
 from trainworthy.lifecycle.protocol.figures import ReliabilityBin
 from trainworthy.lifecycle.protocol.words import Words
-from trainworthy.lifecycle.tasks.interval import MINIMUM_GROUPS, joined_codes
-from trainworthy.lifecycle.tasks.kind import COPY_OF_NUMBERS, Event, FewNumbers, few_groups, same_length, vector
+from trainworthy.lifecycle.tasks.input_checks import same_length, vector
+from trainworthy.lifecycle.tasks.interval import MINIMUM_GROUPS, few_groups, joined_codes
+from trainworthy.lifecycle.tasks.kind import COPY_OF_NUMBERS, Event
 from trainworthy.lifecycle.tasks.metric import TaskMetric, group_sums, ratio
 from trainworthy.lifecycle.tasks.probabilities import answers_by_bin
+from trainworthy.lifecycle.tasks.usual import FewNumbers
 
 if TYPE_CHECKING:
     import numpy as np

@@ -21,7 +21,9 @@ from typing import TYPE_CHECKING, Any
 
 from trainworthy.lifecycle.errors import EvaluationError
 from trainworthy.lifecycle.protocol.words import Words
-from trainworthy.lifecycle.tasks.kind import COPY_OF_CLASSES, Event, few_groups, same_length, spread_problem
+from trainworthy.lifecycle.tasks.input_checks import same_length
+from trainworthy.lifecycle.tasks.interval import few_groups, spread_problem
+from trainworthy.lifecycle.tasks.kind import COPY_OF_CLASSES, Event
 from trainworthy.lifecycle.tasks.metric import TaskMetric, mean_of_known, ratio
 from trainworthy.lifecycle.tasks.multiclass import MOST_EVENTS, SUM_TOLERANCE, fit_slope_and_intercepts
 from trainworthy.lifecycle.tasks.places import (

@@ -22,8 +22,8 @@ from trainworthy.lifecycle.promotion.evidence import guardrail_results
 from trainworthy.lifecycle.protocol.checks import CheckResult
 from trainworthy.lifecycle.protocol.figures import Metric
 from trainworthy.lifecycle.spec.benchmark import BenchmarkSpec, DecisionSpec, FairnessSpec
-from trainworthy.lifecycle.tasks.kind import as_columns, from_columns
 from trainworthy.lifecycle.tasks.multiclass import Multiclass
+from trainworthy.lifecycle.tasks.statistic_columns import as_columns, from_columns
 
 NAMES = ("damaged", "late", "ok")
 KIND = Multiclass(NAMES)

@@ -20,9 +20,9 @@ from trainworthy.lifecycle.evaluation.evaluate import evaluate
 from trainworthy.lifecycle.protocol.checks import CheckResult
 from trainworthy.lifecycle.spec.benchmark import BenchmarkSpec, DecisionSpec
 from trainworthy.lifecycle.tasks.binary import BINARY
-from trainworthy.lifecycle.tasks.kind import as_columns
 from trainworthy.lifecycle.tasks.metric import estimate
 from trainworthy.lifecycle.tasks.multiclass import Multiclass
+from trainworthy.lifecycle.tasks.statistic_columns import as_columns
 
 WINDOW = CheckResult(name="benchmark_window", status="pass", required=True)
 

@@ -13,7 +13,7 @@ from trainworthy.lifecycle.spec.benchmark import BenchmarkSpec, FairnessSpec, Sl
 from trainworthy.lifecycle.spec.task import Target
 from trainworthy.lifecycle.tasks import kind_of
 from trainworthy.lifecycle.tasks.binary import BINARY
-from trainworthy.lifecycle.tasks.kind import as_columns
+from trainworthy.lifecycle.tasks.statistic_columns import as_columns
 
 SPEC = BenchmarkSpec.model_validate(
     {

@@ -20,9 +20,9 @@ from trainworthy.lifecycle.evaluation.slices import coded
 from trainworthy.lifecycle.protocol.figures import Disparity, Estimate
 from trainworthy.lifecycle.spec.benchmark import FairnessSpec
 from trainworthy.lifecycle.tasks.binary import BINARY
-from trainworthy.lifecycle.tasks.kind import as_columns
 from trainworthy.lifecycle.tasks.multiclass import Multiclass
 from trainworthy.lifecycle.tasks.regression import Regression
+from trainworthy.lifecycle.tasks.statistic_columns import as_columns
 
 
 def predictions(against: float = 0.0, rows: int = 6_000) -> pd.DataFrame:

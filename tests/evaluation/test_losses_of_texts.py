@@ -12,9 +12,9 @@ from trainworthy.lifecycle.evaluation.residuals import residuals
 from trainworthy.lifecycle.evaluation.slice_levels import training_cuts
 from trainworthy.lifecycle.evaluation.slices import slice_column
 from trainworthy.lifecycle.spec.benchmark import FairnessSpec
-from trainworthy.lifecycle.tasks.kind import as_columns
 from trainworthy.lifecycle.tasks.language_model import LanguageModel
 from trainworthy.lifecycle.tasks.metric import value
+from trainworthy.lifecycle.tasks.statistic_columns import as_columns
 
 KIND, ROWS, GROUPS = LanguageModel(64), 6_000, 40
 

@@ -28,8 +28,8 @@ from trainworthy.lifecycle.protocol.checks import CheckResult
 from trainworthy.lifecycle.protocol.jobs import PredictJob
 from trainworthy.lifecycle.spec.benchmark import BenchmarkSpec, DecisionSpec
 from trainworthy.lifecycle.storage.state import StateFolder
-from trainworthy.lifecycle.tasks.kind import from_columns
 from trainworthy.lifecycle.tasks.multiclass import Multiclass, log_loss
+from trainworthy.lifecycle.tasks.statistic_columns import from_columns
 from trainworthy.lifecycle.use_case import UseCase, load_use_case
 
 TOP = {"top": {"low": 9.0, "middle": 9.0, "high": 9.0}}

@@ -11,7 +11,8 @@ from trainworthy.lifecycle.spec.use_case import UseCaseSpec
 from trainworthy.lifecycle.tasks import kind_of
 from trainworthy.lifecycle.tasks.baselines import BASELINES, fit_baselines
 from trainworthy.lifecycle.tasks.declared import kind_problems
-from trainworthy.lifecycle.tasks.kind import as_columns, from_columns, spread_problem, statistic_columns
+from trainworthy.lifecycle.tasks.interval import spread_problem
+from trainworthy.lifecycle.tasks.statistic_columns import as_columns, from_columns, statistic_columns
 
 USE_CASES = Path(__file__).parents[2] / "use_cases"
 LEVELS = (0.1, 0.5, 0.9)

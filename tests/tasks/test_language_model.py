@@ -17,10 +17,10 @@ from trainworthy.lifecycle.spec.task import Target, TaskSpec
 from trainworthy.lifecycle.spec.use_case import UseCaseSpec
 from trainworthy.lifecycle.tasks import kind_of
 from trainworthy.lifecycle.tasks.declared import kind_problems
-from trainworthy.lifecycle.tasks.kind import as_columns, from_columns
 from trainworthy.lifecycle.tasks.language_model import PLACES, LanguageModel
 from trainworthy.lifecycle.tasks.metric import estimate, value
 from trainworthy.lifecycle.tasks.ngram import ORDER, ByteNgram
+from trainworthy.lifecycle.tasks.statistic_columns import as_columns, from_columns
 from trainworthy.lifecycle.tasks.texts import BYTES, NOTHING, bytes_of
 
 LENGTH = 80

@@ -5,10 +5,10 @@ from scipy.special import softmax
 from sklearn.metrics import confusion_matrix, log_loss
 
 from trainworthy.lifecycle.errors import EvaluationError
-from trainworthy.lifecycle.tasks.kind import as_columns, from_columns, statistic_columns
 from trainworthy.lifecycle.tasks.masks import read_mask, read_masks
 from trainworthy.lifecycle.tasks.metric import estimate, value
 from trainworthy.lifecycle.tasks.segmentation import GRID, Segmentation
+from trainworthy.lifecycle.tasks.statistic_columns import as_columns, from_columns, statistic_columns
 
 CLASSES = ("ground", "disc", "ring", "rare")
 # Metrics of masks are of statistics; of labels they need the number of rows alone.
