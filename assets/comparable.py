@@ -5,7 +5,7 @@ from __future__ import annotations
 from trainworthy.assets.champion import champion_of, verdict_log
 from trainworthy.assets.contract import judged_contract
 from trainworthy.assets.step_run import StepRun
-from trainworthy.assets.training import job_kind
+from trainworthy.assets.training_job import job_kind
 from trainworthy.lifecycle.artifact import artifact_kind
 from trainworthy.lifecycle.errors import ChampionError, TrainworthyError
 from trainworthy.lifecycle.evaluation.disjoint import champion_overlap

@@ -12,7 +12,7 @@ from trainworthy.assets.declare import step_asset
 from trainworthy.assets.step import StepOutcome
 from trainworthy.assets.step_run import StepRun
 from trainworthy.assets.suite import benchmark_parts, benchmark_suite, groups_in_time, shown_values, slice_files
-from trainworthy.assets.training import job_base
+from trainworthy.assets.training_job import job_base
 from trainworthy.lifecycle.data.files import SplitFiles
 from trainworthy.lifecycle.evaluation.comparison import metric_columns
 from trainworthy.lifecycle.evaluation.decision import of_decisions

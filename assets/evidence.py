@@ -12,7 +12,7 @@ from trainworthy.assets.contract import judged_contract
 from trainworthy.assets.scoring import benchmark_job, raise_unless_about_the_model
 from trainworthy.assets.serving import size_mb
 from trainworthy.assets.step_run import StepRun
-from trainworthy.assets.training import train_job
+from trainworthy.assets.training_job import train_job
 from trainworthy.lifecycle.artifact import artifact_kind
 from trainworthy.lifecycle.errors import WorkerError
 from trainworthy.lifecycle.evaluation.disjoint import NAME as WINDOW

@@ -1,13 +1,16 @@
-"""A stage's windows in MLflow while it trains: a thread follows the worker's metrics.jsonl.
+"""A stage in MLflow while it trains: a thread follows the worker's metrics.jsonl, another the machine.
 
 Nothing here can stop a training. A window is sent once a checkpoint has it: MLflow forgets no value, and what came
 after the checkpoint that a training goes on from is made again. While MLflow does not answer, lines wait; what still
 waits when the worker ends is written by track.py from the record, with the same times: MLflow takes equal values once.
+
+What the machine does are MLflow's own system metrics: CPU and memory, every ten seconds, of the machine that the step
+runs on; where a launcher sends the worker elsewhere, there are none. What MLflow does not take at its time is left out.
 """
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from trainworthy.lifecycle.storage.checkpoints import reached_step
@@ -20,6 +23,9 @@ EVERY_SECONDS = 1.0
 MOST_SECONDS = 30.0
 # How long the last windows may keep a stage waiting, and one that broke or was cancelled.
 END_SECONDS, BROKEN_SECONDS = 30.0, 5.0
+MACHINE_EVERY_SECONDS = 10.0
+# How long a sample of the machine that is being sent may keep a stage waiting.
+MACHINE_END_SECONDS = 2.0
 
 
 def stage_folder(state: StateFolder, use_case: UseCase, training_run: str, stage: str, seed: int) -> Path:
@@ -100,3 +106,37 @@ class Mirror(threading.Thread):
             return False
         self._told = False
         return True
+
+
+def machine_figures() -> dict[str, float]:
+    """CPU in percent of all cores since the call before, and memory in use, by MLflow's names."""
+    import psutil
+
+    memory = psutil.virtual_memory()
+    return {
+        "cpu_utilization_percentage": psutil.cpu_percent(),
+        "system_memory_usage_megabytes": memory.used / 1e6,
+        "system_memory_usage_percentage": memory.percent,
+    }
+
+
+@contextlib.contextmanager
+def machine_followed(send: Callable[[Mapping[str, float]], None]) -> Iterator[None]:
+    """Send the machine's figures for as long as the body takes; the first after MACHINE_EVERY_SECONDS."""
+    ended = threading.Event()
+    thread = threading.Thread(target=_follow_machine, args=(send, ended), name="system metrics", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join(MACHINE_END_SECONDS)
+
+
+def _follow_machine(send: Callable[[Mapping[str, float]], None], ended: threading.Event) -> None:
+    # The first answer counts from here.
+    machine_figures()
+    while not ended.wait(MACHINE_EVERY_SECONDS):
+        # Whatever a store raises: the training is worth more than its picture.
+        with contextlib.suppress(Exception):
+            send(machine_figures())

@@ -8,7 +8,7 @@ from trainworthy.assets.comparable import candidate_is_refused, refuse_candidate
 from trainworthy.assets.declare import gpu_pool, step_asset
 from trainworthy.assets.step import StepOutcome
 from trainworthy.assets.step_run import StepRun
-from trainworthy.assets.training import job_base
+from trainworthy.assets.training_job import job_base
 from trainworthy.lifecycle.cost.duration import measured_step
 from trainworthy.lifecycle.cost.skus import SkuCost, Work, costs
 from trainworthy.lifecycle.evaluation.comparison import metric_columns

@@ -8,10 +8,9 @@ from typing import Any
 import dagster as dg
 
 from trainworthy.assets.champion import champion_of, enter, judged_alone, move_alias, verdict_log
-from trainworthy.assets.champion_evidence import ChampionEvidence, champion_evidence
+from trainworthy.assets.champion_evidence import ChampionEvidence, champion_evidence, earlier_champions
 from trainworthy.assets.contract import judged_contract
 from trainworthy.assets.declare import step_asset
-from trainworthy.assets.earlier_champions import earlier_champions
 from trainworthy.assets.evidence import (
     accepted_inputs,
     benchmark_tags,

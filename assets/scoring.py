@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainworthy.assets.step_run import StepRun
-from trainworthy.assets.training import job_base
+from trainworthy.assets.training_job import job_base
 from trainworthy.lifecycle.errors import WorkerError
 from trainworthy.lifecycle.evaluation.comparison import metric_columns
 from trainworthy.lifecycle.evaluation.operating_point import frozen_threshold

@@ -7,7 +7,7 @@ from pathlib import Path
 from trainworthy.assets.champion_evidence import own_features
 from trainworthy.assets.scoring import raise_unless_about_the_model
 from trainworthy.assets.step_run import StepRun
-from trainworthy.assets.training import job_base
+from trainworthy.assets.training_job import job_base
 from trainworthy.lifecycle.errors import WorkerError
 from trainworthy.lifecycle.protocol.jobs import ServedArtifact, ServingJob
 from trainworthy.lifecycle.protocol.records import Snapshot

@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from trainworthy.assets.training import _files
+from trainworthy.assets.training_job import _files
 from trainworthy.lifecycle.contract.model import Column, Contract, Label
 from trainworthy.lifecycle.protocol.records import DatasetVersion
 from trainworthy.lifecycle.storage.state import StateFolder

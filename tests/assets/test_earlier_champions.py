@@ -3,7 +3,7 @@ from typing import Any
 
 from verdict_logs import log_in, logged
 
-from trainworthy.assets.earlier_champions import earlier_champions
+from trainworthy.assets.champion_evidence import earlier_champions
 from trainworthy.lifecycle.promotion import log
 
 
@@ -12,8 +12,8 @@ def of(**values: Any) -> Any:
 
 
 def run_of(monkeypatch, path, declared) -> Any:
-    monkeypatch.setattr("trainworthy.assets.earlier_champions.verdict_log", lambda run: path)
-    monkeypatch.setattr("trainworthy.assets.earlier_champions._then", lambda run, entry: None)
+    monkeypatch.setattr("trainworthy.assets.champion_evidence.verdict_log", lambda run: path)
+    monkeypatch.setattr("trainworthy.assets.champion_evidence._then", lambda run, entry: None)
     spec = of(benchmark=of(primary=of(metric="log_loss")), promotion=of(earlier_champions=declared))
     log_of_run = of(warning=lambda text: None)
     return of(use_case=of(spec=spec), context=of(log=log_of_run), tracking=of(versions=lambda name: []))
@@ -49,6 +49,6 @@ def test_last_champions_are_told_newest_first_each_once_and_never_the_judged_mod
     artifacts = {"1": "a", "3": "a", "4": "b", "5": "b"}
     known = [of(version=version, artifact_sha256=sha256) for version, sha256 in artifacts.items()]
     run.tracking.versions = lambda name: known
-    monkeypatch.setattr("trainworthy.assets.earlier_champions._now", lambda *_: None)
+    monkeypatch.setattr("trainworthy.assets.champion_evidence._now", lambda *_: None)
     told = earlier_champions(run, of(name="toy", version="6", artifact_sha256="b"))
     assert [one.version for one in told] == ["3"]

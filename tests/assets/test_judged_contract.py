@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from trainworthy.assets import evidence, snapshot, training
+from trainworthy.assets import evidence, snapshot, training_job
 from trainworthy.assets.contract import judged_contract
 from trainworthy.lifecycle.contract.read import load_contract
 from trainworthy.lifecycle.contract.snapshot_contract import contract_is_kept, contract_of, keep_contract
@@ -77,15 +77,15 @@ def test_kept_contract_is_the_one_that_was_compiled(state, path):
 
 
 def test_contract_that_is_edited_after_the_snapshot_changes_no_later_step(state, toy, monkeypatch):
-    monkeypatch.setattr(training, "snapshot_is_whole", lambda state, splits: True)
+    monkeypatch.setattr(training_job, "snapshot_is_whole", lambda state, splits: True)
     record = judged(state, toy)
     run = run_of(state, toy, record)
 
     def asked():
-        job = training.job_base(run, run.record("snapshot", Snapshot), Path("out"))  # pyright: ignore[reportArgumentType]
+        job = training_job.job_base(run, run.record("snapshot", Snapshot), Path("out"))  # pyright: ignore[reportArgumentType]
         tags = evidence.benchmark_tags(run)  # pyright: ignore[reportArgumentType]
         accepted = evidence.accepted_inputs(run)  # pyright: ignore[reportArgumentType]
-        return job["rows"], training.job_kind(run), tags, accepted  # pyright: ignore[reportArgumentType]
+        return job["rows"], training_job.job_kind(run), tags, accepted  # pyright: ignore[reportArgumentType]
 
     before = asked()
     assert before[0].sensitive == ()

@@ -5,7 +5,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from trainworthy.assets import machine
 from trainworthy.assets import mirror as mirrors
 from trainworthy.assets.mirror import Mirror
 from trainworthy.assets.training import _mirrored as mirrored
@@ -201,7 +200,7 @@ def test_training_that_breaks_leaves_its_last_windows_and_its_own_error(run, tmp
 
 
 def test_machine_is_in_mlflow_while_the_training_goes_on_and_whatever_mlflow_does(run, tmp_path, monkeypatch):
-    monkeypatch.setattr(machine, "EVERY_SECONDS", 0.02)
+    monkeypatch.setattr(mirrors, "MACHINE_EVERY_SECONDS", 0.02)
     sent, refused = threading.Event(), threading.Event()
 
     def log_system(*given):
