@@ -22,6 +22,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 from trainworthy.lifecycle.errors import WorkerError
 from trainworthy.lifecycle.identity import python_sources, sha256_file, sha256_files, sha256_json
@@ -130,30 +131,23 @@ class CodeOnDisk:
 
     def __init__(self, kept: Path | None = None) -> None:
         self._files, self._read = _product_files(), Sources(kept)
-        self._tables: dict[Path, str] = {}
+        self._own: dict[Path, _OwnCode] = {}
+        self._tables: dict[Path, dict[str, str]] = {}
         self._uses: dict[str, tuple[Source, list[str]]] = {}
+        self._with_parents = functools.cache(functools.partial(_with_parents, files=self._files))
         self._codes: dict[frozenset[str], Code] = {}
 
     def step(self, use_case_folder: Path, step: Step) -> str:
         """Hash of what decides the step: the use case's Python and data files, and of ours what the step uses."""
-        files = python_sources(use_case_folder)
-        data = {} if step in WITHOUT_USE_CASE else data_files(use_case_folder)
-        names = frozenset() if step in WITHOUT_USE_CASE else self._imported_by(files.values())
-        ours = self.of((*ENTRIES[step], *sorted(filter(_is_ours, names)))).sha256
-        foreign = {name.partition(".")[0] for name in names if not _is_ours(name)}
-        # A package that the use case lies in, as use_cases: only what is imported of it counts. Modules beside model.py
-        # are in `files`.
-        parents = use_case_folder.resolve().parents
-        around = {
-            parent.name: parent.parent for parent in parents if parent.name in foreign and not _installed(parent.name)
-        }
-        packages = _versions(frozenset(n for n in foreign - around.keys() if not _lies_in(use_case_folder, n)))
-        neighbour_files = self._neighbours(around, names, use_case_folder.resolve())
+        if (own := self._own.get(use_case_folder)) is None:
+            own = self._own[use_case_folder] = _OwnCode(use_case_folder, self._read)
+        if step in WITHOUT_USE_CASE:
+            read, ours = {"packages": {}, "beside": sha256_files({})}, ENTRIES[step]
+        else:
+            read, ours = own.read, (*ENTRIES[step], *own.of_ours)
+        parts = {"use_case": own.sources_sha256, "ours": self.of(ours).sha256, **read}
         self._read.keep()
-        parts = {"use_case": sha256_files(files), "ours": ours, "packages": dict(packages)}
-        # Without data files the identity is that of before they counted.
-        read = {"data": sha256_files(data)} if data else {}
-        return sha256_json({**parts, "beside": sha256_files(neighbour_files), **read})
+        return sha256_json(parts)
 
     def of(self, entries: Iterable[str]) -> Code:
         """The import closure of modules of ours."""
@@ -164,7 +158,7 @@ class CodeOnDisk:
 
     def _closure(self, entries: Iterable[str]) -> Code:
         sources: dict[str, Source] = {}
-        waiting = [name for entry in entries for name in _with_parents(entry, self._files)]
+        waiting = [name for entry in entries for name in self._with_parents(entry)]
         while waiting:
             name = waiting.pop()
             if name not in sources and not _left_out(name):
@@ -190,7 +184,7 @@ class CodeOnDisk:
         if isinstance(job, ServingJob):
             for artifact in (job.candidate, job.champion):
                 files += python_sources(Path(artifact.path)).values()
-        roots = sorted(filter(_is_ours, self._imported_by(files)))
+        roots = sorted(filter(_is_ours, _imported_by(files, self._read)))
         return frozenset(self.of((WORKER, ENTRY_OF_JOB[type(job)], *roots)).modules)
 
     def _used_by(self, name: str) -> tuple[Source, list[str]]:
@@ -199,18 +193,63 @@ class CodeOnDisk:
             path = self._files[name]
             package = name if path.name == "__init__.py" else name.rpartition(".")[0]
             source = self._read(path, top_only=name in DISPATCHERS, package=package)
-            used = {module for imported in source.imports for module in _with_parents(imported, self._files)}
+            used = {module for imported in source.imports for module in self._with_parents(imported)}
             self._uses[name] = source, sorted(used)
         return self._uses[name]
 
-    def _imported_by(self, files: Iterable[Path]) -> frozenset[str]:
-        """The names that a use case's files import."""
-        return frozenset(name for path in files for name in self._read(path).imports)
+    def _tables_beside(self, files: Iterable[Path]) -> dict[str, str]:
+        """The values of each table that lies beside a module: a severity there decides as one in code does."""
+        tables: dict[str, str] = {}
+        for folder in sorted({path.parent for path in files}):
+            if folder not in self._tables:
+                self._tables[folder] = {
+                    table.relative_to(PRODUCT).as_posix(): self._read.table(table)
+                    for table in sorted(folder.glob("*.toml"))
+                }
+            tables |= self._tables[folder]
+        return tables
 
-    def _neighbours(self, around: Mapping[str, Path], names: Iterable[str], use_case: Path) -> dict[str, Path]:
+
+class _OwnCode:
+    """A use case's own code, read once for all its steps: its files, and what they import."""
+
+    def __init__(self, folder: Path, read: Sources) -> None:
+        self._folder, self._read_source, self._files = folder, read, python_sources(folder)
+
+    @functools.cached_property
+    def sources_sha256(self) -> str:
+        """Hash of its Python files."""
+        return sha256_files(self._files)
+
+    @functools.cached_property
+    def _names(self) -> frozenset[str]:
+        return _imported_by(self._files.values(), self._read_source)
+
+    @property
+    def of_ours(self) -> list[str]:
+        """The modules of ours that it imports."""
+        return sorted(filter(_is_ours, self._names))
+
+    @functools.cached_property
+    def read(self) -> dict[str, Any]:
+        """What its code uses beside ours: versions of packages, and hashes of modules around it and of its data."""
+        foreign = {name.partition(".")[0] for name in self._names if not _is_ours(name)}
+        # A package that the use case lies in, as use_cases: only what is imported of it counts. Modules beside model.py
+        # are in its files.
+        parents = self._folder.resolve().parents
+        around = {
+            parent.name: parent.parent for parent in parents if parent.name in foreign and not _installed(parent.name)
+        }
+        packages = _versions(frozenset(n for n in foreign - around.keys() if not _lies_in(self._folder, n)))
+        data = data_files(self._folder)
+        # Without data files the identity is that of before they counted.
+        with_data = {"data": sha256_files(data)} if data else {}
+        return {"packages": dict(packages), "beside": sha256_files(self._neighbours(around)), **with_data}
+
+    def _neighbours(self, around: Mapping[str, Path]) -> dict[str, Path]:
         """Files by name of the modules around a use case that it imports, with what these import there."""
         files: dict[str, Path] = {}
-        waiting = list(names)
+        waiting, use_case = list(self._names), self._folder.resolve()
         while waiting:
             top, *parts = waiting.pop().split(".")
             if top not in around:
@@ -222,18 +261,8 @@ class CodeOnDisk:
                     name = file.relative_to(around[top]).as_posix()
                     if name not in files and file.is_file() and not file.is_relative_to(use_case):
                         files[name] = file
-                        waiting += self._read(file).imports
+                        waiting += self._read_source(file).imports
         return files
-
-    def _tables_beside(self, files: Iterable[Path]) -> dict[str, str]:
-        """The values of each table that lies beside a module: a severity there decides as one in code does."""
-        tables: dict[str, str] = {}
-        for folder in sorted({path.parent for path in files}):
-            for table in sorted(folder.glob("*.toml")):
-                if table not in self._tables:
-                    self._tables[table] = self._read.table(table)
-                tables[table.relative_to(PRODUCT).as_posix()] = self._tables[table]
-        return tables
 
 
 def data_files(use_case_folder: Path) -> dict[str, Path]:
@@ -255,6 +284,11 @@ def data_files(use_case_folder: Path) -> dict[str, Path]:
 def step_code_sha256(use_case_folder: Path, step: Step, kept: Path | None = None) -> str:
     """Hash of the code that decides a step, as it lies on disk now."""
     return CodeOnDisk(kept).step(use_case_folder, step)
+
+
+def _imported_by(files: Iterable[Path], read: Sources) -> frozenset[str]:
+    """The names that a use case's files import."""
+    return frozenset(name for path in files for name in read(path).imports)
 
 
 def _is_ours(name: str) -> bool:
@@ -307,10 +341,11 @@ def _product_files() -> dict[str, Path]:
     for package in PACKAGES:
         for folder, folders, names in os.walk(PRODUCT / package):
             folders[:] = [name for name in folders if name != "__pycache__"]
-            dotted = ".".join((OURS, *Path(folder).relative_to(PRODUCT).parts))
+            here = Path(folder)
+            dotted = ".".join((OURS, *here.relative_to(PRODUCT).parts))
             for name in names:
                 if name.endswith(".py"):
-                    modules[dotted if name == "__init__.py" else f"{dotted}.{name[:-3]}"] = Path(folder, name)
+                    modules[dotted if name == "__init__.py" else f"{dotted}.{name[:-3]}"] = here / name
     return modules
 
 
