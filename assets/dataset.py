@@ -5,10 +5,7 @@ And what the versions before it hold is still there, or the entry declares that 
 
 from pathlib import Path
 
-import dagster as dg
-
-from trainworthy.assets.declare import step_asset
-from trainworthy.assets.step import StepOutcome
+from trainworthy.assets.step import StepOutcome, StepWork
 from trainworthy.assets.step_run import StepRun
 from trainworthy.lifecycle.data.backfill import backfill_check
 from trainworthy.lifecycle.declarations import refuse_declarations
@@ -21,18 +18,6 @@ from trainworthy.lifecycle.protocol.records import DatasetBody, DatasetVersion, 
 from trainworthy.lifecycle.use_case import UseCase
 from trainworthy.resources.dvc import DatasetStore
 from trainworthy.resources.workspace import Workspace
-
-
-def dataset_asset(use_case: UseCase) -> dg.AssetsDefinition:
-    """The asset <use case>/dataset."""
-    return step_asset(
-        use_case,
-        "dataset",
-        fetch_dataset,
-        kinds={"dvc", "parquet"},
-        read=published_content,
-        reusable=dataset_is_whole,
-    )
 
 
 def published_content(use_case: UseCase, workspace: Workspace) -> dict[str, str]:
@@ -102,3 +87,6 @@ def _has_tree(folder: Path, tree: StoredTree) -> bool:
         return tree_here(folder) == tree
     except (DatasetError, OSError):
         return False
+
+
+STEP = StepWork(fetch_dataset, read=published_content, reusable=dataset_is_whole)

@@ -1,17 +1,16 @@
 """A step as a Dagster asset: key, dependencies, checks, owner, words, and the resources that it is handed.
 
-Each step's own file calls step_asset with the step's name and its own work.
+Each step's own file gives its work (StepWork), and is imported when the step runs.
 """
 
 import functools
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import dagster as dg
 
 from trainworthy.assets.announce import announced
-from trainworthy.assets.step import Read, Reusable, StepEvents, Work, run_step
+from trainworthy.assets.step import StepEvents, StepWork, run_step
 from trainworthy.assets.step_run import StepResources
 from trainworthy.lifecycle.code_identity import KEPT, CodeOnDisk
 from trainworthy.lifecycle.gates.preflight import CHECKS as PREFLIGHT_CHECKS
@@ -50,15 +49,12 @@ DESCRIPTIONS: dict[Step, str] = {
 def step_asset(
     use_case: UseCase,
     step: Step,
-    work: Work,
+    own_work: Callable[[Step], StepWork],
     *,
     kinds: set[str],
     pool: str | None = None,
-    read: Read = lambda use_case, workspace: {},
-    reusable: Reusable = lambda run, record: True,
-    around: Callable[[StepResources, UseCase, str], AbstractContextManager[None]] = lambda *_: nullcontext(),
 ) -> dg.AssetsDefinition:
-    """The asset <use case>/<step>. `around` is entered with the resources, the use case and the run id."""
+    """The asset <use case>/<step>. `own_work` is asked for the step's work when it runs."""
     key = dg.AssetKey([use_case.name, step])
 
     @dg.asset(
@@ -87,8 +83,9 @@ def step_asset(
     ) -> StepEvents:
         resources = StepResources(workspace, tracking, launcher, intent)
         at_version = use_case.at_version(intent.dataset_version)
-        with around(resources, use_case, context.run.run_id), announced(context, workspace, at_version, step):
-            yield from run_step(context, resources, use_case, step, work, read=read, reusable=reusable)
+        own = own_work(step)
+        with own.around(resources, use_case, context.run.run_id), announced(context, workspace, at_version, step):
+            yield from run_step(context, resources, use_case, step, own)
 
     return asset
 

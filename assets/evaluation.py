@@ -5,11 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
-import dagster as dg
-
 from trainworthy.assets.contract import judged_contract
-from trainworthy.assets.declare import step_asset
-from trainworthy.assets.step import StepOutcome
+from trainworthy.assets.step import StepOutcome, StepWork
 from trainworthy.assets.step_run import StepRun
 from trainworthy.assets.suite import benchmark_parts, benchmark_suite, groups_in_time, shown_values, slice_files
 from trainworthy.assets.training_job import job_base
@@ -38,14 +35,6 @@ from trainworthy.lifecycle.protocol.records import (
 )
 from trainworthy.lifecycle.protocol.results import PredictResult
 from trainworthy.lifecycle.tasks.labels import kind_of_rows
-from trainworthy.lifecycle.use_case import UseCase
-
-
-def evaluation_asset(use_case: UseCase) -> dg.AssetsDefinition:
-    """The asset <use case>/evaluation."""
-    return step_asset(
-        use_case, "evaluation", score_benchmark, kinds={"scikit-learn"}, read=slice_files, reusable=predictions_stay
-    )
 
 
 def score_benchmark(run: StepRun) -> StepOutcome[EvaluationBody]:
@@ -129,3 +118,6 @@ def predictions_stay(run: StepRun, record: Record) -> bool:
     assert isinstance(record, EvaluationReport)
     path = run.workspace.state.absolute(record.predictions.path)
     return path.is_file() and sha256_file(path) == record.predictions.sha256
+
+
+STEP = StepWork(score_benchmark, read=slice_files, reusable=predictions_stay)

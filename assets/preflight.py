@@ -2,11 +2,8 @@
 
 from datetime import date
 
-import dagster as dg
-
 from trainworthy.assets.comparable import candidate_is_refused, refuse_candidate
-from trainworthy.assets.declare import gpu_pool, step_asset
-from trainworthy.assets.step import StepOutcome
+from trainworthy.assets.step import StepOutcome, StepWork
 from trainworthy.assets.step_run import StepRun
 from trainworthy.assets.training_job import job_base
 from trainworthy.lifecycle.cost.duration import measured_step
@@ -27,23 +24,9 @@ from trainworthy.lifecycle.protocol.results import PreflightResult
 from trainworthy.lifecycle.protocol.trial import Trial
 from trainworthy.lifecycle.storage.durable.bucket import is_bucket
 from trainworthy.lifecycle.storage.durable.place import takes_copies
-from trainworthy.lifecycle.use_case import UseCase
 from trainworthy.resources.backends.choose import backend_of
 
 GIB = 2**30
-
-
-def preflight_asset(use_case: UseCase) -> dg.AssetsDefinition:
-    """The asset <use case>/preflight."""
-    return step_asset(
-        use_case,
-        "preflight",
-        try_out,
-        kinds={"pytorch"},
-        pool=gpu_pool(use_case),
-        # An experiment may have made an equal preflight, and its reuse must not skip the questions to a candidate.
-        reusable=lambda run, record: still_fits(run, record) and not candidate_is_refused(run),
-    )
 
 
 def try_out(run: StepRun) -> StepOutcome[PreflightBody]:
@@ -173,3 +156,7 @@ def memory_limit_bytes(run: StepRun) -> int:
     """The SKU's memory, or what a worker may use where it runs if that is smaller or none is declared."""
     usable, declared_gb = backend_of(run.use_case.spec.compute).memory_bytes, run.sku.memory_gb
     return min(usable, int(declared_gb * GIB)) if declared_gb is not None else usable
+
+
+# An experiment may have made an equal preflight, and its reuse must not skip the questions to a candidate.
+STEP = StepWork(try_out, reusable=lambda run, record: still_fits(run, record) and not candidate_is_refused(run))

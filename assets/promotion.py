@@ -5,12 +5,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import dagster as dg
-
 from trainworthy.assets.champion import champion_of, enter, judged_alone, move_alias, verdict_log
 from trainworthy.assets.champion_evidence import ChampionEvidence, champion_evidence, earlier_champions
 from trainworthy.assets.contract import judged_contract
-from trainworthy.assets.declare import step_asset
 from trainworthy.assets.evidence import (
     accepted_inputs,
     benchmark_tags,
@@ -25,7 +22,7 @@ from trainworthy.assets.evidence import (
     step_costs,
 )
 from trainworthy.assets.serving import serving_figures
-from trainworthy.assets.step import StepOutcome
+from trainworthy.assets.step import StepOutcome, StepWork
 from trainworthy.assets.step_run import StepResources, StepRun
 from trainworthy.assets.stopped import StoppedError
 from trainworthy.assets.suite import benchmark_window, limits_changed
@@ -71,13 +68,6 @@ from trainworthy.lifecycle.tasks import words_of
 from trainworthy.lifecycle.use_case import UseCase
 from trainworthy.resources.mlflow_model import RegisteredModel
 from trainworthy.resources.workspace import Workspace
-
-
-def promotion_asset(use_case: UseCase) -> dg.AssetsDefinition:
-    """The asset <use case>/promotion."""
-    return step_asset(
-        use_case, "promotion", judge, kinds={"mlflow"}, read=committed_entry, reusable=verdict_stands, around=judgement
-    )
 
 
 def committed_entry(use_case: UseCase, workspace: Workspace) -> dict[str, str]:
@@ -389,3 +379,6 @@ def _rolled_back(run: StepRun, model: RegisteredModel) -> RolledBack | None:
 def _control_check(control: Control) -> CheckResult:
     """A control as a check that shows, and never stops: a rejected model is a result."""
     return CheckResult(name=control.name, status=control.status, severity="warning", evidence=control.reason)
+
+
+STEP = StepWork(judge, read=committed_entry, reusable=verdict_stands, around=judgement)

@@ -7,10 +7,7 @@ from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-import dagster as dg
-
-from trainworthy.assets.declare import step_asset
-from trainworthy.assets.step import StepOutcome
+from trainworthy.assets.step import StepOutcome, StepWork
 from trainworthy.assets.step_run import StepRun
 from trainworthy.lifecycle.contract.model import Contract
 from trainworthy.lifecycle.contract.read import load_contract
@@ -23,9 +20,8 @@ from trainworthy.lifecycle.progress import say
 from trainworthy.lifecycle.protocol.checks import CheckResult
 from trainworthy.lifecycle.protocol.leak import suspicions
 from trainworthy.lifecycle.protocol.records import DatasetVersion, Record, Snapshot, SnapshotBody
-from trainworthy.lifecycle.spec.use_case import Engine
+from trainworthy.lifecycle.spec.use_case import Engine, chosen_engine
 from trainworthy.lifecycle.storage.state import StateFolder
-from trainworthy.lifecycle.use_case import UseCase
 
 Validate = Callable[[Path, Contract], tuple[RuleResult, ...]]
 IN_WORDS = {
@@ -33,12 +29,6 @@ IN_WORDS = {
     "great_expectations": "Great Expectations",
     "spark": "Great Expectations on Spark",
 }
-
-
-def snapshot_asset(use_case: UseCase) -> dg.AssetsDefinition:
-    """The asset <use case>/snapshot."""
-    engine = "polars" if chosen_engine(use_case.spec.validation.engine) == "fused" else "great_expectations"
-    return step_asset(use_case, "snapshot", snapshot_rows, kinds={engine, "parquet"}, reusable=snapshot_stays)
 
 
 def snapshot_rows(run: StepRun) -> StepOutcome[SnapshotBody]:
@@ -117,11 +107,6 @@ def checked_contract(
     return check.model_copy(update={"evidence": evidence, "details": tuple(details)})
 
 
-def chosen_engine(engine: Engine) -> Engine:
-    """The engine that `auto` means. Fused takes a tenth of the time; see docs/decisions/0012-engines.md."""
-    return "fused" if engine == "auto" else engine
-
-
 def validator(engine: Engine) -> Validate:
     """The engine's function. Raises SettingsError where Spark is not installed."""
     if engine == "great_expectations":
@@ -142,3 +127,6 @@ def _refuse_without(modules: Sequence[str]) -> None:
             value=", ".join(absent),
             fix="pip install -e '.[spark]' (it needs Java 17), or write validation: {engine: auto}",
         )
+
+
+STEP = StepWork(snapshot_rows, reusable=snapshot_stays)

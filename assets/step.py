@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -92,17 +92,22 @@ class StepOutcome(Generic[BodyT]):
 Work = Callable[[StepRun], StepOutcome[Body]]
 Read = Callable[[UseCase, Workspace], Mapping[str, str]]
 Reusable = Callable[[StepRun, Record], bool]
+# What is entered around all of it, with the resources, the use case and the run id.
+Around = Callable[[StepResources, UseCase, str], AbstractContextManager[None]]
+
+
+@dataclass(frozen=True)
+class StepWork:
+    """What a step's own file gives: what `run_step` is called with, and what is entered around that."""
+
+    work: Work
+    read: Read = lambda use_case, workspace: {}
+    reusable: Reusable = lambda run, record: True
+    around: Around = lambda resources, use_case, run_id: nullcontext()
 
 
 def run_step(
-    context: dg.AssetExecutionContext,
-    resources: StepResources,
-    use_case: UseCase,
-    step: Step,
-    work: Work,
-    *,
-    read: Read = lambda use_case, workspace: {},
-    reusable: Reusable = lambda run, record: True,
+    context: dg.AssetExecutionContext, resources: StepResources, use_case: UseCase, step: Step, own: StepWork
 ) -> StepEvents:
     """Reuse an equal step or do its work, then finish. The dataset version that the run config names holds for all.
 
@@ -119,13 +124,13 @@ def run_step(
         tags = {DATASET_TAG: f"{dataset.name}@{dataset.version}", MACHINE_TAG: this_machine()}
         context.instance.add_run_tags(context.run.run_id, tags)
     try:
-        run = _step_run(context, resources, use_case, step, read)
+        run = _step_run(context, resources, use_case, step, own.read)
         _refuse_benchmark(run)
         read_baseline(use_case.folder)
         earlier = workspace.records.by_identity(use_case.name, step, run.identity)
         if earlier is not None:
             workspace.fetch_files(earlier)
-        equal = earlier is not None and not isinstance(earlier, StoppedStep) and reusable(run, earlier)
+        equal = earlier is not None and not isinstance(earlier, StoppedStep) and own.reusable(run, earlier)
     except TrainworthyError as error:
         # Refused before it began: nothing was spent, and there may be no place for a record.
         context.log_event(dg.AssetObservation(context.asset_key, metadata=refusal_metadata(use_case, error)))
@@ -141,7 +146,7 @@ def run_step(
         return
     context.log.info(step_line(run))
     with never_silent(step):
-        record = _made(run, meter, work)
+        record = _made(run, meter, own.work)
         yield from finish_step(run, record, reused=False)
 
 

@@ -8,13 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
-import dagster as dg
-
 from trainworthy.assets.announce import announce_incidents
 from trainworthy.assets.contract import judged_contract
-from trainworthy.assets.declare import gpu_pool, step_asset
 from trainworthy.assets.mirror import machine_followed, mirrored
-from trainworthy.assets.step import StepOutcome
+from trainworthy.assets.step import StepOutcome, StepWork
 from trainworthy.assets.step_run import StepOfRun, StepRun
 from trainworthy.assets.training_job import Stage, job_kind, train_job
 from trainworthy.lifecycle.artifact import verify_artifact
@@ -64,17 +61,6 @@ from trainworthy.lifecycle.protocol.training_figures import SeedResult, Training
 from trainworthy.lifecycle.storage.checkpoints import verify_checkpoint
 from trainworthy.lifecycle.storage.metrics_file import MetricsLine
 from trainworthy.lifecycle.tasks import Kind
-from trainworthy.lifecycle.use_case import UseCase
-
-
-def stage_assets(use_case: UseCase) -> list[dg.AssetsDefinition]:
-    """The assets <use case>/smoke, /pilot and /full."""
-    return [_stage_asset(use_case, "smoke"), _stage_asset(use_case, "pilot"), _stage_asset(use_case, "full")]
-
-
-def _stage_asset(use_case: UseCase, stage: Stage) -> dg.AssetsDefinition:
-    pool = gpu_pool(use_case)
-    return step_asset(use_case, stage, train_stage, kinds={"pytorch"}, pool=pool, reusable=stage_is_whole)
 
 
 def train_stage(run: StepRun) -> StepOutcome[StageBody]:
@@ -289,3 +275,6 @@ def stage_curve(
 
 def _recorded(stage: StageReport) -> Point | None:
     return point_of(stage.rows, stage.metrics, stage.trained)
+
+
+STEP = StepWork(train_stage, reusable=stage_is_whole)

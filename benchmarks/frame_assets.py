@@ -12,7 +12,7 @@ from unittest import mock
 import dagster as dg
 
 from trainworthy.assets import declare, metadata, step
-from trainworthy.assets.step import StepOutcome
+from trainworthy.assets.step import StepOutcome, StepWork
 from trainworthy.assets.step_run import INTENT_TAG
 from trainworthy.lifecycle.protocol.checks import holds
 from trainworthy.lifecycle.protocol.records import (
@@ -85,10 +85,9 @@ def frame_asset(use_case: UseCase, name: Step) -> dg.AssetsDefinition:
     names = tuple(f"check_{number}" for number in range(CHECKS_AN_ASSET))
     checks = tuple(holds(c, True, observed=1.0, threshold=2.0, evidence="a constant") for c in names)
     questions = {check: "Is a constant a constant?" for check in names}
+    work = StepWork(lambda run: StepOutcome(checks=checks, body=constant_body(name)))
     with mock.patch.dict(declare.CHECKS, {name: names}), mock.patch.dict(declare.QUESTIONS, questions):
-        return declare.step_asset(
-            use_case, name, lambda run: StepOutcome(checks=checks, body=constant_body(name)), kinds=set()
-        )
+        return declare.step_asset(use_case, name, lambda step: work, kinds=set())
 
 
 def constant_body(name: Step) -> Body:

@@ -6,17 +6,14 @@ from typing import TYPE_CHECKING
 
 import dagster as dg
 
-from trainworthy.assets.dataset import dataset_asset
-from trainworthy.assets.evaluation import evaluation_asset
+from trainworthy.assets.declare import gpu_pool, step_asset
 from trainworthy.assets.freshness import freshness_asset_check, freshness_spec, watched
-from trainworthy.assets.preflight import preflight_asset
-from trainworthy.assets.promotion import promotion_asset
 from trainworthy.assets.rollback import rollback_job
-from trainworthy.assets.snapshot import snapshot_asset
+from trainworthy.assets.step import StepWork
 from trainworthy.assets.step_run import INTENT_TAG, VALIDATION
-from trainworthy.assets.training import stage_assets
-from trainworthy.lifecycle.protocol.records import STEPS, Step
+from trainworthy.lifecycle.protocol.records import STAGES, STEPS, Step
 from trainworthy.lifecycle.run_config import run_config
+from trainworthy.lifecycle.spec.use_case import chosen_engine
 from trainworthy.lifecycle.use_case import UseCase
 
 if TYPE_CHECKING:
@@ -33,14 +30,34 @@ JOBS: tuple[tuple[str, str, Step, str], ...] = (
 
 def lifecycle_assets(use_case: UseCase) -> list[dg.AssetsDefinition]:
     """The eight assets of a use case, in the order in which data flows."""
+    engine = "polars" if chosen_engine(use_case.spec.validation.engine) == "fused" else "great_expectations"
+    pool = gpu_pool(use_case)
     return [
-        watched(use_case, dataset_asset(use_case)),
-        snapshot_asset(use_case),
-        preflight_asset(use_case),
-        *stage_assets(use_case),
-        evaluation_asset(use_case),
-        promotion_asset(use_case),
+        watched(use_case, step_asset(use_case, "dataset", own_work, kinds={"dvc", "parquet"})),
+        step_asset(use_case, "snapshot", own_work, kinds={engine, "parquet"}),
+        step_asset(use_case, "preflight", own_work, kinds={"pytorch"}, pool=pool),
+        *(step_asset(use_case, stage, own_work, kinds={"pytorch"}, pool=pool) for stage in STAGES),
+        step_asset(use_case, "evaluation", own_work, kinds={"scikit-learn"}),
+        step_asset(use_case, "promotion", own_work, kinds={"mlflow"}),
     ]
+
+
+def own_work(step: Step) -> StepWork:
+    """What the step's own file gives. It is imported when the step runs: loading the definitions needs none of it."""
+    match step:
+        case "dataset":
+            from trainworthy.assets.dataset import STEP
+        case "snapshot":
+            from trainworthy.assets.snapshot import STEP
+        case "preflight":
+            from trainworthy.assets.preflight import STEP
+        case "smoke" | "pilot" | "full":
+            from trainworthy.assets.training import STEP
+        case "evaluation":
+            from trainworthy.assets.evaluation import STEP
+        case "promotion":
+            from trainworthy.assets.promotion import STEP
+    return STEP
 
 
 def lifecycle_checks(use_case: UseCase) -> list[dg.AssetChecksDefinition]:

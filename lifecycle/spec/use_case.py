@@ -169,6 +169,11 @@ class ComputeSpec(Frozen):
 Engine = Literal["auto", "great_expectations", "fused", "spark"]
 
 
+def chosen_engine(engine: Engine) -> Engine:
+    """The engine that `auto` means. Fused takes a tenth of the time; see docs/decisions/0012-engines.md."""
+    return "fused" if engine == "auto" else engine
+
+
 class ValidationSpec(Frozen):
     """How the rows are judged. Changes no verdict, so it is no part of an identity."""
 

@@ -18,6 +18,10 @@ HEAVY = (
     "torch", "mlflow", "great_expectations", "dvc", "pandas", "numpy", "sklearn", "pyarrow", "matplotlib", "polars",
     "scipy", "PIL",
 )  # fmt: skip
+# A step's own file, which is imported when the step runs.
+STEP_FILES = tuple(
+    f"trainworthy.assets.{name}" for name in ("dataset", "snapshot", "preflight", "training", "evaluation", "promotion")
+)
 # What commands import that ask of files and records alone: pandas takes half a CPU second.
 LIGHT = ("check", "quick", "missing_task", "show", "datasets", "starting", "doctor.examine")
 
@@ -30,7 +34,7 @@ def definitions():
 
 @pytest.mark.parametrize(
     ("modules", "heavy"),
-    [(("definitions",), HEAVY), (LIGHT, tuple(name for name in HEAVY if name != "numpy"))],
+    [(("definitions",), (*HEAVY, *STEP_FILES)), (LIGHT, tuple(name for name in HEAVY if name != "numpy"))],
     ids=["definitions", "commands"],
 )
 def test_what_dagster_or_a_light_command_loads_imports_nothing_heavy(modules, heavy):

@@ -7,7 +7,7 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from trainworthy.assets.snapshot import checked_contract, chosen_engine, validator
+from trainworthy.assets.snapshot import checked_contract, validator
 from trainworthy.lifecycle.contract.failing_rows import file_name
 from trainworthy.lifecycle.contract.model import Column, Contract, Label
 from trainworthy.lifecycle.contract.result import MAX_NAMED_ROWS
@@ -15,6 +15,7 @@ from trainworthy.lifecycle.contract.rule import NO_ROW, make_rule
 from trainworthy.lifecycle.errors import SettingsError, UseCaseError
 from trainworthy.lifecycle.lineage import declared_sections
 from trainworthy.lifecycle.protocol.records import STEPS
+from trainworthy.lifecycle.spec.use_case import chosen_engine
 from trainworthy.lifecycle.storage.state import StateFolder
 from trainworthy.lifecycle.use_case import load_use_case
 from trainworthy.resources.settings import PRODUCT
