@@ -19,7 +19,6 @@ import dagster as dg
 
 from trainworthy.assets import ci
 from trainworthy.assets.champion import reused_before
-from trainworthy.assets.location import show_in_location
 from trainworthy.assets.metadata import check_result, refusal_metadata, step_metadata
 from trainworthy.assets.output import run_records, write_report
 from trainworthy.assets.step_run import (
@@ -31,6 +30,7 @@ from trainworthy.assets.step_run import (
     VERDICT_TAG,
     StepResources,
     StepRun,
+    show_in_location,
     without_store,
 )
 from trainworthy.assets.stopped import StoppedError, error_check

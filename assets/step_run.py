@@ -20,6 +20,7 @@ from trainworthy.lifecycle.protocol.jobs import AnyJob
 from trainworthy.lifecycle.protocol.records import Record, Step
 from trainworthy.lifecycle.protocol.results import AnyResult
 from trainworthy.lifecycle.use_case import UseCase
+from trainworthy.resources.dagster_private import DagsterPrivateError
 from trainworthy.resources.launcher import Launcher
 from trainworthy.resources.mlflow import TrackedRun, Tracking
 from trainworthy.resources.workspace import Intent, Workspace
@@ -35,6 +36,8 @@ BENCHMARK_STEPS: tuple[Step, ...] = ("evaluation", "promotion")
 TRAINING_STEPS: tuple[Step, ...] = ("smoke", "pilot", "full", "promotion")
 # What a run is found by in Dagster's list: its dataset version, its verdict, or the step that stopped it.
 DATASET_TAG, VERDICT_TAG, STOPPED_TAG = "trainworthy/dataset", "trainworthy/verdict", "trainworthy/stopped_at"
+# The code location by which Dagster lists a job's runs: it puts it on a run that is launched.
+REPOSITORY_TAG = ".dagster/repository"
 RecordT = TypeVar("RecordT", bound=Record)
 
 
@@ -126,3 +129,27 @@ def without_store(run: StepRun) -> Iterator[None]:
         yield
     except StateError as error:
         run.context.log.warning(f"{run.step} was interrupted, and not all of that could be kept: {error}")
+
+
+def show_in_location(context: dg.AssetExecutionContext) -> None:
+    """Tag the run with its location, unless Dagster has: it was launched, or its module is not known.
+
+    Of `dagster job execute -m MODULE` Dagster notes the module alone, which is the location's name as well:
+    workspace.yaml says the same.
+    """
+    module = None if REPOSITORY_TAG in context.run.tags else module_of(context.run)
+    if module is not None:
+        context.instance.add_run_tags(context.run.run_id, {REPOSITORY_TAG: f"__repository__@{module}"})
+
+
+def module_of(run: dg.DagsterRun) -> str | None:
+    """The module of a run that was not launched; None of any other, and where Dagster does not say."""
+    try:
+        from trainworthy.resources.dagster_private import ModuleCodePointer
+
+        if run.remote_job_origin is not None or run.job_code_origin is None:
+            return None
+        pointer = run.job_code_origin.repository_origin.code_pointer
+        return pointer.module if isinstance(pointer, ModuleCodePointer) else None
+    except (DagsterPrivateError, AttributeError):
+        return None

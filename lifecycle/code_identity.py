@@ -83,7 +83,7 @@ DISPATCHERS = (WORKER,)
 # held against its hash) and the command line.
 LEFT_OUT = (
     *(f"{OURS}.assets.{name}" for name in ("step", "step_run", "declare")),
-    *(f"{OURS}.assets.{name}" for name in ("announce", "ci", "freshness", "location", "metadata", "mirror")),
+    *(f"{OURS}.assets.{name}" for name in ("announce", "ci", "freshness", "metadata", "mirror")),
     f"{OURS}.assets.output", f"{OURS}.assets.stopped", f"{OURS}.assets.track", f"{OURS}.assets.training_alerts",
     f"{OURS}.lifecycle.report", f"{OURS}.resources", f"{OURS}.pipeline",
 )  # fmt: skip

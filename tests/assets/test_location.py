@@ -8,7 +8,7 @@ import pytest
 import yaml
 from dagster._core.code_pointer import FileCodePointer, ModuleCodePointer
 
-from trainworthy.assets.location import REPOSITORY_TAG, show_in_location
+from trainworthy.assets.step_run import REPOSITORY_TAG, show_in_location
 
 MODULE = "trainworthy.pipeline.definitions"
 OF_MODULE = SimpleNamespace(repository_origin=SimpleNamespace(code_pointer=ModuleCodePointer(MODULE, "defs", "/here")))

@@ -13,7 +13,7 @@ from dagster._core.code_pointer import ModuleCodePointer
 from dagster._core.storage.event_log.sqlite.sqlite_event_log import SqliteEventLogStorage
 from one_asset_job import JOB, number
 
-from trainworthy.assets import location, stopped
+from trainworthy.assets import step_run, stopped
 from trainworthy.resources import dagster_private, event_log, storage
 
 INSTALLED = importlib.metadata.version("dagster")
@@ -88,10 +88,10 @@ def test_location_of_a_run_is_unknown_without_the_pointer(without):
     pointer = ModuleCodePointer("m", "defs", "/here")
     origin = SimpleNamespace(repository_origin=SimpleNamespace(code_pointer=pointer))
     run: Any = SimpleNamespace(remote_job_origin=None, job_code_origin=origin)
-    assert location.module_of(run) == "m"
-    assert location.module_of(SimpleNamespace()) is None  # pyright: ignore[reportArgumentType]
+    assert step_run.module_of(run) == "m"
+    assert step_run.module_of(SimpleNamespace()) is None  # pyright: ignore[reportArgumentType]
     without("ModuleCodePointer")
-    assert location.module_of(run) is None
+    assert step_run.module_of(run) is None
 
 
 @pytest.mark.parametrize("name", ["SqliteEventLogStorage", "SqliteEventLogStorageWatchdog"])

@@ -19,9 +19,15 @@ import torch
 from torch import Tensor
 
 from trainworthy.lifecycle.engine.incidents.record import NUMBERS
-from trainworthy.lifecycle.engine.incidents.rows import bad_inputs, guilty_rows
 from trainworthy.lifecycle.engine.incidents.scene import Scene, open_scene, require_code, require_rows
-from trainworthy.lifecycle.engine.incidents.step import AsRecorded, Step, first_bad, make_step
+from trainworthy.lifecycle.engine.incidents.step import (
+    AsRecorded,
+    Step,
+    bad_inputs,
+    first_bad,
+    guilty_rows,
+    make_step,
+)
 from trainworthy.lifecycle.engine.training.checkpoints.checkpoint import parameters_finite
 from trainworthy.lifecycle.engine.training.checkpoints.made_with import made_with
 from trainworthy.lifecycle.engine.training.loop import train

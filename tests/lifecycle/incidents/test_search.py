@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from trainworthy.lifecycle.engine.incidents.rows import MOST_TRIES, Search
+from trainworthy.lifecycle.engine.incidents.step import MOST_TRIES, Search
 
 
 def search(*guilty: int, count: int) -> tuple[Search, str]:
