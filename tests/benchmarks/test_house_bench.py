@@ -1,6 +1,7 @@
 """The house: no circle of imports, no decision on words; and the bench sees both where they are planted."""
 
 import ast
+from pathlib import Path
 
 from benchmarks import house
 
@@ -36,3 +37,21 @@ def test_decision_on_words_is_told_and_one_on_a_code_is_not(monkeypatch):
     monkeypatch.setattr(house, "tree", lambda name: ast.parse(text))
     monkeypatch.setattr(house, "modules", lambda: {"trainworthy.lifecycle.new": None})
     assert [place.rpartition(":")[2] for place in house.decided_by_words()] == ["1", "2", "3"]
+
+
+def test_module_beside_its_one_importer_is_told_unless_a_list_names_it_or_a_layer_keeps_it(monkeypatch):
+    folder, other = Path("lifecycle/leakage"), Path("lifecycle/data")
+    named = {"a": folder / "a.py", "b": folder / "b.py", "x.battery": folder / "battery.py", "c": folder / "c.py"}
+    monkeypatch.setattr(house, "modules", lambda: {**named, "d": other / "d.py", "e": folder / "e.py"})
+    edges = {"a": {"b", "d"}, "x.battery": {"c"}, "b": {"e"}, "c": {"a"}, "d": {"a"}}
+    # a has two importers, and the one of d lies in another folder.
+    beside = house.beside_importer(edges)
+    assert beside == [("b", "a"), ("c", "x.battery"), ("e", "b")]
+    assert house.unlisted(beside) == [("b", "a"), ("e", "b")]
+    monkeypatch.setattr(house, "layer_of_each", lambda: {"b": 1, "a": 0})
+    assert house.unlisted(beside) == [("e", "b")]
+
+
+def test_layers_of_the_import_linter_are_read():
+    layers = house.layer_of_each()
+    assert layers["trainworthy.lifecycle.worker"] < layers["trainworthy.lifecycle.predict"]
