@@ -80,9 +80,10 @@ def load_use_case(folder: Path) -> UseCase:
         from trainworthy.lifecycle.gates.not_applicable import not_applicable_problems
 
         problems += not_applicable_problems(declared, folder / "model.py")
-    needed = ("contract.yaml", *(("dataset.py",) if _builds_its_dataset(folder, values.get("dataset")) else ()))
-    for name in needed:
-        if not (folder / name).is_file():
+    missing = [name for name in ("contract.yaml", "dataset.py") if not (folder / name).is_file()]
+    for name in missing:
+        # Only of a missing one: to ask reads all published versions.
+        if name != "dataset.py" or _builds_its_dataset(folder, values.get("dataset")):
             problems.append(Problem(name, "the file is missing", f"create {name} in the folder {folder.name}"))
     if spec is None or problems:
         if (folder / "contract.yaml").is_file():

@@ -10,7 +10,6 @@ from trainworthy.lifecycle.cost.prices import Sku
 from trainworthy.lifecycle.cost.skus import SkuCost, advice
 from trainworthy.lifecycle.gates import own_trainer
 from trainworthy.lifecycle.gates.check import CPU_ONLY, UNMEASURED, UNTRIED
-from trainworthy.lifecycle.gates.measured import with_measured_causes
 from trainworthy.lifecycle.protocol.checks import CheckResult, at_most
 from trainworthy.lifecycle.protocol.forecasts import MemoryForecast
 from trainworthy.lifecycle.protocol.leak import leakage_check
@@ -59,6 +58,9 @@ def preflight_checks(
 
     `gpu_sku` is the SKU whose GPU the job will use, None for a job on a CPU.
     """
+    # Here, since the whole catalogue comes with it, which loading the definitions does not need.
+    from trainworthy.lifecycle.gates.measured import with_measured_causes
+
     uses_cuda = gpu_sku is not None
     result = result.model_copy(update={"trials": with_measured_causes(result.trials)})
     families = (*FAMILIES, *((TRAINER,) if any(trial.family == TRAINER for trial in result.trials) else ()))

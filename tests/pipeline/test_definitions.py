@@ -22,6 +22,8 @@ HEAVY = (
 STEP_FILES = tuple(
     f"trainworthy.assets.{name}" for name in ("dataset", "snapshot", "preflight", "training", "evaluation", "promotion")
 )
+# Every check of preflight with its words: a table that a run reads.
+CATALOGUE = "trainworthy.lifecycle.gates.catalogue"
 # What commands import that ask of files and records alone: pandas takes half a CPU second.
 LIGHT = ("check", "quick", "missing_task", "show", "datasets", "starting", "doctor.examine")
 
@@ -34,7 +36,7 @@ def definitions():
 
 @pytest.mark.parametrize(
     ("modules", "heavy"),
-    [(("definitions",), (*HEAVY, *STEP_FILES)), (LIGHT, tuple(name for name in HEAVY if name != "numpy"))],
+    [(("definitions",), (*HEAVY, *STEP_FILES, CATALOGUE)), (LIGHT, tuple(name for name in HEAVY if name != "numpy"))],
     ids=["definitions", "commands"],
 )
 def test_what_dagster_or_a_light_command_loads_imports_nothing_heavy(modules, heavy):
