@@ -285,9 +285,7 @@ def labels_of_neighbours(subject: Subject, evidence: str, real: Rise, held_out: 
         status = "fail" if held_out.errors >= SHIFT_SHOWN else "insufficient"
         if status == "insufficient" and shift > 0:
             # Of a series the inputs may well hold the label before: that fits, and tells nothing of the next one.
-            cause += (
-                f"; or an input holds the label of {where}, as a lag does, and their own are hard to tell"
-            )
+            cause += f"; or an input holds the label of {where}, as a lag does, and their own are hard to tell"
             fix += "; of a lag nothing is wrong with the rows: inputs that tell the next label are what is missing"
         return Outcome(status, f"{statement}, and {best} with those of {where}", real.value, None, cause, fix)
     if held_out.errors >= SHIFT_SHOWN and own.errors < SHIFT_NOT_SEEN and held_out.above(own) >= SHIFT_ABOVE:
