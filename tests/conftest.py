@@ -34,7 +34,7 @@ LONG = (
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--turn 2/3`: of the files with slow tests, the second of each three."""
+    """`--turn 2/4`: of the files with slow tests, the second of each four."""
     parser.addoption("--turn", metavar="K/N", default="1/1", help="of the slow tests, every N-th file from the K-th on")
 
 
