@@ -159,7 +159,8 @@ def _cost_if_made_by(record: Record, run_id: str) -> Cost:
 
 
 def _stopped(step: Step, record: Record | None) -> RunOutcome:
-    failed = stopping(record.checks) if record else ()
+    # What failed comes before what was not tried for it.
+    failed = sorted(stopping(record.checks) if record else (), key=lambda check: check.status == "insufficient")
     reasons = [check_sentence(check) for check in failed if check.name != "completed"]
     if isinstance(record, StoppedStep) and not reasons:
         reasons = [record.error.strip()]

@@ -133,3 +133,14 @@ def test_report_names_the_ends_that_a_stage_went_on_after_and_what_it_waited():
     assert re.search(r"waited .{1,12} for an equal run, at no cost", text)
     before = Page(render.render(example.judged(), LINKS)).text
     assert "for an equal run" not in before
+
+
+def test_outcome_names_what_failed_before_what_was_not_tried_for_it() -> None:
+    records = example.judged()
+    why = "not tried, since one batch failed"
+    untried = CheckResult(name="configuration", status="insufficient", required=True, evidence=why)
+    failed = CheckResult(name="one_batch", status="fail", evidence="the same rows get other answers")
+    records["preflight"] = records["preflight"].model_copy(update={"checks": (untried, failed)})
+    found = outcome.outcome(records, None)
+    assert found.why == "One batch: the same rows get other answers."
+    assert found.reasons == ("Configuration: not tried, since one batch failed.",)
