@@ -114,6 +114,13 @@ def budget_check(spent_usd: float, budget_usd: float) -> CheckResult:
     )
 
 
+# The rerun has a process of its own; two of preflight's trainings, which were equal, share one.
+OTHER_PROCESS = (
+    "something in the use case differs from process to process, such as hash() of a text, the order of a set, the "
+    "clock, or numbers drawn without a seed; where to_tensors uses it, the model that is served answers otherwise, too"
+)
+
+
 def reproducibility_control(
     *,
     git_commit: str | None,
@@ -143,7 +150,9 @@ def reproducibility_control(
         "reproducibility",
         f"{by}; the first {prefix_steps} steps gave the same parameters again.",
         code,
-        _equal(f"parameters after {prefix_steps} steps", recorded_prefix_sha256, rerun_prefix_sha256),
+        _with_hint(
+            _equal(f"parameters after {prefix_steps} steps", recorded_prefix_sha256, rerun_prefix_sha256), OTHER_PROCESS
+        ),
         steps,
         ("insufficient" if inexact_resume else "pass", inexact_resume),
     )
@@ -202,6 +211,12 @@ def _equal(what: str, declared: str | None, measured: str | None) -> Finding:
     if not declared or not measured:
         return "insufficient", f"{what}: not measured"
     return "pass" if declared == measured else "fail", f"{what}: {measured[:12]} instead of {declared[:12]}"
+
+
+def _with_hint(finding: Finding, hint: str) -> Finding:
+    """The finding; if it is a failure, with what to look for."""
+    status, reason = finding
+    return (status, f"{reason}: {hint}") if status == "fail" else finding
 
 
 def _true(what: str, value: bool | None, problem: str) -> Finding:

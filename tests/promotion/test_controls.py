@@ -90,7 +90,7 @@ def test_control_of_healthy_values_passes(name):
             {"evaluation_checks": (*PASSED, CheckResult(name="groups", status="error"))},
             "evaluation checks failed: groups",
         ),
-        ("reproducibility", {"rerun_prefix_sha256": "q" * 64}, "parameters after 5 steps"),
+        ("reproducibility", {"rerun_prefix_sha256": "q" * 64}, "such as hash() of a text, the order of a set"),
         (
             "reproducibility",
             {"rerun_prefix_sha256": "q" * 64, "changed_files": ("use_cases/toy/model.py",)},
