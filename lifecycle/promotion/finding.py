@@ -6,6 +6,7 @@ from datetime import date
 from typing import Literal, NamedTuple
 
 from trainworthy.lifecycle.protocol.figures import Estimate
+from trainworthy.lifecycle.protocol.records import ALONE
 from trainworthy.lifecycle.spec.benchmark import Guardrail, OnUnderpowered, SliceSpec
 from trainworthy.lifecycle.tasks.interval import groups_to_show
 from trainworthy.lifecycle.wording import count, decimals_of, metric_name
@@ -62,7 +63,7 @@ class Finding(NamedTuple):
         `window` tells by when more groups are there.
         """
         lacks = [] if self.lacks is None else [self.lacks.in_words(window)]
-        alone = ["this alone would allow shadow"] if (decision, self.allows) == ("reject", "shadow") else []
+        alone = [ALONE] if (decision, self.allows) == ("reject", "shadow") else []
         return "; ".join((self.reason.removesuffix("."), *lacks, *alone)) + "."
 
 

@@ -402,6 +402,10 @@ class EarlierChampion(Frozen):
     reason: str = ""
 
 
+# In Verdict.held_back_by, behind a reason that holds back less than the decision does.
+ALONE = "this alone would allow shadow"
+
+
 class VerdictBody(Body):
     """Whether the model is worth shipping, why, and what the answer binds.
 

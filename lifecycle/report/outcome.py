@@ -12,6 +12,7 @@ from typing import Literal, TypeVar
 from trainworthy.lifecycle.protocol.checks import CheckResult, stopping
 from trainworthy.lifecycle.protocol.figures import Comparison, ModelFigures
 from trainworthy.lifecycle.protocol.records import (
+    ALONE,
     STAGES,
     STEPS,
     Cost,
@@ -241,7 +242,7 @@ def _changes(records: Records, verdict: Verdict) -> tuple[str, ...]:
 def _lacks(reason: str, held_back_by: str) -> str:
     """What would change a reason, after what it is about; empty where the reason itself says all there is."""
     whole = reason.removesuffix(".")
-    lacking = held_back_by.removeprefix(whole).lstrip("; ")
+    lacking = held_back_by.removeprefix(whole).removesuffix(f"; {ALONE}.").lstrip("; ")
     return "" if lacking in ("", ".") else f"{whole.partition(':')[0]}: {lacking}"
 
 

@@ -10,7 +10,7 @@ from report_page import LINKS, Page
 
 from trainworthy.lifecycle.protocol.checks import CheckResult
 from trainworthy.lifecycle.protocol.leak import Leak, leakage_check
-from trainworthy.lifecycle.protocol.records import STEPS, Cost, Record, Step, StoppedStep
+from trainworthy.lifecycle.protocol.records import ALONE, STEPS, Cost, Record, Step, StoppedStep
 from trainworthy.lifecycle.protocol.training_figures import Attempt
 from trainworthy.lifecycle.report import (
     outcome,
@@ -144,3 +144,13 @@ def test_outcome_names_what_failed_before_what_was_not_tried_for_it() -> None:
     found = outcome.outcome(records, None)
     assert found.why == "One batch: the same rows get other answers."
     assert found.reasons == ("Configuration: not tried, since one batch failed.",)
+
+
+def test_outcome_says_of_a_lesser_reason_only_what_it_lacks() -> None:
+    """A reason that says itself what to do, and would have allowed more, changes nothing alone."""
+    reasons = ("Worse than ridge.", "2 inputs were never reviewed, the strongest: x; review them.", "May be worse.")
+    told = (reasons[0], f"{reasons[1][:-1]}; {ALONE}.", f"May be worse; more rows would show it; {ALONE}.")
+    judged = example.verdict("reject").model_copy(update={"reasons": reasons, "held_back_by": told, "codes": ()})
+    assert outcome.outcome({**example.judged(), "promotion": judged}, None).changes == (
+        "May be worse: more rows would show it",
+    )
