@@ -46,7 +46,7 @@ def test_trained_state_is_the_same_at_another_place(toy, tmp_path, capsys):
         assert main(["verdict", "toy"]) == 0
         assert capsys.readouterr().out == before.replace(str(toy.var), str(other.var))
         assert main(["attempts", "toy"]) == 0
-        assert len(capsys.readouterr().out.splitlines()) == 8
+        assert "7 attempts: " in capsys.readouterr().out
     assert other.champion() == "1"
     (run_id,) = StateRecords(FolderState(other.var)).run_ids("toy")
     assert other.status(run_id) == "SUCCESS"
