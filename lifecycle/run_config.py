@@ -26,8 +26,9 @@ def train_command(use_case: str, file: str = "FILE") -> str:
 
 def first_model_fix(folder: Path) -> str:
     """What to do where there is no champion yet, for the use case of the folder."""
-    file = folder / "first_model.yaml"
+    # Also after versions that were judged and not promoted.
+    file, how = folder / "first_model.yaml", "train as the first model until one is promoted"
     if not file.is_file():
-        return f"train the first model: {train_command(folder.name)}, where FILE holds {config_text(first_model=True)}"
+        return f"{how}: {train_command(folder.name)}, where FILE holds {config_text(first_model=True)}"
     here = file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file
-    return f"train the first model: {train_command(folder.name, shlex.quote(str(here)))}"
+    return f"{how}: {train_command(folder.name, shlex.quote(str(here)))}"

@@ -92,6 +92,14 @@ def _left_to(name: str) -> str:
     )
 
 
+def function_parts(use_case: UseCase, contract: Contract) -> list[Part]:
+    """The functions of model.py alone, as check_use_case has them, of a use case whose files are well."""
+    target = target_of(use_case.spec.task, contract.label.classes)
+    return [
+        _function(tried) for tried in _tried(use_case.folder, contract, use_case.spec.hyperparameters, target, use_case)
+    ]
+
+
 def file_parts(folder: Path, settings: Settings) -> list[Part]:
     """The use case's files alone, as check_use_case has them first."""
     return _file_parts(folder, *_declarations(folder, settings), contract_of(folder))

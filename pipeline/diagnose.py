@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from trainworthy.lifecycle.code_identity import step_code_sha256
 from trainworthy.lifecycle.errors import RecordError, SettingsError, TrainworthyError, did_you_mean
 from trainworthy.lifecycle.gates.diagnosis import DIAGNOSED_STAGES, ORDER, answer, exchange_row
 from trainworthy.lifecycle.gates.host import HOST_CHECKS
@@ -130,17 +131,25 @@ def _newest_report(store: StateRecords, name_or_run: str) -> StageReport | Prefl
 
 
 def notes(store: StateRecords, report: StageReport | PreflightReport, training: TrainJob) -> list[str]:
-    """What is not plain of the run that is diagnosed: a newer one trained nothing, or settings have changed since."""
+    """What is not plain of the run that is diagnosed: a newer one trained nothing, or code and settings differ now."""
     of_newest = _of_newest(store, report)
     try:
-        spec = load_use_case(use_case_folder(read_settings(), report.use_case)).spec
+        use_case = load_use_case(use_case_folder(read_settings(), report.use_case))
     except TrainworthyError:
         return of_newest
+    spec = use_case.spec
+    if step_code_sha256(use_case.folder, report.kind) != report.provenance.code_sha256:
+        before = f": it ended at a validation loss of {loss:.4g}" if (loss := _loss(report)) is not None else ""
+        of_newest.append(f"the code is another since that run, and today's is trained here{before}")
     then = {**training.training.model_dump(), "hyperparameters": training.hyperparameters}
     now = {**spec.training.model_dump(), "hyperparameters": spec.hyperparameters}
     changed = [name for name, value in then.items() if name != "seed" and now.get(name) != value]
     other = f"with that run's settings: use_case.yaml has others now in {', '.join(changed)}"
     return [*of_newest, *([other] if changed else [])]
+
+
+def _loss(report: StageReport | PreflightReport) -> float | None:
+    return report.metrics.get("val_loss") if isinstance(report, StageReport) else None
 
 
 def _of_newest(store: StateRecords, report: StageReport | PreflightReport) -> list[str]:
@@ -159,13 +168,15 @@ def _of_newest(store: StateRecords, report: StageReport | PreflightReport) -> li
 def diagnosis_text(report: StageReport | PreflightReport, training: TrainJob, diagnosis: Diagnosis) -> str:
     """A table of the exchanges, and the answer."""
     trained = f"its {report.kind} again" if isinstance(report, StageReport) else "the pilot that it did not come to"
+    gains = {exchange.part: _gain(exchange) for exchange in diagnosis.exchanges}
+    width = max(map(len, gains.values()), default=0) + 2
     lines = [
         f"{report.use_case}, run {report.provenance.run_id[:8]}: {trained}, "
         f"{diagnosis.updates:,} updates on {diagnosis.rows:,} rows with seed {training.training.seed}",
         "",
-        f"{'exchanged':16}{'validation loss':>16}  {'gain':24}",
+        f"{'exchanged':16}{'validation loss':>16}  gain",
         f"{'nothing':16}{diagnosis.loss:16.4g}",
-        *(_line(exchange) for exchange in diagnosis.exchanges),
+        *(_line(exchange, gains[exchange.part], width) for exchange in diagnosis.exchanges),
         f"{'best constant':16}{diagnosis.prior_loss:16.4g}",
         "",
         answer(diagnosis),
@@ -173,10 +184,15 @@ def diagnosis_text(report: StageReport | PreflightReport, training: TrainJob, di
     return "\n".join(lines)
 
 
-def _line(exchange: Exchange) -> str:
-    if exchange.loss is None or exchange.gain is None:
+def _gain(exchange: Exchange) -> str:
+    if exchange.gain is None:
+        return ""
+    recovers = " recovers" if exchange.status == "recovers" else ""
+    return f"{exchange.gain.value:+.4g} ± {exchange.gain.standard_error:.2g}{recovers}"
+
+
+def _line(exchange: Exchange, gain: str, width: int) -> str:
+    if exchange.loss is None or not gain:
         why = f" ({exchange.told})" if exchange.told else ""
         return f"{exchange.part:16}{'–':>16}  {exchange_row(exchange)['result']}{why}"
-    recovers = " recovers" if exchange.status == "recovers" else ""
-    gain = f"{exchange.gain.value:+.4g} ± {exchange.gain.standard_error:.2g}{recovers}"
-    return f"{exchange.part:16}{exchange.loss:16.4g}  {gain:24}{exchange.told}"
+    return f"{exchange.part:16}{exchange.loss:16.4g}  {gain:{width}}{exchange.told}"

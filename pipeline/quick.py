@@ -22,7 +22,7 @@ from trainworthy.lifecycle.spec.task import target_of
 from trainworthy.lifecycle.storage.state import StateFolder
 from trainworthy.lifecycle.tasks import kind_of
 from trainworthy.lifecycle.use_case import UseCase, load_use_case
-from trainworthy.pipeline.check import Part, contract_of, file_parts, preflight_job
+from trainworthy.pipeline.check import Part, contract_of, file_parts, function_parts, preflight_job
 from trainworthy.resources.settings import Settings, read_settings, use_case_folder
 from trainworthy.resources.shared_state import records_of
 from trainworthy.resources.worker_process import run_worker
@@ -40,7 +40,7 @@ class _Source(NamedTuple):
 
 
 def quick_parts(name: str) -> list[Part]:
-    """The files, then a part for each family, of a use case by its name or its folder.
+    """The files and functions, then a part for each family, of a use case by its name or its folder.
 
     Raises SettingsError if there is none, WorkerError if model.py breaks.
     """
@@ -51,6 +51,7 @@ def quick_parts(name: str) -> list[Part]:
         return [*parts, Part("network", untried="fix the files first")]
     use_case, contract = load_use_case(folder), contract_of(folder)
     assert contract is not None
+    parts += function_parts(use_case, contract)
     source = _of_snapshot(use_case, contract, settings) or _made(use_case, contract)
     if not source.options:
         return [*parts, Part("network", untried=source.told)]

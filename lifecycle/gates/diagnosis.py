@@ -150,8 +150,9 @@ def answer(diagnosis: Diagnosis) -> str:
     before, now, prior = figures(diagnosis.loss, at_fault.loss or 0.0, diagnosis.prior_loss)
     losses = f"the validation loss is {now} in the place of {before}; the best constant answer has {prior}"
     alike = "".join(f"; {part} recovers as much" for part in _alike(diagnosis, at_fault))
+    more = "".join(f"; {part}, which contains that exchange, recovers more" for part in _more_with(diagnosis, at_fault))
     exchanged = f"{at_fault.part}: with {part_name(at_fault.part)} exchanged ({at_fault.told})"
-    return f"{exchanged}, {losses}{alike}. So {fix_of_part(at_fault.part)}"
+    return f"{exchanged}, {losses}{alike}{more}. So {fix_of_part(at_fault.part)}"
 
 
 def _alike(diagnosis: Diagnosis, at_fault: Exchange) -> list[Part]:
@@ -165,6 +166,18 @@ def _alike(diagnosis: Diagnosis, at_fault: Exchange) -> list[Part]:
     ]
     return [exchange.part for exchange in alike if exchange.gain is not None and exchange.gain.value >= least
             and exchange.part != at_fault.part and at_fault.part not in exchange.contains]  # fmt: skip
+
+
+def _more_with(diagnosis: Diagnosis, at_fault: Exchange) -> list[Part]:
+    """Parts whose exchange contains the one at fault and recovers measurably more: they may be at fault, too."""
+    assert at_fault.gain is not None
+    beyond = at_fault.gain.value + ALIKE_STANDARD_ERRORS * at_fault.gain.standard_error
+    return [
+        exchange.part
+        for exchange in diagnosis.exchanges
+        if exchange.status == "recovers" and at_fault.part in exchange.contains
+        and exchange.gain is not None and exchange.gain.value > beyond
+    ]  # fmt: skip
 
 
 def part_name(part: Part) -> str:

@@ -16,7 +16,8 @@ def add(commands: Subparsers) -> None:
         description="Trains a run's pilot (or smoke) again as it was, or the pilot that a run did not come to since "
         "preflight stopped it, and then with one part exchanged: "
         "loss, optimizer and schedule, network, regularization, precision, inputs, training rows. Named is the part "
-        "whose exchange lowers the validation loss most, with the figures. Runs the code of the use case as it is now. "
+        "whose exchange lowers the validation loss most beyond what those do that go with it, with the figures. Runs "
+        "the code of the use case as it is now. "
         "Exit code 1 if a part is named.",
     )
     parser.add_argument("run", help="a run's id, or its beginning; or a use case, for its newest run with a stage")

@@ -80,6 +80,21 @@ def test_quick_check_asks_the_network_without_a_snapshot_and_fails_for_a_planted
     assert not (toy.parents[2] / "state").exists()
 
 
+def test_quick_check_finds_what_the_plain_one_finds(toy, capsys):
+    """Rows that change their order are no matter of the network."""
+    edit(
+        toy,
+        "model.py",
+        "def to_tensors(rows, preprocessing):\n",
+        "def to_tensors(rows, preprocessing):\n    rows = rows[::-1]\n",
+    )
+    assert main(["check", "--quick", "toy"]) == main(["check", "toy"]) == 1
+    quick_told, plain = capsys.readouterr().out.split("✗ to_tensors")[1:]
+    same = [text.split("\n", 2)[1].strip() for text in (quick_told, plain)]
+    assert "of a row changes with the other rows of its batch" in same[0]
+    assert same[0] == same[1]
+
+
 def test_quick_check_of_a_snapshot_says_in_brief_whose_rows_they_are(toy, monkeypatch):
     """A count of rows has a comma, and a family's name may have any word."""
     state, contract = StateFolder(toy.parents[2] / "state"), contract_of(toy)

@@ -11,9 +11,10 @@ import report_records
 from trainworthy.lifecycle.errors import RecordError, SettingsError
 from trainworthy.lifecycle.gates.host import NOT_STARTED
 from trainworthy.lifecycle.protocol.checks import CheckResult
+from trainworthy.lifecycle.protocol.figures import Estimate
 from trainworthy.lifecycle.protocol.jobs import JobFile, PreflightJob, Rows
 from trainworthy.lifecycle.protocol.records import StageReport
-from trainworthy.lifecycle.protocol.training_figures import Diagnosis
+from trainworthy.lifecycle.protocol.training_figures import Diagnosis, Exchange
 from trainworthy.lifecycle.protocol.trial import Trial
 from trainworthy.lifecycle.spec.preflight import PreflightSpec
 from trainworthy.lifecycle.spec.split import HashSplit, Shares
@@ -141,6 +142,30 @@ def test_preflight_that_passed_is_no_reason_to_diagnose(records):
     records.put(preflight("run-1"), "run-1")
     with pytest.raises(RecordError, match="trained nothing"):
         diagnose._newest_report(records, pilot("").use_case)
+
+
+def test_columns_of_the_table_stay_apart_however_long_a_gain_is(records, tmp_path):
+    def exchanged(part, gain):
+        estimate = Estimate(value=gain, low=gain, high=gain, standard_error=1.2e-6, groups=30)
+        return Exchange(part=part, status="recovers", loss=0.5, gain=estimate, told="log loss")
+
+    exchanges = (exchanged("loss", 0.5887), exchanged("recipe", -1.234e-5))
+    found = Diagnosis(rows=60, updates=12, loss=0.7, prior_loss=0.69, exchanges=exchanges, at_fault=None)
+    training = diagnose.pilot_of(_preflight_job(str(tmp_path)))
+    lines = [line for line in diagnosis_text(pilot("run-1"), training, found).splitlines() if "recovers" in line]
+    assert len({line.index("log loss") for line in lines}) == 1
+    assert all("recovers  " in line for line in lines)
+
+
+def test_note_says_that_other_code_is_trained_than_the_runs(records, tmp_path, monkeypatch):
+    """What ended at a loss of 0.5 may end at another by the code of today."""
+    training, report = diagnose.pilot_of(_preflight_job(str(tmp_path))), pilot("run-1")
+    records.put(report, "run-1")
+    told = "the code is another since that run, and today's is trained here"
+    monkeypatch.setattr(diagnose, "step_code_sha256", lambda folder, step: "another")
+    assert f"{told}: it ended at a validation loss of 0.5" in " ".join(diagnose.notes(records, report, training))
+    monkeypatch.setattr(diagnose, "step_code_sha256", lambda folder, step: report.provenance.code_sha256)
+    assert told not in " ".join(diagnose.notes(records, report, training))
 
 
 def test_note_tells_a_reused_report_from_a_newer_run_that_trained_nothing(records, tmp_path):

@@ -113,7 +113,7 @@ def _judged(
     measured: dict[str, Any] = {"observed": peak, "curve": _plain(curve)}
     if not risen < UNSTEADY:
         severity = "error" if not risen < DIVERGED else "warning"
-        fix = f"declare a rate of about {high:.1g}, or a lower one{tried}"
+        fix = f"declare a rate of about {high:.2g}, or a lower one{tried}"
         return Outcome(
             "fail",
             f"{evidence}: too large",
@@ -128,7 +128,7 @@ def _judged(
     evidence = f"{evidence}; all planned updates together lower it by {min(share, 1):.1%} of what the tried rates did"
     if share < (NO_PROGRESS_TRAINED if trained else SLOW):
         severity = "error" if trained or share < NO_PROGRESS else "warning"
-        cause, fix = "a rate that is too small for the planned updates", f"declare a rate of about {high:.1g}{tried}"
+        cause, fix = "a rate that is too small for the planned updates", f"declare a rate of about {high:.2g}{tried}"
         return Outcome(
             "fail", f"{evidence}: too small", **measured, severity=severity, cause=cause, fix=fix, code=TOO_SMALL
         )

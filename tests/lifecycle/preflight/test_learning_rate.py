@@ -63,6 +63,12 @@ def test_rates_are_tried_in_at_most_45_updates_and_the_curve_is_kept():
     assert trial.observed == setup.learning_rate
 
 
+def test_advised_rate_is_the_upper_end_of_the_range_that_is_worth_trying():
+    fix = tried(replace(mlp(0), learning_rate=1e-6)).fix
+    advised = fix.removeprefix("declare a rate of about ").partition(";")[0]
+    assert fix.endswith(f" to {advised}")
+
+
 def test_more_planned_updates_make_a_small_rate_enough():
     """No progress is a matter of all planned updates, not of the few that are tried."""
     short, long = replace(cnn(0), learning_rate=2e-5), replace(cnn(0), learning_rate=2e-5, epochs=600)

@@ -199,6 +199,10 @@ def test_answer_names_the_part_with_its_figures_or_those_that_are_not_at_fault()
     assert "network" in left
     alike = answer(found.model_copy(update={"exchanges": (exchanges[0], exchange("regularization", 0.395))}))
     assert "regularization" in alike
+    inside = found.model_copy(update={"exchanges": (exchanges[0], exchange("inputs", 0.5, "network", "recipe"))})
+    assert "inputs, which contains that exchange, recovers more" in answer(inside)
+    as_much = found.model_copy(update={"exchanges": (exchanges[0], exchange("inputs", 0.41, "network", "recipe"))})
+    assert "inputs" not in answer(as_much)
 
 
 TARGETS = {
