@@ -52,7 +52,8 @@ def deployment_evidence(run: StepRun, model: RegisteredModel) -> dict[str, Any]:
         features = run.record("snapshot", Snapshot).feature_columns
         latency_limit_ms = run.use_case.spec.benchmark.latency_ms
         job = benchmark_job(run, model, "deployment", features, limit=COMPARED_ROWS, latency_limit_ms=latency_limit_ms)
-        result = run.in_worker(job)
+        # As a service: the workers that are forked from one process share the order of sets and what hash() gives.
+        result = run.in_worker(job, fresh=True)
         assert isinstance(result, PredictResult)
     except WorkerError as error:
         raise_unless_about_the_model(error)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainworthy.lifecycle.engine.preflight import determinism, learning_rate
+from trainworthy.lifecycle.engine.preflight import determinism, learning_rate, other_process
 from trainworthy.lifecycle.engine.preflight.configuration import checks as configuration
 from trainworthy.lifecycle.engine.preflight.inputs import checks as inputs
 from trainworthy.lifecycle.engine.preflight.one_batch import checks as one_batch
@@ -24,8 +24,8 @@ SUBJECT_CHECKS: tuple[Check[Any], ...] = (
     *throughput.CHECKS,
 )  # fmt: skip
 WORKER_CHECKS: tuple[Check[Any], ...] = (
-    start.FINITE_WEIGHTS, configuration.KERNELS, *one_batch.CHECKS, *configuration.JOB_CHECKS, *SUBJECT_CHECKS,
-    *overfit.CHECKS,
+    start.FINITE_WEIGHTS, configuration.KERNELS, *one_batch.CHECKS, *other_process.CHECKS, *configuration.JOB_CHECKS,
+    *SUBJECT_CHECKS, *overfit.CHECKS,
 )  # fmt: skip
 # Only where a use case trains by a script of its own; they see its trial.
 TRAINER_CHECKS = trainer.CHECKS

@@ -16,6 +16,7 @@ import pandas as pd
 from trainworthy.lifecycle.cost.duration import forecast_of
 from trainworthy.lifecycle.data.rows import read_rows
 from trainworthy.lifecycle.engine.leakage import leakage_in_training
+from trainworthy.lifecycle.engine.preflight import other_process
 from trainworthy.lifecycle.engine.preflight.battery import run_checks, same_random_numbers
 from trainworthy.lifecycle.engine.preflight.catalogue import SUBJECT_CHECKS, WORKER_CHECKS
 from trainworthy.lifecycle.engine.preflight.configuration import checks as configuration
@@ -93,12 +94,16 @@ def _run(job: PreflightJob, device: str, began: float) -> PreflightResult:
         trials += for_cuda(kernels, job, device)
         trials += _tried(job, sample, device, inputs.CHECKS, in_fp32(sample.subject))
         return _ended(job, sample, trials, f"not tried, since {kernels[0].evidence}", fields)
-    trials += kernels
-    trials += _tried(job, sample, device, one_batch.CHECKS, (job, sample))
-    if any(trial.status in ("fail", "error") for trial in trials):
-        # The cheap checks know the cause better: dropout in evaluation fails a prediction and an export.
-        trials += _tried(job, sample, device, _cheap(trials), sample.subject)
-        return _ended(job, sample, trials, "not tried, since one batch failed", fields)
+    parameters = 0 if held.forecast is None else held.forecast.parameter_count
+    with other_process.asked(job, sample.task, parameters) as other:
+        trials += kernels
+        trials += _tried(job, sample, device, one_batch.CHECKS, (job, sample))
+        if any(trial.status in ("fail", "error") for trial in trials):
+            # The cheap checks know the cause better: dropout in evaluation fails a prediction and an export.
+            trials += _tried(job, sample, device, _cheap(trials), sample.subject)
+            return _ended(job, sample, trials, "not tried, since one batch failed", fields)
+        # Ended before anything is timed.
+        trials += _tried(job, sample, device, other_process.CHECKS, other, announced="determinism")
     trials += _tried(job, sample, device, configuration.JOB_CHECKS, (job, sample), announced="configuration")
     trials += _tried(job, sample, device, SUBJECT_CHECKS, sample.subject, announced="configuration")
     trials += _tried(job, sample, device, overfit.CHECKS, sample.subject)

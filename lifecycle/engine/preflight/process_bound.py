@@ -1,0 +1,61 @@
+"""What in a use case's code may come out otherwise in another process: read, not run.
+
+Numbers, tables and seeded generators do not. A set's order and hash() hang on the process, and so do clocks, names of
+the machine, unseeded generators and the order of a folder; of a package that is not known to be plain nothing is said.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+# Of the standard library, and others' packages: nothing in them but what is named below differs by the process.
+PLAIN = frozenset({
+    "__future__", "abc", "bisect", "collections", "concurrent", "dataclasses", "enum", "functools", "hashlib",
+    "itertools", "json", "math", "operator", "pathlib", "re", "statistics", "string", "types", "typing",
+    "typing_extensions", "unicodedata", "warnings", "zlib", "torch", "numpy", "pandas", "scipy", "PIL", "trainworthy",
+    "lifecycle",
+})  # fmt: skip
+BUILTINS = frozenset({"hash", "set", "frozenset", "id", "__import__", "eval", "exec"})
+ATTRIBUTES = frozenset({
+    "default_rng", "RandomState", "seed", "now", "today", "utcnow", "time", "glob", "rglob", "iterdir",
+    "walk", "home", "cwd",
+})  # fmt: skip
+
+
+def process_bound(folder: Path) -> tuple[str, ...]:
+    """What makes it worth asking in model.py and the modules beside it that it imports, each as `model.py: set`."""
+    found, waiting, seen = list[str](), ["model"], set[str]()
+    beside = {path.stem: path for path in sorted(folder.rglob("*.py"))}
+    while waiting:
+        name = waiting.pop()
+        if name in seen or name not in beside:
+            continue
+        seen.add(name)
+        tree = ast.parse(beside[name].read_bytes())
+        imported = list(_imported(tree))
+        waiting += [part for parts in imported for part in parts]
+        foreign = {parts[0] for parts in imported if parts and not set(parts) & beside.keys()} - PLAIN
+        found += [f"{beside[name].name}: {what}" for what in sorted({*foreign, *_used(tree)})]
+    return tuple(found)
+
+
+def _imported(tree: ast.AST) -> Iterator[list[str]]:
+    """The parts of each imported name; `from . import layers` has layers alone."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.split(".") for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from ([*(node.module or "").split("."), alias.name] for alias in node.names if node.module)
+            yield from ([alias.name] for alias in node.names if not node.module)
+
+
+def _used(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Set | ast.SetComp):
+            yield "a set"
+        elif isinstance(node, ast.Name) and node.id in BUILTINS:
+            yield node.id
+        elif isinstance(node, ast.Attribute) and node.attr in ATTRIBUTES:
+            yield node.attr
