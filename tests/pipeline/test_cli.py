@@ -257,7 +257,7 @@ def test_explain_tells_a_check_with_its_fix_a_family_and_all(capsys):
     assert "docs/preflight/inputs.finite.md" in told
     assert cli.main(["explain", "determinism"]) == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == [
-        "determinism.same_seed", "determinism.resume",
+        "determinism.other_process", "determinism.same_seed", "determinism.resume",
     ]  # fmt: skip
     assert cli.main(["explain"]) == 0
     assert len(capsys.readouterr().out.splitlines()) > 50
