@@ -15,6 +15,7 @@ split may lie in such a season, or in such a state of a machine.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -28,6 +29,7 @@ from trainworthy.lifecycle.data.days import day_of, days_of
 from trainworthy.lifecycle.data.files import SplitFiles
 from trainworthy.lifecycle.gates.findings import fix_of
 from trainworthy.lifecycle.leakage.binning import HELD_SPLITS, Cells, LabelledRows
+from trainworthy.lifecycle.leakage.coincidence import coincidental
 from trainworthy.lifecycle.protocol.leak import Leak
 
 # The columns that tell rows apart best; two rows that are equal in all of them are equal enough.
@@ -58,7 +60,14 @@ def duplicates(
     """
     columns = sorted(cells, key=lambda name: -cells[name].distinct)[:COMPARED_COLUMNS]
     views = {name: _exact(written, name, columns, label, order, event) for name in ("training", *HELD_SPLITS)}
-    return _findings("duplicates", views, by_time=by_time)
+    coincidences = functools.cache(lambda: coincidental(written.path("training"), columns, _again(views)))
+    return _findings("duplicates", views, by_time=by_time, coincidences=coincidences)
+
+
+def _again(views: Mapping[str, Views]) -> np.ndarray:
+    """The hashes that training shares with a held-out split."""
+    held = np.concatenate([views[name].hashes[0] for name in HELD_SPLITS])
+    return np.intersect1d(views["training"].hashes[0], held)
 
 
 def near_duplicates(rows: LabelledRows, cells: Mapping[str, Cells], order: str | None, *, by_time: bool) -> list[Leak]:
@@ -123,8 +132,12 @@ def _findings(
     *,
     by_time: bool,
     sampled_share: float = 1.0,
+    coincidences: Callable[[], np.ndarray] = lambda: np.zeros(0, dtype=np.uint64),
 ) -> list[Leak]:
-    """`sampled_share` is the share of the training rows that were looked at: copies of the others stay unseen."""
+    """`sampled_share` is the share of the training rows that were looked at: copies of the others stay unseen.
+
+    `coincidences` gives the hashes of rows that others equal by chance (coincidence.py).
+    """
     training = views["training"]
     known = [known_rows(hashes, training) for hashes in training.hashes]
     nature = by_nature(training.part, known)
@@ -132,8 +145,9 @@ def _findings(
     def judged(name: str, rows: Views) -> tuple[Repeats, Leak | None]:
         repeats = repeats_of(rows, known)
         return repeats, _judged(
-            family, name, repeats, nature, (training, rows), by_time=by_time, sampled_share=sampled_share
-        )
+            family, name, repeats, nature, (training, rows), by_time=by_time, sampled_share=sampled_share,
+            coincidences=coincidences,
+        )  # fmt: skip
 
     each = {name: judged(name, views[name]) for name in HELD_SPLITS}
     leaks = [finding for _, finding in each.values() if finding]
@@ -150,7 +164,7 @@ def _findings(
 
 def _judged(
     family: str, split: str, repeats: Repeats, nature: float, both: tuple[Views, Views], *,
-    by_time: bool, sampled_share: float,
+    by_time: bool, sampled_share: float, coincidences: Callable[[], np.ndarray],
 ) -> Leak | None:  # fmt: skip
     if repeats.matched < MINIMUM_ROWS or repeats.share < MINIMUM_SHARE * sampled_share:
         return None
@@ -162,7 +176,7 @@ def _judged(
     came_along = repeats.disagreeing <= CAME_ALONG * by_chance
     if more and (came_along or not measurable):
         status, why = "fail", f"going by how training rows recur at other times, at most {nature:.2%} should"
-    elif family == "duplicates" and measurable and came_along and are_fine(both):
+    elif family == "duplicates" and measurable and came_along and are_fine(both) and _surprise(both, coincidences()):
         # Under a split by time an entity that comes again unchanged is what the model will meet.
         status = "warning" if by_time else "fail"
         why = (
@@ -177,6 +191,14 @@ def _judged(
         taxon="L1.4", family=family, status=status, observed=repeats.share, threshold=MINIMUM_SHARE, evidence=evidence,
         fix=fix_of(family),
     )  # fmt: skip
+
+
+def _surprise(both: tuple[Views, Views], coincidental_rows: np.ndarray) -> bool:
+    """True if enough of the held rows equal one of training that hardly any other would equal by chance."""
+    training, rows = both
+    copies = np.setdiff1d(training.hashes[0], coincidental_rows)
+    count = int(np.isin(rows.hashes[0], copies).sum())
+    return count >= max(MINIMUM_ROWS, MINIMUM_SHARE * rows.hashes.shape[1])
 
 
 PARTS, NEIGHBOUR = 20, 1
@@ -228,9 +250,12 @@ class Repeats:
 
 
 def parts_of(when: np.ndarray | None, rows: int) -> np.ndarray:
-    """The part of the time, 0 … PARTS - 1, in which each row lies; without a time every PARTS-th row is in one."""
+    """The part of the time, 0 … PARTS - 1, in which each row lies; without a time any PARTS-th of the rows is one.
+
+    Drawn, as the split is: in a sorted file equal rows lie side by side, and a split by chance parts them as well.
+    """
     if when is None:
-        return np.arange(rows) % PARTS
+        return np.random.default_rng(0).permutation(rows) % PARTS
     if len(np.unique(when)) < PARTS:
         when = np.arange(rows)
     return np.searchsorted(np.quantile(when, np.arange(1, PARTS) / PARTS, method="higher"), when, side="right")

@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+import pandas as pd
+
 from trainworthy.lifecycle.gates.findings import fix_of
 from trainworthy.lifecycle.leakage.binning import Cells, LabelledRows, values_of
 from trainworthy.lifecycle.leakage.separability import Power, power_over_events
@@ -20,12 +22,16 @@ FAMILY = "single_feature"
 # An AUC that tells nothing.
 CHANCE = 0.5
 FEWEST_OTHERS = 2
+# Rank correlation with the rows' places from which on a column goes the way of the file.
+IN_ORDER = 0.99
 
 
 def single_feature(rows: LabelledRows, cells: Mapping[str, Cells]) -> list[Leak]:
     """One finding for each feature that decides the label, or one that none does, with the strongest."""
     powers = {name: feature_power(rows, name, column_cells) for name, column_cells in cells.items()}
-    deciding = [_finding(name, power) for name, power in powers.items() if power.decides]
+    deciding = [
+        _finding(name, power, _order_words(rows.training[name])) for name, power in powers.items() if power.decides
+    ]
     if deciding:
         return deciding
     strongest = max(powers, key=lambda name: powers[name].auc)
@@ -72,7 +78,21 @@ def feature_power(rows: LabelledRows, name: str, cells: Cells) -> Power:
     return max(of_bins, of_values, key=lambda power: (power.decides, power.auc))
 
 
-def _finding(name: str, power: Power) -> Leak:
+def _order_words(values: pd.Series) -> str:
+    """What else may be mended where the column goes the way of the file; "" where it does not."""
+    if not pd.api.types.is_numeric_dtype(values) or not abs(values.rank().corr(_places(values))) >= IN_ORDER:
+        return ""
+    return (
+        "; it goes up or down along the file: if that is time, split by it (trainworthy new --time), since a split by "
+        "chance has each row's neighbours in time on its other sides"
+    )
+
+
+def _places(values: pd.Series) -> pd.Series:
+    return pd.Series(range(len(values)), index=values.index, dtype="float64")
+
+
+def _finding(name: str, power: Power, order_words: str) -> Leak:
     evidence = (
         f"one set of its values decides {power.what}: Youden's J {power.youden:.3f} (a copy of the label has 1, one "
         f"with 5 % of its values flipped 0.9), AUC {power.auc:.3f} on held-out rows; decisive from J "
@@ -80,7 +100,7 @@ def _finding(name: str, power: Power) -> Leak:
     )
     return Leak(
         taxon="L2", family=FAMILY, status="fail", columns=(name,), observed=power.youden, threshold=power.copy.youden,
-        evidence=evidence, fix=fix_of(FAMILY),
+        evidence=evidence, fix=fix_of(FAMILY) + order_words,
     )  # fmt: skip
 
 

@@ -170,6 +170,8 @@ _CODE_NAME = re.compile(
     r"(^|[_\W])(zip|zipcode|plz|postal|postcode|postal_code|code|phone|iban|icd|naics|sic)([_\W]|$)", re.I
 )
 _CODE_DIGITS = 5
+# Whole numbers that may be days; that so few of others all read as days has odds of 1 in 10^14.
+_DAYS, _FEWEST_DAYS = ("%Y%m%d", "%y%m%d"), 10
 # Rows that show how many digits a number has.
 _LOOKED_AT = 500
 
@@ -243,7 +245,10 @@ def _column(values: pd.Series, kind: Kind, is_date: bool) -> Iterator[str]:
     if kind == "text" and not is_date:
         yield from _text(name, known.astype("str").str.strip())
     texts = known.head(_LOOKED_AT).astype("str").str.strip() if kind in ("integer", "number") else None
-    if texts is not None and _looks_like_code(str(values.name), texts):
+    if texts is not None and (form := _form_of_days(texts)):
+        fix = f"if it is the day on which the model is asked, --time {values.name} --time-format {form} splits by it"
+        yield f"{name} is read as a number, such as {texts.iloc[0]}: {fix}"
+    elif texts is not None and _looks_like_code(str(values.name), texts):
         fix = 'if it is a code, write "text" for it in dataset.py (TYPES)'
         yield f"{name} is read as a number, such as {texts.iloc[0]}: {fix}"
 
@@ -261,6 +266,14 @@ def _text(name: str, texts: pd.Series) -> Iterator[str]:
     if commas.mean() >= NEARLY:
         shown = texts[commas].iloc[0]
         yield f"{name} is read as text: its numbers have a decimal comma, such as {shown!r}; write them with a point"
+
+
+def _form_of_days(texts: pd.Series) -> str:
+    """The form in which whole numbers are days, "" if they are none: of other numbers one in 27 would be read as one."""
+    days = texts.drop_duplicates()
+    if len(days) < _FEWEST_DAYS or not days.str.fullmatch(r"\d{6}|\d{8}").all():
+        return ""
+    return next((form for form in _DAYS if _parsed(days, form).notna().all()), "")
 
 
 def _looks_like_code(name: str, texts: pd.Series) -> bool:

@@ -18,7 +18,7 @@ from trainworthy.lifecycle.leakage.entities import entity_overlap
 from trainworthy.lifecycle.leakage.formulas import formulas
 from trainworthy.lifecycle.leakage.label_window import label_window
 from trainworthy.lifecycle.leakage.separability import Power, power
-from trainworthy.lifecycle.leakage.single_feature import _suspicion
+from trainworthy.lifecycle.leakage.single_feature import _order_words, _suspicion
 from trainworthy.lifecycle.protocol.leak import Leak, leakage_check, suspicions
 from trainworthy.lifecycle.tasks.binary import BINARY
 from trainworthy.lifecycle.tasks.probabilities import auc_error
@@ -67,6 +67,21 @@ def suspected(rows: pd.DataFrame, folder, reviewed: bool | str) -> tuple[list[Le
     changed = contract.model_copy(update={"columns": tuple(columns)})
     found = leakage_findings(tables.written(rows, folder), changed, tables.SPLIT)
     return found, " ".join(suspicions([leakage_check("leakage", found)]))
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        (pd.Series(np.arange(500)), True),
+        (pd.Series(-np.arange(500.0)), True),
+        (pd.Series(np.arange(500.0)).where(np.arange(500) % 7 > 0), True),
+        (pd.Series(np.random.default_rng(0).permutation(500)), False),
+        (pd.Series(["a", "b"] * 250), False),
+        (pd.Series([1] * 500), False),
+    ],
+)
+def test_leakage_column_that_goes_the_way_of_the_file_is_told_with_a_split_by_time(values, told):
+    assert ("split by it" in _order_words(values)) == told
 
 
 def of_auc(auc: float, error: float = 0.01) -> Power:
@@ -202,6 +217,40 @@ def test_duplicates_made_before_the_split_fail_where_the_split_is_random(tmp_pat
         tables.written(rows, tmp_path), cells, "label", None, BINARY.events(np.arange(2))[0].of_labels, by_time=False
     )
     assert {one.status for one in found} == {"fail"}
+
+
+def sorted_rows_that_repeat(rows: int = 3000) -> pd.DataFrame:
+    """Rows of few values among finer ones, written in the order of their values, and split by chance."""
+    generator = np.random.default_rng(SEED)
+    poor = np.sort(generator.integers(0, 60, rows))
+    split = generator.choice(list(tables.SHARES), rows, p=list(tables.SHARES.values()))
+    few = np.arange(rows) % 6 == 0
+    return pd.DataFrame({
+        "row_id": np.arange(rows), "day": pd.Timestamp("2024-01-01"), "split": split,
+        "label": (poor >= 55).astype("int8"), "x": poor,
+        "earned": np.where(few, 0.0, generator.normal(size=rows)),
+        "owed": np.where(few, 0.0, generator.normal(size=rows)),
+    })  # fmt: skip
+
+
+def repeated_in(rows: pd.DataFrame, folder) -> set[str]:
+    cells = {name: cells_of(rows[name], rows[name]) for name in ("x", "earned", "owed")}
+    event = BINARY.events(np.arange(2))[0].of_labels
+    found = duplicates(tables.written(rows, folder), cells, "label", None, event, by_time=False)
+    return {one.status for one in found}
+
+
+def test_duplicates_that_lie_side_by_side_in_a_sorted_file_are_nature_where_the_split_is_random(tmp_path):
+    assert repeated_in(sorted_rows_that_repeat(), tmp_path) == {"pass"}
+
+
+def test_duplicates_that_only_a_held_out_split_has_fail_in_a_sorted_file(tmp_path):
+    rows = sorted_rows_that_repeat()
+    benchmark = rows.index[rows["split"] == "benchmark"]
+    copied = rows[rows["split"] == "training"].sample(len(benchmark) // 2, random_state=0)
+    columns = ["label", "x", "earned", "owed"]
+    rows.loc[benchmark[: len(copied)], columns] = copied[columns].to_numpy()
+    assert repeated_in(rows.astype({"label": "int8"}), tmp_path) == {"fail"}
 
 
 def test_leakage_columns_without_a_value_or_with_missing_times_are_measured(tmp_path):

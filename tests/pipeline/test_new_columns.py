@@ -57,6 +57,24 @@ def test_new_times_that_begin_with_the_year_are_read_in_their_form(tmp_path, for
     assert result.rows["at"].dt.normalize().tolist() == rows["at"].dt.normalize().tolist()
 
 
+@pytest.mark.parametrize(
+    ("form", "day", "said"),
+    [
+        ("%y%m%d", lambda at: at, "--time day --time-format %y%m%d splits by it"),
+        ("%Y%m%d", lambda at: at, "--time day --time-format %Y%m%d splits by it"),
+        # Codes of as many digits, of which one in ten is no day.
+        ("%Y%m%d", lambda at: at.where(np.arange(len(at)) % 10 > 0), 'write "text" for it'),
+    ],
+)
+def test_new_whole_numbers_that_are_days_are_told_with_the_options_that_split_by_them(tmp_path, form, day, said):
+    rows = table()
+    days = day(rows["at"]).dt.strftime(form).fillna("20241399").astype("int64")
+    result, _ = found(rows.drop(columns="at").assign(day=days), tmp_path, suffix=".csv", time=None)
+    assert result is not None
+    (line,) = [line for line in result.observations if line.startswith("'day'")]
+    assert said in line
+
+
 def test_new_time_before_the_prediction_time_may_be_an_input(tmp_path):
     rows = table()
     joined = rows["at"] - pd.to_timedelta(np.random.default_rng(3).integers(1, 900, len(rows)), unit="D")
