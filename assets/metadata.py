@@ -19,7 +19,7 @@ from trainworthy.lifecycle.cost.forecast_error import error_figures
 from trainworthy.lifecycle.errors import TrainworthyError
 from trainworthy.lifecycle.gates.preflight import trials_of
 from trainworthy.lifecycle.identity import sha256_json
-from trainworthy.lifecycle.protocol.checks import CheckResult
+from trainworthy.lifecycle.protocol.checks import CheckResult, by_badness
 from trainworthy.lifecycle.protocol.records import (
     STAGES,
     Cost,
@@ -351,7 +351,7 @@ def check_result(check: CheckResult) -> dg.AssetCheckResult:
     if check.fix:
         metadata["fix"] = check.fix
     if trials := trials_of([check]):
-        metadata["checks"] = dg.MetadataValue.table([dg.TableRecord(_shown(trial)) for trial in trials])
+        metadata["checks"] = dg.MetadataValue.table([dg.TableRecord(_shown(trial)) for trial in by_badness(trials)])
     elif check.details:
         # Through text, since NaN is no JSON for the UI.
         metadata["details"] = dg.MetadataValue.json(json.loads(json.dumps(check.details, default=str)))

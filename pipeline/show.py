@@ -22,6 +22,7 @@ from trainworthy.lifecycle.run_config import first_model_fix
 from trainworthy.lifecycle.storage.records import StateRecords, record_sha256
 from trainworthy.lifecycle.storage.state import StateFolder
 from trainworthy.lifecycle.use_case import UseCase, load_use_case
+from trainworthy.pipeline.not_passed import not_passed_text
 from trainworthy.resources.settings import dagster_url, mlflow_url, read_settings, use_case_folder
 from trainworthy.resources.shared_state import records_of, report_of, verdict_log_of
 
@@ -69,14 +70,24 @@ def newest_stop(use_case: str, store: StateRecords) -> tuple[str, RunOutcome | N
     from trainworthy.lifecycle.report.outcome import outcome, stopped_step
 
     run_id = next(iter(store.run_ids(use_case)), "")
-    try:
-        records: dict[Step, Record] = {
-            step: record for step in STEPS if run_id and (record := store.of_run(use_case, step, run_id))
-        }
-    except RecordError:
-        return run_id, None
+    records = _records_of_run(use_case, store, run_id)
     step = stopped_step(records, None)
     return run_id, outcome(records, step) if step is not None else None
+
+
+def stop_text(use_case: str) -> str:
+    """What did not pass in the newest run, if that was stopped before a verdict; else empty."""
+    store = records_of(read_settings())
+    run_id, stop = newest_stop(use_case, store)
+    return not_passed_text(_records_of_run(use_case, store, run_id)) if stop is not None else ""
+
+
+def _records_of_run(use_case: str, store: StateRecords, run_id: str) -> dict[Step, Record]:
+    """The records that the run left; none if one of them can't be read."""
+    try:
+        return {step: record for step in STEPS if run_id and (record := store.of_run(use_case, step, run_id))}
+    except RecordError:
+        return {}
 
 
 def judge_fix(use_case: str, entries: tuple[log.LogEntry, ...]) -> str:
@@ -127,7 +138,8 @@ def verdict_text(verdict: Verdict) -> str:
     return (
         f"\n{verdict.use_case}: {decided} (model version {verdict.model_version}), {judged}\n"
         f"{since}"
-        f"{_why(verdict)}\n\n"
+        f"{_why(verdict)}\n"
+        f"{not_passed_text(_records_of_run(verdict.use_case, records_of(read_settings()), run_id))}\n"
         f"champion    {live}\n"
         f"{_decides(verdict, champion)}"
         f"cost        {cost_text(verdict, _costs_of_steps(verdict))}\n"
@@ -171,9 +183,11 @@ def _costs_of_steps(verdict: Verdict) -> dict[Step, Cost]:
 
 
 def _stopped_since(verdict: Verdict) -> str:
-    """That a newer run was stopped before a verdict, and why; nothing if none was."""
+    """That a newer run was stopped before a verdict, why, and what did not pass in it; nothing if none was."""
     run_id, stop = newest_stop(verdict.use_case, records_of(read_settings()))
-    return f"Since then: run {run_id} was {stop.label.lower()}: {stop.why}\n" if stop is not None else ""
+    if stop is None:
+        return ""
+    return f"Since then: run {run_id} was {stop.label.lower()}: {stop.why}\n{stop_text(verdict.use_case)}\n"
 
 
 def _not_entered(use_case: str) -> str:

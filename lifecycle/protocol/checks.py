@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
@@ -56,6 +56,41 @@ def stops_the_step(status: Status, severity: Severity, required: bool) -> bool:
 def stopping(checks: Iterable[CheckResult]) -> tuple[CheckResult, ...]:
     """The checks that stop the step, in order."""
     return tuple(check for check in checks if check.stops)
+
+
+class Looked(Protocol):
+    """What was looked at and how it ended: a check, a trial of preflight, or a row that tells of one."""
+
+    @property
+    def status(self) -> Status: ...
+
+    @property
+    def severity(self) -> Severity: ...
+
+
+LookedT = TypeVar("LookedT", bound=Looked)
+
+
+def by_badness(looked: Iterable[LookedT]) -> list[LookedT]:
+    """Failed before inconclusive, then what was accepted, then the rest; the severer first, else in order."""
+    return sorted(looked, key=badness)
+
+
+def is_open(looked: Looked) -> bool:
+    """True for what failed, broke, or was inconclusive."""
+    return looked.status in _OPEN
+
+
+_OPEN = ("fail", "error", "insufficient")
+
+
+def badness(looked: Looked) -> tuple[int, int, int]:
+    """What by_badness sorts by; the least is the worst."""
+    if not is_open(looked):
+        return (2, 0, 0)
+    # What somebody accepted is severity info, and must not push what is new away.
+    accepted = looked.severity == "info"
+    return (accepted, looked.status == "insufficient", ("error", "warning", "info").index(looked.severity))
 
 
 def at_most(name: str, observed: float, threshold: float, **rest: Any) -> CheckResult:

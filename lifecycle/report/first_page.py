@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from trainworthy.lifecycle.gates.preflight import trials_of
-from trainworthy.lifecycle.protocol.checks import CheckResult
+from trainworthy.lifecycle.protocol.checks import CheckResult, badness, is_open
 from trainworthy.lifecycle.protocol.figures import CANDIDATE, Comparison, Estimate, Metric
 from trainworthy.lifecycle.protocol.records import DatasetVersion, EvaluationReport, Snapshot, Step, Verdict
 from trainworthy.lifecycle.protocol.words import Words
@@ -29,9 +29,6 @@ from trainworthy.lifecycle.wording import count, metric_name, words
 
 # What fits on one printed page; the rest stands further below.
 MAX_REASONS, MAX_CHANGES, MAX_CHECKS = 6, 4, 3
-
-
-_OPEN = ("fail", "error", "insufficient")
 
 
 class Fact(NamedTuple):
@@ -73,23 +70,27 @@ def quality(records: Records) -> list[Fact]:
 
 
 def open_checks(records: Records) -> list[Fact]:
-    """Checks that failed or were inconclusive and stopped nothing, with what to do; those of severity error first.
+    """Checks that failed or were inconclusive and stopped nothing, with what to do: failed ones first."""
+    return [
+        Fact(f"{words(step)}: {words(check.name)}", status_words(check.status).lower(), check.fix or check.evidence)
+        for step, check in checks_not_passed(records)
+        if not check.stops
+    ]
 
-    The verdict's own are left out: they are the controls, which the page shows.
+
+def checks_not_passed(records: Records) -> list[tuple[Step, CheckResult]]:
+    """Checks that failed or were inconclusive with their steps, the worst first; those of preflight one by one.
+
+    The verdict's own are left out: they are the controls, which are told apart.
     """
     checks: list[tuple[Step, CheckResult]] = [
         (step, check)
         for step, record in records.items()
-        if step != "promotion"
+        if not isinstance(record, Verdict)
         for check in _with_trials(record.checks)
+        if is_open(check)
     ]
-    left = [(step, check) for step, check in checks if check.status in _OPEN and not check.stops]
-    # What somebody accepted is severity info, and must not push what is new off the page.
-    left.sort(key=lambda item: ("error", "warning", "info").index(item[1].severity))
-    return [
-        Fact(f"{words(step)}: {words(check.name)}", status_words(check.status).lower(), check.fix or check.evidence)
-        for step, check in left
-    ]
+    return sorted(checks, key=lambda item: badness(item[1]))
 
 
 def bound(records: Records) -> list[Fact]:

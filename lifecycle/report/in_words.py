@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from trainworthy.lifecycle.protocol.checks import stopping
+from trainworthy.lifecycle.protocol.checks import by_badness, stopping
 from trainworthy.lifecycle.protocol.records import (
     DatasetVersion,
     EvaluationReport,
@@ -35,7 +35,8 @@ def decision(record: Record) -> str:
 def reasons(record: Record) -> tuple[str, ...]:
     """Why, in sentences; for a stopped step what its closed gate saw, and the fix."""
     if not record.passed:
-        sentences = tuple(f"{check_sentence(check)} Fix: {check.fix}".strip() for check in stopping(record.checks))
+        failed = by_badness(stopping(record.checks))
+        sentences = tuple(f"{check_sentence(check)} Fix: {check.fix}".strip() for check in failed)
         return sentences + ((avoided(record),) if isinstance(record, StageReport) and record.avoided_usd else ())
     match record:
         case Verdict():

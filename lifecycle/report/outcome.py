@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
-from trainworthy.lifecycle.protocol.checks import CheckResult, stopping
+from trainworthy.lifecycle.protocol.checks import CheckResult, by_badness, stopping
 from trainworthy.lifecycle.protocol.figures import Comparison, ModelFigures
 from trainworthy.lifecycle.protocol.records import (
     ALONE,
@@ -160,8 +160,7 @@ def _cost_if_made_by(record: Record, run_id: str) -> Cost:
 
 
 def _stopped(step: Step, record: Record | None) -> RunOutcome:
-    # What failed comes before what was not tried for it.
-    failed = sorted(stopping(record.checks) if record else (), key=lambda check: check.status == "insufficient")
+    failed = by_badness(stopping(record.checks) if record else ())
     reasons = [check_sentence(check) for check in failed if check.name != "completed"]
     if isinstance(record, StoppedStep) and not reasons:
         reasons = [record.error.strip()]

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from trainworthy.lifecycle.cost.forecast_error import Reckoning, reached_by_full, reckonings
 from trainworthy.lifecycle.gates.preflight import trials_of
-from trainworthy.lifecycle.protocol.checks import CheckResult, Status
+from trainworthy.lifecycle.protocol.checks import CheckResult, Status, by_badness
 from trainworthy.lifecycle.protocol.figures import CANDIDATE, CHAMPION, Comparison, Estimate, Metric, ModelFigures
 from trainworthy.lifecycle.protocol.records import (
     STAGES,
@@ -49,6 +49,7 @@ MAX_DETAILS = 20
 # A table of more columns than this is wider than a sheet of A4: its rows are shown as lists.
 MAX_COLUMNS = 8
 _PLACES = {CANDIDATE: 0, CHAMPION: 1}
+_LAST = {"insufficient": 1, "pass": 2, "not_applicable": 2}
 _FIRST_KEYS = ("rule", "slice", "column", "part", "status", "result", "observed", "threshold", "loss", "gain")
 
 
@@ -204,9 +205,9 @@ def goodput(stage: StageReport) -> str:
 
 
 def check_summary(checks: Iterable[CheckResult | Trial]) -> str:
-    """How many checks ended how, in words."""
+    """How many checks ended how, in words, the worst first."""
     counts: dict[str, int] = {}
-    for check in checks:
+    for check in by_badness(checks):
         counts[status_words(check.status)] = counts.get(status_words(check.status), 0) + 1
     return ", ".join(f"{number} {status.lower()}" for status, number in counts.items()) or "no checks"
 
@@ -228,8 +229,8 @@ def check_note(check: CheckResult) -> str:
 
 
 def failing_first(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """A check's rows, those that passed last; rows without a status keep their order."""
-    return sorted(rows, key=lambda row: row.get("status") in ("pass", "not_applicable"))
+    """A check's rows: failed ones, inconclusive ones, those that passed; rows without a status stand with the first."""
+    return sorted(rows, key=lambda row: _LAST.get(str(row.get("status")), 0))
 
 
 def keys_of(rows: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -296,9 +297,10 @@ class TrialFamily:
 
 
 def trial_families(records: Records) -> list[TrialFamily]:
-    """The families that have trials, in the order of the gate."""
+    """The families that have trials, the worst first, each with its worst trials first; else in the gate's order."""
     record = records.get("preflight")
-    by_check = [(check.name, trials_of([check])) for check in record.checks] if record is not None else []
+    checks = by_badness(record.checks) if record is not None else []
+    by_check = [(check.name, tuple(by_badness(trials_of([check])))) for check in checks]
     return [TrialFamily(name, trials, check_summary(trials)) for name, trials in by_check if trials]
 
 

@@ -15,8 +15,14 @@ def add(commands: Subparsers) -> None:
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Print the verdict."""
-    from trainworthy.pipeline.show import newest_verdict, verdict_text
+    """Print the verdict; where the newest run was stopped before one, what did not pass. Raises RecordError then."""
+    from trainworthy.lifecycle.errors import RecordError
+    from trainworthy.pipeline.show import newest_verdict, stop_text, verdict_text
 
-    print(verdict_text(newest_verdict(parsed.use_case)))
+    try:
+        verdict = newest_verdict(parsed.use_case)
+    except RecordError:
+        print(stop_text(parsed.use_case), end="", flush=True)
+        raise
+    print(verdict_text(verdict))
     return 0

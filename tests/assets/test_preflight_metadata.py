@@ -22,7 +22,8 @@ def test_family_check_shows_its_trials_as_a_table():
     assert "details" not in shown
     table = shown["checks"]
     assert isinstance(table, dg.TableMetadataValue)
-    first, second = (record.data for record in table.records)
+    # What failed is shown first.
+    second, first = (record.data for record in table.records)
     assert (first["check"], first["status"], first["seen"], first["seconds"]) == (
         "wiring.rows", "pass", "rows are apart", 0.123,
     )  # fmt: skip

@@ -108,13 +108,13 @@ def test_changes_of_a_verdict_are_what_its_reasons_lack_and_do_not_repeat_them()
     assert outcome.outcome(before_the_field, None).changes == reasons[:1]
 
 
-def test_first_page_names_what_was_inconclusive_with_its_fix_before_warnings() -> None:
+def test_first_page_names_what_failed_before_what_was_inconclusive_and_what_was_accepted_last() -> None:
     records = example.judged("shadow")
     check = CheckResult(name="seconds", status="insufficient", fix="time it on this machine")
     records["preflight"] = records["preflight"].model_copy(update={"checks": (check,)})
     found = first_page.open_checks(records)
-    assert found[0] == ("preflight: seconds", "inconclusive", "time it on this machine")
-    assert [fact.name for fact in found[1:]] == ["snapshot: tailnum null share"]
+    assert found[-1] == ("preflight: seconds", "inconclusive", "time it on this machine")
+    assert [fact.name for fact in found[:-1]] == ["snapshot: tailnum null share"]
     accepted = check.model_copy(update={"name": "early", "status": "fail", "severity": "info"})
     records["dataset"] = records["dataset"].model_copy(update={"checks": (accepted,)})
     assert first_page.open_checks(records)[-1].name == "dataset: early"

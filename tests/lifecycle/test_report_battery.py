@@ -32,7 +32,7 @@ def test_report_lists_each_trial_with_its_words():
     html = page()
     section = html.split('<h2 id="preflight">')[1].split("</section>")[0]
     text = " ".join(re.sub(r"<[^>]+>", " ", section).split())
-    assert "3 checks in 0.2 s, with 3 optimizer updates: 1 passed, 1 failed, 1 not applicable." in text
+    assert "3 checks in 0.2 s, with 3 optimizer updates: 1 failed, 1 passed, 1 not applicable." in text
     assert "rows are apart" in text
     assert "Symptom: it stays" in text
     assert "Likely cause: left" in text

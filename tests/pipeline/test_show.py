@@ -1,5 +1,6 @@
 """What `trainworthy verdict` says that is served."""
 
+import argparse
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,11 +13,13 @@ from trainworthy.lifecycle.promotion import log
 from trainworthy.lifecycle.promotion.log import LogEntry
 from trainworthy.lifecycle.protocol.checks import CheckResult
 from trainworthy.lifecycle.protocol.operating_point import OperatingPoint
-from trainworthy.lifecycle.protocol.records import Record, StoppedStep, Verdict
+from trainworthy.lifecycle.protocol.records import Record, Step, StoppedStep, Verdict
 from trainworthy.lifecycle.spec.benchmark import DecisionSpec
 from trainworthy.lifecycle.storage.records import StateRecords, record_sha256
 from trainworthy.lifecycle.storage.shared.folder import FolderState
 from trainworthy.pipeline import compare, show
+from trainworthy.pipeline.commands import verdict as verdict_command
+from trainworthy.pipeline.not_passed import not_passed_text
 
 
 def judged(version: str, threshold: float) -> Verdict:
@@ -163,3 +166,42 @@ def test_simpler_model_that_is_better_is_told_before_what_passed(decision):
     ]  # fmt: skip
     without_codes = found.model_copy(update={"codes": ()})
     assert "  - Trees are better." in show._why(without_codes).splitlines()
+
+
+def test_stopped_run_is_told_with_the_checks_that_did_not_pass_the_worst_first(kept, monkeypatch, capsys):
+    monkeypatch.setattr(show, "judge_fix", lambda use_case, entries: "train it")
+    records = report_records.stopped_at_pilot()
+    unsure = CheckResult(name="finite", status="insufficient", required=True, evidence="No loss. Nothing was kept.")
+    wrong = CheckResult(name="references", status="fail", evidence="No better than the prior. By 0.1.", fix="look")
+    pilot = records["pilot"].model_copy(update={"checks": (unsure, wrong)})
+    for record in {**records, "pilot": pilot}.values():
+        kept.put(record, "run1")
+    with pytest.raises(RecordError, match="stopped at pilot"):
+        verdict_command.run(argparse.Namespace(use_case="flight_delays"))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:4] == [
+        "checks that did not pass, the worst first",
+        "  - pilot/references, failed, stops the run: No better than the prior.",
+        "    more: trainworthy explain references",
+        "  - snapshot/tailnum_null_share, failed, warning: " + lines[3].partition("warning: ")[2],
+    ]
+    assert lines[-2:] == [
+        "  - pilot/finite, inconclusive, stops the run: No loss.", "    more: trainworthy explain finite",
+    ]  # fmt: skip
+
+
+def test_run_without_a_failed_check_tells_of_none(kept):
+    passed: dict[Step, Record] = {
+        step: record.model_copy(update={"checks": ()}) for step, record in report_records.experiment().items()
+    }
+    assert not_passed_text(passed) == ""
+    for record in passed.values():
+        kept.put(record, "run1")
+    assert show.stop_text("flight_delays") == ""
+
+
+def test_more_checks_than_a_terminal_shows_are_counted():
+    checks = tuple(CheckResult(name=f"own.c{number}", status="fail", evidence="x") for number in range(11))
+    records: dict[Step, Record] = {"preflight": report_records.preflight().model_copy(update={"checks": checks})}
+    told = not_passed_text(records).splitlines()
+    assert told[-1] == "  and 3 more, in the report"
