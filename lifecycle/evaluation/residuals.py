@@ -22,7 +22,7 @@ from trainworthy.lifecycle.protocol.figures import (
     Residuals,
     WorstRow,
 )
-from trainworthy.lifecycle.tasks.interval import MINIMUM_GROUPS, joined_codes, mean_estimate
+from trainworthy.lifecycle.tasks.interval import MINIMUM_GROUPS, joined_codes, mean_estimate, never_negative
 from trainworthy.lifecycle.tasks.kind import Kind
 from trainworthy.lifecycle.tasks.statistic_columns import from_columns
 
@@ -44,13 +44,17 @@ MOST_FEATURES = 20
 
 @dataclass(frozen=True)
 class _Losses:
-    """Per row `(N,)`: the candidate's loss, the best baseline's, groups as codes in their order, and weights."""
+    """Per row `(N,)`: the candidate's loss, the best baseline's, groups as codes in their order, and weights.
+
+    `never_negative` says of the loss that it is never below 0.
+    """
 
     candidate: np.ndarray
     baseline: np.ndarray
     codes: np.ndarray
     groups: list[str]
     weights: np.ndarray
+    never_negative: bool
 
     @property
     def gain(self) -> np.ndarray:
@@ -110,7 +114,8 @@ def _losses(predictions: pd.DataFrame, kind: Kind, baselines: Sequence[str], mod
     }
     best = min(of_baselines, key=lambda name: float(np.average(of_baselines[name], weights=weights)))
     codes, names = pd.factorize(predictions["group"], sort=True)
-    return best, _Losses(mine.losses, of_baselines[best], codes, [str(name) for name in names], weights)
+    bounded = kind.metrics[kind.loss].low >= 0
+    return best, _Losses(mine.losses, of_baselines[best], codes, [str(name) for name in names], weights, bounded)
 
 
 def _over_groups(losses: _Losses) -> LossAxis | None:
@@ -213,7 +218,7 @@ def _values(values: pd.Series) -> tuple[np.ndarray, list[str]]:
 def loss_parts(losses: _Losses, parts: np.ndarray, names: Sequence[str]) -> tuple[LossPart, ...]:
     """Mean loss and gain of each part of the rows; `parts` `(N,)` are places among the names. Empty ones are left out.
 
-    As mean_estimate of each part's rows, of all parts in one pass.
+    As mean_estimate of each part's rows, of all parts in one pass; of a loss as its metric has it.
     """
     import numpy as np
 
@@ -226,6 +231,8 @@ def loss_parts(losses: _Losses, parts: np.ndarray, names: Sequence[str]) -> tupl
     weights = summed(np.ones(len(parts)))
     rows, held = np.bincount(parts, minlength=count), (weights > 0).sum(axis=0)
     loss, gain = (_means(summed(values), weights, held) for values in (losses.candidate, losses.gain))
+    if losses.never_negative:
+        loss = [None if one is None else never_negative(one) for one in loss]
     return tuple(
         LossPart(
             name=names[place],

@@ -63,7 +63,8 @@ def curve_at_pilot(
         return DataCurve(told=f"whether more rows would help is unknown: {why_not}", usd=usd)
     doublings, most = math.log2(full_rows / pilot.rows), gain.high
     alone = _reach(pilot.losses)
-    low, high = pilot.loss - doublings * most - alone, pilot.loss + alone
+    # No kind of task has a loss below 0, whichever way a curve points.
+    low, high = max(0.0, pilot.loss - doublings * most - alone), pilot.loss + alone
     full_loss = Forecast(name="full_loss", unit=said.unit, value=(low + high) / 2, low=low, high=high)
     price = "a cost that was not forecast" if usd is None else f"{usd.low:.4f} to {usd.high:.4f} USD"
     least, best, lowest, highest = figures(gain.low, gain.high, low, high)

@@ -14,7 +14,7 @@ from trainworthy.lifecycle.spec.frozen import Frozen
 ROUNDING = 1e-9
 # How an interval is made: by t over groups (tasks/interval.py), from effective rows (few_rows.py: exact of a share,
 # score of a difference), from groups without a difference, with the spread of seeds, or not at all where nothing moves.
-Method = Literal["t_by_group", "exact", "score", "all_alike", "with_seeds", "unmoved"]
+Method = Literal["t_by_group", "exact", "score", "all_alike", "with_seeds", "unmoved", "log_scale"]
 BY_GROUP: Method = "t_by_group"
 
 

@@ -20,7 +20,13 @@ from typing import TYPE_CHECKING, Any
 
 from trainworthy.lifecycle.protocol.figures import ROUNDING, Estimate
 from trainworthy.lifecycle.tasks.few_rows import difference_of_few, share_interval
-from trainworthy.lifecycle.tasks.interval import group_codes, jackknife_estimate, mean_estimate, without_spread
+from trainworthy.lifecycle.tasks.interval import (
+    group_codes,
+    jackknife_estimate,
+    mean_estimate,
+    never_negative,
+    without_spread,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -70,6 +76,7 @@ def estimate(metric: TaskMetric, labels: Any, answers: Any, groups: Any, weights
     codes = group_codes(groups, len(answers))
     if metric.rows is not None:
         interval = mean_estimate(metric.rows(labels, answers), codes, weights)
+        interval = never_negative(interval) if metric.low >= 0 and metric.events is None else interval
     else:
         interval = jackknife_estimate(*without_each(metric, labels, answers, codes, weights))
     if metric.events is not None:
