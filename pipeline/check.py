@@ -27,6 +27,7 @@ from trainworthy.lifecycle.plan import make_plan
 from trainworthy.lifecycle.progress import say
 from trainworthy.lifecycle.protocol.jobs import FunctionsJob, Rows
 from trainworthy.lifecycle.protocol.results import FunctionsResult, TriedFunction
+from trainworthy.lifecycle.run_config import told_command
 from trainworthy.lifecycle.spec.task import LABEL_TYPES, Target, TaskSpec, target_of
 from trainworthy.lifecycle.use_case import UseCase, load_use_case
 from trainworthy.resources.backends.choose import launcher_problems
@@ -237,7 +238,7 @@ def _function(tried: TriedFunction) -> Part:
 
 def preflight_job(name: str) -> str:
     """The command that asks all that these checks leave out."""
-    return f"dagster job execute -m trainworthy.pipeline.definitions -j preflight_{name}"
+    return told_command("preflight", name)
 
 
 def parts_text(name: str, parts: list[Part], seconds: float, *, brief: bool = False) -> str:

@@ -30,24 +30,26 @@ from trainworthy.pipeline.commands import (
     restore,
     schema,
     site,
+    train,
     ui,
     verdict,
 )
 
 # In the order of the help text, which is that of a user's day.
 COMMANDS = (
-    doctor, init, new, check, explain, baseline, contract, verdict, next_version, champion, history, compare, freeze,
-    attempts, site, ui, diagnose, replay, datasets, backup, restore, schema,
+    doctor, init, new, check, explain, baseline, contract, train, verdict, next_version, champion, history, compare,
+    freeze, attempts, site, ui, diagnose, replay, datasets, backup, restore, schema,
 )  # fmt: skip
 EXAMPLES = """\
 examples:
   trainworthy doctor                  is everything set up, and what to do where it is not
+  trainworthy train flight_delays     train and judge; with --preflight only ask whether that is worth it
   trainworthy verdict flight_delays   the newest verdict: decision, reasons, cost, links
   trainworthy init                    the files of a project of your own, in this folder
   trainworthy new churn               an own use case, to begin with on example rows
   trainworthy next flight_delays      train on the next dataset version, against the champion
 
-Training is a Dagster job: dagster job execute -m trainworthy.pipeline.definitions -j train_flight_delays
+`train` becomes Dagster's command, which CI runs: dagster job execute -m trainworthy.pipeline.definitions -j train_NAME
 Every error is explained in docs/errors.md."""
 
 

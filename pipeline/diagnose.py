@@ -17,6 +17,7 @@ from trainworthy.lifecycle.protocol.checks import stops_the_step
 from trainworthy.lifecycle.protocol.jobs import JobFile, PreflightJob, TrainJob
 from trainworthy.lifecycle.protocol.records import PreflightReport, StageReport
 from trainworthy.lifecycle.protocol.training_figures import Diagnosis, Exchange, Part
+from trainworthy.lifecycle.run_config import told_command
 from trainworthy.lifecycle.storage.records import StateRecords
 from trainworthy.lifecycle.storage.state import StateFolder
 from trainworthy.lifecycle.use_case import load_use_case
@@ -59,7 +60,7 @@ def stage_of_run(name_or_run: str) -> tuple[StageReport | PreflightReport, Train
     if not isinstance(job, TrainJob) or not all(
         Path(file).is_file() for file in (job.training_file, job.validation_file)
     ):
-        fix = f"train again: dagster job execute -m trainworthy.pipeline.definitions -j experiment_{report.use_case}"
+        fix = f"train again: {told_command('experiment', report.use_case)}"
         raise RecordError(f"the files of this run's {report.kind} are gone", value=report.provenance.run_id, fix=fix)
     if job.trainer is not None:
         fix = "exchange parts in the script by hand: the page docs/how-to/diagnose.md says which, and in which order"

@@ -13,6 +13,7 @@ from trainworthy.lifecycle.contract.draft import inline
 from trainworthy.lifecycle.errors import RecordError, SettingsError
 from trainworthy.lifecycle.protocol.figures import BlindSpot
 from trainworthy.lifecycle.protocol.records import EvaluationReport
+from trainworthy.lifecycle.run_config import told_command
 from trainworthy.lifecycle.spec.benchmark import BenchmarkSpec
 from trainworthy.lifecycle.storage.state import write_atomic
 from trainworthy.pipeline.show import find_use_case
@@ -54,7 +55,7 @@ def spots_of(name: str) -> tuple[BlindSpot, ...]:
     """Blind spots of the newest evaluation. Raises RecordError without one."""
     report = records_of(read_settings()).newest(name, "evaluation")
     if not isinstance(report, EvaluationReport):
-        fix = f"run: dagster job execute -m trainworthy.pipeline.definitions -j train_{name}"
+        fix = f"run: {told_command('train', name)}"
         raise RecordError("there is no evaluation yet", value=name, fix=fix)
     return report.blind_spots
 

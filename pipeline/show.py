@@ -18,7 +18,7 @@ from trainworthy.lifecycle.promotion.judged import Standing, standing
 from trainworthy.lifecycle.promotion.log import LogEntry
 from trainworthy.lifecycle.protocol.leak import suspicions
 from trainworthy.lifecycle.protocol.records import STEPS, Cost, DatasetVersion, Record, Step, Verdict
-from trainworthy.lifecycle.run_config import first_model_fix
+from trainworthy.lifecycle.run_config import first_model_fix, told_command
 from trainworthy.lifecycle.storage.records import StateRecords, record_sha256
 from trainworthy.lifecycle.storage.state import StateFolder
 from trainworthy.lifecycle.use_case import UseCase, load_use_case
@@ -94,7 +94,7 @@ def judge_fix(use_case: str, entries: tuple[log.LogEntry, ...]) -> str:
     """How a verdict comes about: without a champion the first run must say that it is the first."""
     if log.champion(entries) is None:
         return first_model_fix(use_case_folder(read_settings(), use_case))
-    return f"run: dagster job execute -m trainworthy.pipeline.definitions -j train_{use_case}"
+    return f"run: {told_command('train', use_case)}"
 
 
 def champion_version(use_case: str) -> str | None:

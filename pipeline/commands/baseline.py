@@ -24,6 +24,7 @@ def run(parsed: argparse.Namespace) -> int:
     from trainworthy.lifecycle.gates.baseline import FILE, accepting, baseline_text, compared, read_baseline
     from trainworthy.lifecycle.protocol.records import STEPS
     from trainworthy.lifecycle.provenance import git_author
+    from trainworthy.lifecycle.run_config import told_command
     from trainworthy.lifecycle.storage.state import write_atomic
     from trainworthy.resources.settings import read_settings, use_case_folder
     from trainworthy.resources.shared_state import records_of
@@ -35,8 +36,8 @@ def run(parsed: argparse.Namespace) -> int:
     baseline, records = read_baseline(folder), records_of(settings)
     newest = {step: record for step in STEPS if (record := records.newest(name, step)) is not None}
     if not newest:
-        job = f"dagster job execute -m trainworthy.pipeline.definitions -j preflight_{name}"
-        raise RecordError("no step has a record yet, so there is nothing to accept", value=name, fix=job)
+        fix = f"run: {told_command('preflight', name)}"
+        raise RecordError("no step has a record yet, so there is nothing to accept", value=name, fix=fix)
     comparison = compared(baseline, {step: record.checks for step, record in newest.items()})
     groups = (("new", comparison.new), ("accepted", comparison.accepted), ("no longer found", comparison.stale))
     for title, warnings in groups:

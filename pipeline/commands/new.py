@@ -88,9 +88,10 @@ def run(parsed: argparse.Namespace) -> int:
 
 def _summary(name: str, source: str, created: Created) -> str:
     """What was written, what was guessed, what to review, and the next commands."""
+    from trainworthy.lifecycle.run_config import told_command
+
     no_inputs = [f"  {column.name!r} {column.remark}" for column in created.columns if column.role in NO_INPUTS]
     key = " + ".join(created.key)
-    execute = "dagster job execute -m trainworthy.pipeline.definitions -j"
     return "\n".join(
         [
             f"wrote    {created.folder}, and the stage {name} in dvc.yaml",
@@ -110,8 +111,8 @@ def _summary(name: str, source: str, created: Created) -> str:
             "",
             "Next:",
             f"  trainworthy check {name}",
-            f"  {execute} preflight_{name}",
-            f"  {execute} train_{name} -c {shlex.quote(created.first_model)}   # after git add and git commit",
+            f"  {told_command('preflight', name)}",
+            f"  {told_command('train', name, shlex.quote(created.first_model))}   # after git add and git commit",
         ]
     )
 

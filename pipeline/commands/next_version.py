@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import os
 import shlex
-import sys
 from pathlib import Path
-from typing import NoReturn
 
 from trainworthy.pipeline.commands import Subparsers
 
@@ -28,6 +25,7 @@ def run(parsed: argparse.Namespace) -> int:
     from trainworthy.lifecycle.files.versions import published_version
     from trainworthy.lifecycle.promotion.judged import NOTHING_NEWER
     from trainworthy.lifecycle.run_config import first_model_fix, train_command
+    from trainworthy.pipeline.execute import become
     from trainworthy.pipeline.show import find_use_case, standing_of
 
     use_case = find_use_case(parsed.use_case)
@@ -47,7 +45,7 @@ def run(parsed: argparse.Namespace) -> int:
         print(f"to skip {version}: trainworthy next {parsed.use_case} {standing.waiting[1]}")
     command = train_command(parsed.use_case, shlex.quote(str(_written_config(parsed.use_case, version))))
     print(command, flush=True)
-    _become(command)
+    become(command)
 
 
 def _written_config(use_case: str, version: str) -> Path:
@@ -60,15 +58,3 @@ def _written_config(use_case: str, version: str) -> Path:
     path = state.folder("run_configs", use_case, f"{version}.yaml")
     write_atomic(path, config_text(dataset_version=version).encode())
     return path
-
-
-def _become(command: str) -> NoReturn:
-    """Replace this process in the project's folder, so that signals and the exit code are the command's own."""
-    from trainworthy.resources.dagster_settings import dagster_home, refuse_unset
-    from trainworthy.resources.settings import read_settings, resolved_variables
-
-    settings = read_settings()
-    refuse_unset(dagster_home(settings))
-    environment = os.environ | resolved_variables(settings)
-    os.chdir(settings.project)
-    os.execve(sys.executable, [sys.executable, "-m", *shlex.split(command)], environment)

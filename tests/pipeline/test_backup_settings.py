@@ -11,13 +11,13 @@ from doctor_checks import bad
 
 from tests.refusals import refused
 from trainworthy.lifecycle.errors import BackupError, SettingsError, TrainworthyError
+from trainworthy.pipeline import execute
 from trainworthy.pipeline.backup import take
 from trainworthy.pipeline.backup.places import places
 from trainworthy.pipeline.backup.postgres import databases, dump
 from trainworthy.pipeline.backup.take import take_backup
 from trainworthy.pipeline.backup.verify import verified
 from trainworthy.pipeline.cli import main
-from trainworthy.pipeline.commands import next_version
 from trainworthy.pipeline.doctor import runs
 from trainworthy.resources.dagster_settings import database_address, refuse_unset, storage_kind
 from trainworthy.resources.settings import DATABASE, read_settings
@@ -76,7 +76,7 @@ def test_variable_that_dagster_yaml_asks_for_is_one_clear_error(state, place, mo
     assert main(["ui", "--port", port]) == 1
     assert "not set: DAGSTER_DATABASE" in capsys.readouterr().err
     with refused(SettingsError, "dagster.unset"):
-        next_version._become("dagster job execute")
+        execute.become("dagster job execute")
     # A label is no variable.
     labels = "run_launcher: {config: {run_k8s_config: {pod_template_spec_metadata: {labels: {env: production}}}}}\n"
     (home / "dagster.yaml").write_text(f"{labels}storage:\n  sqlite: {{base_dir: /elsewhere}}\n")

@@ -29,7 +29,7 @@ def test_champion_missing_and_not_declared_stops_at_preflight_with_the_fix(unjud
     assert list(unjudged.materialized(done.run_id)) == ["dataset", "snapshot"]
     assert list(unjudged.observed(done.run_id)) == ["preflight"]
     assert "there is no champion to compare with" in done.out
-    assert "fix: train as the first model until one is promoted: dagster job execute" in done.out
+    assert "fix: train as the first model until one is promoted: trainworthy train " in done.out
     assert not (unjudged.var / "verdicts" / "toy.jsonl").exists()
 
 

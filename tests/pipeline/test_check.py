@@ -44,7 +44,7 @@ def test_check_of_a_healthy_use_case_is_well_and_writes_nothing(toy, monkeypatch
     out = capsys.readouterr().out
     assert out.count("✓") == 10
     assert "✗" not in out
-    assert f"-j preflight_{name}" in out
+    assert f"trainworthy train {name} --preflight" in out
     assert "references" not in out
     assert not (toy.parents[2] / "state").exists()
 
@@ -56,7 +56,11 @@ def test_quick_check_asks_the_network_without_a_snapshot_and_fails_for_a_planted
     assert "made from the contract" in out
     assert "passed: gradients, gradient_is_slope" in out
     (left,) = (line for line in out.splitlines() if line.startswith("– left out"))
-    assert [name for name in ("overfit", "learning_rate", "leakage", "-j preflight_toy") if name not in left] == []
+    assert [
+        name
+        for name in ("overfit", "learning_rate", "leakage", "trainworthy train toy --preflight")
+        if name not in left
+    ] == []
     # Each check of preflight is named somewhere: as passed, as not applicable, or as left out.
     untold = [
         check.id

@@ -103,7 +103,7 @@ def test_new_from_a_file_loads_and_its_rows_keep_its_contract(made):
 def test_new_without_a_file_makes_example_rows_and_names_the_next_commands(project, capsys):
     assert new(project, None) == 0
     out = capsys.readouterr().out
-    for command in ("trainworthy check shop", "-j preflight_shop", "-j train_shop -c "):
+    for command in ("trainworthy check shop", "train shop --preflight", "train shop -c "):
         assert command in out
     contract = load_contract(load_use_case(project / "use_cases" / "shop").contract_path)
     assert contract_check(validate_frame(built_rows(project), contract)).status == "pass"

@@ -165,7 +165,7 @@ def test_decide_tells_of_gradient_boosting_and_does_not_gate_on_it(trees, words,
 @pytest.mark.parametrize("declared", [True, False])
 def test_check_first_model_agrees_or_raises(declared):
     check_first_model(Path("flights"), declared, None if declared else "flights/3")
-    fix = "leave first_model out" if declared else r"train_flights -c FILE, where FILE holds .*\"first_model\": true"
+    fix = "leave first_model out" if declared else r"train flights -c FILE, where FILE holds .*\"first_model\": true"
     with pytest.raises(ChampionError, match=fix):
         check_first_model(Path("flights"), declared, "flights/3" if declared else None)
 
@@ -174,10 +174,10 @@ def test_check_first_model_names_the_run_config_that_lies_in_the_use_case(tmp_pa
     folder = tmp_path / "use_cases" / "flights"
     folder.mkdir(parents=True)
     (folder / "first_model.yaml").write_text("")
-    with pytest.raises(ChampionError, match=rf"-j train_flights -c {folder}/first_model.yaml$"):
+    with pytest.raises(ChampionError, match=rf"trainworthy train flights -c {folder}/first_model.yaml$"):
         check_first_model(folder, False, None)
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ChampionError, match=r"-j train_flights -c use_cases/flights/first_model.yaml$"):
+    with pytest.raises(ChampionError, match=r"trainworthy train flights -c use_cases/flights/first_model.yaml$"):
         check_first_model(folder, False, None)
 
 
