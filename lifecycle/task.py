@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from trainworthy.lifecycle.errors import Problem, UseCaseError
+from trainworthy.lifecycle.hyperparameters import NoSuchHyperparameterError
 from trainworthy.lifecycle.identity import python_sources, sha256_files
 
 if TYPE_CHECKING:
@@ -116,8 +117,9 @@ def error_line(error: BaseException, folder: Path, *, sensitive: bool) -> str:
     A message may quote a value of a row: with `sensitive` features only the type and the place are told.
     """
     first = str(error).splitlines()[0] if str(error) else ""
-    message = "its message is kept back, since it may hold a value of a sensitive column" if sensitive else first
-    return f"{type(error).__name__}: {message} ({line_of(error, folder)})"
+    if sensitive and not isinstance(error, NoSuchHyperparameterError):
+        first = "its message is kept back, since it may hold a value of a sensitive column"
+    return f"{type(error).__name__}: {first} ({line_of(error, folder)})"
 
 
 def load_task(folder: Path) -> Task:

@@ -30,6 +30,7 @@ from trainworthy.lifecycle.protocol.results import FunctionsResult, TriedFunctio
 from trainworthy.lifecycle.run_config import told_command
 from trainworthy.lifecycle.spec.task import LABEL_TYPES, Target, TaskSpec, target_of
 from trainworthy.lifecycle.use_case import UseCase, load_use_case
+from trainworthy.pipeline.data_columns import NOT_IN_DATA, columns_of_data, with_columns_of_data
 from trainworthy.resources.backends.choose import launcher_problems
 from trainworthy.resources.settings import Settings, read_settings, use_case_folder
 from trainworthy.resources.worker_process import run_worker
@@ -72,11 +73,12 @@ def check_use_case(name: str) -> list[Part]:
     hyperparameters = use_case.spec.hyperparameters if use_case else _hyperparameters(folder)
     target = None if contract is None else _target(folder, contract.label)
     unsound = {
-        "the contract": contract is None, "the hyperparameters": hyperparameters is None,
+        "the contract": contract is None or any(problem.problem == NOT_IN_DATA for problem in problems),
+        "the hyperparameters": hyperparameters is None,
         "task in use_case.yaml": target is None,
         "model.py": any(problem.where.startswith("model.py") for problem in problems),
     }  # fmt: skip
-    if contract is None or hyperparameters is None or target is None or unsound["model.py"]:
+    if contract is None or hyperparameters is None or target is None or any(unsound.values()):
         what = next(name for name, wrong in unsound.items() if wrong)
         return [*parts, Part("functions", untried=f"fix {what} first")]
     tried = [_function(tried) for tried in _tried(folder, contract, hyperparameters, target, use_case)]
@@ -120,6 +122,7 @@ def _declarations(folder: Path, settings: Settings) -> tuple[UseCase | None, lis
     except UseCaseError as error:
         return None, list(error.problems)
     problems = declaration_problems(use_case, load_prices(settings.prices))
+    problems = with_columns_of_data(problems, contract_of(folder), columns_of_data(use_case, settings))
     return use_case, problems or launcher_problems(use_case.spec.compute)
 
 

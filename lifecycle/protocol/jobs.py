@@ -6,10 +6,11 @@ answer to `result.json` in the job's `out` folder, and exits 0; see worker.py fo
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
+from trainworthy.lifecycle.hyperparameters import HyperparameterValues
 from trainworthy.lifecycle.protocol.training_figures import Part
 from trainworthy.lifecycle.spec.benchmark import BehaviourSpec, DecisionSpec
 from trainworthy.lifecycle.spec.frozen import Frozen
@@ -109,7 +110,7 @@ class TrainJob(_RowsJob):
     stage: Literal["smoke", "pilot", "full"]
     stages: StagesSpec
     training: TrainingSpec
-    hyperparameters: dict[str, Any]
+    hyperparameters: HyperparameterValues
     training_file: str
     validation_file: str
     calibration_file: str
@@ -140,7 +141,7 @@ class PreflightJob(_RowsJob):
     kind: Literal["preflight"] = "preflight"
     training: TrainingSpec
     stages: StagesSpec
-    hyperparameters: dict[str, Any]
+    hyperparameters: HyperparameterValues
     training_file: str
     validation_file: str
     claims: PreflightSpec
@@ -170,7 +171,7 @@ class QuickJob(_RowsJob):
     kind: Literal["quick"] = "quick"
     training: TrainingSpec
     stages: StagesSpec
-    hyperparameters: dict[str, Any]
+    hyperparameters: HyperparameterValues
     claims: PreflightSpec
     trainer: str | None = None
     training_file: str = ""
@@ -284,7 +285,7 @@ class FunctionsJob(_RowsJob):
     """
 
     kind: Literal["functions"] = "functions"
-    hyperparameters: dict[str, Any]
+    hyperparameters: HyperparameterValues
     training: TrainingSpec | None = None
     steps: int = 1000
     claims: PreflightSpec = Field(default_factory=PreflightSpec)

@@ -33,7 +33,7 @@ def test_cli_verdict_of_an_unknown_use_case_offers_the_near_one(fresh):
 
 def test_cli_verdict_before_any_run_says_what_to_run_and_writes_nothing(fresh):
     done = fresh.call("-m", "trainworthy.pipeline.cli", "verdict", "toy")
-    assert (done.code, "-j train_toy" in done.out, "Traceback" in done.out) == (1, True, False)
+    assert (done.code, "trainworthy train toy" in done.out, "Traceback" in done.out) == (1, True, False)
     assert not fresh.var.exists()
 
 
@@ -42,7 +42,7 @@ def test_verdict_without_a_champion_names_the_run_config_of_the_first_model_if_t
 
     folder = Path(__file__).parents[2] / "use_cases" / "flight_delays"
     monkeypatch.setattr(show, "use_case_folder", lambda settings, name: folder)
-    assert "-j train_flight_delays -c " in show.judge_fix("flight_delays", ())
+    assert "trainworthy train flight_delays -c " in show.judge_fix("flight_delays", ())
     assert show.judge_fix("flight_delays", ()).endswith("flight_delays/first_model.yaml")
 
 
@@ -181,7 +181,7 @@ def test_cli_history_of_a_trained_use_case_is_read_without_mlflow(trained):
 
 def test_cli_history_before_any_verdict_or_of_an_unknown_use_case_is_told(fresh):
     done = fresh.call("-m", "trainworthy.pipeline.cli", "history", "toy")
-    assert (done.code, "toy was never judged" in done.out, "-j train_toy" in done.out) == (0, True, True)
+    assert (done.code, "toy was never judged" in done.out, "trainworthy train toy" in done.out) == (0, True, True)
     assert not fresh.var.exists()
     wrong = fresh.call("-m", "trainworthy.pipeline.cli", "history", "toi")
     assert (wrong.code, "did you mean 'toy'?" in wrong.out, "Traceback" in wrong.out) == (1, True, False)

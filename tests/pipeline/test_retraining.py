@@ -163,7 +163,7 @@ def test_tick_without_a_champion_says_how_to_train_the_first_model(here, on_disk
     for tick in (sensor_tick, schedule_tick):
         told = reason(tick(here, on_disk))
         assert "no champion" in told
-        assert "-j train_toy" in told
+        assert "trainworthy train toy" in told
         assert '"first_model": true' in told
 
 

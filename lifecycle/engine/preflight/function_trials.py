@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from trainworthy.lifecycle.errors import did_you_mean
+from trainworthy.lifecycle.hyperparameters import NoSuchHyperparameterError
 from trainworthy.lifecycle.protocol.results import FunctionFault, FunctionsResult, TriedFunction
 from trainworthy.lifecycle.task import Task, line_of, load_task
 
@@ -17,6 +19,8 @@ from trainworthy.lifecycle.task import Task, line_of, load_task
 Wrong = tuple[str, str]
 # The names in what pandas says of a list of columns.
 _LISTED = re.compile(r"\[('[^\]]*')\](?: not in index|, dtype=)")
+# What Python says of an argument that a function does not take, as of one of `Network(**hyperparameters)`.
+_UNEXPECTED = re.compile(r"got an unexpected keyword argument '([^']*)'")
 # In the order in which the functions need each other, what to look at if one raises.
 FIXES = {
     "fit_preprocessing": "take the training rows and the hyperparameters, and return a dict of plain values",
@@ -38,11 +42,12 @@ OPTIONAL_FIXES = {
 class Trials:
     """The functions that were tried so far; `features` are the columns that their rows have.
 
-    `fixes` are what to look at if a function raises.
+    `fixes` are what to look at if a function raises, `hyperparameters` those of use_case.yaml.
     """
 
     folder: Path
     features: tuple[str, ...]
+    hyperparameters: Mapping[str, Any] = field(default_factory=dict)
     fixes: Mapping[str, str] = field(default_factory=lambda: FIXES | OPTIONAL_FIXES)
     task: Task | None = None
     tried: list[TriedFunction] = field(default_factory=list)
@@ -66,7 +71,8 @@ class Trials:
         try:
             value, evidence, wrong = trial()
         except (Exception, SystemExit) as error:
-            problem, fix = _unknown_column(error, self.features) or (_message(error), self.fixes[name])
+            known = _unknown_hyperparameter(error, self.hyperparameters) or _unknown_column(error, self.features)
+            problem, fix = known or (_message(error), self.fixes[name])
             self._add(name, faults=(FunctionFault(where=self._where(name, error), problem=problem, fix=fix),))
             return None
         where = self._where(name)
@@ -97,6 +103,32 @@ class Trials:
         function = getattr(self.task, "build_model" if name == "forward" else name, None)
         code = getattr(function, "__code__", None)
         return f"{Path(code.co_filename).name}:{code.co_firstlineno} in {code.co_name}" if code else f"model.py: {name}"
+
+
+def _unknown_hyperparameter(error: BaseException, hyperparameters: Mapping[str, Any]) -> Wrong | None:
+    """For one that model.py reads and use_case.yaml lacks, or has and model.py does not take."""
+    if isinstance(error, NoSuchHyperparameterError):
+        return str(error), "rename it in use_case.yaml, or read the name that it has there"
+    match = _UNEXPECTED.search(str(error)) if isinstance(error, TypeError) else None
+    if match is None or match[1] not in hyperparameters:
+        return None
+    names = _taken(str(error).partition("(")[0], error)
+    fix = did_you_mean(match[1], names) if names else "rename it in use_case.yaml, or take it in model.py"
+    return f"use_case.yaml has the hyperparameter {match[1]!r}, which model.py does not take", fix
+
+
+def _taken(called: str, error: BaseException) -> list[str]:
+    """The names of arguments that the called function takes, looked up where the call stands; none if not found."""
+    innermost = error.__traceback__
+    while innermost is not None and innermost.tb_next is not None:
+        innermost = innermost.tb_next
+    if innermost is None:
+        return []
+    first, *rest = called.split(".")
+    function = {**innermost.tb_frame.f_globals, **innermost.tb_frame.f_locals}.get(first)
+    for name in rest:
+        function = getattr(function, name, None)
+    return [name for name in inspect.signature(function).parameters if name != "self"] if callable(function) else []
 
 
 def _unknown_column(error: BaseException, features: Sequence[str]) -> Wrong | None:

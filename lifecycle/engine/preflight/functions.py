@@ -48,7 +48,7 @@ def try_functions(job: FunctionsJob) -> FunctionsResult:
     fixes = FIXES | OPTIONAL_FIXES | {"predict": kind.predict_fix}
     if kind.target_state(kind.sample_labels(FIT_ROWS)):
         fixes["to_tensors"] += f"; beside your own keys preprocessing holds {TARGET_STATE!r}, of the label"
-    trials = Trials(Path(job.use_case_folder), job.rows.features, fixes)
+    trials = Trials(Path(job.use_case_folder), job.rows.features, job.hyperparameters, fixes)
     task = trials.imported()
     if task is None:
         return trials.result()
