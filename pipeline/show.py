@@ -144,6 +144,7 @@ def verdict_text(verdict: Verdict) -> str:
         f"{_decides(verdict, champion)}"
         f"cost        {cost_text(verdict, _costs_of_steps(verdict))}\n"
         f"{_suspicions(verdict)}"
+        f"{_part(verdict)}"
         f"{_answers(verdict, state)}"
         f"report      {report}\n"
         f"Dagster UI  {start_command('ui')}, then {dagster_url()}/runs/{run_id}\n"
@@ -169,6 +170,15 @@ def _suspicions(verdict: Verdict) -> str:
     snapshot = records_of(read_settings()).of_run(verdict.use_case, "snapshot", verdict.provenance.run_id)
     told = suspicions(snapshot.checks) if snapshot is not None else ()
     return "".join(f"suspicious  not shown to be a leak: {suspicion}\n" for suspicion in told)
+
+
+def _part(verdict: Verdict) -> str:
+    """How to find the part of the training that keeps the model behind a simple baseline, where one does."""
+    from trainworthy.lifecycle.report.outcome import diagnosis_of_part
+
+    records = _records_of_run(verdict.use_case, records_of(read_settings()), verdict.provenance.run_id)
+    part = diagnosis_of_part(records, verdict)
+    return f"diagnose    {part}\n" if part else ""
 
 
 def _costs_of_steps(verdict: Verdict) -> dict[Step, Cost]:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
+from trainworthy.lifecycle.gates.own_trainer import FAMILY as TRAINER
 from trainworthy.lifecycle.protocol.checks import CheckResult, by_badness, stopping
 from trainworthy.lifecycle.protocol.figures import Comparison, ModelFigures
 from trainworthy.lifecycle.protocol.records import (
@@ -112,6 +113,10 @@ def check_sentence(check: CheckResult) -> str:
         return f"{sentence_case(check.name)}{evidence}."
     limit = "" if check.threshold is None else f", threshold {plain(check.threshold)}"
     return f"{sentence_case(check.name)}{evidence} (observed {plain(check.observed)}{limit})."
+
+
+# Whoever does not reach these has a training to look at; boosted trees may just be the better model.
+SIMPLE = ("prior", "linear")
 
 
 def all_comparisons(records: Records) -> tuple[Comparison, ...]:
@@ -235,7 +240,20 @@ def _changes(records: Records, verdict: Verdict) -> tuple[str, ...]:
         return tuple(narrow + [_more_groups(item, named) for item in unsettled])
     # A verdict from before held_back_by has only its reasons, the one that decided first.
     lacking = map(_lacks, verdict.reasons, verdict.held_back_by) if verdict.held_back_by else verdict.reasons[:1]
-    return tuple(dict.fromkeys(filter(None, lacking)))
+    part = diagnosis_of_part(records, verdict)
+    return tuple(dict.fromkeys(filter(None, (*lacking, part and f"{part[0].upper()}{part[1:]}."))))
+
+
+def diagnosis_of_part(records: Records, verdict: Verdict) -> str:
+    """How to find the part of the training that keeps a model behind a simple baseline; empty where that is no matter.
+
+    Parts of a training script cannot be exchanged from outside.
+    """
+    preflight = record_of(records, "preflight", PreflightReport)
+    by_script = preflight is not None and any(check.name == TRAINER for check in preflight.checks)
+    behind = any(code.partition(".")[0] in SIMPLE for code in verdict.held_back_codes)
+    command = f"trainworthy diagnose {verdict.provenance.run_id}"
+    return f"which part of the training keeps the model back: {command}" if behind and not by_script else ""
 
 
 def _lacks(reason: str, held_back_by: str) -> str:

@@ -269,7 +269,7 @@ def _text(name: str, texts: pd.Series) -> Iterator[str]:
 
 
 def _form_of_days(texts: pd.Series) -> str:
-    """The form in which whole numbers are days, "" if they are none: of other numbers one in 27 would be read as one."""
+    """The form in which whole numbers are days, "" if they are none: one in 27 of other numbers looks like a day."""
     days = texts.drop_duplicates()
     if len(days) < _FEWEST_DAYS or not days.str.fullmatch(r"\d{6}|\d{8}").all():
         return ""

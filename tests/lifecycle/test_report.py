@@ -98,6 +98,30 @@ def test_label_of_a_verdict_has_its_headline(headline: str) -> None:
     assert label == ("Promote, worse than logistic regression" if headline else "Promote")
 
 
+TOLD = "Which part of the training keeps the model back: trainworthy diagnose "
+
+
+@pytest.mark.parametrize(
+    ("codes", "script", "told"),
+    [
+        (("linear.worse",), False, TOLD),
+        (("checks.insufficient", "prior.not_shown"), False, TOLD),
+        (("gradient_boosting.worse",), False, ""),
+        (("linear.worse",), True, ""),
+    ],
+)  # fmt: skip
+def test_model_behind_a_simple_baseline_is_told_with_the_command_that_finds_the_part(codes, script, told) -> None:
+    held = tuple(f"Reason {place}." for place, _ in enumerate(codes))
+    records = example.judged("shadow", reasons=held, held_back_by=held, codes=codes)
+    if script:
+        preflight = records["preflight"]
+        check = preflight.checks[0].model_copy(update={"name": "trainer"})
+        records["preflight"] = preflight.model_copy(update={"checks": (*preflight.checks, check)})
+    last = outcome.outcome(records, None).changes[-1:]
+    assert told in "".join(last)
+    assert bool(told) == any("diagnose" in line for line in last)
+
+
 def test_changes_of_a_verdict_are_what_its_reasons_lack_and_do_not_repeat_them() -> None:
     held_back_by = ("Perhaps worse: 0.1 [-1, 2]; about 60 groups would show it.", "Guardrail not safely kept.")
     reasons = ("Perhaps worse: 0.1 [-1, 2].", "Guardrail not safely kept.", "Better than the label prior.")
