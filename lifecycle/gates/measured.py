@@ -12,15 +12,25 @@ from trainworthy.lifecycle.gates.catalogue import CATALOGUE
 from trainworthy.lifecycle.gates.check import CheckWords
 from trainworthy.lifecycle.gates.stage_words import STAGE_CHECKS, StageWords
 from trainworthy.lifecycle.protocol.checks import CheckResult
+from trainworthy.lifecycle.protocol.leak import Leak
 from trainworthy.lifecycle.protocol.trial import Trial
 
 _CHECKS: Mapping[str, CheckWords] = {check.id: check for check in CATALOGUE}
 _STAGE: Mapping[str, StageWords] = {check.name: check for check in STAGE_CHECKS}
 
 
-def with_measured_causes(trials: Sequence[Trial]) -> tuple[Trial, ...]:
-    """The trials; those that only guess at their cause name first what others of them measured of it."""
-    return tuple(_with_cause(trial, trials) for trial in trials)
+def with_measured_causes(trials: Sequence[Trial], leaks: Iterable[Leak] = ()) -> tuple[Trial, ...]:
+    """The trials; those that only guess at their cause name first what others of them, or leaks, measured of it."""
+    measured = (*trials, *(_of_leak(leak) for leak in leaks if leak.status == "fail"))
+    return tuple(_with_cause(trial, measured) for trial in trials)
+
+
+def _of_leak(leak: Leak) -> Trial:
+    """A leak as a finding that saw its own cause, with the code `leakage.FAMILY`."""
+    return Trial(
+        check="leakage_in_training", status="fail", code=f"leakage.{leak.family}", evidence=leak.evidence,
+        cause=leak.evidence, fix=leak.fix, own_cause=True,
+    )  # fmt: skip
 
 
 def with_measured_fixes(checks: Iterable[CheckResult], trials: Sequence[Trial]) -> tuple[CheckResult, ...]:

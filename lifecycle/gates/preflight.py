@@ -62,7 +62,7 @@ def preflight_checks(
     from trainworthy.lifecycle.gates.measured import with_measured_causes
 
     uses_cuda = gpu_sku is not None
-    result = result.model_copy(update={"trials": with_measured_causes(result.trials)})
+    result = result.model_copy(update={"trials": with_measured_causes(result.trials, result.leakage)})
     families = (*FAMILIES, *((TRAINER,) if any(trial.family == TRAINER for trial in result.trials) else ()))
     return (
         *(_family(name, [trial for trial in result.trials if trial.family == name], result) for name in families),

@@ -12,9 +12,11 @@ from trainworthy.lifecycle.engine.preflight.wiring.columns import UNREAD
 from trainworthy.lifecycle.engine.preflight.wiring.one_answer import CONSTANT_OUTPUTS, DEAD_UNITS
 from trainworthy.lifecycle.gates.catalogue import CATALOGUE, check_of
 from trainworthy.lifecycle.gates.check import Outcome, tried
+from trainworthy.lifecycle.gates.findings import LEAKS
 from trainworthy.lifecycle.gates.measured import with_measured_causes, with_measured_fixes
 from trainworthy.lifecycle.gates.stage_words import STAGE_CHECKS, fix_of
 from trainworthy.lifecycle.protocol.checks import CheckResult
+from trainworthy.lifecycle.protocol.leak import Leak
 from trainworthy.lifecycle.protocol.trial import Trial
 
 
@@ -32,6 +34,20 @@ def rate_found(factor: float) -> Trial:
 
 def failed(name: str, code: str = "") -> CheckResult:
     return CheckResult(name=name, status="fail", fix=fix_of(name, code), code=code)
+
+
+@pytest.mark.parametrize(
+    ("family", "status", "first"),
+    [("rows_apart", "fail", True), ("rows_apart", "warning", False), ("preprocessing", "fail", False)],
+)
+def test_leak_that_was_measured_is_named_before_what_could_be(family, status, first):
+    evidence = "to_tensors: numbers changes with a row alone"
+    leak = Leak(taxon="L1.2", family=family, status=status, evidence=evidence, fix="compute with what was learned")
+    prepared, rate = trial("inputs.same_preprocessing"), trial("learning_rate.range")
+    told, other = with_measured_causes((prepared, rate), [leak])
+    assert told.cause.startswith(f"{evidence} (measured by leakage_in_training); else: ") == first
+    assert told.fix.startswith("compute with what was learned; else: ") == first
+    assert other == rate
 
 
 @pytest.mark.parametrize(("factor", "side"), [(1e-4, "too small"), (100, "too large")])
@@ -118,6 +134,7 @@ def test_measured_cause_that_was_put_before_a_guess_is_told_of_its_own_check_alo
 
 def test_what_is_said_to_measure_a_cause_is_a_check_or_a_code_of_one():
     known = {check.id for check in CATALOGUE} | {TOO_LARGE, TOO_SMALL, CONSTANT_OUTPUTS, DEAD_UNITS}
+    known |= {f"leakage.{leak.id}" for leak in LEAKS}
     by_stage = {name for check in STAGE_CHECKS for names in check.measured_by.values() for name in names}
     assert {name for check in CATALOGUE for name in check.measured_by} | by_stage <= known
     codes = {(check.name, code) for check in STAGE_CHECKS for code in check.measured_by if code}
