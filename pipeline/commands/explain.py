@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from trainworthy.lifecycle.gates.monitor_words import CauseWords, MonitorWords
     from trainworthy.lifecycle.gates.stage_words import StageWords
     from trainworthy.lifecycle.gates.step_checks import StepCheck
+    from trainworthy.lifecycle.gates.terms import Term
     from trainworthy.lifecycle.protocol.leak import Taxon
     from trainworthy.lifecycle.protocol.training_figures import Part
 
@@ -78,12 +79,25 @@ def run(parsed: argparse.Namespace) -> int:
 
 def _spellings(asked: str) -> Iterator[str]:
     """What was asked for as an id, in the ways in which reports and logs write it: "full/references", "loss rise"."""
+    from trainworthy.lifecycle.protocol.records import STEPS
+
     yield _by_signal(asked) or asked
     # The code of a worker's end names behind the cause what was raised, which is no id.
     if asked.startswith("worker."):
         yield ".".join(asked.split(".")[:2])
-    yield asked.rpartition("/")[2].strip().replace(" ", "_")
-    yield asked.lower()
+    # A step before a check's name; then one of a use case's own, which only its family is known of.
+    step, _, check = asked.replace("/", ".").partition(".")
+    if step.strip() in STEPS:
+        yield check.strip().replace(" ", "_")
+        step = check.partition(".")[0]
+    if step == "own":
+        yield step
+    yield asked.strip().replace(" ", "_")
+    yield from (asked.lower(), asked.lower().replace(" ", "_"))
+    # A metric of a class or a quantile, and one of the validation split.
+    yield asked.partition("[")[0]
+    yield asked.partition(" of ")[0]
+    yield asked.removeprefix("val_")
 
 
 def _known() -> dict[str, list[Lines]]:
@@ -113,7 +127,17 @@ def _known() -> dict[str, list[Lines]]:
         known.setdefault(name, []).append(lambda name=name, cases=cases: _cause(name, cases))
     _add_findings(known)
     _add_codes(known)
+    _add_terms(known)
     return known
+
+
+def _add_terms(known: dict[str, list[Lines]]) -> None:
+    """Words of reports, behind what else has that name: a check may be called by a term."""
+    from trainworthy.lifecycle.gates.terms import TERMS
+
+    for term in TERMS:
+        for name in (term.id, *term.also):
+            known.setdefault(name, []).append(lambda term=term: _term(term))
 
 
 def _add_findings(known: dict[str, list[Lines]]) -> None:
@@ -352,6 +376,12 @@ def _decision(decision: DecisionWords) -> Iterator[str]:
     yield f"{decision.id}: what a verdict decides"
     yield from _words(means=decision.means, follows=decision.follows)
     yield "  more: docs/how-to/evaluation.md#the-decision"
+
+
+def _term(term: Term) -> Iterator[str]:
+    yield f"{term.id}: {term.kind}"
+    yield from _words(means=term.means)
+    yield f"  more: {term.page}"
 
 
 def _exits(end: EndWords) -> str:

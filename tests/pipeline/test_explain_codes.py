@@ -191,7 +191,7 @@ def test_explain_lists_all_that_it_explains(capsys):
     assert {*classes_of_errors(), "76", "worker.hang", "hang", "rate_too_large"} <= listed
     assert {"DatasetError", "65"} & set(others.split()) == set()
     names = {*explain._known(), *verdict_codes()}
-    assert names <= listed | {name.strip() for name in others.replace("\n", " ").split(",")}
+    assert names <= listed | {name.strip() for name in " ".join(others.split()).split(",")}
     # And each is explained.
     assert [name for name in sorted(names) if cli.main(["explain", name])] == []
 
