@@ -5,13 +5,14 @@ from __future__ import annotations
 import importlib.util
 import shutil
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from trainworthy.lifecycle.contract.draft import ColumnDraft
+from trainworthy.lifecycle.data.snapshot import with_label
 from trainworthy.pipeline.scaffold.folder_files import FoundFiles
 from trainworthy.pipeline.scaffold.source import Kind
 from trainworthy.pipeline.scaffold.target import FoundTarget
@@ -32,6 +33,14 @@ class Plan:
 
 
 OF_TABLE = Plan({"width": 64, "embedding_dim": 4, "min_category_rows": 20, "dropout": 0.1})
+
+
+def plan_of_table(rows: pd.DataFrame, target: FoundTarget) -> Plan:
+    """That of a table; of an event with its share of the labelled rows, to two digits: where the network begins."""
+    if target.label.type != "event":
+        return OF_TABLE
+    share = float(with_label(rows, target.label)[target.label.name].mean())
+    return replace(OF_TABLE, hyperparameters={**OF_TABLE.hyperparameters, "base_rate": float(f"{share:.2g}")})
 
 
 @dataclass(frozen=True)

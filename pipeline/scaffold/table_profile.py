@@ -15,7 +15,7 @@ from pathlib import Path
 import pandas as pd
 
 from trainworthy.lifecycle.errors import Problem, did_you_mean
-from trainworthy.pipeline.scaffold.profile import UseCaseDraft, built, free_name
+from trainworthy.pipeline.scaffold.profile import UseCaseDraft, built, free_name, plan_of_table
 from trainworthy.pipeline.scaffold.reading import Reading, find_reading
 from trainworthy.pipeline.scaffold.render import rendered
 from trainworthy.pipeline.scaffold.request import Request
@@ -99,7 +99,8 @@ def find_out(request: Request, source: Path, work: Path) -> tuple[UseCaseDraft |
     if windows.split.by == "time":
         entities = [column.name for column in columns if column.role == "entity"]
         observations += tuple(recurring(rows, target.label, windows.split, entities))
-    return UseCaseDraft(kinds, target, time, day, tuple(key), text, rows, columns, windows, observations), []
+    plan = plan_of_table(rows, target)
+    return UseCaseDraft(kinds, target, time, day, tuple(key), text, rows, columns, windows, observations, plan), []
 
 
 def _reading(request: Request, source: Path) -> tuple[Reading | None, list[Problem]]:
