@@ -8,7 +8,7 @@ from typing import NamedTuple
 from trainworthy.lifecycle.gates.preflight import trials_of
 from trainworthy.lifecycle.protocol.checks import CheckResult, badness, is_open
 from trainworthy.lifecycle.protocol.figures import CANDIDATE, Comparison, Estimate, Metric
-from trainworthy.lifecycle.protocol.records import DatasetVersion, EvaluationReport, Snapshot, Step, Verdict
+from trainworthy.lifecycle.protocol.records import STAGES, DatasetVersion, EvaluationReport, Snapshot, Step, Verdict
 from trainworthy.lifecycle.protocol.words import Words
 from trainworthy.lifecycle.report.formatting import (
     HASH_PREFIX,
@@ -81,7 +81,8 @@ def open_checks(records: Records) -> list[Fact]:
 def checks_not_passed(records: Records) -> list[tuple[Step, CheckResult]]:
     """Checks that failed or were inconclusive with their steps, the worst first; those of preflight one by one.
 
-    The verdict's own are left out: they are the controls, which are told apart.
+    The verdict's own are left out: they are the controls, which are told apart. What a later stage asked of more rows,
+    and found as well, is told once.
     """
     checks: list[tuple[Step, CheckResult]] = [
         (step, check)
@@ -90,7 +91,9 @@ def checks_not_passed(records: Records) -> list[tuple[Step, CheckResult]]:
         for check in _with_trials(record.checks)
         if is_open(check)
     ]
-    return sorted(checks, key=lambda item: badness(item[1]))
+    newest = {check.name: step for step, check in checks if step in STAGES}
+    told = [(step, check) for step, check in checks if step not in STAGES or newest[check.name] == step]
+    return sorted(told, key=lambda item: badness(item[1]))
 
 
 def bound(records: Records) -> list[Fact]:

@@ -205,3 +205,16 @@ def test_more_checks_than_a_terminal_shows_are_counted():
     records: dict[Step, Record] = {"preflight": report_records.preflight().model_copy(update={"checks": checks})}
     told = not_passed_text(records).splitlines()
     assert told[-1] == "  and 3 more, in the report"
+
+
+def test_check_that_two_stages_found_is_told_of_the_later_one_and_what_only_one_found_of_that():
+    found = CheckResult(name="inputs_reviewed", status="insufficient", evidence="3 of 3 inputs were never reviewed.")
+    only = CheckResult(name="references", status="fail", severity="warning", evidence="Boosting is better.")
+    records: dict[Step, Record] = {
+        step: record.model_copy(update={"checks": {"pilot": (found, only), "full": (found,)}.get(step, ())})
+        for step, record in report_records.experiment().items()
+    }
+    told = not_passed_text(records)
+    assert [line.split(",")[0].strip() for line in told.splitlines() if line.startswith("  - ")] == [
+        "- pilot/references", "- full/inputs_reviewed",
+    ]  # fmt: skip
