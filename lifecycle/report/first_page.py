@@ -92,7 +92,7 @@ def checks_not_passed(records: Records) -> list[tuple[Step, CheckResult]]:
         if is_open(check)
     ]
     newest = {check.name: step for step, check in checks if step in STAGES}
-    told = [(step, check) for step, check in checks if step not in STAGES or newest[check.name] == step]
+    told = (item for item in checks if item[0] not in STAGES or newest[item[1].name] == item[0])
     return sorted(told, key=lambda item: badness(item[1]))
 
 
