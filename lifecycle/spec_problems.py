@@ -42,11 +42,36 @@ def spec_problem(
     if item["type"] == "literal_error" and isinstance(item["input"], str):
         values = re.findall("'([^']*)'", item["ctx"]["expected"])
         return Problem(where, "there is no such value", did_you_mean(item["input"], values), item["input"])
-    said = item["msg"].removeprefix("Value error, ")
+    said = _said(item)
     if item["type"] == "value_error" and isinstance(item["input"], dict):
         # Keys that do not go together: the message names them, and the value would be the whole section.
         return Problem(where, said, f"correct one of them; {how_to}")
     return Problem(where, said, f"correct the value; {how_to}", item["input"])
+
+
+# Of pydantic's kinds of mistakes those that a YAML file can hold, in words; in braces what its context says.
+_SAYS = {
+    "int_": "must be a whole number", "float_": "must be a number", "bool_": "must be true or false",
+    "string_type": "must be a text; put it in quotes where it looks like a number", "finite_number": "must be finite",
+    "string_pattern_mismatch": "must look like {pattern}", "greater_than_equal": "must be {ge} or more",
+    "greater_than": "must be more than {gt}", "less_than_equal": "must be {le} or less",
+    "less_than": "must be less than {lt}", "list_type": "must be a list", "tuple_type": "must be a list",
+    "dict_type": "must hold keys and values", "model_type": "must hold keys and values",
+    "model_attributes_type": "must hold keys and values", "too_short": "must hold at least {min_length}",
+    "too_long": "must hold at most {max_length}", "string_too_short": "must have at least {min_length} characters",
+    "string_too_long": "must have at most {max_length} characters",
+}  # fmt: skip
+
+
+def _said(item: Any) -> str:
+    """What is wrong with a value, in words of ours where pydantic's speak of Python."""
+    kind = item["type"]
+    context = {name: f"{bound:g}" if isinstance(bound, float) else bound for name, bound in item.get("ctx", {}).items()}
+    says = _SAYS.get(kind) or next((_SAYS[name] for name in ("int_", "float_", "bool_") if kind.startswith(name)), None)
+    try:
+        return says.format(**context) if says else item["msg"].removeprefix("Value error, ")
+    except KeyError:
+        return item["msg"]
 
 
 def _where(file: str, path: list[str]) -> str:

@@ -26,6 +26,17 @@ def count(value: int) -> str:
     return f"{value:,}"
 
 
+def counted(number: int, thing: str, things: str = "") -> str:
+    """A count with its noun: 1 input, 4,001 inputs."""
+    return f"{number:,} {thing if number == 1 else things or f'{thing}s'}"
+
+
+def about(value: int) -> str:
+    """A number that is an estimate, rounded up to two digits: 4,001 is about 4,100."""
+    unit = 10 ** max(len(str(value)) - 2, 0)
+    return f"about {-(-value // unit) * unit:,}"
+
+
 def words(name: str) -> str:
     """A name of code as words: `gradient_boosting` is `gradient boosting`."""
     return name.replace("_", " ")

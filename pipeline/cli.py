@@ -69,7 +69,7 @@ class Parser(argparse.ArgumentParser):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code. A user's error is one message on stderr and exit code 1."""
     whole = parser()
-    parsed = whole.parse_args(arguments)
+    parsed = whole.parse_args(with_durations(sys.argv[1:] if arguments is None else arguments))
     command: Callable[[argparse.Namespace], int] | None = getattr(parsed, "command", None)
     if command is None:
         whole.print_help(sys.stderr)
@@ -85,6 +85,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except TrainworthyError as error:
         print(f"trainworthy: {error}\n  more: {error.more}", file=sys.stderr)
         return 1
+
+
+def with_durations(arguments: Sequence[str]) -> list[str]:
+    """The arguments with a duration before now, as -PT1H, tied to its option: argparse takes it for one of its own."""
+    tied: list[str] = []
+    for argument in arguments:
+        if argument.startswith(("-P", "-p")) and tied and tied[-1] == "--known":
+            tied[-1] = f"--known={argument}"
+        else:
+            tied.append(argument)
+    return tied
 
 
 def parser() -> argparse.ArgumentParser:

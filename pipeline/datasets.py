@@ -111,6 +111,10 @@ def publish_dataset(
         fix = "give the parameters of a stage, or the address to import from"
         raise DatasetError("a version is built or imported, not both", value=[source, *parameters], fix=fix)
     values = {key: yaml.safe_load(value) for key, _, value in pairs}
+    parts = values.get("parts", 1)
+    if not isinstance(parts, int) or isinstance(parts, bool) or parts < 1:
+        fix = "write how many files the dataset is built from, for example parts=2"
+        raise DatasetError("parts is no whole number from 1 on", value=parts, fix=fix)
     project = _project_of(name)
     state = claim_state(read_settings())
     if not values:

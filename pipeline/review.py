@@ -18,6 +18,7 @@ from trainworthy.lifecycle.protocol.records import StageReport, Step
 from trainworthy.lifecycle.storage.records import StateRecords
 from trainworthy.lifecycle.storage.state import write_atomic
 from trainworthy.lifecycle.use_case import UseCase, load_use_case
+from trainworthy.lifecycle.wording import counted
 from trainworthy.pipeline.rule_test import dataset_files
 from trainworthy.resources.settings import read_settings, use_case_folder
 from trainworthy.resources.shared_state import records_of
@@ -179,9 +180,10 @@ def _result_lines(use_case: UseCase, contract: Contract, changes: Mapping[str, M
     if named:
         yield f"model.py still names {', '.join(named)}: take that out, then run trainworthy check {use_case.name}"
     if left:
-        yield f"{len(left)} of {len(contract.feature_columns)} inputs wait for a review: {', '.join(left)}"
+        inputs = counted(len(contract.feature_columns), "input")
+        yield f"{len(left)} of {inputs} {'waits' if len(left) == 1 else 'wait'} for a review: {', '.join(left)}"
     else:
-        yield f"none of the {len(contract.feature_columns)} inputs of {use_case.name} waits for a review"
+        yield f"none of the {counted(len(contract.feature_columns), 'input')} of {use_case.name} waits for a review"
     if accepted := contract.accepted_features:
         yield f"{len(accepted)} of them were accepted without one: the verdict will name the reason"
 

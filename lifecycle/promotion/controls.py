@@ -97,7 +97,7 @@ def cost_control(*, spent_usd: float, budget_usd: float, forecast: Forecast | No
 def _dollars(amount: float, other: float) -> str:
     """An amount with enough decimals to differ from `other` in print, four at least."""
     difference = abs(amount - other)
-    return f"${amount:.{min(max(4, 1 - math.floor(math.log10(difference))), 9) if difference else 4}f}"
+    return f"{amount:.{min(max(4, 1 - math.floor(math.log10(difference))), 9) if difference else 4}f} USD"
 
 
 def budget_check(spent_usd: float, budget_usd: float) -> CheckResult:
@@ -109,7 +109,7 @@ def budget_check(spent_usd: float, budget_usd: float) -> CheckResult:
         "cost",
         spent_usd,
         budget_usd,
-        evidence=f"the model cost ${spent_usd:.4f}, more than its budget of ${budget_usd:.4f}; it was not judged",
+        evidence=f"the model cost {spent_usd:.4f} USD, more than its budget of {budget_usd:.4f} USD; it was not judged",
         fix="raise budget.run_usd and run the same command again: what was trained is reused, and then judged",
     )
 

@@ -9,7 +9,7 @@ from trainworthy.lifecycle.protocol.figures import Estimate
 from trainworthy.lifecycle.protocol.records import ALONE
 from trainworthy.lifecycle.spec.benchmark import Guardrail, OnUnderpowered, SliceSpec
 from trainworthy.lifecycle.tasks.interval import groups_to_show
-from trainworthy.lifecycle.wording import count, decimals_of, metric_name
+from trainworthy.lifecycle.wording import about, count, decimals_of, metric_name
 
 Ruling = Literal["promote", "shadow", "reject"]
 UNDERPOWERED: dict[OnUnderpowered, Ruling] = {"block": "reject", "shadow": "shadow", "warn": "promote"}
@@ -38,7 +38,7 @@ class Lacking(NamedTuple):
     def in_words(self, window: Window | None) -> str:
         if self.needed is None:
             return "as measured, a better model is needed, not more rows"
-        text = f"if the value holds, about {count(self.needed)} groups would show that it suffices"
+        text = f"if the value holds, {about(self.needed)} groups would show that it suffices"
         if window is None:
             return text
         last = window.first + (window.last - window.first) * (self.needed / self.groups)

@@ -29,7 +29,7 @@ from trainworthy.lifecycle.protocol.words import Words
 from trainworthy.lifecycle.report.formatting import capital, estimate, interval, limits, plain, sentence_case, usd
 from trainworthy.lifecycle.tasks import words_of
 from trainworthy.lifecycle.tasks.interval import groups_to_show, rows_and_room
-from trainworthy.lifecycle.wording import count, metric_name
+from trainworthy.lifecycle.wording import about, count, metric_name
 
 Records = Mapping[Step, Record]
 Kind = TypeVar("Kind", bound=Record)
@@ -276,7 +276,7 @@ def _more_groups(item: Comparison, named: Words) -> str:
     text = f"{subject}, {estimate(item.gain, sign=True)}, is not clearly different from 0"
     if (needed := groups_to_show(*rows_and_room(item, item.gain.value))) is None:
         return f"{text}; a better model is needed, not more rows."
-    return f"{text} with {count(item.gain.groups)} groups; if it holds, about {count(needed)} groups would show it."
+    return f"{text} with {count(item.gain.groups)} groups; if it holds, {about(needed)} groups would show it."
 
 
 def avoided(stage: StageReport) -> str:

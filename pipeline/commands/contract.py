@@ -81,6 +81,7 @@ def add(commands: Subparsers) -> None:
 def run_review(parsed: argparse.Namespace) -> int:
     """Ask, or write what the options say; 1 if inputs wait and nobody can be asked."""
     from trainworthy.lifecycle.errors import Problem, UseCaseError
+    from trainworthy.lifecycle.wording import counted
     from trainworthy.pipeline.review import review, waiting
 
     columns, known = parsed.column or [], parsed.known or []
@@ -95,7 +96,8 @@ def run_review(parsed: argparse.Namespace) -> int:
         raise UseCaseError(parsed.use_case, problems)
     answered = bool(columns) or parsed.accept_all
     if not answered and not sys.stdin.isatty() and (left := waiting(parsed.use_case)):
-        print(f"{len(left)} inputs of {parsed.use_case} wait for a review, the strongest first:")
+        wait = "waits" if len(left) == 1 else "wait"
+        print(f"{counted(len(left), 'input')} of {parsed.use_case} {wait} for a review, the strongest first:")
         print("\n".join(f"  {strength.column}{strength.note}" for strength in left))
         column = shlex.quote(left[0].column)
         print(f"answer: trainworthy contract review {parsed.use_case} --column {column} --known WHEN")

@@ -102,14 +102,17 @@ def _of_tables(request: Request) -> Iterator[Problem]:
 
 
 def _taken(request: Request, settings: Settings, stages: Collection[str]) -> Iterator[Problem]:
-    """Whatever already has the name, in any folder of use cases, or as a dataset of the project."""
+    """What already has the name: a use case, else a dataset of the project, else files. Of a use case its other files
+    say nothing more."""
     name, project = request.name, settings.use_cases[0].parent
     fix = "take another name"
     for folder in settings.use_cases:
         if (folder / name).exists():
             yield Problem("name", "there is a folder of this name already", fix, str(folder / name))
+            return
     if name in stages or name in read_versions(project):
         yield Problem("name", "there is a dataset of this name already, in dvc.yaml or data/versions.yaml", fix, name)
+        return
     for path in (f"data/{name}", f"data/{name}.yaml", request.source):
         if (project / path).exists():
             yield Problem("name", "a file of this name is in the way", f"{fix}, or move it away", path)

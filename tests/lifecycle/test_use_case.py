@@ -109,7 +109,7 @@ def replaced(folder: Path, key: str, value) -> None:
         ({"by": "tme", **WINDOWS}, "split.by", "did you mean 'time'?"),
         (WINDOWS, "split.by", "the key is missing"),
         ({"by": ["time"], **WINDOWS}, "split.by", "there is no such kind"),
-        ("time", "split", "valid dictionary"),
+        ("time", "split", "must hold keys and values"),
         ({**GROUP, "slat": "v1"}, "split.slat", "did you mean 'salt'?"),
         ({**GROUP, "embargo": "1d"}, "split.embargo", "unknown key"),
         ({**GROUP, "shares": {**SHARES, "benchmrk": 0.1}}, "split.shares.benchmrk", "did you mean 'benchmark'?"),
@@ -140,7 +140,7 @@ def test_wrong_split_is_told_at_the_place_that_was_written(folder, split, where,
     [
         ("balancd", "training.class_weights", "there is no such value"),
         ({"positve": 3}, "training.class_weights.positve", "did you mean 'positive'?"),
-        ({"positive": 0}, "training.class_weights.positive", "greater than 0"),
+        ({"positive": 0}, "training.class_weights.positive", "must be more than 0"),
     ],
 )
 def test_wrong_class_weights_are_told_at_the_place_that_was_written(folder, weights, where, told):

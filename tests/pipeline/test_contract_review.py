@@ -101,7 +101,7 @@ def test_review_by_options_is_written_and_the_rest_still_waits(drafted, capsys):
     assert contract.feature_columns == ("shop", "x1")
     assert contract.unreviewed_features == ("shop",)
     assert "model.py still names x2" in out
-    assert "1 of 2 inputs wait for a review: shop" in out
+    assert "1 of 2 inputs waits for a review: shop" in out
 
 
 def test_review_without_a_terminal_lists_what_waits_and_fails(drafted, capsys, monkeypatch):

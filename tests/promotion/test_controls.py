@@ -127,7 +127,7 @@ def test_control_of_a_planted_fault_fails(name, changed, reason):
         ("benchmark", {"label_sha256": None, "benchmark_label_sha256": None}, "label definition: not measured"),
         ("benchmark", {"evaluation_checks": ()}, "none ran"),
         ("benchmark", {"evaluation_checks": (CheckResult(name="groups", status="insufficient"),)}, "groups"),
-        ("cost", {"forecast": None}, "$0.4000 of the budget of $1.0000; nothing was forecast: run preflight"),
+        ("cost", {"forecast": None}, "0.4000 USD of the budget of 1.0000 USD; nothing was forecast: run preflight"),
         ("reproducibility", {"changed_files": ("use_cases/toy/model.py",)}, "commit it"),
         ("reproducibility", {"git_commit": None, "changed_files": None}, "no git commit"),
         ("reproducibility", {"rerun_prefix_sha256": None}, "not measured"),
@@ -151,10 +151,12 @@ def test_control_of_a_missing_value_is_insufficient(name, changed, reason):
 def test_cost_control_above_the_forecast_but_within_the_budget_passes_and_tells():
     found = controls.cost_control(**{**COST, "actual_usd": 0.35})
     assert found.status == "pass"
-    assert found.reason.endswith("which preflight forecast at $0.3000 at most, cost $0.3500: the forecast was too low.")
+    assert found.reason.endswith(
+        "which preflight forecast at 0.3000 USD at most, cost 0.3500 USD: the forecast was too low."
+    )
     assert found.reason.startswith("until it was judged the model cost ")
     near = controls.cost_control(**{**COST, "actual_usd": 0.30004})
-    assert near.reason.endswith("forecast at $0.300000 at most, cost $0.300040: the forecast was too low.")
+    assert near.reason.endswith("forecast at 0.300000 USD at most, cost 0.300040 USD: the forecast was too low.")
 
 
 @pytest.mark.parametrize(("spent", "stops"), [(0.9, False), (1.0, False), (1.01, True), (math.nan, True)])

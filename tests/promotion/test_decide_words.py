@@ -97,17 +97,17 @@ def test_decide_puts_what_held_the_model_back_first():
         # (0.0042 / 0.0012)² × 61 = 747.25
         (
             {"prior": (0.0012, 0.0042, 61)},
-            "61 groups; if the value holds, about 748 groups would show that it suffices.",
+            "61 groups; if the value holds, about 750 groups would show that it suffices.",
         ),
         ({"prior": (0.0001, 0.0042, 61)}, "; as measured, a better model is needed, not more rows."),
         (
             {"champion": (0.0012, 0.0042, 61)},
-            "may be chance; if the value holds, about 748 groups would show that it suffices.",
+            "may be chance; if the value holds, about 750 groups would show that it suffices.",
         ),
         # (0.0082 / (0.0012 + the margin 0.005))² × 61 = 106.7
         (
             {"champion": (0.0012, 0.0082, 61), "purpose": "refresh"},
-            "margin of 0.005 or more; if the value holds, about 107 groups would show that it suffices.",
+            "margin of 0.005 or more; if the value holds, about 110 groups would show that it suffices.",
         ),
     ],
 )
@@ -132,7 +132,7 @@ def test_decide_says_by_when_a_benchmark_of_days_would_show_it():
     window = Window(date(2013, 11, 1), date(2013, 12, 31))
     (told,) = decide(evidence(baselines=(*others, comparison), window=window)).held_back_by
     assert told.endswith(
-        "about 748 groups would show that it suffices; at its pace a benchmark window of 736 days holds them, from "
+        "about 750 groups would show that it suffices; at its pace a benchmark window of 736 days holds them, from "
         "2013-11-01 to 2015-11-06."
     )
 
@@ -158,7 +158,7 @@ def test_guardrail_on_a_share_without_an_exception_lacks_as_many_groups_as_its_b
     bound = Guardrail(metric="accuracy", at_least=0.98)
     found = decide(evidence(guardrails=guardrail_results([bound], [metric], "candidate")))
     # ln 0.025 / ln 0.98 = 182.6
-    assert found.held_back_by[0].endswith("if the value holds, about 183 groups would show that it suffices.")
+    assert found.held_back_by[0].endswith("if the value holds, about 190 groups would show that it suffices.")
 
 
 def test_decide_names_inputs_that_were_accepted_without_a_review_and_why():
