@@ -27,6 +27,7 @@ from trainworthy.lifecycle.report.sections import ForecastRow, forecast_rows, st
 from trainworthy.lifecycle.tasks import words_of
 from trainworthy.lifecycle.wording import count, metric_name, words
 
+A_DOLLAR = 1.0
 # What fits on one printed page; the rest stands further below.
 MAX_REASONS, MAX_CHANGES, MAX_CHECKS = 6, 4, 3
 
@@ -39,14 +40,21 @@ class Fact(NamedTuple):
     remark: str
 
 
-def key_figures(records: Records) -> list[Fact]:
-    """Quality, the gain over champion and over the hardest baseline, and the training's cost against its forecast."""
+def key_figures(records: Records, *, small: bool = False) -> list[Fact]:
+    """Quality, the gain over champion and over the hardest baseline, and unless it is small the training's cost."""
     facts = quality(records) or _validation(records)
     facts += [_gain(item, said(records)) for item in _decisive(records)]
-    cost = next((row for row in forecast_rows(records) if row.name == "cost"), None)
-    if cost is not None:
-        facts.append(_training_cost(cost))
-    return facts
+    return facts if small else facts + cost_figures(records)
+
+
+def is_small(usd: float) -> bool:
+    """Whether a cost is one that nobody decides by: it stands in a line beneath the figures, and not among them."""
+    return usd < A_DOLLAR
+
+
+def cost_figures(records: Records) -> list[Fact]:
+    """The training's cost against its forecast; none where nothing was forecast."""
+    return [_training_cost(row) for row in forecast_rows(records) if row.name == "cost"][:1]
 
 
 def _training_cost(cost: ForecastRow) -> Fact:

@@ -55,7 +55,7 @@ def test_report_of_promoted_model_tells_decision_reasons_cost_and_evidence(pages
         "Champion after this run version 4 before: none",
         "flights@v9 336,776 rows",
         "Benchmark 2013-11-01 to 2013-12-31",
-        "Cost of training 0.0019 USD forecast 0.0015 USD: above the interval, 24% above the forecast",
+        "Cost of training 0.0019 USD, forecast 0.0015 USD: above the interval, 24% above the forecast",
         "20.7 %",
         "inside the interval",
         "Seeds: 0.",

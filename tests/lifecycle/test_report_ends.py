@@ -102,7 +102,7 @@ def test_report_of_reused_steps_counts_them_at_zero_for_the_run() -> None:
     own = sum(cost.usd for cost in costs.values())
     assert own < total
     assert f"Cost of the model {usd(total)} {usd(own)}" in text
-    assert f"Cost of the model {usd(total)} in this run {usd(own)}, the rest was reused" in text
+    assert f"Cost of the model {usd(total)}, in this run {usd(own)}, the rest was reused" in text
 
 
 def test_report_tells_an_input_that_is_suspicious_and_not_shown_to_be_a_leak() -> None:

@@ -70,3 +70,18 @@ def test_stop_names_what_failed_before_what_was_not_tried_for_it() -> None:
     stops = tuple(check.model_copy(update={"required": True}) for check in checks("error"))
     record = example.preflight().model_copy(update={"checks": stops})
     assert [sentence.partition(".")[0] for sentence in in_words.reasons(record)] == ["Of fail", "Of insufficient"]
+
+
+@pytest.mark.parametrize(("factor", "among_figures"), [(1.0, False), (1e5, True)])
+def test_cost_below_a_dollar_is_one_line_beneath_the_figures_and_a_larger_one_a_figure(
+    factor: float, among_figures: bool
+) -> None:
+    records = {
+        step: record.model_copy(update={"cost": record.cost.model_copy(update={"usd": record.cost.usd * factor})})
+        for step, record in example.experiment().items()
+    }
+    page = render(records, {})
+    figures = page[page.index('<dl class="figures">') : page.index("</dl>")]
+    assert ("Cost of the model" in figures) == ("Cost of training" in figures) == among_figures
+    assert page.count("Cost of the model ") == (0 if among_figures else 1)
+    assert "Cost of training" in page
