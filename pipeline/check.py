@@ -30,7 +30,7 @@ from trainworthy.lifecycle.protocol.results import FunctionsResult, TriedFunctio
 from trainworthy.lifecycle.run_config import told_command
 from trainworthy.lifecycle.spec.task import LABEL_TYPES, Target, TaskSpec, target_of
 from trainworthy.lifecycle.use_case import UseCase, load_use_case
-from trainworthy.pipeline.data_columns import NOT_IN_DATA, columns_of_data, with_columns_of_data
+from trainworthy.pipeline.data_columns import absent_columns, columns_of_data, with_columns_of_data
 from trainworthy.resources.backends.choose import launcher_problems
 from trainworthy.resources.settings import Settings, read_settings, use_case_folder
 from trainworthy.resources.worker_process import run_worker
@@ -73,7 +73,8 @@ def check_use_case(name: str) -> list[Part]:
     hyperparameters = use_case.spec.hyperparameters if use_case else _hyperparameters(folder)
     target = None if contract is None else _target(folder, contract.label)
     unsound = {
-        "the contract": contract is None or any(problem.problem == NOT_IN_DATA for problem in problems),
+        "the contract": contract is None
+        or bool(use_case and absent_columns(contract, columns_of_data(use_case, settings))),
         "the hyperparameters": hyperparameters is None,
         "task in use_case.yaml": target is None,
         "model.py": any(problem.where.startswith("model.py") for problem in problems),

@@ -15,9 +15,6 @@ from trainworthy.lifecycle.files.versions import published_version
 from trainworthy.lifecycle.use_case import UseCase
 from trainworthy.resources.settings import Settings
 
-NOT_IN_DATA = "the dataset has no such column"
-_NOT_IN_CONTRACT = "not a column of contract.yaml"
-
 
 def columns_of_data(use_case: UseCase, settings: Settings) -> tuple[str, ...]:
     """The columns of the version that use_case.yaml names; empty where its files are not here, or unreadable."""
@@ -41,6 +38,12 @@ def _names(path: Path) -> tuple[str, ...]:
         return ()
 
 
+def absent_columns(contract: Contract | None, columns: Sequence[str]) -> list[str]:
+    """The contract's columns that the data lack; none where either is not known."""
+    named = [] if contract is None or not columns else [column.name for column in contract.columns]
+    return [name for name in named if name not in columns]
+
+
 def with_columns_of_data(
     problems: Sequence[Problem], contract: Contract | None, columns: Sequence[str]
 ) -> list[Problem]:
@@ -48,10 +51,11 @@ def with_columns_of_data(
 
     Then the contract is what is wrong, and not who names a column that is in the data.
     """
-    named = [] if contract is None or not columns else [column.name for column in contract.columns]
-    missing = [name for name in named if name not in columns]
-    if not missing:
+    absent = absent_columns(contract, columns)
+    if contract is None or not absent:
         return list(problems)
+    named = {column.name for column in contract.columns}
     free = [name for name in columns if name not in named]
-    first = [Problem("contract.yaml: columns", NOT_IN_DATA, did_you_mean(name, free), name) for name in missing]
-    return [*first, *(one for one in problems if one.problem != _NOT_IN_CONTRACT or one.value not in columns)]
+    problem = "the dataset has no such column"
+    first = [Problem("contract.yaml: columns", problem, did_you_mean(name, free), name) for name in absent]
+    return [*first, *(one for one in problems if one.value not in free)]

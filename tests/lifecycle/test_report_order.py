@@ -6,6 +6,7 @@ import pytest
 
 from tests.lifecycle import report_records as example
 from trainworthy.lifecycle.protocol.checks import CheckResult, Severity, Status, by_badness
+from trainworthy.lifecycle.protocol.records import Record, Step
 from trainworthy.lifecycle.protocol.trial import Trial
 from trainworthy.lifecycle.report import in_words, sections
 from trainworthy.lifecycle.report.render import render
@@ -76,7 +77,7 @@ def test_stop_names_what_failed_before_what_was_not_tried_for_it() -> None:
 def test_cost_below_a_dollar_is_one_line_beneath_the_figures_and_a_larger_one_a_figure(
     factor: float, among_figures: bool
 ) -> None:
-    records = {
+    records: dict[Step, Record] = {
         step: record.model_copy(update={"cost": record.cost.model_copy(update={"usd": record.cost.usd * factor})})
         for step, record in example.experiment().items()
     }

@@ -11,7 +11,7 @@ from trainworthy.lifecycle.contract.read import load_contract
 from trainworthy.lifecycle.errors import Problem
 from trainworthy.lifecycle.files.versions import published_version
 from trainworthy.lifecycle.use_case import load_use_case
-from trainworthy.pipeline.data_columns import NOT_IN_DATA, columns_of_data, with_columns_of_data
+from trainworthy.pipeline.data_columns import columns_of_data, with_columns_of_data
 from trainworthy.resources.settings import read_settings
 
 TOY = ROOT / "tests" / "toy" / "use_cases" / "toy"
@@ -33,7 +33,11 @@ def test_misspelled_column_of_the_contract_is_the_problem_and_not_who_names_it_r
     )
     wrong = Problem("use_case.yaml: benchmark.slices.1", "not a column of contract.yaml", "known: …", "nix")
     first, *rest = with_columns_of_data([right, wrong], CONTRACT, columns)
-    assert (first.where, first.problem, first.value) == ("contract.yaml: columns", NOT_IN_DATA, "shop")
+    assert (first.where, first.problem, first.value) == (
+        "contract.yaml: columns",
+        "the dataset has no such column",
+        "shop",
+    )
     assert first.fix == "did you mean 'shops'?"
     assert rest == [wrong]
 
