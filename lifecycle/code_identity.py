@@ -234,17 +234,28 @@ class _OwnCode:
     def read(self) -> dict[str, Any]:
         """What its code uses beside ours: versions of packages, and hashes of modules around it and of its data."""
         foreign = {name.partition(".")[0] for name in self._names if not _is_ours(name)}
-        # A package that the use case lies in, as use_cases: only what is imported of it counts. Modules beside model.py
-        # are in its files.
-        parents = self._folder.resolve().parents
-        around = {
-            parent.name: parent.parent for parent in parents if parent.name in foreign and not _installed(parent.name)
-        }
+        around = self._around
         packages = _versions(frozenset(n for n in foreign - around.keys() if not _lies_in(self._folder, n)))
         data = data_files(self._folder)
         # Without data files the identity is that of before they counted.
         with_data = {"data": sha256_files(data)} if data else {}
         return {"packages": dict(packages), "beside": sha256_files(self._neighbours(around)), **with_data}
+
+    @functools.cached_property
+    def _around(self) -> dict[str, Path]:
+        """Packages that the use case lies in, as use_cases, by name: only what is imported of them counts.
+
+        Modules beside model.py are in its files.
+        """
+        foreign = {name.partition(".")[0] for name in self._names if not _is_ours(name)}
+        parents = self._folder.resolve().parents
+        return {
+            parent.name: parent.parent for parent in parents if parent.name in foreign and not _installed(parent.name)
+        }
+
+    def neighbours(self) -> dict[str, Path]:
+        """Files by name of the modules around the use case that it imports."""
+        return self._neighbours(self._around)
 
     def _neighbours(self, around: Mapping[str, Path]) -> dict[str, Path]:
         """Files by name of the modules around a use case that it imports, with what these import there."""
@@ -279,6 +290,17 @@ def data_files(use_case_folder: Path) -> dict[str, Path]:
         and name.as_posix() not in DECLARATIONS
         and not any(part.startswith(".") or part == "__pycache__" for part in name.parts)
     }
+
+
+def modules_around(use_case_folder: Path) -> tuple[Path, ...]:
+    """Files outside of a use case's folder that its code imports of the packages that it lies in."""
+    return tuple(_OwnCode(use_case_folder, Sources(None)).neighbours().values())
+
+
+def product_sha256() -> str:
+    """Hash of all our sources and tables, equal for equal ones wherever they are installed."""
+    tables = [table for package in PACKAGES for table in sorted((PRODUCT / package).rglob("*.toml"))]
+    return sha256_files(_product_files() | {table.relative_to(PRODUCT).as_posix(): table for table in tables})
 
 
 def step_code_sha256(use_case_folder: Path, step: Step, kept: Path | None = None) -> str:

@@ -23,6 +23,8 @@ from trainworthy.lifecycle.storage.state import sync_folder, write_atomic
 
 KEEP = 2
 MANIFEST = "manifest.json"
+# In a stage's folder: the step of its newest checkpoint, where that lies elsewhere (resources/backends/travel).
+REACHED = ".reached"
 _WRITING = ".writing-"
 
 
@@ -98,8 +100,18 @@ def copy_checkpoint(path: Path, durable: Path) -> None:
 
 
 def reached_step(out: Path) -> int:
-    """The step of the newest checkpoint of a stage's folder, read from its name alone; 0 if there is none."""
-    return max((int(path.name.removeprefix("step-")) for path in (out / "checkpoints").glob("step-*")), default=0)
+    """The step of the newest checkpoint of a stage's folder, read from its name alone; 0 if there is none.
+
+    Of a training on a machine with another disk REACHED tells it, unless one was written here since.
+    """
+    newest = max((out / "checkpoints").glob("step-*"), default=None)
+    here = 0 if newest is None else int(newest.name.removeprefix("step-"))
+    try:
+        told, told_at = int((out / REACHED).read_text()), (out / REACHED).stat().st_mtime_ns
+        since = newest is not None and newest.stat().st_mtime_ns > told_at
+    except (OSError, ValueError):
+        return here
+    return here if since else max(here, told)
 
 
 def checkpoints_in(folder: Path) -> list[Path]:

@@ -12,9 +12,17 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Protocol
 
 # Between two signs.
 BEAT_SECONDS = 10.0
+
+
+class Sign(Protocol):
+    """What is renewed for as long as somebody is there, and then taken away."""
+
+    def give(self) -> None: ...
+    def withdraw(self) -> None: ...
 
 
 class Given:
@@ -49,7 +57,7 @@ class Given:
 
 
 @contextlib.contextmanager
-def kept_up(*signs: Given) -> Iterator[None]:
+def kept_up(*signs: Sign) -> Iterator[None]:
     """Gives signs by a thread of its own for as long as this process is within, whatever it waits for; then no more."""
     over = threading.Event()
 

@@ -20,7 +20,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -335,15 +335,17 @@ def field_of(pod: Json, variable: Json) -> str:
     ]
 
 
-def started(kube: Kube, pod: str) -> None:
-    """Run the container's command as a node would, its environment the manifest's alone, and tell how it ended."""
+def started(kube: Kube, pod: str, within: Sequence[str] = ()) -> None:
+    """Run the container's command as a node would, its environment the manifest's alone, and tell how it ended.
+
+    `within` is a command that runs it somewhere else, with a PATH of its own.
+    """
     container = kube.pods[pod]["spec"]["containers"][0]
     assert container["command"][0] == "python"
     process = subprocess.Popen(
-        [sys.executable, *container["command"][1:]],
-        env={
-            one["name"]: one["value"] if "value" in one else field_of(kube.pods[pod], one) for one in container["env"]
-        },
+        [*within, sys.executable, *container["command"][1:]],
+        env={one["name"]: one["value"] if "value" in one else field_of(kube.pods[pod], one) for one in container["env"]}
+        | ({"PATH": os.environ["PATH"]} if within else {}),
         cwd=container["workingDir"],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

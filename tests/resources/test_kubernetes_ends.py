@@ -18,7 +18,7 @@ from trainworthy.resources.backends.kubernetes.ends import (
     state_of,
     state_of_all,
 )
-from trainworthy.resources.backends.kubernetes.submitted import Pods, owner_of
+from trainworthy.resources.backends.kubernetes.pods import Pods, owner_of
 
 JOB: dict[str, Any] = {"metadata": {"uid": "u"}, "spec": {"suspend": False}, "status": {}}
 RUNNING = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}

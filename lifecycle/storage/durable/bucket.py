@@ -70,10 +70,12 @@ def check_address(address: str) -> None:
 class Bucket:
     """Objects below an address, by names relative to it. Everything raises OSError with a number, as files do.
 
-    A call waits and is repeated for RETRY_SECONDS at most where the store is away.
+    A call waits `answer_seconds` for an answer, and is repeated for `retry_seconds` at most where the store is away.
     """
 
-    def __init__(self, address: str) -> None:
+    def __init__(
+        self, address: str, answer_seconds: float = ANSWER_SECONDS, retry_seconds: float = RETRY_SECONDS
+    ) -> None:  # fmt: skip
         from obstore.store import from_url
 
         self.address = address.rstrip("/")
@@ -83,10 +85,10 @@ class Bucket:
             config={"endpoint": endpoint} if endpoint else {},
             client_options={
                 "allow_http": endpoint.startswith("http://"),
-                "connect_timeout": f"{CONNECT_SECONDS}s",
-                "timeout": f"{ANSWER_SECONDS}s",
+                "connect_timeout": timedelta(seconds=min(CONNECT_SECONDS, answer_seconds)),
+                "timeout": timedelta(seconds=answer_seconds),
             },
-            retry_config={"max_retries": RETRIES, "retry_timeout": timedelta(seconds=RETRY_SECONDS)},
+            retry_config={"max_retries": RETRIES, "retry_timeout": timedelta(seconds=retry_seconds)},
         )
 
     def below(self, name: str) -> Bucket:
@@ -127,6 +129,13 @@ class Bucket:
 
         with self._as_files_raise(name):
             obstore.put(self._store, name, content, mode="create" if version is None else {"e_tag": version})
+
+    def put(self, name: str, content: bytes) -> None:
+        """Write an object, whatever lies there: for names that one process alone writes."""
+        import obstore
+
+        with self._as_files_raise(name):
+            obstore.put(self._store, name, content)
 
     def upload(self, name: str, path: Path) -> None:
         """Write a file's bytes. Each request is signed with the hash of what it carries, which the store verifies."""

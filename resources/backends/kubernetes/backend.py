@@ -6,17 +6,21 @@ A Job has one pod; that of a training over several nodes (compute.nodes) has one
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
 import uuid
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
+from trainworthy.lifecycle.code_identity import modules_around
 from trainworthy.lifecycle.cost.prices import load_prices
 from trainworthy.lifecycle.errors import SettingsError
 from trainworthy.lifecycle.spec.use_case import ComputeSpec
+from trainworthy.lifecycle.storage.durable.bucket import check_address, is_bucket
 from trainworthy.resources.backends.backend import LAUNCH_LOCK, Ended, Start, Watcher
 from trainworthy.resources.backends.kubernetes.api import connect
-from trainworthy.resources.backends.kubernetes.cluster import FILE, load_cluster
+from trainworthy.resources.backends.kubernetes.cluster import FILE, HOW_TO, load_cluster
 from trainworthy.resources.backends.kubernetes.manifest import (
     PodRequest,
     files_of,
@@ -26,7 +30,8 @@ from trainworthy.resources.backends.kubernetes.manifest import (
 )
 from trainworthy.resources.backends.kubernetes.patience import Time
 from trainworthy.resources.backends.kubernetes.submitted import Submitted
-from trainworthy.resources.settings import Settings, own_python_path, resolved_variables
+from trainworthy.resources.backends.travel.journey import Journey, Road
+from trainworthy.resources.settings import DURABLE, STATE, Settings, own_python_path, resolved_variables
 
 CLOCK = Time()
 # Below the job's folder: a folder for each start, with its signs of life and how it ended.
@@ -37,7 +42,8 @@ class KubernetesBackend:
     """Pods of a cluster, which see the job's folder under the same path.
 
     `variables` are settings for the worker, `python_path` is where pods find this Trainworthy, "" where their image has
-    one. If this process is killed, the worker ends within a minute or so, with its checkpoint (on_node.py); the next
+    one. With a `road` they share no volume with this machine: their image has one, and files come and go by a bucket.
+    If this process is killed, the worker ends within a minute or so, with its checkpoint (on_node.py); the next
     start of an equal job removes what is left of it first.
     """
 
@@ -46,9 +52,11 @@ class KubernetesBackend:
     lock = LAUNCH_LOCK
 
     def __init__(
-        self, request: PodRequest, variables: Mapping[str, str], python_path: str = "", clock: Time = CLOCK
+        self, request: PodRequest, variables: Mapping[str, str], python_path: str = "", clock: Time = CLOCK,
+        road: Road | None = None,
     ) -> None:  # fmt: skip
-        self._request, self._variables, self._python_path, self._time = request, variables, python_path, clock
+        self._request, self._variables, self._time, self._road = request, variables, clock, road
+        self._python_path = python_path if road is None else ""
 
     @property
     def memory_bytes(self) -> int:
@@ -57,19 +65,33 @@ class KubernetesBackend:
 
     def run(self, start: Start, watcher: Watcher, tell: Callable[[str], None]) -> Ended:
         """As Backend.run. Raises SettingsError, or BackendError in the cluster's words."""
-        cluster = self._request.cluster
+        request, cluster, named = self._request, self._request.cluster, files_of(start.job)
+        if self._road is not None:
+            request = replace(request, bucket=self._road.bucket, launcher=self._road.launcher)
+            around = modules_around(Path(start.job.use_case_folder))
+            named |= {f"imported by the use case: {path.name}": str(path) for path in around}
         ours = {"the Trainworthy that runs here": self._python_path} if self._python_path else {}
-        refuse_outside(files_of(start.job) | ours, cluster)
+        refuse_outside(named | ours, cluster)
         folder = Path(start.job.out) / STARTS / uuid.uuid4().hex[:8]
-        manifest = job_manifest(start, folder, self._request, self._variables, self._python_path, time.time())
+        manifest = job_manifest(start, folder, request, self._variables, self._python_path, time.time())
+        submitted = functools.partial(
+            Submitted, manifest=manifest, folder=folder, cluster=cluster, start=start, watcher=watcher, tell=tell,
+            clock=self._time,
+        )  # fmt: skip
         with contextlib.closing(connect(cluster.namespace, cluster.context)) as api:
-            return Submitted(api, manifest, folder, cluster, start, watcher, tell, self._time).run()
+            if self._road is None:
+                return submitted(api).run()
+            name, mount = manifest["metadata"]["name"], Path(cluster.volume.mount)
+            journey = Journey(self._road, name, start, folder, mount, tell)
+            with journey.under_way(named):
+                return submitted(api, journey=journey).run()
 
 
 def kubernetes_backend(compute: ComputeSpec, settings: Settings) -> KubernetesBackend:
     """The cluster of the project's kubernetes.yaml, with a pod of the SKU.
 
-    Raises SettingsError if the file cannot be used or has too few GPUs of the SKU, PriceError for an unknown SKU.
+    Raises SettingsError if the file cannot be used or has too few GPUs of the SKU, or if there is neither a claim nor a
+    bucket; PriceError for an unknown SKU.
     """
     cluster = load_cluster(settings.project / FILE)
     machine, sku = cluster.machine(compute.sku), load_prices(settings.prices).sku(compute.sku)
@@ -80,5 +102,24 @@ def kubernetes_backend(compute: ComputeSpec, settings: Settings) -> KubernetesBa
             f"compute.gpus is {compute.gpus}, and a pod of {compute.sku} has {gpus}", value=compute.gpus, fix=fix
         )
     return KubernetesBackend(
-        PodRequest(cluster, machine, gpus, compute.spot, compute.nodes), resolved_variables(settings), own_python_path()
+        PodRequest(cluster, machine, gpus, compute.spot, compute.nodes), resolved_variables(settings),
+        own_python_path(), road=None if cluster.volume.claim is not None else _road(compute, settings),
     )  # fmt: skip
+
+
+def _road(compute: ComputeSpec, settings: Settings) -> Road:
+    """The bucket by which files come and go. Raises SettingsError if it cannot be."""
+    claim = f"name a claim (ReadWriteMany) in volume of {FILE} ({HOW_TO}#without-a-common-volume)"
+    state, no_claim = settings.shared, f"volume of {FILE} names no claim"
+    if state is None or not is_bucket(state):
+        problem = f"{no_claim}, and {STATE} no bucket by which files could come and go"
+        raise SettingsError(problem, value=state, fix=f"{STATE}=s3://BUCKET/PREFIX, or {claim}")
+    check_address(state)
+    if settings.durable is not None and not is_bucket(settings.durable):
+        problem = f"{no_claim}, and {DURABLE} is a folder, which pods do not have"
+        fix = f"name a bucket in {DURABLE}, or unset it: copies go below {STATE} then; or {claim}"
+        raise SettingsError(problem, value=settings.durable, fix=fix)
+    if compute.nodes > 1:
+        problem = f"{no_claim}, and a training over several nodes needs a volume that all of them have"
+        raise SettingsError(problem, value=compute.nodes, fix=f"{claim}, or set compute.nodes to 1")
+    return Road(state, settings.var)

@@ -25,9 +25,12 @@ Seconds = Annotated[int, Field(gt=0, le=10**8)]
 
 
 class Volume(Frozen):
-    """The claim (ReadWriteMany) with project and state folder, mounted in pods where this machine has it."""
+    """The claim (ReadWriteMany) with project and state folder, mounted in pods where this machine has it.
 
-    claim: Subdomain
+    Without a claim pods have an empty disk there, and files come and go by the bucket of TRAINWORTHY_STATE.
+    """
+
+    claim: Subdomain | None = None
     mount: str
 
     @field_validator("mount")

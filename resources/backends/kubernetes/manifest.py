@@ -16,10 +16,13 @@ from trainworthy.lifecycle.protocol.jobs import AnyJob, processes_of
 from trainworthy.resources.backends.backend import ENVIRONMENT, Start
 from trainworthy.resources.backends.kubernetes.cluster import FILE, HOW_TO, Cluster, Machine, Toleration
 from trainworthy.resources.backends.kubernetes.meeting import ADDRESS
+from trainworthy.resources.backends.travel.places import LAST_SECONDS, start_prefix
 
 Json = dict[str, Any]
 # Runs the worker in its pod, and ends it if nobody wants it any more.
 ON_NODE = "trainworthy.resources.backends.on_node"
+# The same where the pod shares no volume with its launcher.
+ARRIVAL = "trainworthy.resources.backends.travel.arrival"
 # A launcher that lives gives a sign about every ten seconds, and what is ended by mistake goes on from its checkpoint.
 ABANDONED_SECONDS = 60.0
 # The container that works; the pod has no other of ours.
@@ -36,7 +39,8 @@ MIB = 2**20
 class PodRequest:
     """What the use case and the tables ask of a pod: its machine with `gpus`, and whether it may be taken away.
 
-    `nodes` are the pods of a training by several processes.
+    `nodes` are the pods of a training by several processes. `bucket` is that by which files come and go where the
+    cluster's volume has no claim; `launcher` tells this launcher from others that use it.
     """
 
     cluster: Cluster
@@ -44,6 +48,8 @@ class PodRequest:
     gpus: int
     spot: bool
     nodes: int = 1
+    bucket: str = ""
+    launcher: str = ""
 
     def pods(self, job: AnyJob) -> int:
         """How many pods a job has."""
@@ -58,7 +64,8 @@ def job_manifest(
     `folder` is where this start's signs are (on_node.py). `variables` are settings for the worker; `python_path` is
     where the pod finds this Trainworthy, "" where its image has one. `submitted` is the Unix time of now.
     """
-    cluster, name, pods = request.cluster, job_name(start.job, request.cluster), request.pods(start.job)
+    cluster, pods = request.cluster, request.pods(start.job)
+    name = job_name(start.job, cluster, request.launcher)
     labels = {
         "app.kubernetes.io/name": "trainworthy",
         "app.kubernetes.io/managed-by": "trainworthy",
@@ -105,11 +112,12 @@ def _pod(
     start: Start, folder: Path, request: PodRequest, variables: Mapping[str, str], python_path: str, submitted: float
 ) -> Json:  # fmt: skip
     cluster, machine, pods = request.cluster, request.machine, request.pods(start.job)
+    name = job_name(start.job, cluster, request.launcher)
     tolerations = (*machine.tolerations, *(cluster.spot_tolerations if request.spot else ()))
     selector = machine.node_selector | (cluster.spot_node_selector if request.spot else {})
     return {
         "restartPolicy": "Never",
-        "terminationGracePeriodSeconds": max(1, math.ceil(start.grace_seconds)),
+        "terminationGracePeriodSeconds": grace_seconds(start, request),
         "serviceAccountName": cluster.service_account,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
@@ -126,7 +134,14 @@ def _pod(
         **({"nodeSelector": selector} if selector else {}),
         **({"tolerations": [_toleration(toleration) for toleration in tolerations]} if tolerations else {}),
         "volumes": [
-            {"name": "project", "persistentVolumeClaim": {"claimName": cluster.volume.claim}},
+            {
+                "name": "project",
+                **(
+                    {"persistentVolumeClaim": {"claimName": cluster.volume.claim}}
+                    if cluster.volume.claim is not None
+                    else {"emptyDir": {}}
+                ),
+            },
             # Processes that load rows hand them over in shared memory, of which a container has 64 MiB. What lies there
             # counts as its memory.
             {"name": "shared-memory", "emptyDir": {"medium": "Memory"}},
@@ -138,7 +153,7 @@ def _pod(
                 "image": cluster.image,
                 "imagePullPolicy": cluster.image_pull_policy,
                 "command": [
-                    "python", "-m", ON_NODE, "--folder", str(folder), "--job", str(start.path),
+                    "python", "-m", *_entry(name, folder, request), "--folder", str(folder), "--job", str(start.path),
                     "--queued", str(start.queued), "--submitted", str(submitted), "--grace", str(start.grace_seconds),
                     "--abandoned", str(ABANDONED_SECONDS), "--packages", canonical_json(told_packages()).decode(),
                     *(["--pods", str(pods)] if pods > 1 else []),
@@ -167,9 +182,27 @@ def _pod(
     }  # fmt: skip
 
 
-def job_name(job: AnyJob, cluster: Cluster) -> str:
-    """A DNS label, the same for equal folders on equal volumes: by it a Job is found that a dead launcher left."""
-    digest = hashlib.sha256(f"{cluster.volume.claim} {job.out}".encode()).hexdigest()[:10]
+def _entry(name: str, folder: Path, request: PodRequest) -> list[str]:
+    """What is run: on_node.py, or what has its files come and go."""
+    if not request.bucket:
+        return [ON_NODE]
+    return [
+        ARRIVAL, "--bucket", request.bucket, "--start", start_prefix(name, folder),
+        "--root", request.cluster.volume.mount, "--abandoned", str(ABANDONED_SECONDS), "--",
+    ]  # fmt: skip
+
+
+def grace_seconds(start: Start, request: PodRequest) -> int:
+    """From being asked to end to being killed: the worker's, and what its files then take to a bucket."""
+    return max(1, math.ceil(start.grace_seconds + (LAST_SECONDS if request.bucket else 0.0)))
+
+
+def job_name(job: AnyJob, cluster: Cluster, launcher: str = "") -> str:
+    """A DNS label, the same for equal folders on equal volumes: by it a Job is found that a dead launcher left.
+
+    Without a volume those of one `launcher` are equal.
+    """
+    digest = hashlib.sha256(f"{cluster.volume.claim or launcher} {job.out}".encode()).hexdigest()[:10]
     use_case = re.sub(r"[^a-z0-9]+", "-", Path(job.use_case_folder).name.lower()).strip("-")[:40].rstrip("-")
     return f"{use_case or 'worker'}-{job.kind}-{digest}"
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from trainworthy.lifecycle.errors import BackendError
 from trainworthy.lifecycle.protocol.jobs import TrainJob
 from trainworthy.resources.backends.backend import Ended, Start, Watcher
-from trainworthy.resources.backends.kubernetes.api import Api, AwayError, ConflictError, ExpiredError
+from trainworthy.resources.backends.kubernetes.api import Api, AwayError, ConflictError
 from trainworthy.resources.backends.kubernetes.cluster import Cluster
 from trainworthy.resources.backends.kubernetes.ends import (
     IMAGE_FIX,
@@ -41,8 +41,10 @@ from trainworthy.resources.backends.kubernetes.logs import LogCopy
 from trainworthy.resources.backends.kubernetes.manifest import Json, selector
 from trainworthy.resources.backends.kubernetes.meeting import absent, folders, prepare
 from trainworthy.resources.backends.kubernetes.patience import Time, patiently, pause
+from trainworthy.resources.backends.kubernetes.pods import Pods, owner_of
 from trainworthy.resources.backends.on_node import WANTED, read_end
-from trainworthy.resources.backends.signs import Given, kept_up
+from trainworthy.resources.backends.signs import Given, Sign, kept_up
+from trainworthy.resources.backends.travel.journey import Journey
 
 # How often a worker is looked at, whole seconds: as long as a watch is left open.
 LOOK_SECONDS = 1
@@ -62,15 +64,19 @@ GOING_SECONDS, TOLD_SECONDS = 0.5, 5.0
 
 
 class Submitted:
-    """One worker from its submission to its end; `folder` is that of its signs, beside those of earlier starts."""
+    """One worker from its submission to its end; `folder` is that of its signs, beside those of earlier starts.
+
+    With a `journey` its pod shares no volume with this machine.
+    """
 
     def __init__(
         self, api: Api, manifest: Json, folder: Path, cluster: Cluster, start: Start, watcher: Watcher,
-        tell: Callable[[str], None], clock: Time,
+        tell: Callable[[str], None], clock: Time, journey: Journey | None = None,
     ) -> None:  # fmt: skip
         self._api, self._manifest, self._cluster, self._start = api, manifest, cluster, start
         self._folder, self._pods = folder, int(manifest["spec"]["completions"])
-        self._watcher, self._tell, self._time = watcher, tell, clock
+        self._watcher, self._tell, self._time, self._journey = watcher, tell, clock, journey
+        self._grace = int(manifest["spec"]["template"]["spec"]["terminationGracePeriodSeconds"])
         self._name = manifest["metadata"]["name"]
         self._submitted, self._began, self._began_at = clock.now(), False, math.inf
         # Whether the pods of one training have found each other.
@@ -89,7 +95,8 @@ class Submitted:
         self._end_earlier()
         uid = None
         prepare(self._folder, self._pods)
-        signs = [Given(folder / WANTED) for folder in folders(self._folder, self._pods)]
+        signs: list[Sign] = [Given(folder / WANTED) for folder in folders(self._folder, self._pods)]
+        signs = [self._journey.sign] if self._journey is not None else signs
         try:
             # By the storage, which the API's absence does not touch; and by a thread, since a request may wait for it.
             with kept_up(*signs):
@@ -152,13 +159,15 @@ class Submitted:
                         self._expect_to_meet(snapshots)
                     if self._is_overtime() and not ends:
                         raise self._overtime()
-                    if self._time.now() - ends_since > self._start.grace_seconds + LOST_SECONDS:
+                    if self._time.now() - ends_since > self._grace + LOST_SECONDS:
                         # A node that is gone says of its containers no more than it last did.
                         return self._ended(snapshots, states)
             self._watcher.look()
 
     def _ended(self, snapshots: list[WorkerSnapshot], states: list[State]) -> Ended:
         """How it ended; what has not is given up."""
+        if self._journey is not None:
+            self._journey.arrived()
         # Before the pods are removed, and their logs with them.
         self._end_logs(
             {snapshot.pod["metadata"]["name"] for snapshot in snapshots if snapshot.pod and is_over(snapshot.pod)}
@@ -272,8 +281,7 @@ class Submitted:
             self._tell(f"what is left of {self._name} could not be removed; {error}")
 
     def _remove(self, uid: str | None) -> None:
-        grace = max(1, math.ceil(self._start.grace_seconds))
-        remove(self._api, self._name, uid, grace, self._time, self._tell)
+        remove(self._api, self._name, uid, self._grace, self._time, self._tell)
 
     def _say(self, about: str, line: str) -> None:
         """Once, and again when it changes."""
@@ -326,72 +334,3 @@ def _left(api: Api, name: str, uid: str | None, deleted_uids: set[str], grace_se
         if metadata["uid"] not in deleted_uids and "deletionTimestamp" not in metadata:
             api.delete_pod(metadata["name"], grace_seconds)
             deleted_uids.add(metadata["uid"])
-
-
-class Pods:
-    """The pods that the Job `uid` owns, among those with a label."""
-
-    def __init__(self, api: Api, selector: str, uid: str) -> None:
-        self._api, self._selector, self._uid = api, selector, uid
-        self._version = ""
-        # By their uid.
-        self._known: dict[str, Json] = {}
-        self._gone: set[str] = set()
-
-    def look(self, seconds: int) -> None:
-        """Follow what happens to them, for so many seconds or until something does. Raises as Api's requests."""
-        if not self._version:
-            self._list()
-            return
-        try:
-            for event in self._api.pod_changes(self._selector, self._version, seconds):
-                self._version = event["object"]["metadata"]["resourceVersion"]
-                if event["type"] != "BOOKMARK":
-                    self._take(event["object"], deleted=event["type"] == "DELETED")
-                    return
-        except ExpiredError:
-            self._version = ""
-        except BaseException:
-            # What happened meanwhile may be lost with the stream.
-            self._version = ""
-            raise
-
-    def newest(self, index: int) -> tuple[Json | None, bool]:
-        """The pod that was made last, as it was seen last, and whether it is gone; None before there was one.
-
-        One that is there comes before those that are gone: the times are whole seconds, of more than one server.
-        """
-        of_index = [
-            (pod["metadata"]["uid"] not in self._gone, pod["metadata"]["creationTimestamp"], pod)
-            for pod in self._known.values()
-            if index_of(pod) == index
-        ]
-        there, _, newest = max(of_index, key=lambda known: known[:2], default=(True, "", None))
-        return newest, not there
-
-    def _list(self) -> None:
-        there, version = self._api.pods(self._selector)
-        for pod in there:
-            self._take(pod, deleted=False)
-        self._gone |= set(self._known) - {pod["metadata"]["uid"] for pod in there}
-        self._version = version
-
-    def _take(self, pod: Json, *, deleted: bool) -> None:
-        if owner_of(pod) != self._uid:
-            return
-        uid = pod["metadata"]["uid"]
-        self._known[uid] = pod
-        if deleted:
-            self._gone.add(uid)
-
-
-def index_of(pod: Json) -> int:
-    """Which of its Job's pods it is; 0 where there is one."""
-    return int(pod["metadata"].get("annotations", {}).get("batch.kubernetes.io/job-completion-index", 0))
-
-
-def owner_of(pod: Json) -> str:
-    """The uid of the Job that made a pod, also where the Job is gone and the pod was left; "" if none did."""
-    metadata = pod["metadata"]
-    owners = (owner["uid"] for owner in metadata.get("ownerReferences", []) if owner["kind"] == "Job")
-    return next(owners, metadata.get("labels", {}).get("batch.kubernetes.io/controller-uid", ""))

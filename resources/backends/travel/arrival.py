@@ -1,0 +1,114 @@
+"""Runs a worker on a machine whose disk is empty: `python -m ….travel.arrival --bucket ADDRESS … -- ARGUMENTS`.
+
+Fetches what the job names to the paths that it has on its launcher's machine, does there what on_node.py does with the
+ARGUMENTS, and has what the worker writes in the bucket. It ends with the worker's exit code once that is all there, and
+with EXIT_STORAGE where that cannot be.
+"""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from trainworthy.lifecycle.code_identity import product_sha256
+from trainworthy.lifecycle.failure import EXIT_BAD_INPUT, EXIT_DISK_FULL, EXIT_INTERNAL, EXIT_STORAGE
+from trainworthy.lifecycle.identity import canonical_json
+from trainworthy.lifecycle.progress import say
+from trainworthy.lifecycle.storage.durable.bucket import Bucket
+from trainworthy.lifecycle.storage.state import write_atomic
+from trainworthy.resources.backends import on_node
+from trainworthy.resources.backends.travel.mirror import NodeMirror
+from trainworthy.resources.backends.travel.parcel import lay_out
+from trainworthy.resources.backends.travel.places import LAST_SECONDS, WANTED, Parcel
+from trainworthy.resources.backends.travel.wants import AWAY_SECONDS, BeatObserved, Wants
+
+
+def main(arguments: list[str]) -> int:
+    """Run one job's worker to its end, and have it in the bucket; returns the exit code."""
+    at = arguments.index("--")
+    own, others = arguments[:at], arguments[at + 1 :]
+    parser = argparse.ArgumentParser(prog="trainworthy.resources.backends.travel.arrival", description="Runs a worker.")
+    parser.add_argument("--bucket", required=True, help="address of the shared state")
+    parser.add_argument("--start", required=True, help="name below which this start's objects lie")
+    parser.add_argument("--root", type=Path, required=True, help="folder that the launcher's project lies in")
+    parser.add_argument("--abandoned", type=float, required=True, help="seconds without a beat to go on for")
+    options = parser.parse_args(own)
+    bucket = Bucket(options.bucket)
+    try:
+        parcel = lay_out(bucket, options.start, options.root)
+    except (OSError, ValidationError) as error:
+        say(f"what the job needs cannot be fetched: {error}")
+        return EXIT_DISK_FULL if isinstance(error, OSError) and error.errno == errno.ENOSPC else EXIT_STORAGE
+    mirror = NodeMirror(bucket, options.start, parcel, options.root)
+    beat = BeatObserved(options.bucket, f"{options.start}/{WANTED}")
+    wants = Wants(beat, options.root / parcel.folder / on_node.WANTED, options.abandoned)
+    with mirror.kept_up():
+        if _other_code(parcel, options.root / parcel.out):
+            code, until = EXIT_BAD_INPUT, _until_asked(wants)
+        else:
+            with wants.kept_up():
+                code = _worked(others)
+                until = _until_asked(wants)
+    if mirror.end(code, until):
+        return code
+    say(f"the worker ended with {code}, and the bucket did not take that: its launcher will not know")
+    return EXIT_STORAGE
+
+
+def _worked(arguments: list[str]) -> int:
+    try:
+        return on_node.main(arguments)
+    except Exception:
+        # What it left is of use to who looks for the cause.
+        traceback.print_exc()
+        return EXIT_INTERNAL
+
+
+def _until_asked(wants: Wants) -> Callable[[], float]:
+    """Until when the end may take, by the monotonic clock: LAST_SECONDS once somebody asks for it, or nobody waits."""
+    latest = [time.monotonic() + AWAY_SECONDS]
+
+    def soon(number: int = 0, frame: object = None) -> None:
+        latest[0] = min(latest[0], time.monotonic() + LAST_SECONDS)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, soon)
+
+    def until() -> float:
+        if wants.gone.is_set():
+            soon()
+        return latest[0]
+
+    return until
+
+
+def _other_code(parcel: Parcel, out: Path) -> bool:
+    """True if this machine has another Trainworthy than the launcher; error.json says what to do."""
+    if product_sha256() == parcel.code:
+        return False
+    error = {
+        "problem": "this machine has another Trainworthy than its launcher: the sources differ",
+        "value": None,
+        "fix": "make the image of the worker from what the launcher runs (deploy/Dockerfile), and name it in "
+        "kubernetes.yaml",
+    }
+    write_atomic(out / "error.json", canonical_json(error))
+    say(f"{error['problem']}\n  fix: {error['fix']}")
+    return True
+
+
+if __name__ == "__main__":
+    exit_code = main(sys.argv[1:])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Threads may wait for a bucket that does not answer.
+    os._exit(exit_code)

@@ -1,0 +1,206 @@
+"""The launcher's side: sends what a job names, says that its worker is wanted, and fetches what it writes.
+
+The job's folder here becomes as it is on the node, a file whole or not at all, and how the worker ended comes last of
+all. So whoever reads the folder reads it as if the worker were on this machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from trainworthy.lifecycle.errors import BackendError, StateError
+from trainworthy.lifecycle.identity import canonical_json
+from trainworthy.lifecycle.protocol.jobs import JobFile, TrainJob
+from trainworthy.lifecycle.storage.checkpoints import REACHED
+from trainworthy.lifecycle.storage.durable.bucket import Bucket
+from trainworthy.lifecycle.storage.state import write_atomic
+from trainworthy.resources.backends.backend import Start
+from trainworthy.resources.backends.on_node import END
+from trainworthy.resources.backends.travel.parcel import fetch, send_parcel
+from trainworthy.resources.backends.travel.places import (
+    CHECKPOINTS,
+    ENDED,
+    FILES,
+    INDEX,
+    TRAVEL,
+    WANTED,
+    Index,
+    at_once,
+    chunk,
+    start_prefix,
+)
+from trainworthy.resources.backends.travel.turns import Turns
+from trainworthy.resources.backends.travel.wants import BeatGiven
+
+# How long what a worker has left is tried to be fetched, once it has ended.
+ARRIVE_SECONDS = 600.0
+# The same of one that was given up or cancelled: nobody waits for it.
+GIVEN_UP_SECONDS = 10.0
+# What is tried again by another turn is not tried for minutes within one.
+RETRY_SECONDS = 20.0
+
+
+@dataclass(frozen=True)
+class Road:
+    """By which bucket workers travel, and who sends them, known by a file of its own in the state folder `var`."""
+
+    bucket: str
+    var: Path
+
+    @property
+    def launcher(self) -> str:
+        """A name that no other state folder has."""
+        path = self.var / "launcher_id"
+        if not path.is_file():
+            write_atomic(mine := self.var / f".launcher_id.{uuid.uuid4().hex}", uuid.uuid4().hex.encode())
+            # Of several processes that find none the first one's counts.
+            with contextlib.suppress(FileExistsError):
+                os.link(mine, path)
+            mine.unlink()
+        return path.read_text().strip()
+
+
+class Journey:
+    """One start of the worker `name`, whose signs are in `folder`; `root` is where pods have an empty disk."""
+
+    def __init__(
+        self, road: Road, name: str, start: Start, folder: Path, root: Path, tell: Callable[[str], None]
+    ) -> None:
+        self._bucket, self._all = Bucket(road.bucket, retry_seconds=RETRY_SECONDS), f"{TRAVEL}/{name}"
+        self.prefix = start_prefix(name, folder)
+        self._start, self._out, self._folder, self._root = start, Path(start.job.out), folder, root
+        self._tell, self._road = tell, road
+        self.sign = BeatGiven(road.bucket, f"{self.prefix}/{WANTED}")
+        # By name below the job's folder: hashes of files that are alike here and there, and how much came of streams.
+        self._alike: dict[str, str] = {}
+        self._at: dict[str, int] = {}
+        self._turn = 0
+        meaning = "what the worker writes does not come from its bucket, and it goes on"
+        self._turns = Turns(self._take, meaning, tell)
+
+    @contextlib.contextmanager
+    def under_way(self, named: Mapping[str, str]) -> Iterator[None]:
+        """Send the job with the files that it names; fetch what comes of it for as long as this process is within.
+
+        Nothing of it is left in the bucket but files by their hash. Raises StateError, SettingsError.
+        """
+        for left in self._out.rglob(".*.fetching"):
+            left.unlink(missing_ok=True)
+        self._copies_in_bucket()
+        try:
+            self._send(named)
+            try:
+                with self._turns.kept_up():
+                    yield
+            finally:
+                until = time.monotonic() + GIVEN_UP_SECONDS
+                self._turns.insist(self._take_end, lambda: until)
+        finally:
+            self._remove()
+
+    def arrived(self) -> None:
+        """Have all here that the worker has left, now that it has ended. Raises BackendError."""
+        until = time.monotonic() + ARRIVE_SECONDS
+        if not self._turns.insist(self._take_end, lambda: until):
+            fix = "see that the bucket answers and this disk has room, then run again: a training resumes"
+            problem = f"the worker ended, and what it left did not come from the bucket within {ARRIVE_SECONDS:.0f} s"
+            raise BackendError(problem, value=f"{self._road.bucket}/{self.prefix}", fix=fix)
+
+    def _copies_in_bucket(self) -> None:
+        """Name where a training's checkpoints are copied to, if nobody has: its disk is gone with it."""
+        job = self._start.job
+        if isinstance(job, TrainJob) and not job.interruptions.durable and job.stop_after_steps is None:
+            durable = f"{self._road.bucket.rstrip('/')}/{CHECKPOINTS}"
+            job = job.model_copy(update={"interruptions": job.interruptions.model_copy(update={"durable": durable})})
+            write_atomic(self._start.path, canonical_json(JobFile(job=job).model_dump(mode="json")))
+
+    def _send(self, named: Mapping[str, str]) -> None:
+        job = self._start.job
+        try:
+            parcel = send_parcel(Bucket(self._road.bucket), self.prefix, job, named, self._root, self._folder)
+            self.sign.give_first()
+        except OSError as error:
+            fix = "see that the bucket of TRAINWORTHY_STATE answers (trainworthy doctor), then run again"
+            problem = f"what the job needs could not be sent to its worker: {error.strerror or error}"
+            raise StateError(problem, value=str(error.filename or self._road.bucket), fix=fix) from error
+        out = f"{parcel.out}/"
+        self._alike = {
+            name.removeprefix(out): sha256 for name, sha256 in parcel.files.items() if name.startswith(out)
+        }  # fmt: skip
+
+    def _take_end(self) -> None:
+        self._take(ENDED)
+        self._take()
+
+    def _take(self, name: str = INDEX) -> None:
+        """Make the job's folder here as the node says it is there. Raises OSError."""
+        stored = self._bucket.read(f"{self.prefix}/{name}")
+        if stored is None:
+            return
+        try:
+            index = Index.model_validate_json(stored[0])
+        except ValidationError:
+            where = f"{self._bucket.address}/{self.prefix}/{name}"
+            raise OSError(errno.EIO, "what lies there was not written by Trainworthy", where) from None
+        if index.turn <= self._turn:
+            return
+        for stream, length in index.streams.items():
+            self._append(stream, length)
+        below = FILES if index.ended else f"{self.prefix}/{FILES}"
+        at_once(lambda item: self._fetch(below, *item), index.files.items())
+        if index.reached:
+            write_atomic(self._out / REACHED, str(index.reached).encode())
+        if index.whole:
+            self._remove_others(index)
+        if index.end is not None:
+            write_atomic(self._folder / END, index.end.encode())
+        self._turn = index.turn
+
+    def _append(self, name: str, length: int) -> None:
+        """Write to a stream what came to it; what a full disk has cut off is written again."""
+        at = self._at.get(name, 0)
+        if at >= length:
+            return
+        with (self._out / name).open("r+b") as file:
+            while at < length:
+                stored = self._bucket.read(f"{self.prefix}/{chunk(name, at)}")
+                if stored is None or not stored[0]:
+                    raise OSError(errno.EIO, "a part of a stream is missing", f"{self.prefix}/{chunk(name, at)}")
+                file.seek(at)
+                file.write(stored[0])
+                file.flush()
+                self._at[name] = at = at + len(stored[0])
+
+    def _fetch(self, below: str, name: str, sha256: str) -> None:
+        if self._alike.get(name) != sha256:
+            fetch(self._bucket, f"{below}/{sha256}", self._out / name)
+            self._alike[name] = sha256
+
+    def _remove_others(self, index: Index) -> None:
+        """Remove what lay here and no longer does there, and folders that are empty then."""
+        for name in self._alike.keys() - index.files.keys() - index.streams.keys():
+            path = self._out / name
+            path.unlink(missing_ok=True)
+            del self._alike[name]
+            for folder in path.parents:
+                if folder == self._out:
+                    break
+                with contextlib.suppress(OSError):
+                    folder.rmdir()
+
+    def _remove(self) -> None:
+        """Remove this start's objects, and those of earlier ones whose launcher was killed."""
+        try:
+            names = self._bucket.names(self._all)
+            at_once(self._bucket.delete, names)
+        except OSError as error:
+            self._tell(f"what a worker was sent could not be removed below {self._all}; its next start does: {error}")

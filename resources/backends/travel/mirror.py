@@ -1,0 +1,158 @@
+"""The node's side: has what its worker writes in the bucket, turn by turn, and its end last of all.
+
+Each turn first has new bytes there, and then the index that names them; whatever it was cut off at, it is done again
+with the same bytes, so that no reply has to arrive. Nothing that fails ends a worker: it is tried again at the next
+turn.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from trainworthy.lifecycle.identity import canonical_json, sha256_file
+from trainworthy.lifecycle.storage.checkpoints import reached_step
+from trainworthy.lifecycle.storage.durable.bucket import PART_BYTES, Bucket
+from trainworthy.resources.backends.on_node import END
+from trainworthy.resources.backends.travel.parcel import keep
+from trainworthy.resources.backends.travel.places import (
+    CHECKPOINTS,
+    ENDED,
+    FILES,
+    INDEX,
+    OF_ONE_PLACE,
+    Index,
+    Parcel,
+    chunk,
+    is_stream,
+    walked,
+)
+from trainworthy.resources.backends.travel.turns import Turns
+
+# Time of change, size and number of a file: while they are equal its bytes are.
+_Signature = tuple[int, int, int]
+
+
+class NodeMirror:
+    """What the worker of one start writes below `root`, for its launcher."""
+
+    def __init__(self, bucket: Bucket, prefix: str, parcel: Parcel, root: Path) -> None:
+        self._bucket, self._prefix = bucket, prefix
+        self._out, self._folder = root / parcel.out, root / parcel.folder
+        # Files as they were when they were sent last, with the hash of their bytes; those of the parcel came by it.
+        self._known: dict[str, tuple[_Signature, str]] = {}
+        for name, sha256 in parcel.files.items():
+            if (path := root / name).is_relative_to(self._out):
+                self._known[path.relative_to(self._out).as_posix()] = _signature(path), sha256
+        self._lasting, self._passing = set(parcel.files.values()), set[str]()
+        # Of each stream how far it was sent, and the bytes that are being sent: once begun, always the same.
+        self._at: dict[str, int] = {}
+        self._chunks: dict[str, bytes] = {}
+        # What was said last, but for its number; and that of the last attempt to say it.
+        self._last: Index | None = None
+        self._turn = 0
+        self._turns = Turns(self.turn, "the launcher hears nothing of this worker")
+
+    @contextlib.contextmanager
+    def kept_up(self) -> Iterator[None]:
+        """Turns, by a thread of its own."""
+        with self._turns.kept_up():
+            yield
+
+    def end(self, exit_code: int, until: Callable[[], float]) -> bool:
+        """The last turn, tried again until the time by the monotonic clock; False if it did not come to be."""
+        return self._turns.insist(lambda: self.turn(exit_code), until)
+
+    def turn(self, exit_code: int | None = None) -> None:
+        """Have all that changed in the bucket; with an exit code as the end. Raises OSError, StateError."""
+        left_out = OF_ONE_PLACE if exit_code == 0 else (*OF_ONE_PLACE, CHECKPOINTS)
+        files, streams = dict[str, str](), dict[str, int]()
+        for name, path in walked(self._out, left_out, refuse_links=False):
+            if is_stream(name):
+                streams[name] = self._stream(name, path)
+            elif (sha256 := self._file(name, path, ended=exit_code is not None)) is not None:
+                files[name] = sha256
+        index = Index(turn=1, files=files, streams=streams, reached=reached_step(self._out))
+        if exit_code is not None:
+            end = _text(self._folder / END)
+            index = index.model_copy(update={"ended": True, "whole": exit_code == 0, "end": end})
+        if index != self._last:
+            self._write(index)
+            self._last = index
+
+    def _write(self, index: Index) -> None:
+        """Each attempt with a number of its own: one whose reply was lost may have been read."""
+        self._turn += 1
+        content = canonical_json(index.model_copy(update={"turn": self._turn}).model_dump(mode="json"))
+        if index.ended:
+            # Under a name of its own, which no request of an earlier turn can write that comes late.
+            self._bucket.put(f"{self._prefix}/{ENDED}", content)
+        self._bucket.put(f"{self._prefix}/{INDEX}", content)
+
+    def _stream(self, name: str, path: Path) -> int:
+        """Send what came to a stream; how long it is there now."""
+        at = self._at.get(name, 0)
+        while new := self._chunks.get(name) or _read(path, at):
+            self._chunks[name] = new
+            self._bucket.put(f"{self._prefix}/{chunk(name, at)}", new)
+            self._at[name] = at = at + len(self._chunks.pop(name))
+        return at
+
+    def _file(self, name: str, path: Path, *, ended: bool) -> str | None:
+        """Have a file's bytes there; their hash, None where it is gone meanwhile."""
+        try:
+            signature = _signature(path)
+            known = self._known.get(name)
+            if known is not None and known[0] == signature and (known[1] in self._lasting or not ended):
+                return known[1]
+        except FileNotFoundError:
+            return None
+        if ended:
+            # Nobody writes it any more.
+            sha256 = sha256_file(path)
+            if sha256 not in self._lasting:
+                keep(self._bucket, path, sha256)
+                self._lasting.add(sha256)
+        elif (sha256 := self._sent_copy(path)) is None:
+            return None
+        self._known[name] = signature, sha256
+        return sha256
+
+    def _sent_copy(self, path: Path) -> str | None:
+        """Send a file as it is at this moment, which may be half of what it is to be; None where it is gone."""
+        with tempfile.TemporaryDirectory(prefix="trainworthy-turn-") as folder:
+            copy = Path(folder, "file")
+            try:
+                shutil.copyfile(path, copy)
+            except FileNotFoundError:
+                return None
+            sha256 = sha256_file(copy)
+            if sha256 not in self._lasting | self._passing:
+                self._bucket.upload(f"{self._prefix}/{FILES}/{sha256}", copy)
+                self._passing.add(sha256)
+            return sha256
+
+
+def _signature(path: Path) -> _Signature:
+    status = path.stat()
+    return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+def _read(path: Path, at: int) -> bytes:
+    """What a request carries of a stream from there on; b"" if there is no more."""
+    try:
+        with path.open("rb") as file:
+            file.seek(at)
+            return file.read(PART_BYTES)
+    except FileNotFoundError:
+        return b""
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text()
+    except OSError:
+        return None

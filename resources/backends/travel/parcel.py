@@ -1,0 +1,97 @@
+"""What a job names, sent into the bucket by its launcher and laid out at the same paths by its node."""
+
+from __future__ import annotations
+
+import errno
+import os
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+
+from trainworthy.lifecycle.code_identity import product_sha256
+from trainworthy.lifecycle.errors import StateError
+from trainworthy.lifecycle.identity import canonical_json, sha256_file
+from trainworthy.lifecycle.protocol.jobs import AnyJob
+from trainworthy.lifecycle.storage.durable.bucket import Bucket
+from trainworthy.resources.backends.travel.places import (
+    FILES,
+    OF_ONE_PLACE,
+    PARCEL,
+    Parcel,
+    at_once,
+    walked,
+)
+
+# Folders that a job names and that no worker reads: what its own machine keeps, and data that its code has no business
+# with.
+_NOT_READ = ("kept_features", "data_folders", "interruptions")
+
+
+def send_parcel(bucket: Bucket, prefix: str, job: AnyJob, named: Mapping[str, str], root: Path, folder: Path) -> Parcel:
+    """Have all that the job names in the bucket, and a parcel that says what. `named` are paths by where they stand.
+
+    Raises SettingsError for a link that leads out, StateError for a file that changes meanwhile, OSError.
+    """
+    files = _files(job, named, root)
+    hashes = at_once(lambda path: _sent(bucket, path), files.values())
+    parcel = Parcel(
+        code=product_sha256(),
+        out=Path(job.out).relative_to(root).as_posix(),
+        folder=folder.relative_to(root).as_posix(),
+        files=dict(zip(files, hashes, strict=True)),
+    )
+    bucket.put(f"{prefix}/{PARCEL}", canonical_json(parcel.model_dump(mode="json")))
+    return parcel
+
+
+def keep(bucket: Bucket, path: Path, sha256: str) -> None:
+    """Have a file's bytes where they are to stay. Raises StateError if they are others by now, OSError."""
+    if bucket.has(key := f"{FILES}/{sha256}"):
+        return
+    bucket.upload(key, path)
+    if sha256_file(path) != sha256:
+        bucket.delete(key)
+        raise StateError("a file changed while it was sent", value=str(path), fix="let it be whole, then run again")
+
+
+def fetch(bucket: Bucket, key: str, path: Path) -> None:
+    """Write an object, whose last name is the hash of its bytes, to a file: whole or not at all. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{uuid.uuid4().hex}.fetching")
+    try:
+        bucket.download(key, temporary)
+        if sha256_file(temporary) != key.rpartition("/")[2]:
+            raise OSError(errno.EIO, "an object has other bytes than its name says", f"{bucket.address}/{key}")
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def lay_out(bucket: Bucket, prefix: str, root: Path) -> Parcel:
+    """Read the parcel of a start, and have its files below `root`. Raises OSError, ValidationError."""
+    stored = bucket.read(f"{prefix}/{PARCEL}")
+    if stored is None:
+        raise FileNotFoundError(errno.ENOENT, "its launcher is gone, or has given it up", f"{bucket.address}/{prefix}")
+    parcel = Parcel.model_validate_json(stored[0])
+    at_once(lambda item: fetch(bucket, f"{FILES}/{item[1]}", root / item[0]), parcel.files.items())
+    (root / parcel.folder).mkdir(parents=True, exist_ok=True)
+    return parcel
+
+
+def _files(job: AnyJob, named: Mapping[str, str], root: Path) -> dict[str, Path]:
+    """The files that are named, and those in folders that are, by their names below the root."""
+    paths = list[Path]()
+    for path in (Path(text) for where, text in named.items() if _is_read(where)):
+        left_out = OF_ONE_PLACE if path == Path(job.out) else ()
+        paths += [member for _, member in walked(path, left_out)] if path.is_dir() else [path]
+    return {path.relative_to(root).as_posix(): path for path in paths}
+
+
+def _is_read(where: str) -> bool:
+    return not any(part.partition("[")[0] in _NOT_READ for part in where.split("."))
+
+
+def _sent(bucket: Bucket, path: Path) -> str:
+    sha256 = sha256_file(path)
+    keep(bucket, path, sha256)
+    return sha256

@@ -1,0 +1,136 @@
+"""What lies in the bucket of one start, and which names and files may travel.
+
+Below `travel/<worker>/<start>/` the launcher writes parcel.json and wanted.json, and the node all else; each object has
+one writer, so that none is written under a condition. Files go by the hash of their bytes: what is to stay below
+`files/`, where shared state keeps its own, and what a worker has only written so far below the start's own `files/`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Literal, TypeVar
+
+from pydantic import AfterValidator, Field, StringConstraints
+
+from trainworthy.lifecycle.errors import SettingsError
+from trainworthy.lifecycle.spec.frozen import Frozen
+
+TRAVEL, FILES = "travel", "files"
+PARCEL, WANTED, INDEX, ENDED, STREAMS = "parcel.json", "wanted.json", "index.json", "ended.json", "streams"
+# How many files are sent or fetched at once.
+AT_ONCE = 8
+# Between two turns of a node, and between two looks of its launcher.
+TURN_SECONDS = 2.0
+# So long a request about a sign of life may take, and so long it is tried again.
+SIGN_ANSWER_SECONDS, SIGN_RETRY_SECONDS = 5.0, 5.0
+# What a node has after its worker's grace to have its end in the bucket.
+LAST_SECONDS = 30.0
+# Folders of a job's folder that are of one place alone: signs of starts, and a copy that a training went on from.
+OF_ONE_PLACE = ("kubernetes", "fetched")
+CHECKPOINTS = "checkpoints"
+_STREAM = re.compile(r"pipes-[^/]+/messages")
+Given = TypeVar("Given")
+Made = TypeVar("Made")
+
+
+def is_plain(name: str) -> bool:
+    """True of a name that leads to a file below a folder."""
+    path = PurePosixPath(name)
+    inside = bool(path.parts) and not path.is_absolute() and ".." not in path.parts
+    return inside and "\\" not in name and "\0" not in name
+
+
+def _plain(name: str) -> str:
+    if not is_plain(name):
+        raise ValueError("a name leads out of its folder")
+    return name
+
+
+Name = Annotated[str, AfterValidator(_plain)]
+Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+
+
+class Parcel(Frozen):
+    """What a node needs: files below the project's folder by name; where the job's and this start's folders are.
+
+    `code` is the hash of the launcher's Trainworthy.
+    """
+
+    form: Literal[1] = 1
+    code: Sha256
+    out: Name
+    folder: Name
+    files: dict[Name, Sha256]
+
+
+class Index(Frozen):
+    """What a node's job folder holds by now: files by name, and how long its streams are.
+
+    `reached` is the step of its newest checkpoint. At the end, `ended`, all files lie where they are to stay; `end` is
+    how the worker ended, as on_node.py says it, and with `whole` there are no other files in the folder.
+    """
+
+    form: Literal[1] = 1
+    turn: int = Field(ge=1)
+    files: dict[Name, Sha256]
+    streams: dict[Name, int]
+    reached: int = 0
+    ended: bool = False
+    whole: bool = False
+    end: str | None = None
+
+
+def is_stream(name: str) -> bool:
+    """True of a file of the job's folder that only grows: the messages of Dagster's Pipes."""
+    return _STREAM.fullmatch(name) is not None
+
+
+def start_prefix(worker: str, folder: Path) -> str:
+    """Below which name the objects of a start lie whose signs are in that folder."""
+    return f"{TRAVEL}/{worker}/{folder.name}"
+
+
+def chunk(name: str, offset: int) -> str:
+    """The object of a stream's bytes from there on."""
+    return f"{STREAMS}/{name}/{offset:015d}"
+
+
+def walked(folder: Path, left_out: Collection[str] = (), *, refuse_links: bool = True) -> Iterator[tuple[str, Path]]:
+    """Files below a folder by name, without what is hidden, __pycache__, and `left_out`, names right below it.
+
+    Raises SettingsError for a link that leads out of the folder, or to a folder; with `refuse_links` False links are
+    left out.
+    """
+    for here, folders, names in os.walk(folder):
+        at = Path(here)
+        folders[:] = sorted(
+            name for name in folders if _travels(name) and not (at == folder and name in left_out)
+        )  # fmt: skip
+        for name in sorted(name for name in (*names, *folders) if _travels(name)):
+            path = at / name
+            if path.is_symlink() and not refuse_links:
+                continue
+            if path.is_symlink() and not (path.is_file() and path.resolve().is_relative_to(folder.resolve())):
+                fix = "copy there what it leads to, or move the link out of the folder"
+                raise SettingsError(
+                    "a link leads out of a folder whose files go to another machine", value=str(path), fix=fix
+                )
+            if path.is_file():
+                yield path.relative_to(folder).as_posix(), path
+
+
+def _travels(name: str) -> bool:
+    return not name.startswith(".") and name != "__pycache__"
+
+
+def at_once(work: Callable[[Given], Made], given: Iterable[Given]) -> list[Made]:
+    """What `work` makes of each, several at a time; after the first error no other is begun."""
+    pool = ThreadPoolExecutor(AT_ONCE)
+    try:
+        return list(pool.map(work, given))
+    finally:
+        pool.shutdown(cancel_futures=True)

@@ -1,0 +1,70 @@
+"""Work that is done every few seconds by a thread, and that no failure ends: it is tried again."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+from trainworthy.lifecycle.progress import say
+from trainworthy.resources.backends.travel.places import TURN_SECONDS
+
+# After so many failures in a row it is told.
+TOLD = 3
+# How long a turn that hangs may keep a process from its end.
+STOP_SECONDS = 10.0
+_PAUSE_SECONDS = 1.0
+
+
+class Turns:
+    """Calls `turn`, one at a time; of failures in a row it tells once what they mean."""
+
+    def __init__(self, turn: Callable[[], None], meaning: str, tell: Callable[[str], None] = say) -> None:
+        self._turn, self._meaning, self._tell = turn, meaning, tell
+        self._alone, self._over, self._failures = threading.Lock(), threading.Event(), 0
+
+    @contextlib.contextmanager
+    def kept_up(self) -> Iterator[None]:
+        """By a thread of its own for as long as this process is within."""
+        thread = threading.Thread(target=self._run, name="turns of a bucket", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._over.set()
+            thread.join(STOP_SECONDS)
+
+    def insist(self, turn: Callable[[], None], until: Callable[[], float]) -> bool:
+        """One turn that comes to be, tried again until that time by the monotonic clock; False if none did."""
+        while True:
+            # One that hangs ends by the limit of its requests.
+            if self._alone.acquire(timeout=_PAUSE_SECONDS):
+                try:
+                    if self._done(turn):
+                        return True
+                finally:
+                    self._alone.release()
+            if time.monotonic() >= until():
+                return False
+            time.sleep(_PAUSE_SECONDS)
+
+    def _run(self) -> None:
+        while not self._over.wait(TURN_SECONDS):
+            with self._alone:
+                if not self._over.is_set():
+                    self._done(self._turn)
+
+    def _done(self, turn: Callable[[], None]) -> bool:
+        try:
+            turn()
+        # Whatever it is: the thread goes on, and who waits for the end hears of it.
+        except Exception as error:
+            self._failures += 1
+            if self._failures == TOLD:
+                self._tell(f"{self._meaning}, and it is tried again: {type(error).__name__}: {error}")
+            return False
+        if self._failures >= TOLD:
+            self._tell("the bucket answers again")
+        self._failures = 0
+        return True

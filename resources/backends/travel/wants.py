@@ -1,0 +1,160 @@
+"""Whether a worker is still wanted, by a beat that its launcher writes in the bucket.
+
+The launcher writes it every BEAT_SECONDS, and takes it away. The node reads it, and renews the file that on_node.py
+looks at for as long as the worker is wanted: by a thread that waits for no request, so that a bucket that hangs or is
+away ends nothing. What ends it is a bucket that answers, and says that the beat is gone or has stopped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from trainworthy.lifecycle.progress import say
+from trainworthy.lifecycle.storage.durable.bucket import Bucket
+from trainworthy.resources.backends import signs
+from trainworthy.resources.backends.on_node import SIGN_SECONDS
+from trainworthy.resources.backends.signs import ObservedSign
+from trainworthy.resources.backends.travel.places import SIGN_ANSWER_SECONDS, SIGN_RETRY_SECONDS, TURN_SECONDS
+
+# So long a worker goes on while its bucket does not answer: as long as while its cluster does not.
+AWAY_SECONDS = 3600.0
+# How often the file is looked after, and renewed.
+LOOK_SECONDS, RENEWED_SECONDS = 0.5, 1.0
+
+
+def quick_bucket(address: str) -> Bucket:
+    """The bucket, for requests about signs of life, which are tried again by their next."""
+    return Bucket(address, SIGN_ANSWER_SECONDS, SIGN_RETRY_SECONDS)
+
+
+class BeatGiven:
+    """A sign that this process gives in the bucket: a Sign."""
+
+    def __init__(self, address: str, name: str) -> None:
+        self._bucket, self._name = quick_bucket(address), name
+        self._tried, self._withdrawn = -float("inf"), False
+
+    def give(self) -> None:
+        """Renew it, every BEAT_SECONDS at most, as far as the bucket answers. What was withdrawn is not given again."""
+        with contextlib.suppress(OSError):
+            self.give_first()
+
+    def give_first(self) -> None:
+        """The same. Raises OSError."""
+        now = time.monotonic()
+        if not self._withdrawn and now - self._tried >= signs.BEAT_SECONDS:
+            self._tried = now
+            self._bucket.put(self._name, str(time.time_ns()).encode())
+
+    def withdraw(self) -> None:
+        """Take it away for good, as far as the bucket answers."""
+        self._withdrawn = True
+        with contextlib.suppress(OSError):
+            self._bucket.delete(self._name)
+
+
+class BeatObserved(ObservedSign):
+    """A sign that another gives in the bucket, which answered last at `answered_at` of the monotonic clock."""
+
+    def __init__(self, address: str, name: str) -> None:
+        super().__init__(Path(name))
+        self._bucket, self._name, self.answered_at = quick_bucket(address), name, time.monotonic()
+
+    def _content(self) -> str | None:
+        try:
+            stored = self._bucket.read(self._name)
+        except OSError:
+            self._answered = False
+            return self._known
+        self._known, self._answered = (None if stored is None else stored[0].decode(errors="replace")), True
+        self.answered_at = time.monotonic()
+        return self._known
+
+    def look(self) -> tuple[str | None, float]:
+        """By one request: its content, None where it is gone, and how long it has not changed (silent_seconds)."""
+        silent = self.silent_seconds()
+        return self._known, silent
+
+
+class Wants:
+    """Keeps the file `path` there while the beat says that the worker is wanted, with the launcher's time in it."""
+
+    def __init__(self, beat: BeatObserved, path: Path, abandoned_seconds: float) -> None:
+        self._beat, self._path, self._abandoned_seconds = beat, path, abandoned_seconds
+        # What has to be added to this machine's time to have the launcher's.
+        self._ahead_ns, self._over = 0, threading.Event()
+        # Set once it is no longer wanted.
+        self.gone = threading.Event()
+
+    @contextlib.contextmanager
+    def kept_up(self) -> Iterator[None]:
+        """By threads of its own for as long as this process is within, once the launcher was heard of."""
+        self._hear_of_launcher()
+        if not self.gone.is_set():
+            self._renew()
+        threads = [
+            threading.Thread(target=self._listen, name="beat of the launcher", daemon=True),
+            threading.Thread(target=self._keep_renewed, name="sign of the launcher", daemon=True),
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            yield
+        finally:
+            self._over.set()
+
+    def _hear_of_launcher(self) -> None:
+        """Wait for a beat that is fresh: from its time the launcher's clock is known."""
+        first, until = "", time.monotonic() + SIGN_SECONDS
+        while not self.gone.is_set():
+            content = self._look()
+            if content and content.isdecimal():
+                self._ahead_ns = int(content) - time.time_ns()
+                fresh = first not in ("", content) or abs(self._ahead_ns) < SIGN_SECONDS * 1e9
+                if fresh or time.monotonic() > until:
+                    return
+                first = first or content
+            time.sleep(LOOK_SECONDS)
+
+    def _look(self) -> str | None:
+        content, silent = self._beat.look()
+        if content is None:
+            self._give_up("its launcher has taken its word back")
+        elif silent > self._abandoned_seconds:
+            self._give_up(f"its launcher has given no sign of life for {silent:.0f} s")
+        return content
+
+    def _listen(self) -> None:
+        last = ""
+        while not self._over.wait(TURN_SECONDS) and not self.gone.is_set():
+            try:
+                content = self._look()
+                if content and content != last and content.isdecimal():
+                    self._ahead_ns, last = int(content) - time.time_ns(), content
+            except Exception as error:
+                say(f"the beat of the launcher could not be read, and is looked for again: {error}")
+
+    def _keep_renewed(self) -> None:
+        while not self._over.wait(RENEWED_SECONDS) and not self.gone.is_set():
+            away = time.monotonic() - self._beat.answered_at
+            if away > AWAY_SECONDS:
+                self._give_up(f"the bucket by which its launcher is heard did not answer for {away:.0f} s")
+            else:
+                self._renew()
+
+    def _renew(self) -> None:
+        with contextlib.suppress(OSError):
+            self._path.write_text(str(time.time_ns() + self._ahead_ns))
+        if self.gone.is_set():
+            self._path.unlink(missing_ok=True)
+
+    def _give_up(self, why: str) -> None:
+        if not self.gone.is_set():
+            say(f"this worker is ended: {why}")
+        self.gone.set()
+        with contextlib.suppress(OSError):
+            self._path.unlink(missing_ok=True)
