@@ -103,14 +103,14 @@ class Journey:
                     yield
             finally:
                 until = time.monotonic() + GIVEN_UP_SECONDS
-                self._turns.insist(self._take_end, lambda: until)
+                self._turns.insist(self._take, lambda: until)
         finally:
             self._remove()
 
     def arrived(self) -> None:
         """Have all here that the worker has left, now that it has ended. Raises BackendError."""
         until = time.monotonic() + ARRIVE_SECONDS
-        if not self._turns.insist(self._take_end, lambda: until):
+        if not self._turns.insist(self._take, lambda: until):
             fix = "see that the bucket answers and this disk has room, then run again: a training resumes"
             problem = f"the worker ended, and what it left did not come from the bucket within {ARRIVE_SECONDS:.0f} s"
             raise BackendError(problem, value=f"{self._road.bucket}/{self.prefix}", fix=fix)
@@ -137,13 +137,11 @@ class Journey:
             name.removeprefix(out): sha256 for name, sha256 in parcel.files.items() if name.startswith(out)
         }  # fmt: skip
 
-    def _take_end(self) -> None:
-        self._take(ENDED)
-        self._take()
-
-    def _take(self, name: str = INDEX) -> None:
-        """Make the job's folder here as the node says it is there. Raises OSError."""
-        stored = self._bucket.read(f"{self.prefix}/{name}")
+    def _take(self) -> None:
+        """Make the job's folder here as the node says it is there, at its end or by now. Raises OSError."""
+        name, stored = ENDED, self._bucket.read(f"{self.prefix}/{ENDED}")
+        if stored is None:
+            name, stored = INDEX, self._bucket.read(f"{self.prefix}/{INDEX}")
         if stored is None:
             return
         try:

@@ -87,10 +87,8 @@ class NodeMirror:
         """Each attempt with a number of its own: one whose reply was lost may have been read."""
         self._turn += 1
         content = canonical_json(index.model_copy(update={"turn": self._turn}).model_dump(mode="json"))
-        if index.ended:
-            # Under a name of its own, which no request of an earlier turn can write that comes late.
-            self._bucket.put(f"{self._prefix}/{ENDED}", content)
-        self._bucket.put(f"{self._prefix}/{INDEX}", content)
+        # The end has a name of its own, which no request of an earlier turn can write that comes late.
+        self._bucket.put(f"{self._prefix}/{ENDED if index.ended else INDEX}", content)
 
     def _stream(self, name: str, path: Path) -> int:
         """Send what came to a stream; how long it is there now."""

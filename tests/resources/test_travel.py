@@ -1,0 +1,347 @@
+"""What travels with a job and what comes back, by moto's server: each byte once, a file whole or not at all."""
+
+import os
+from pathlib import Path
+
+import pytest
+from s3_servers import moto_server, reached
+from travelled import Travelled, bytes_of, fails, set_time
+
+from trainworthy.lifecycle.errors import BackendError, SettingsError, StateError
+from trainworthy.lifecycle.identity import canonical_json, sha256_file
+from trainworthy.lifecycle.storage.checkpoints import REACHED, reached_step
+from trainworthy.resources.backends.on_node import END, NodeEnd, read_end
+from trainworthy.resources.backends.travel import journey as journeys
+from trainworthy.resources.backends.travel import mirror as mirrors
+from trainworthy.resources.backends.travel import turns
+from trainworthy.resources.backends.travel.parcel import fetch, lay_out
+from trainworthy.resources.backends.travel.places import ENDED, INDEX, PARCEL, Index, walked
+
+MESSAGES = "pipes-1/messages"
+
+
+@pytest.fixture(scope="module")
+def server():
+    with moto_server() as address:
+        yield address
+
+
+@pytest.fixture
+def travelled(server, tmp_path, monkeypatch, request):
+    # No turns but those that a test makes.
+    monkeypatch.setattr(turns, "TURN_SECONDS", 3600.0)
+    monkeypatch.setattr(turns, "_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(journeys, "GIVEN_UP_SECONDS", 0.0)
+    return Travelled(tmp_path, f"{reached(monkeypatch, server)}/{request.node.name.partition('[')[0]}")
+
+
+def end(travelled: Travelled, code: int = 0) -> None:
+    """What on_node.py leaves."""
+    travelled.write(travelled.there / f"kubernetes/1234abcd/{END}", NodeEnd(exit_code=code).model_dump_json())
+
+
+def hidden_secret(travelled: Travelled) -> None:
+    for name in (".env", ".git/config", ".cache/x", "__pycache__/model.pyc", "sub/.netrc"):
+        travelled.write(travelled.home / "use_case" / name, "password")
+
+
+def test_parcel_has_what_the_job_names_and_nothing_hidden(travelled):
+    hidden_secret(travelled)
+    travelled.write(travelled.home / "use_case/words/list.txt", "a")
+    (travelled.home / "use_case/link.txt").symlink_to("words/list.txt")
+    travelled.write(travelled.here / "job.json", "{}")
+    travelled.write(travelled.here / "checkpoints/step-00000003/state.pt", "three")
+    for name in ("kubernetes/old/end.json", "fetched/step-00000001/state.pt", ".launch.lock"):
+        travelled.write(travelled.here / name, "of one place")
+    travelled.write(travelled.home / "prices.yaml", "not named")
+    with travelled.under_way():
+        assert travelled.laid_out() == {
+            "use_case/model.py", "use_case/words/list.txt", "use_case/link.txt", "artifact/model.pt2",
+            "var/out/job.json", "var/out/checkpoints/step-00000003/state.pt",
+        }  # fmt: skip
+    names = travelled.bucket.names()
+    assert {name.partition("/")[0] for name in names} == {"files"}
+    assert all(b"password" not in travelled.bucket.read(name)[0] for name in names)
+
+
+@pytest.mark.parametrize("leads_to", ["../secret.txt", "../others", "words"])
+def test_link_that_leads_out_or_to_a_folder_is_refused(travelled, leads_to):
+    travelled.write(travelled.home / "secret.txt", "s")
+    travelled.write(travelled.home / "others/a", "a")
+    travelled.write(travelled.home / "use_case/words/list.txt", "a")
+    (travelled.home / "use_case/link").symlink_to(leads_to)
+    with pytest.raises(SettingsError, match="a link leads out") as refused, travelled.under_way():
+        pass
+    assert refused.value.value == str(travelled.home / "use_case/link")
+    assert travelled.bucket.names("travel") == []
+
+
+def test_files_that_are_there_are_not_sent_again(travelled, monkeypatch):
+    with travelled.under_way():
+        pass
+    asked = fails(monkeypatch, lambda kind, name: "")
+    with travelled.under_way():
+        pass
+    assert not [request for request in asked if request.startswith("upload")]
+
+
+def test_file_that_changes_while_it_is_sent_is_refused_and_does_not_stay(travelled, monkeypatch):
+    model = travelled.home / "use_case/model.py"
+
+    def edited(kind: str, name: str) -> str:
+        if kind == "upload" and "edited" not in model.read_text():
+            model.write_text("edited")
+        return ""
+
+    monkeypatch.setattr("trainworthy.resources.backends.travel.places.AT_ONCE", 1)
+    (travelled.home / "artifact/model.pt2").unlink()
+    fails(monkeypatch, edited)
+    with pytest.raises(StateError, match="changed while it was sent"), travelled.under_way():
+        pass
+    assert travelled.bucket.names() == []
+
+
+def test_store_that_is_away_before_the_start_is_told_with_what_to_do(travelled, monkeypatch):
+    fails(monkeypatch, lambda kind, name: "before")
+    with pytest.raises(StateError, match="could not be sent to its worker") as refused, travelled.under_way():
+        pass
+    assert "TRAINWORTHY_STATE" in refused.value.fix
+    assert "could not be removed" in travelled.told[-1]
+
+
+FAULTS = {
+    "none": lambda count: "",
+    "every third fails": lambda count: "before" if count % 3 == 0 else "",
+    "every third reply is lost": lambda count: "after" if count % 3 == 0 else "",
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_what_a_worker_writes_comes_to_the_same_bytes_whatever_requests_fail(travelled, monkeypatch, fault):
+    travelled.write(travelled.here / MESSAGES, "")
+    count, failing = [0], [False]
+
+    def faulty(kind: str, name: str) -> str:
+        count[0] += failing[0]
+        return FAULTS[fault](count[0]) if failing[0] else ""
+
+    fails(monkeypatch, faulty)
+    with travelled.under_way() as (journey, mirror):
+        failing[0] = True
+        for number in range(12):
+            with (travelled.there / MESSAGES).open("a") as file:
+                file.write(f"message {number}\n")
+            travelled.write(travelled.there / "metrics.jsonl", "line\n" * number)
+            mirror._turns._done(mirror.turn)
+            journey._turns._done(journey._take)
+            assert "".join(f"message {each}\n" for each in range(number + 1)).startswith(
+                (travelled.here / MESSAGES).read_text()
+            )
+        end(travelled)
+        travelled.write(travelled.there / "result.json", "answer")
+        assert mirror.end(0, lambda: float("inf"))
+        journey.arrived()
+        assert (travelled.here / MESSAGES).read_text() == "".join(f"message {number}\n" for number in range(12))
+        assert (travelled.here / "metrics.jsonl").read_text() == "line\n" * 11
+        assert (travelled.here / "result.json").read_text() == "answer"
+        assert read_end(travelled.here / "kubernetes/1234abcd") == NodeEnd(exit_code=0)
+        failing[0] = False
+    assert travelled.bucket.names("travel") == []
+
+
+def test_index_whose_reply_was_lost_is_no_reason_to_pass_over_the_next(travelled, monkeypatch):
+    lost = ["index.json"]
+
+    def faulty(kind: str, name: str) -> str:
+        return "after" if kind == "put" and lost and name.endswith(lost[0]) and lost.pop() else ""
+
+    fails(monkeypatch, faulty)
+    with travelled.under_way() as (journey, mirror):
+        travelled.write(travelled.there / "a", "first")
+        with pytest.raises(TimeoutError):
+            mirror.turn()
+        journey._take()
+        travelled.write(travelled.there / "a", "second")
+        mirror.turn()
+        journey._take()
+        assert (travelled.here / "a").read_text() == "second"
+
+
+def test_request_of_an_earlier_turn_that_comes_after_the_end_hides_nothing(travelled):
+    with travelled.under_way() as (journey, mirror):
+        travelled.write(travelled.there / "a", "before")
+        mirror.turn()
+        late = travelled.bucket.read(f"{journey.prefix}/{INDEX}")[0]
+        end(travelled)
+        travelled.write(travelled.there / "result.json", "answer")
+        mirror.turn(0)
+        travelled.bucket.put(f"{journey.prefix}/{INDEX}", late)
+        journey.arrived()
+        assert (travelled.here / "result.json").read_text() == "answer"
+
+
+def test_end_comes_last_of_all_and_not_before_each_file_is_whole(travelled, monkeypatch):
+    with travelled.under_way() as (journey, mirror):
+        answer = bytes_of(1, 9 * 2**20)
+        travelled.write(travelled.there / "predictions.parquet", answer)
+        end(travelled)
+        mirror.turn(0)
+        with monkeypatch.context() as patch:
+            fails(patch, lambda kind, name: "before" if kind == "download" else "")
+            with pytest.raises(TimeoutError):
+                journey._take()
+        assert read_end(travelled.here / "kubernetes/1234abcd") is None
+        assert not (travelled.here / "predictions.parquet").exists()
+        journey._take()
+        assert read_end(travelled.here / "kubernetes/1234abcd") == NodeEnd(exit_code=0)
+        assert (travelled.here / "predictions.parquet").read_bytes() == answer
+        # Where shared state looks for it.
+        assert travelled.bucket.has(f"files/{sha256_file(travelled.here / 'predictions.parquet')}")
+    assert not list(travelled.here.rglob("*.fetching"))
+
+
+def test_object_with_other_bytes_than_its_name_says_is_no_file(travelled):
+    travelled.bucket.put(key := f"files/{'0' * 64}", b"others")
+    travelled.write(travelled.here / "a", "as before")
+    with pytest.raises(OSError, match="other bytes than its name says"):
+        fetch(travelled.bucket, key, travelled.here / "a")
+    assert [path.name for path in travelled.here.iterdir()] == ["a"]
+    assert (travelled.here / "a").read_text() == "as before"
+
+
+@pytest.mark.parametrize("name", ["../a", "/etc/a", "a/../../b", "a\\b", ""])
+def test_names_that_lead_out_are_refused_on_both_sides(travelled, name):
+    with travelled.under_way() as (journey, _):
+        index = {"turn": 1, "files": {name: "0" * 64}, "streams": {}}
+        travelled.bucket.put(f"{journey.prefix}/{INDEX}", canonical_json(index))
+        with pytest.raises(OSError, match="not written by Trainworthy"):
+            journey._take()
+        parcel = {"code": "0" * 64, "out": "out", "folder": "f", "files": {name: "0" * 64}}
+        travelled.bucket.put(f"{journey.prefix}/{PARCEL}", canonical_json(parcel))
+        with pytest.raises(ValueError, match="validation error"):
+            lay_out(travelled.bucket, journey.prefix, travelled.disk)
+
+
+def test_folder_that_vanishes_during_a_turn_is_left_out_of_it(travelled, monkeypatch):
+    copy = mirrors.shutil.copyfile
+
+    def vanishing(source: Path, target: Path) -> None:
+        if source.name == "a" and source.exists():
+            for path in (travelled.there / "incidents/1").iterdir():
+                path.unlink()
+            (travelled.there / "incidents/1").rmdir()
+        copy(source, target)
+
+    with travelled.under_way() as (journey, mirror):
+        for name in ("incidents/1/a", "incidents/1/b", "incidents/2/c"):
+            travelled.write(travelled.there / name, name)
+        monkeypatch.setattr(mirrors.shutil, "copyfile", vanishing)
+        mirror.turn()
+        journey._take()
+        assert [path.name for path in sorted(travelled.here.glob("incidents/*/*"))] == ["c"]
+
+
+def test_walk_passes_over_a_folder_that_is_gone_by_then(tmp_path):
+    for name in ("a/1", "b/2"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).touch()
+    found = walked(tmp_path)
+    assert next(found)[0] == "a/1"
+    (tmp_path / "b/2").unlink()
+    (tmp_path / "b").rmdir()
+    assert list(found) == []
+
+
+@pytest.mark.parametrize(("code", "stays"), [(0, False), (75, True)])
+def test_only_an_answer_removes_what_is_no_longer_there(travelled, code, stays):
+    travelled.write(travelled.here / "checkpoints/step-00000003/state.pt", "three")
+    travelled.write(travelled.here / "incidents/1/old", "old")
+    with travelled.under_way() as (journey, mirror):
+        for name in ("checkpoints/step-00000003/state.pt", "incidents/1/old"):
+            (travelled.there / name).unlink()
+        (travelled.there / "checkpoints/step-00000003").rmdir()
+        travelled.write(travelled.there / "checkpoints/step-00000009/state.pt", "nine")
+        mirror.turn()
+        journey._take()
+        assert reached_step(travelled.here) == 9
+        assert not (travelled.here / "checkpoints/step-00000009").exists()
+        end(travelled, code)
+        mirror.turn(code)
+        journey.arrived()
+        assert (travelled.here / "incidents/1").exists() == stays
+        left = {path.name for path in (travelled.here / "checkpoints").iterdir()}
+        assert left == ({"step-00000003"} if stays else {"step-00000009"})
+
+
+def test_step_that_was_told_counts_until_a_checkpoint_is_written_here(tmp_path):
+    (tmp_path / REACHED).write_text("40")
+    assert reached_step(tmp_path) == 40
+    (tmp_path / "checkpoints/step-00000007").mkdir(parents=True)
+    set_time(tmp_path / "checkpoints/step-00000007", 1000)
+    assert reached_step(tmp_path) == 40
+    set_time(tmp_path / REACHED, 500)
+    assert reached_step(tmp_path) == 7
+    (tmp_path / REACHED).write_text("")
+    assert reached_step(tmp_path) == 7
+
+
+def test_what_an_earlier_start_has_left_is_removed_with_the_next(travelled):
+    earlier = travelled.journey("earlier0")
+    earlier._send(travelled.named)
+    assert travelled.bucket.names("travel/worker/earlier0")
+    with travelled.under_way():
+        pass
+    assert travelled.bucket.names("travel") == []
+
+
+def test_store_that_stays_away_at_the_end_is_an_error_that_says_so(travelled, monkeypatch):
+    monkeypatch.setattr(journeys, "ARRIVE_SECONDS", 0.05)
+    with travelled.under_way() as (journey, _):
+        fails(monkeypatch, lambda kind, name: "before")
+        with pytest.raises(BackendError, match="did not come from the bucket") as away:
+            journey.arrived()
+    assert "a training resumes" in away.value.fix
+    assert [line for line in travelled.told if "does not come from its bucket" in line]
+
+
+def test_end_that_the_bucket_does_not_take_is_not_said_to_be_there(travelled, monkeypatch):
+    with travelled.under_way() as (_, mirror):
+        with monkeypatch.context() as patch:
+            fails(patch, lambda kind, name: "before" if name.endswith(ENDED) else "")
+            assert not mirror.end(0, lambda: 0.0)
+        assert mirror.end(0, lambda: 0.0)
+
+
+def test_unchanged_turns_ask_the_bucket_for_nothing(travelled, monkeypatch):
+    with travelled.under_way() as (_, mirror):
+        travelled.write(travelled.there / "a", "a")
+        mirror.turn()
+        asked = fails(monkeypatch, lambda kind, name: "")
+        mirror.turn()
+        assert asked == []
+
+
+def test_index_is_as_small_as_it_can_be_said(travelled):
+    with pytest.raises(ValueError, match="greater than or equal to 1"):
+        Index(turn=0, files={}, streams={})
+
+
+def test_turn_that_fails_in_whatever_way_ends_no_thread_and_is_told_once():
+    told, failures = list[str](), [KeyError("a"), OSError("b"), StateError("c", fix="d"), ValueError("e")]
+
+    def turn() -> None:
+        if failures:
+            raise failures.pop()
+
+    made = turns.Turns(turn, "nothing comes", told.append)
+    assert made.insist(turn, lambda: float("inf"))
+    again = ["nothing comes, and it is tried again", "the bucket answers again"]
+    assert [line.partition(":")[0] for line in told] == again
+
+
+def test_launcher_keeps_its_name_with_its_state_folder(tmp_path):
+    road = journeys.Road("s3://models", tmp_path)
+    assert road.launcher == journeys.Road("s3://others", tmp_path).launcher
+    assert road.launcher != journeys.Road("s3://models", tmp_path / "other").launcher
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["launcher_id"]
+    assert os.path.getsize(tmp_path / "launcher_id") == 32
