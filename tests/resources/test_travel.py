@@ -326,7 +326,8 @@ def test_index_is_as_small_as_it_can_be_said(travelled):
         Index(turn=0, files={}, streams={})
 
 
-def test_turn_that_fails_in_whatever_way_ends_no_thread_and_is_told_once():
+def test_turn_that_fails_in_whatever_way_ends_no_thread_and_is_told_once(monkeypatch):
+    monkeypatch.setattr(turns, "_PAUSE_SECONDS", 0.001)
     told, failures = list[str](), [KeyError("a"), OSError("b"), StateError("c", fix="d"), ValueError("e")]
 
     def turn() -> None:

@@ -1,0 +1,236 @@
+"""Whether a worker on another disk is still wanted, by its launcher's beat in the bucket, and how its node ends."""
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from s3_servers import moto_server, reached
+from travelled import Travelled, fails
+
+from trainworthy.lifecycle.failure import EXIT_BAD_INPUT, EXIT_STORAGE
+from trainworthy.lifecycle.storage.durable.bucket import Bucket
+from trainworthy.resources.backends import on_node, signs
+from trainworthy.resources.backends.on_node import ABANDONED_SECONDS, NodeEnd
+from trainworthy.resources.backends.travel import arrival, journey, turns, wants
+from trainworthy.resources.backends.travel.wants import BeatGiven, BeatObserved, Wants
+
+NAME = "travel/worker/1/wanted.json"
+
+
+@pytest.fixture(scope="module")
+def server():
+    with moto_server() as address:
+        yield address
+
+
+@pytest.fixture
+def address(server, monkeypatch, request):
+    for name in ("LOOK_SECONDS", "RENEWED_SECONDS", "TURN_SECONDS"):
+        monkeypatch.setattr(wants, name, 0.01)
+    monkeypatch.setattr(signs, "BEAT_SECONDS", 0.0)
+    return f"{reached(monkeypatch, server)}/{request.node.name.replace('[', '/').removesuffix(']')}"
+
+
+@pytest.fixture
+def sign(address):
+    """The launcher's, given once."""
+    given = BeatGiven(address, NAME)
+    given.give()
+    return given
+
+
+def until(true: Callable[[], object]) -> None:
+    """Wait for it, as long as a busy machine may take."""
+    limit = time.monotonic() + 30
+    while not true():
+        assert time.monotonic() < limit
+        time.sleep(0.005)
+
+
+def wanted(address: str, path: Path, abandoned_seconds: float = 3600.0) -> Wants:
+    return Wants(BeatObserved(address, NAME), path, abandoned_seconds)
+
+
+def changes(path: Path) -> Callable[[], bool]:
+    before = path.read_text()
+    return lambda: path.exists() and path.read_text() not in ("", before)
+
+
+def test_worker_is_wanted_while_its_launcher_gives_signs(address, sign, tmp_path):
+    known = wanted(address, tmp_path / "wanted")
+    with known.kept_up():
+        assert (tmp_path / "wanted").exists()
+        until(changes(tmp_path / "wanted"))
+        assert not known.gone.is_set()
+
+
+def test_beat_that_is_taken_away_ends_the_worker(address, sign, tmp_path):
+    known = wanted(address, tmp_path / "wanted")
+    with known.kept_up():
+        sign.withdraw()
+        sign.give()
+        until(known.gone.is_set)
+        until(lambda: not (tmp_path / "wanted").exists())
+
+
+def test_worker_whose_launcher_is_gone_before_it_begins_is_not_wanted(address, tmp_path):
+    known = wanted(address, tmp_path / "wanted")
+    with known.kept_up():
+        assert known.gone.is_set()
+        assert not (tmp_path / "wanted").exists()
+
+
+def test_beat_that_has_stopped_ends_the_worker(address, sign, tmp_path, monkeypatch):
+    monkeypatch.setattr(signs, "BEAT_SECONDS", 10.0)
+    known = wanted(address, tmp_path / "wanted", abandoned_seconds=0.2)
+    with known.kept_up():
+        until(known.gone.is_set)
+        until(lambda: not (tmp_path / "wanted").exists())
+
+
+def test_bucket_that_is_away_ends_nothing(address, sign, tmp_path, monkeypatch):
+    monkeypatch.setattr(signs, "BEAT_SECONDS", 10.0)
+    known = wanted(address, tmp_path / "wanted", abandoned_seconds=0.0)
+    monkeypatch.setattr(known, "_abandoned_seconds", 3600.0)
+    with known.kept_up():
+        asked = fails(monkeypatch, lambda kind, name: "before")
+        known._abandoned_seconds = 0.0
+        until(lambda: len(asked) > 3)
+        until(changes(tmp_path / "wanted"))
+        assert not known.gone.is_set()
+
+
+def test_bucket_that_hangs_for_longer_than_a_launcher_may_be_silent_ends_nothing(address, sign, tmp_path, monkeypatch):
+    monkeypatch.setattr(signs, "BEAT_SECONDS", 10.0)
+    hangs, goes_on, read = threading.Event(), threading.Event(), Bucket.read
+
+    def hanging(bucket: Bucket, name: str) -> object:
+        if hangs.is_set():
+            assert goes_on.wait(30)
+        return read(bucket, name)
+
+    monkeypatch.setattr(Bucket, "read", hanging)
+    known = wanted(address, tmp_path / "wanted", abandoned_seconds=20.0)
+    with known.kept_up():
+        hangs.set()
+        # More renewals than a silent launcher would be waited for, by on_node.py's clock.
+        for _ in range(5):
+            until(changes(tmp_path / "wanted"))
+        assert not known.gone.is_set()
+        goes_on.set()
+
+
+def test_bucket_that_stays_away_for_an_hour_ends_the_worker(address, sign, tmp_path, monkeypatch):
+    known = wanted(address, tmp_path / "wanted")
+    with known.kept_up():
+        fails(monkeypatch, lambda kind, name: "before")
+        monkeypatch.setattr(wants, "AWAY_SECONDS", 0.1)
+        until(known.gone.is_set)
+        until(lambda: not (tmp_path / "wanted").exists())
+
+
+def test_sign_on_the_node_has_the_time_of_its_launcher(address, tmp_path):
+    Bucket(address).put(NAME, str(time.time_ns() - 25 * 10**9).encode())
+    known = wanted(address, tmp_path / "wanted")
+    with known.kept_up():
+        behind = time.time() - int((tmp_path / "wanted").read_text()) / 1e9
+    assert 24 < behind < 60
+
+
+def test_launcher_whose_bucket_is_away_goes_on_giving_signs_later(address, monkeypatch):
+    given = BeatGiven(address, NAME)
+    with monkeypatch.context() as patch:
+        fails(patch, lambda kind, name: "before")
+        given.give()
+        with pytest.raises(TimeoutError):
+            given.give_first()
+    assert not Bucket(address).has(NAME)
+    given.give()
+    assert Bucket(address).has(NAME)
+
+
+# The node's process, from the parcel to the end
+
+
+@pytest.fixture
+def travelled(address, tmp_path, monkeypatch):
+    monkeypatch.setattr(turns, "_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(journey, "GIVEN_UP_SECONDS", 0.0)
+    # Those of this process stay.
+    monkeypatch.setattr(arrival.signal, "signal", lambda number, handler: None)
+    return Travelled(tmp_path, address)
+
+
+def arrive(travelled: Travelled, start: str) -> int:
+    own = ["--bucket", travelled.address, "--start", start, "--root", str(travelled.disk)]
+    return arrival.main([*own, "--abandoned", str(ABANDONED_SECONDS), "--", "--of-the-worker"])
+
+
+def does(travelled: Travelled, code: int) -> Callable[[list[str]], int]:
+    """A worker that answers and ends so."""
+
+    def main(arguments: list[str]) -> int:
+        assert arguments == ["--of-the-worker"]
+        assert (travelled.there / "kubernetes/1234abcd/wanted").exists()
+        travelled.write(travelled.there / "result.json", "answer")
+        travelled.write(travelled.there / "kubernetes/1234abcd/end.json", NodeEnd(exit_code=code).model_dump_json())
+        return code
+
+    return main
+
+
+def test_node_ends_as_its_worker_once_that_is_in_the_bucket(travelled, monkeypatch):
+    monkeypatch.setattr(on_node, "main", does(travelled, 75))
+    under = travelled.journey()
+    with under.under_way(travelled.named):
+        assert arrive(travelled, under.prefix) == 75
+        under.arrived()
+        assert (travelled.here / "result.json").read_text() == "answer"
+
+
+def test_node_with_other_sources_runs_no_worker_and_says_what_to_do(travelled, monkeypatch):
+    monkeypatch.setattr(arrival, "product_sha256", lambda: "0" * 64)
+    monkeypatch.setattr(on_node, "main", lambda arguments: pytest.fail("a worker was started"))
+    under = travelled.journey()
+    with under.under_way(travelled.named):
+        assert arrive(travelled, under.prefix) == EXIT_BAD_INPUT
+        under.arrived()
+        error = json.loads((travelled.here / "error.json").read_text())
+    assert "another Trainworthy than its launcher" in error["problem"]
+    assert "image" in error["fix"]
+
+
+def test_worker_that_breaks_in_an_unknown_way_leaves_what_it_wrote(travelled, monkeypatch):
+    def breaks(arguments: list[str]) -> int:
+        travelled.write(travelled.there / "trace", "a trace")
+        raise RuntimeError("never seen before")
+
+    monkeypatch.setattr(on_node, "main", breaks)
+    under = travelled.journey()
+    with under.under_way(travelled.named):
+        assert arrive(travelled, under.prefix) == 70
+        under.arrived()
+        assert (travelled.here / "trace").exists()
+
+
+@pytest.mark.parametrize("kind", ["put", "upload"])
+def test_node_whose_bucket_takes_no_end_says_storage_and_not_success(travelled, monkeypatch, kind, capfd):
+    monkeypatch.setattr(arrival, "AWAY_SECONDS", 0.1)
+    monkeypatch.setattr(on_node, "main", does(travelled, 0))
+    under = travelled.journey()
+    with under.under_way(travelled.named):
+        with monkeypatch.context() as patch:
+            fails(patch, lambda asked, name: "before" if asked == kind else "")
+            assert arrive(travelled, under.prefix) == EXIT_STORAGE
+        under.arrived()
+        assert not (travelled.here / "result.json").exists()
+    assert "its launcher will not know" in capfd.readouterr().err
+
+
+def test_node_without_a_parcel_runs_no_worker(travelled, monkeypatch, capfd):
+    monkeypatch.setattr(on_node, "main", lambda arguments: pytest.fail("a worker was started"))
+    assert arrive(travelled, "travel/worker/none") == EXIT_STORAGE
+    assert "its launcher is gone" in capfd.readouterr().err
