@@ -1,11 +1,15 @@
 """A scripted cluster whose pods share nothing with their launcher but a bucket: its project is an empty disk in them.
 
+As a program, `kubernetes_apart.py JOB ROOT BUCKET` is a launcher that trains a job so, as a run's process: it gives a
+sign every second, and a pod goes on without one for five.
+
 `apart` runs a container's command in a mount namespace: an empty tmpfs lies there where the launcher has its project.
 """
 
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -13,10 +17,14 @@ import pytest
 from kubernetes_api import NAMESPACE, Kube, started
 from s3_servers import KEY, SECRET
 
+from trainworthy.lifecycle.protocol.jobs import JobFile
+from trainworthy.resources.backends import signs
+from trainworthy.resources.backends.kubernetes import manifest
 from trainworthy.resources.backends.kubernetes.backend import KubernetesBackend
 from trainworthy.resources.backends.kubernetes.cluster import Cluster, Machine, Volume
 from trainworthy.resources.backends.kubernetes.manifest import PodRequest
 from trainworthy.resources.backends.travel.journey import Road
+from trainworthy.resources.worker_process import run_worker
 
 _EMPTY = 'mount -t tmpfs none "$1" && cd "$1" && shift && exec "$@"'
 
@@ -58,3 +66,10 @@ def backend(root: Path, bucket: str, queue: str | None = None) -> KubernetesBack
     return KubernetesBackend(
         PodRequest(cluster, machine, 0, spot=False), variables, road=Road(bucket, root / "var")
     )  # fmt: skip
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+    signs.BEAT_SECONDS, manifest.ABANDONED_SECONDS = 1.0, 5.0
+    job = JobFile.model_validate_json(Path(sys.argv[1]).read_bytes()).job
+    run_worker(job, backend=backend(Path(sys.argv[2]), sys.argv[3]), grace_seconds=20.0, tell=print)
