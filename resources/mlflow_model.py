@@ -33,12 +33,15 @@ from trainworthy.lifecycle.evaluation.operating_point import (
 from trainworthy.lifecycle.golden import file_columns, read_golden
 from trainworthy.lifecycle.identity import DECIDING_PACKAGES
 from trainworthy.lifecycle.protocol.operating_point import OperatingPoint
-from trainworthy.resources.settings import IMPORTED_FROM, PRODUCT
+from trainworthy.resources.settings import IMPORTED_FROM, PRODUCT, read_settings
 
 if TYPE_CHECKING:
     import pandas as pd
     from mlflow.models import ModelSignature
     from mlflow.types import Schema
+
+# Folders of what was downloaded from a server, until this process ends.
+_DOWNLOADS: list[tempfile.TemporaryDirectory[str]] = []
 
 # MLflow's name of a logical type.
 TYPES = {
@@ -190,7 +193,7 @@ class RegisteredModel:
         from mlflow.exceptions import MlflowException
 
         try:
-            return Path(download_artifacts(self.source))
+            return Path(download_artifacts(self.source, dst_path=_download_folder()))
         except MlflowException as error:
             if error.error_code in NOT_THERE:
                 raise self._gone() from error
@@ -199,6 +202,14 @@ class RegisteredModel:
     def _gone(self) -> ChampionError:
         problem = f"{self.name} version {self.version} is registered, its artifact is gone"
         return ChampionError(problem, value=self.source, fix="restore this folder from a backup; a verdict needs it")
+
+
+def _download_folder() -> str:
+    """A folder below the state folder, where workers on other machines read what they are given."""
+    place = read_settings().var / "registered"
+    place.mkdir(parents=True, exist_ok=True)
+    _DOWNLOADS.append(folder := tempfile.TemporaryDirectory(dir=place, ignore_cleanup_errors=True))
+    return folder.name
 
 
 def model_of(version: Any) -> RegisteredModel:

@@ -10,7 +10,7 @@ from toy_project import FIRST, new_toy
 
 from tests import s3_servers
 
-sys.path[:0] = [str(Path(__file__).parents[1] / "resources"), str(Path(__file__).parents[1])]
+sys.path.insert(0, str(Path(__file__).parents[1] / "resources"))
 from kubernetes_apart import apart, needs_namespace
 from kubernetes_api import NAMESPACE, kube_server
 

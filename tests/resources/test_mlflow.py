@@ -19,6 +19,7 @@ from trainworthy.lifecycle.protocol.training_figures import CurvePoint
 from trainworthy.lifecycle.spec.benchmark import DecisionSpec
 from trainworthy.lifecycle.storage.metrics_file import MetricsLine
 from trainworthy.resources.mlflow import DataInput, Judged, Tracking, figures_of_point, refuse_silent
+from trainworthy.resources.settings import read_settings
 
 ROOT = Path(__file__).parents[2]
 
@@ -239,7 +240,14 @@ def test_mlflow_server_champion_is_downloaded_once_and_only_when_it_is_used(stat
     import mlflow.artifacts
 
     asked = []
-    monkeypatch.setattr(mlflow.artifacts, "download_artifacts", lambda uri: asked.append(uri) or str(state / "down"))
+
+    def download(uri: str, dst_path: str) -> str:
+        asked.append(uri)
+        # Workers on other machines read what lies below the state folder alone.
+        assert Path(dst_path).is_relative_to(read_settings().var)
+        return str(state / "down")
+
+    monkeypatch.setattr(mlflow.artifacts, "download_artifacts", download)
     (state / "down" / "artifacts" / "artifact").mkdir(parents=True)
     tracking = Tracking()
     version = tracking.client.create_model_version("toy", "s3://bucket/model")

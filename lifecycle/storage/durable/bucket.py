@@ -41,6 +41,8 @@ _NO_CONDITIONS = (
 )
 # What answers where no credentials are named: a machine's own address for its role.
 _ROLE = "169.254."
+# What is said where one of the two is named.
+_HALF = ("Missing AccessKeyId", "Missing SecretAccessKey")
 
 
 class NoObjectError(FileNotFoundError):
@@ -80,16 +82,17 @@ class Bucket:
 
         self.address = address.rstrip("/")
         endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL", "")
-        self._store = from_url(
-            self.address,
-            config={"endpoint": endpoint} if endpoint else {},
-            client_options={
-                "allow_http": endpoint.startswith("http://"),
-                "connect_timeout": timedelta(seconds=min(CONNECT_SECONDS, answer_seconds)),
-                "timeout": timedelta(seconds=answer_seconds),
-            },
-            retry_config={"max_retries": RETRIES, "retry_timeout": timedelta(seconds=retry_seconds)},
-        )
+        with self._as_files_raise(""):
+            self._store = from_url(
+                self.address,
+                config={"endpoint": endpoint} if endpoint else {},
+                client_options={
+                    "allow_http": endpoint.startswith("http://"),
+                    "connect_timeout": timedelta(seconds=min(CONNECT_SECONDS, answer_seconds)),
+                    "timeout": timedelta(seconds=answer_seconds),
+                },
+                retry_config={"max_retries": RETRIES, "retry_timeout": timedelta(seconds=retry_seconds)},
+            )
 
     def below(self, name: str) -> Bucket:
         """Its objects of names that begin with `name` and a slash."""
@@ -227,7 +230,7 @@ def _error(words: str, where: str) -> OSError:
         return FileNotFoundError(errno.ENOENT, "there is no such bucket: make it, or correct its name", where)
     if code == "NoSuchKey" or (status == 404 and not code):
         return NoObjectError(errno.ENOENT, "there is no such object", where)
-    if _ROLE in words:
+    if _ROLE in words or any(missing in words for missing in _HALF):
         problem = (
             "no credentials are named: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give the machine a role"
         )

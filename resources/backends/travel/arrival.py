@@ -20,10 +20,11 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from trainworthy.lifecycle.code_identity import product_sha256
+from trainworthy.lifecycle.errors import SettingsError
 from trainworthy.lifecycle.failure import EXIT_BAD_INPUT, EXIT_DISK_FULL, EXIT_INTERNAL, EXIT_STORAGE
 from trainworthy.lifecycle.identity import canonical_json
 from trainworthy.lifecycle.progress import say
-from trainworthy.lifecycle.storage.durable.bucket import Bucket
+from trainworthy.lifecycle.storage.durable.bucket import Bucket, check_address
 from trainworthy.lifecycle.storage.state import write_atomic
 from trainworthy.resources.backends import on_node
 from trainworthy.resources.backends.travel.mirror import NodeMirror
@@ -42,24 +43,27 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--root", type=Path, required=True, help="folder that the launcher's project lies in")
     parser.add_argument("--abandoned", type=float, required=True, help="seconds without a beat to go on for")
     options = parser.parse_args(own)
-    bucket = Bucket(options.bucket)
     try:
+        check_address(options.bucket)
+        bucket = Bucket(options.bucket)
         parcel = lay_out(bucket, options.start, options.root)
+    except SettingsError as error:
+        # Its image lacks what it needs.
+        say(str(error))
+        return EXIT_BAD_INPUT
     except (OSError, ValidationError) as error:
         say(f"what the job needs cannot be fetched: {error}")
         return EXIT_DISK_FULL if isinstance(error, OSError) and error.errno == errno.ENOSPC else EXIT_STORAGE
     mirror = NodeMirror(bucket, options.start, parcel, options.root)
     beat = BeatObserved(options.bucket, f"{options.start}/{WANTED}")
     wants = Wants(beat, options.root / parcel.folder / on_node.WANTED, options.abandoned)
-    with mirror.kept_up():
-        if _other_code(parcel, options.root / parcel.out):
-            code, until = EXIT_BAD_INPUT, _until_asked(wants)
-        else:
-            with wants.kept_up():
-                code = _worked(others)
-                until = _until_asked(wants)
-    if mirror.end(code, until):
-        return code
+    with wants.kept_up():
+        with mirror.kept_up():
+            other = _other_code(parcel, options.root / parcel.out)
+            code = EXIT_BAD_INPUT if other else _worked(others)
+            until = _until_asked(wants)
+        if mirror.end(code, until):
+            return code
     say(f"the worker ended with {code}, and the bucket did not take that: its launcher will not know")
     return EXIT_STORAGE
 

@@ -75,7 +75,7 @@ class Journey:
     def __init__(
         self, road: Road, name: str, start: Start, folder: Path, root: Path, tell: Callable[[str], None]
     ) -> None:
-        self._bucket, self._all = Bucket(road.bucket, retry_seconds=RETRY_SECONDS), f"{TRAVEL}/{name}"
+        self._bucket, self._all = _opened(road.bucket), f"{TRAVEL}/{name}"
         self.prefix = start_prefix(name, folder)
         self._start, self._out, self._folder, self._root = start, Path(start.job.out), folder, root
         self._tell, self._road = tell, road
@@ -129,9 +129,7 @@ class Journey:
             parcel = send_parcel(Bucket(self._road.bucket), self.prefix, job, named, self._root, self._folder)
             self.sign.give_first()
         except OSError as error:
-            fix = "see that the bucket of TRAINWORTHY_STATE answers (trainworthy doctor), then run again"
-            problem = f"what the job needs could not be sent to its worker: {error.strerror or error}"
-            raise StateError(problem, value=str(error.filename or self._road.bucket), fix=fix) from error
+            raise _not_sent(error, self._road.bucket) from error
         out = f"{parcel.out}/"
         self._alike = {
             name.removeprefix(out): sha256 for name, sha256 in parcel.files.items() if name.startswith(out)
@@ -202,3 +200,17 @@ class Journey:
             at_once(self._bucket.delete, names)
         except OSError as error:
             self._tell(f"what a worker was sent could not be removed below {self._all}; its next start does: {error}")
+
+
+def _opened(address: str) -> Bucket:
+    """The bucket. Raises StateError where credentials are missing."""
+    try:
+        return Bucket(address, retry_seconds=RETRY_SECONDS)
+    except OSError as error:
+        raise _not_sent(error, address) from error
+
+
+def _not_sent(error: OSError, address: str) -> StateError:
+    fix = "see that the bucket of TRAINWORTHY_STATE answers (trainworthy doctor), then run again"
+    problem = f"what the job needs could not be sent to its worker: {error.strerror or error}"
+    return StateError(problem, value=str(error.filename or address), fix=fix)

@@ -61,7 +61,8 @@ def fetch(bucket: Bucket, key: str, path: Path) -> None:
     try:
         bucket.download(key, temporary)
         if sha256_file(temporary) != key.rpartition("/")[2]:
-            raise OSError(errno.EIO, "an object has other bytes than its name says", f"{bucket.address}/{key}")
+            problem = "an object has other bytes than its name says: remove it there, and run again"
+            raise OSError(errno.EIO, problem, f"{bucket.address}/{key}")
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)

@@ -22,6 +22,8 @@ from trainworthy.resources.backends.travel.places import SIGN_ANSWER_SECONDS, SI
 
 # So long a worker goes on while its bucket does not answer: as long as while its cluster does not.
 AWAY_SECONDS = 3600.0
+# The beat is taken away once that was said so often.
+ABSENCES = 2
 # How often the file is looked after, and renewed.
 LOOK_SECONDS, RENEWED_SECONDS = 0.5, 1.0
 
@@ -87,6 +89,8 @@ class Wants:
         self._beat, self._path, self._abandoned_seconds = beat, path, abandoned_seconds
         # What has to be added to this machine's time to have the launcher's.
         self._ahead_ns, self._over = 0, threading.Event()
+        # How often in a row the bucket has said that the beat is not there: a proxy may say so once.
+        self._absent = 0
         # Set once it is no longer wanted.
         self.gone = threading.Event()
 
@@ -122,7 +126,8 @@ class Wants:
 
     def _look(self) -> str | None:
         content, silent = self._beat.look()
-        if content is None:
+        self._absent = 0 if content is not None else self._absent + 1
+        if self._absent >= ABSENCES:
             self._give_up("its launcher has taken its word back")
         elif silent > self._abandoned_seconds:
             self._give_up(f"its launcher has given no sign of life for {silent:.0f} s")
