@@ -53,8 +53,10 @@ def test_run_of_pods_without_a_common_volume_is_judged_and_reused_by_the_launche
         assert {"preflight", "train", "predict"} <= set(kinds)
         assert [*kube.jobs, *kube.pods] == []
         assert Bucket(place).names("travel") == []
-        travelled = [request for request in asked if "/travel/" in request]
-        print(f"{len(kinds)} workers, {len(asked)} requests, {len(travelled)} of them below travel/: {sorted(kinds)}")
+        parts = ("travel", "files", "checkpoints", "records")
+        counted = {part: sum(f"/team/{part}/" in request for request in asked) for part in parts}
+        # As docs/how-to/kubernetes.md has it.
+        print(f"{len(kinds)} workers: {sorted(kinds)}; {len(asked)} requests: {counted}")
         path.write_text(local)
         again = toy.run(intent=FIRST, **where)
         assert again.code == 0, again.out[-4000:]

@@ -76,6 +76,34 @@ def test_link_that_leads_out_or_to_a_folder_is_refused(travelled, leads_to):
     assert travelled.bucket.names("travel") == []
 
 
+def test_name_that_cannot_travel_is_refused_here_and_left_out_there(travelled):
+    travelled.write(travelled.home / "use_case/a\\b", "a")
+    with pytest.raises(SettingsError, match="characters that cannot travel"), travelled.under_way():
+        pass
+    (travelled.home / "use_case/a\\b").unlink()
+    with travelled.under_way() as (journey, mirror):
+        travelled.write(travelled.there / "a\\b", "odd")
+        travelled.write(travelled.there / "a", "plain")
+        (travelled.there / "link").symlink_to("a")
+        end(travelled)
+        mirror.turn(0)
+        journey.arrived()
+        assert [path.name for path in travelled.here.iterdir() if path.is_file()] == ["a"]
+
+
+def test_file_that_was_written_within_a_tick_of_the_clock_comes_as_it_was_left(travelled):
+    with travelled.under_way() as (journey, mirror):
+        travelled.write(travelled.there / "seconds.bin", "before")
+        set_time(travelled.there / "seconds.bin", 1000)
+        mirror.turn()
+        travelled.write(travelled.there / "seconds.bin", "after.")
+        set_time(travelled.there / "seconds.bin", 1000)
+        end(travelled)
+        mirror.turn(0)
+        journey.arrived()
+        assert (travelled.here / "seconds.bin").read_text() == "after."
+
+
 def test_files_that_are_there_are_not_sent_again(travelled, monkeypatch):
     with travelled.under_way():
         pass

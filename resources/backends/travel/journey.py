@@ -152,7 +152,8 @@ class Journey:
         for stream, length in index.streams.items():
             self._append(stream, length)
         below = FILES if index.ended else f"{self.prefix}/{FILES}"
-        at_once(lambda item: self._fetch(below, *item), index.files.items())
+        changed = [item for item in index.files.items() if self._alike.get(item[0]) != item[1]]
+        at_once(lambda item: self._fetch(below, *item), changed)
         if index.reached:
             write_atomic(self._out / REACHED, str(index.reached).encode())
         if index.whole:
@@ -177,9 +178,8 @@ class Journey:
                 self._at[name] = at = at + len(stored[0])
 
     def _fetch(self, below: str, name: str, sha256: str) -> None:
-        if self._alike.get(name) != sha256:
-            fetch(self._bucket, f"{below}/{sha256}", self._out / name)
-            self._alike[name] = sha256
+        fetch(self._bucket, f"{below}/{sha256}", self._out / name)
+        self._alike[name] = sha256
 
     def _remove_others(self, index: Index) -> None:
         """Remove what lay here and no longer does there, and folders that are empty then."""

@@ -99,28 +99,29 @@ def chunk(name: str, offset: int) -> str:
     return f"{STREAMS}/{name}/{offset:015d}"
 
 
-def walked(folder: Path, left_out: Collection[str] = (), *, refuse_links: bool = True) -> Iterator[tuple[str, Path]]:
+def walked(folder: Path, left_out: Collection[str] = (), *, refuse: bool = True) -> Iterator[tuple[str, Path]]:
     """Files below a folder by name, without what is hidden, __pycache__, and `left_out`, names right below it.
 
-    Raises SettingsError for a link that leads out of the folder, or to a folder; with `refuse_links` False links are
-    left out.
+    Raises SettingsError for a link that leads out of the folder, or to a folder, and for a name that cannot travel. With
+    `refuse` False these and all other links are left out.
     """
     for here, folders, names in os.walk(folder):
         at = Path(here)
-        folders[:] = sorted(
-            name for name in folders if _travels(name) and not (at == folder and name in left_out)
-        )  # fmt: skip
-        for name in sorted(name for name in (*names, *folders) if _travels(name)):
-            path = at / name
-            if path.is_symlink() and not refuse_links:
-                continue
-            if path.is_symlink() and not (path.is_file() and path.resolve().is_relative_to(folder.resolve())):
-                fix = "copy there what it leads to, or move the link out of the folder"
-                raise SettingsError(
-                    "a link leads out of a folder whose files go to another machine", value=str(path), fix=fix
-                )
-            if path.is_file():
+        folders[:] = sorted(name for name in folders if _travels(name) and not (at == folder and name in left_out))
+        for path in (at / name for name in sorted((*names, *folders)) if _travels(name)):
+            problem = _problem(path, folder)
+            if problem and refuse:
+                fix = "copy there what a link leads to, give it another name, or move it out of the folder"
+                raise SettingsError(f"{problem}, and its folder goes to another machine", value=str(path), fix=fix)
+            if path.is_file() and not problem and not (path.is_symlink() and not refuse):
                 yield path.relative_to(folder).as_posix(), path
+
+
+def _problem(path: Path, folder: Path) -> str:
+    """What keeps a file or folder from another machine; "" if nothing does."""
+    if path.is_symlink() and not (path.is_file() and path.resolve().is_relative_to(folder.resolve())):
+        return "a link leads out of its folder, or to a folder"
+    return "" if is_plain(path.name) and path.name.isprintable() else "a name has characters that cannot travel"
 
 
 def _travels(name: str) -> bool:
