@@ -102,7 +102,7 @@ def chunk(name: str, offset: int) -> str:
 def walked(folder: Path, left_out: Collection[str] = (), *, refuse: bool = True) -> Iterator[tuple[str, Path]]:
     """Files below a folder by name, without what is hidden, __pycache__, and `left_out`, names right below it.
 
-    Raises SettingsError for a link that leads out of the folder, or to a folder, and for a name that cannot travel. With
+    Raises SettingsError for a link that leads out of the folder or to a folder, and for a name that cannot travel. With
     `refuse` False these and all other links are left out.
     """
     for here, folders, names in os.walk(folder):
