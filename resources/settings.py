@@ -7,7 +7,8 @@ TRAINWORTHY_USE_CASES  folders of use cases, separated like PATH; default use_ca
 TRAINWORTHY_DURABLE    storage that outlives this machine, for copies of checkpoints: a folder, or s3://BUCKET/PREFIX;
                        default none
 TRAINWORTHY_STATE      where records and verdicts lie that several machines share: a folder, or s3://BUCKET/PREFIX;
-                       default the state folder itself (docs/how-to/deploy.md#state-that-several-machines-share)
+                       default the state folder itself (docs/how-to/deploy.md#state-that-several-machines-share); a
+                       bucket is also how files come and go where pods share no volume with Dagster's machine
 TRAINWORTHY_DATABASE   a PostgreSQL database for the table of attempts, postgresql://USER:PASSWORD@HOST:PORT/NAME;
                        default SQLite in the state folder (docs/how-to/attempts.md)
 TRAINWORTHY_RAY_ADDRESS  the dashboard of a Ray cluster for compute.launcher: ray, http://HOST:8265; no default
