@@ -113,7 +113,7 @@ def shown(out: Path) -> set[str]:
 
 @pytest.mark.slow
 def test_training_whose_pod_is_killed_goes_on_from_the_copy_in_the_bucket(project, kube, bucket, tmp_path):
-    job, output, lines = training(project, out := project / "out"), tmp_path / "output", list[str]()
+    job, output, lines = training(project, out := project / "out", epochs=6), tmp_path / "output", list[str]()
 
     def kill() -> None:
         (pod,) = kube.pods
