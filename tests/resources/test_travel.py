@@ -137,6 +137,13 @@ def test_store_that_is_away_before_the_start_is_told_with_what_to_do(travelled, 
     assert "could not be removed" in travelled.told[-1]
 
 
+@pytest.mark.parametrize("missing", ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"])
+def test_half_of_the_credentials_is_told_as_none(travelled, monkeypatch, missing):
+    monkeypatch.delenv(missing)
+    with pytest.raises(StateError, match="no credentials are named"):
+        travelled.journey()
+
+
 FAULTS = {
     "none": lambda count: "",
     "every third fails": lambda count: "before" if count % 3 == 0 else "",

@@ -37,12 +37,7 @@ def main(arguments: list[str]) -> int:
     """Run one job's worker to its end, and have it in the bucket; returns the exit code."""
     at = arguments.index("--")
     own, others = arguments[:at], arguments[at + 1 :]
-    parser = argparse.ArgumentParser(prog="trainworthy.resources.backends.travel.arrival", description="Runs a worker.")
-    parser.add_argument("--bucket", required=True, help="address of the shared state")
-    parser.add_argument("--start", required=True, help="name below which this start's objects lie")
-    parser.add_argument("--root", type=Path, required=True, help="folder that the launcher's project lies in")
-    parser.add_argument("--abandoned", type=float, required=True, help="seconds without a beat to go on for")
-    options = parser.parse_args(own)
+    options = _options(own)
     try:
         check_address(options.bucket)
         bucket = Bucket(options.bucket)
@@ -66,6 +61,15 @@ def main(arguments: list[str]) -> int:
             return code
     say(f"the worker ended with {code}, and the bucket did not take that: its launcher will not know")
     return EXIT_STORAGE
+
+
+def _options(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="trainworthy.resources.backends.travel.arrival", description="Runs a worker.")
+    parser.add_argument("--bucket", required=True, help="address of the shared state")
+    parser.add_argument("--start", required=True, help="name below which this start's objects lie")
+    parser.add_argument("--root", type=Path, required=True, help="folder that the launcher's project lies in")
+    parser.add_argument("--abandoned", type=float, required=True, help="seconds without a beat to go on for")
+    return parser.parse_args(arguments)
 
 
 def _worked(arguments: list[str]) -> int:

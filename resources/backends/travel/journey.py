@@ -136,18 +136,9 @@ class Journey:
         }  # fmt: skip
 
     def _take(self) -> None:
-        """Make the job's folder here as the node says it is there, at its end or by now. Raises OSError."""
-        name, stored = ENDED, self._bucket.read(f"{self.prefix}/{ENDED}")
-        if stored is None:
-            name, stored = INDEX, self._bucket.read(f"{self.prefix}/{INDEX}")
-        if stored is None:
-            return
-        try:
-            index = Index.model_validate_json(stored[0])
-        except ValidationError:
-            where = f"{self._bucket.address}/{self.prefix}/{name}"
-            raise OSError(errno.EIO, "what lies there was not written by Trainworthy", where) from None
-        if index.turn <= self._turn:
+        """Make the job's folder here as the node says it is there. Raises OSError."""
+        index = self._index(ENDED) or self._index(INDEX)
+        if index is None or index.turn <= self._turn:
             return
         for stream, length in index.streams.items():
             self._append(stream, length)
@@ -161,6 +152,16 @@ class Journey:
         if index.end is not None:
             write_atomic(self._folder / END, index.end.encode())
         self._turn = index.turn
+
+    def _index(self, name: str) -> Index | None:
+        """What the node says at its end, or by now; None if it has not yet."""
+        if (stored := self._bucket.read(f"{self.prefix}/{name}")) is None:
+            return None
+        try:
+            return Index.model_validate_json(stored[0])
+        except ValidationError:
+            where = f"{self._bucket.address}/{self.prefix}/{name}"
+            raise OSError(errno.EIO, "what lies there was not written by Trainworthy", where) from None
 
     def _append(self, name: str, length: int) -> None:
         """Write to a stream what came to it; what a full disk has cut off is written again."""
