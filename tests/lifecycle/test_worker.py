@@ -92,7 +92,7 @@ def test_answer_that_cannot_be_read_counts_as_none(done, tmp_path):
         ({"training_file": "/nowhere/rows.parquet"}, EXIT_BAD_INPUT, "the split's file is missing"),
         ({"rows": toy_jobs.ROWS.model_copy(update={"features": ("x9",)})}, EXIT_BAD_INPUT, "lack columns: x9"),
         ({"device": "cuda"}, EXIT_BAD_INPUT, "torch sees no CUDA device"),
-        ({"hyperparameters": {}}, EXIT_INTERNAL, "KeyError: 'width'"),
+        ({"hyperparameters": {}}, EXIT_INTERNAL, "no hyperparameter 'width'"),
         ({"use_case_folder": "/nowhere"}, EXIT_STORAGE, "FileNotFoundError"),
     ],
 )
