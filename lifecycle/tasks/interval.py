@@ -83,7 +83,7 @@ def never_negative(estimate: Estimate) -> Estimate:
     """The mean of values that are never below 0, with its interval on the scale of its logarithm if t reaches below 0.
 
     value · exp(± reach / value), by the delta method: it is above 0, and as skewed as such means are. Where few rows
-    have nearly all of the loss it held the truth 0.94 to 0.98 times, t by group 0.86 to 0.88 (docs/decisions/0092).
+    have nearly all of the loss it held the truth 0.94 to 0.98 times, t by group 0.86 to 0.88 (docs/decisions/0093).
     """
     if estimate.method != BY_GROUP or estimate.low >= 0 or estimate.value <= 0:
         return estimate
