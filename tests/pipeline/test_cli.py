@@ -369,7 +369,7 @@ def test_explain_of_a_short_name_tells_all_that_bear_it(capsys):
 
 
 @pytest.mark.parametrize(
-    ("name", "near"), [("los_spike", "loss_spike"), ("stage.reference", "stage.references"), ("controls", "control")]
+    ("name", "near"), [("los_spike", "loss_spike"), ("stage.reference", "stage.references"), ("contrl", "control")]
 )
 def test_explain_of_an_unknown_monitor_or_stage_check_offers_the_near_one(capsys, name, near):
     assert cli.main(["explain", name]) == 1
