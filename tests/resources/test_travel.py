@@ -184,6 +184,15 @@ def test_what_a_worker_writes_comes_to_the_same_bytes_whatever_requests_fail(tra
     assert travelled.bucket.names("travel") == []
 
 
+def test_file_with_the_bytes_of_one_that_was_sent_with_the_job_comes_in_a_turn(travelled):
+    with travelled.under_way() as (journey, mirror):
+        # As the artifact's model.py is the use case's.
+        travelled.write(travelled.there / "artifact/code/model.py", "use_case/model.py")
+        mirror.turn()
+        journey._take()
+        assert (travelled.here / "artifact/code/model.py").read_text() == "use_case/model.py"
+
+
 def test_index_whose_reply_was_lost_is_no_reason_to_pass_over_the_next(travelled, monkeypatch):
     lost = ["index.json"]
 
