@@ -1,21 +1,27 @@
 """What travels with a job and what comes back, by moto's server: each byte once, a file whole or not at all."""
 
+import io
 import os
 from pathlib import Path
 
 import pytest
+from kubernetes_apart import backend
 from s3_servers import moto_server, reached
 from travelled import Travelled, bytes_of, fails, set_time
 
 from trainworthy.lifecycle.errors import BackendError, SettingsError, StateError
+from trainworthy.lifecycle.failure import MemorySeen
 from trainworthy.lifecycle.identity import canonical_json, sha256_file
 from trainworthy.lifecycle.storage.checkpoints import REACHED, reached_step
+from trainworthy.resources.backends.backend import Ended
+from trainworthy.resources.backends.kubernetes import backend as backends
 from trainworthy.resources.backends.on_node import END, NodeEnd, read_end
 from trainworthy.resources.backends.travel import journey as journeys
 from trainworthy.resources.backends.travel import mirror as mirrors
 from trainworthy.resources.backends.travel import turns
 from trainworthy.resources.backends.travel.parcel import fetch, lay_out
 from trainworthy.resources.backends.travel.places import ENDED, INDEX, PARCEL, Index, walked
+from trainworthy.resources.worker_process import Nobody
 
 MESSAGES = "pipes-1/messages"
 
@@ -62,6 +68,28 @@ def test_parcel_has_what_the_job_names_and_nothing_hidden(travelled):
     names = travelled.bucket.names()
     assert {name.partition("/")[0] for name in names} == {"files"}
     assert all(b"password" not in travelled.bucket.read(name)[0] for name in names)
+
+
+def test_modules_around_a_use_case_are_all_sent_though_two_have_one_name(travelled, monkeypatch):
+    code = "from shop import helpers\nfrom shop.deep import helpers as more\n"
+    modules = ("shop/__init__.py", "shop/helpers.py", "shop/deep/__init__.py", "shop/deep/helpers.py")
+    for name in modules:
+        travelled.write(travelled.home / name, "")
+    travelled.write(travelled.home / "shop/toy/model.py", code)
+    travelled.job = travelled.job.model_copy(update={"use_case_folder": str(travelled.home / "shop/toy")})
+
+    class Submitted:
+        def __init__(self, api: object, *, journey: journeys.Journey, **given: object) -> None:
+            self.prefix = journey.prefix
+
+        def run(self) -> Ended:
+            lay_out(travelled.bucket, self.prefix, travelled.disk)
+            return Ended(0, MemorySeen())
+
+    monkeypatch.setattr(backends, "connect", lambda namespace, context: io.BytesIO())
+    monkeypatch.setattr(backends, "Submitted", Submitted)
+    backend(travelled.home, travelled.address).run(travelled.start, Nobody(), travelled.told.append)
+    assert {name for name in travelled.laid_out() if name.startswith("shop/")} == {*modules, "shop/toy/model.py"}
 
 
 @pytest.mark.parametrize("leads_to", ["../secret.txt", "../others", "words"])

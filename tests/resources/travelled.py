@@ -43,8 +43,12 @@ class Travelled:
         """One start."""
         folder = self.here / "kubernetes" / start
         folder.mkdir(parents=True, exist_ok=True)
-        asked = Start(self.job, self.here / "job.json", 0.0, {}, (1, 2), grace_seconds=1.0, fresh=False, lock=-1)
-        return Journey(Road(self.address, self.home / "var"), "worker", asked, folder, self.home, self.told.append)
+        road = Road(self.address, self.home / "var")
+        return Journey(road, "worker", self.start, folder, self.home, self.told.append)
+
+    @property
+    def start(self) -> Start:
+        return Start(self.job, self.here / "job.json", 0.0, {}, (1, 2), grace_seconds=1.0, fresh=False, lock=-1)
 
     @property
     def named(self) -> dict[str, str]:

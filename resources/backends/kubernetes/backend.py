@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import time
 import uuid
 from collections.abc import Callable, Mapping
@@ -68,8 +69,7 @@ class KubernetesBackend:
         request, cluster, named = self._request, self._request.cluster, files_of(start.job)
         if self._road is not None:
             request = replace(request, bucket=self._road.bucket, launcher=self._road.launcher)
-            around = modules_around(Path(start.job.use_case_folder))
-            named |= {f"imported by the use case: {path.name}": str(path) for path in around}
+            named |= _imported(Path(start.job.use_case_folder))
         ours = {"the Trainworthy that runs here": self._python_path} if self._python_path else {}
         refuse_outside(named | ours, cluster)
         folder = Path(start.job.out) / STARTS / uuid.uuid4().hex[:8]
@@ -85,6 +85,12 @@ class KubernetesBackend:
             journey = Journey(self._road, name, start, folder, mount, tell)
             with journey.under_way(named):
                 return submitted(api, journey=journey).run()
+
+
+def _imported(use_case_folder: Path) -> dict[str, str]:
+    """Modules around a use case that it imports, each by a text of its own: many are called __init__.py."""
+    around = modules_around(use_case_folder)
+    return {f"imported by the use case: {os.path.relpath(path, use_case_folder)}": str(path) for path in around}
 
 
 def kubernetes_backend(compute: ComputeSpec, settings: Settings) -> KubernetesBackend:
