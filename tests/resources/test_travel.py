@@ -272,6 +272,33 @@ def test_end_comes_last_of_all_and_not_before_each_file_is_whole(travelled, monk
     assert not list(travelled.here.rglob("*.fetching"))
 
 
+def test_turn_that_hangs_beyond_its_start_changes_nothing_in_the_folder(travelled, monkeypatch):
+    travelled.write(travelled.here / MESSAGES, "")
+    travelled.write(travelled.here / "old", "old")
+    with travelled.under_way() as (journey, mirror):
+        for name in (MESSAGES, "a"):
+            travelled.write(travelled.there / name, "of the first start")
+        (travelled.there / "old").unlink()
+        end(travelled)
+        mirror.turn(0)
+        index, kept = journey._index(ENDED), {name: travelled.bucket.read(name) for name in travelled.bucket.names()}
+        fails(monkeypatch, lambda kind, name: "before")
+    # Each of its requests is answered only now.
+    monkeypatch.undo()
+    for name, stored in kept.items():
+        travelled.bucket.put(name, stored[0])
+    changes = (
+        lambda: journey._append(MESSAGES, 18), lambda: journey._fetch("files", "a", index.files["a"]),
+        lambda: journey._remove_others(index), lambda: journey._write(travelled.here / "b", "b"),
+    )  # fmt: skip
+    for change in changes:
+        with pytest.raises(OSError, match="nobody waits for it any more"):
+            change()
+    assert {path.name: path.read_text() for path in travelled.here.rglob("*") if path.is_file()} == {
+        "messages": "", "old": "old",
+    }  # fmt: skip
+
+
 def test_object_with_other_bytes_than_its_name_says_is_no_file(travelled):
     travelled.bucket.put(key := f"files/{'0' * 64}", b"others")
     travelled.write(travelled.here / "a", "as before")

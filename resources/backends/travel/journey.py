@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import os
 import time
 import uuid
@@ -33,6 +34,7 @@ from trainworthy.resources.backends.travel.places import (
     INDEX,
     TRAVEL,
     WANTED,
+    Gate,
     Index,
     at_once,
     chunk,
@@ -84,6 +86,8 @@ class Journey:
         self._alike: dict[str, str] = {}
         self._at: dict[str, int] = {}
         self._turn = 0
+        # A turn that hangs outlives this start, and the next one writes in its folder.
+        self._gate = Gate()
         meaning = "what the worker writes does not come from its bucket, and it goes on"
         self._turns = Turns(self._take, meaning, tell)
 
@@ -105,6 +109,7 @@ class Journey:
                 until = time.monotonic() + GIVEN_UP_SECONDS
                 self._turns.insist(self._take, lambda: until)
         finally:
+            self._gate.close()
             self._remove()
 
     def arrived(self) -> None:
@@ -146,11 +151,11 @@ class Journey:
         changed = [item for item in index.files.items() if self._alike.get(item[0]) != item[1]]
         at_once(lambda item: self._fetch(below, *item), changed)
         if index.reached:
-            write_atomic(self._out / REACHED, str(index.reached).encode())
+            self._write(self._out / REACHED, str(index.reached))
         if index.whole:
             self._remove_others(index)
         if index.end is not None:
-            write_atomic(self._folder / END, index.end.encode())
+            self._write(self._folder / END, index.end)
         self._turn = index.turn
 
     def _index(self, name: str) -> Index | None:
@@ -173,26 +178,30 @@ class Journey:
                 stored = self._bucket.read(f"{self.prefix}/{chunk(name, at)}")
                 if stored is None or not stored[0]:
                     raise OSError(errno.EIO, "a part of a stream is missing", f"{self.prefix}/{chunk(name, at)}")
-                file.seek(at)
-                file.write(stored[0])
-                file.flush()
+                with self._gate.open():
+                    file.seek(at)
+                    file.write(stored[0])
+                    file.flush()
                 self._at[name] = at = at + len(stored[0])
 
+    def _write(self, path: Path, text: str) -> None:
+        with self._gate.open():
+            write_atomic(path, text.encode())
+
     def _fetch(self, below: str, name: str, sha256: str) -> None:
-        fetch(self._bucket, f"{below}/{sha256}", self._out / name)
+        fetch(self._bucket, f"{below}/{sha256}", self._out / name, self._gate)
         self._alike[name] = sha256
 
     def _remove_others(self, index: Index) -> None:
         """Remove what lay here and no longer does there, and folders that are empty then."""
         for name in self._alike.keys() - index.files.keys() - index.streams.keys():
             path = self._out / name
-            path.unlink(missing_ok=True)
-            del self._alike[name]
-            for folder in path.parents:
-                if folder == self._out:
-                    break
-                with contextlib.suppress(OSError):
-                    folder.rmdir()
+            with self._gate.open():
+                path.unlink(missing_ok=True)
+                del self._alike[name]
+                for folder in itertools.takewhile(lambda folder: folder != self._out, path.parents):
+                    with contextlib.suppress(OSError):
+                        folder.rmdir()
 
     def _remove(self) -> None:
         """Remove this start's objects, and those of earlier ones whose launcher was killed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import uuid
@@ -17,6 +18,7 @@ from trainworthy.resources.backends.travel.places import (
     FILES,
     OF_ONE_PLACE,
     PARCEL,
+    Gate,
     Parcel,
     at_once,
     walked,
@@ -54,8 +56,11 @@ def keep(bucket: Bucket, path: Path, sha256: str) -> None:
         raise StateError("a file changed while it was sent", value=str(path), fix="let it be whole, then run again")
 
 
-def fetch(bucket: Bucket, key: str, path: Path) -> None:
-    """Write an object, whose last name is the hash of its bytes, to a file: whole or not at all. Raises OSError."""
+def fetch(bucket: Bucket, key: str, path: Path, gate: Gate | None = None) -> None:
+    """Write an object, whose last name is the hash of its bytes, to a file: whole or not at all, while `gate` is open.
+
+    Raises OSError.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{uuid.uuid4().hex}.fetching")
     try:
@@ -63,7 +68,8 @@ def fetch(bucket: Bucket, key: str, path: Path) -> None:
         if sha256_file(temporary) != key.rpartition("/")[2]:
             problem = "an object has other bytes than its name says: remove it there, and run again"
             raise OSError(errno.EIO, problem, f"{bucket.address}/{key}")
-        os.replace(temporary, path)
+        with gate.open() if gate is not None else contextlib.nullcontext():
+            os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
 

@@ -7,8 +7,11 @@ one writer, so that none is written under a condition. Files go by the hash of t
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import re
+import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
@@ -126,6 +129,26 @@ def _problem(path: Path, folder: Path) -> str:
 
 def _travels(name: str) -> bool:
     return not name.startswith(".") and name != "__pycache__"
+
+
+class Gate:
+    """Lets changes of a folder through, one at a time, until it is closed: another may write there then."""
+
+    def __init__(self) -> None:
+        self._alone, self._closed = threading.Lock(), False
+
+    @contextlib.contextmanager
+    def open(self) -> Iterator[None]:
+        """For one change, which waits for nothing. Raises OSError once it is closed."""
+        with self._alone:
+            if self._closed:
+                raise OSError(errno.ECANCELED, "nobody waits for it any more")
+            yield
+
+    def close(self) -> None:
+        """For good."""
+        with self._alone:
+            self._closed = True
 
 
 def at_once(work: Callable[[Given], Made], given: Iterable[Given]) -> list[Made]:
