@@ -10,15 +10,17 @@ from s3_servers import moto_server, reached
 from travelled import Travelled, bytes_of, fails, set_time
 
 from trainworthy.lifecycle.errors import BackendError, SettingsError, StateError
-from trainworthy.lifecycle.failure import MemorySeen
+from trainworthy.lifecycle.failure import EXIT_PREEMPTED, MemorySeen
 from trainworthy.lifecycle.identity import canonical_json, sha256_file
 from trainworthy.lifecycle.storage.checkpoints import REACHED, reached_step
+from trainworthy.lifecycle.storage.durable.bucket import Bucket
+from trainworthy.resources.backends import on_node
 from trainworthy.resources.backends.backend import Ended
 from trainworthy.resources.backends.kubernetes import backend as backends
 from trainworthy.resources.backends.on_node import END, NodeEnd, read_end
+from trainworthy.resources.backends.travel import arrival, turns
 from trainworthy.resources.backends.travel import journey as journeys
 from trainworthy.resources.backends.travel import mirror as mirrors
-from trainworthy.resources.backends.travel import turns
 from trainworthy.resources.backends.travel.parcel import fetch, lay_out
 from trainworthy.resources.backends.travel.places import ENDED, INDEX, PARCEL, Index, walked
 from trainworthy.resources.worker_process import Nobody
@@ -270,6 +272,36 @@ def test_end_comes_last_of_all_and_not_before_each_file_is_whole(travelled, monk
         # Where shared state looks for it.
         assert travelled.bucket.has(f"files/{sha256_file(travelled.here / 'predictions.parquet')}")
     assert not list(travelled.here.rglob("*.fetching"))
+
+
+def test_second_pod_of_a_start_does_nothing_and_ends_as_preempted(travelled, monkeypatch, capfd):
+    monkeypatch.setattr(on_node, "main", lambda arguments: pytest.fail("a worker was started"))
+    with travelled.under_way() as (journey, mirror):
+        travelled.write(travelled.there / "a", "of the first pod")
+        end(travelled)
+        mirror.turn(0)
+        asked = fails(monkeypatch, lambda kind, name: "")
+        second = ["--bucket", travelled.address, "--start", journey.prefix, "--root", str(travelled.home / "second")]
+        assert arrival.main([*second, "--abandoned", "60", "--"]) == EXIT_PREEMPTED
+        assert "another pod of this start" in capfd.readouterr().err
+        assert {request.partition(" ")[0] for request in asked} == {"read"}
+        journey.arrived()
+        assert (travelled.here / "a").read_text() == "of the first pod"
+        assert read_end(travelled.here / "kubernetes/1234abcd") == NodeEnd(exit_code=0)
+
+
+def test_pod_whose_claim_was_written_though_its_answer_was_lost_does_the_job(travelled, monkeypatch):
+    write = Bucket.write
+
+    def answered_late(bucket: Bucket, name: str, content: bytes, version: str | None) -> None:
+        for _ in range(2):
+            write(bucket, name, content, version)
+
+    journey = travelled.journey()
+    with journey.under_way(travelled.named):
+        monkeypatch.setattr(Bucket, "write", answered_late)
+        lay_out(travelled.bucket, journey.prefix, travelled.disk)
+    assert "use_case/model.py" in travelled.laid_out()
 
 
 def test_turn_that_hangs_beyond_its_start_changes_nothing_in_the_folder(travelled, monkeypatch):

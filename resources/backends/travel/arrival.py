@@ -21,14 +21,14 @@ from pydantic import ValidationError
 
 from trainworthy.lifecycle.code_identity import product_sha256
 from trainworthy.lifecycle.errors import SettingsError
-from trainworthy.lifecycle.failure import EXIT_BAD_INPUT, EXIT_DISK_FULL, EXIT_INTERNAL, EXIT_STORAGE
+from trainworthy.lifecycle.failure import EXIT_BAD_INPUT, EXIT_DISK_FULL, EXIT_INTERNAL, EXIT_PREEMPTED, EXIT_STORAGE
 from trainworthy.lifecycle.identity import canonical_json
 from trainworthy.lifecycle.progress import say
 from trainworthy.lifecycle.storage.durable.bucket import Bucket, check_address
 from trainworthy.lifecycle.storage.state import write_atomic
 from trainworthy.resources.backends import on_node
 from trainworthy.resources.backends.travel.mirror import NodeMirror
-from trainworthy.resources.backends.travel.parcel import lay_out
+from trainworthy.resources.backends.travel.parcel import AnotherNodeError, lay_out
 from trainworthy.resources.backends.travel.places import LAST_SECONDS, WANTED, Parcel
 from trainworthy.resources.backends.travel.wants import AWAY_SECONDS, BeatObserved, Wants
 
@@ -46,6 +46,10 @@ def main(arguments: list[str]) -> int:
         # Its image lacks what it needs.
         say(str(error))
         return EXIT_BAD_INPUT
+    except AnotherNodeError as error:
+        # Its launcher makes a Job anew.
+        say(str(error))
+        return EXIT_PREEMPTED
     except (OSError, ValidationError) as error:
         say(f"what the job needs cannot be fetched: {error}")
         return EXIT_DISK_FULL if isinstance(error, OSError) and error.errno == errno.ENOSPC else EXIT_STORAGE

@@ -13,9 +13,10 @@ from trainworthy.lifecycle.code_identity import product_sha256
 from trainworthy.lifecycle.errors import StateError
 from trainworthy.lifecycle.identity import canonical_json, sha256_file
 from trainworthy.lifecycle.protocol.jobs import AnyJob
-from trainworthy.lifecycle.storage.durable.bucket import Bucket
+from trainworthy.lifecycle.storage.durable.bucket import Bucket, ObjectChangedError
 from trainworthy.resources.backends.travel.places import (
     FILES,
+    NODE,
     OF_ONE_PLACE,
     PARCEL,
     Gate,
@@ -74,15 +75,35 @@ def fetch(bucket: Bucket, key: str, path: Path, gate: Gate | None = None) -> Non
         temporary.unlink(missing_ok=True)
 
 
+class AnotherNodeError(Exception):
+    """Another pod of the start does its job, or did."""
+
+
 def lay_out(bucket: Bucket, prefix: str, root: Path) -> Parcel:
-    """Read the parcel of a start, and have its files below `root`. Raises OSError, ValidationError."""
+    """Read the parcel of a start, claim the start, and have its files below `root`.
+
+    Raises AnotherNodeError where another pod has claimed it, OSError, ValidationError.
+    """
     stored = bucket.read(f"{prefix}/{PARCEL}")
     if stored is None:
         raise FileNotFoundError(errno.ENOENT, "its launcher is gone, or has given it up", f"{bucket.address}/{prefix}")
     parcel = Parcel.model_validate_json(stored[0])
+    _claim(bucket, f"{prefix}/{NODE}")
     at_once(lambda item: fetch(bucket, f"{FILES}/{item[1]}", root / item[0]), parcel.files.items())
     (root / parcel.folder).mkdir(parents=True, exist_ok=True)
     return parcel
+
+
+def _claim(bucket: Bucket, name: str) -> None:
+    """Be the one pod of a start: a queue or a cluster may make a second one of its Job, whose turns begin anew."""
+    mine = uuid.uuid4().hex.encode()
+    try:
+        bucket.write(name, mine, None)
+    except ObjectChangedError:
+        # Or it was this very request, whose answer was lost.
+        stored = bucket.read(name)
+        if stored is None or stored[0] != mine:
+            raise AnotherNodeError("another pod of this start does its job, or did: this one does nothing") from None
 
 
 def _files(job: AnyJob, named: Mapping[str, str], root: Path) -> dict[str, Path]:

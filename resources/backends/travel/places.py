@@ -1,8 +1,9 @@
 """What lies in the bucket of one start, and which names and files may travel.
 
 Below `travel/<worker>/<start>/` the launcher writes parcel.json and wanted.json, and the node all else; each object has
-one writer, so that none is written under a condition. Files go by the hash of their bytes: what is to stay below
-`files/`, where shared state keeps its own, and what a worker has only written so far below the start's own `files/`.
+one writer, so that none is written under a condition but node.json, by which of two pods one is the node. Files go by
+the hash of their bytes: what is to stay below `files/`, where shared state keeps its own, and what a worker has only
+written so far below the start's own `files/`.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from trainworthy.lifecycle.spec.frozen import Frozen
 
 TRAVEL, FILES = "travel", "files"
 PARCEL, WANTED, INDEX, ENDED, STREAMS = "parcel.json", "wanted.json", "index.json", "ended.json", "streams"
+# Which pod does the job: the first one that wrote it.
+NODE = "node.json"
 # How many files are sent or fetched at once.
 AT_ONCE = 8
 # Between two turns of a node, and between two looks of its launcher.
