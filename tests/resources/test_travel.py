@@ -1,7 +1,9 @@
 """What travels with a job and what comes back, by moto's server: each byte once, a file whole or not at all."""
 
 import io
+import itertools
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -469,6 +471,22 @@ def test_turn_that_fails_in_whatever_way_ends_no_thread_and_is_told_once(monkeyp
     assert made.insist(turn, lambda: float("inf"))
     again = ["nothing comes, and it is tried again", "the bucket answers again"]
     assert [line.partition(":")[0] for line in told] == again
+
+
+def test_turns_go_on_though_nobody_can_be_told(monkeypatch):
+    monkeypatch.setattr(turns, "TURN_SECONDS", 0.001)
+    count, came = itertools.count(), threading.Event()
+
+    def turn() -> None:
+        if next(count) < 5:
+            raise OSError("away")
+        came.set()
+
+    def tell(line: str) -> None:
+        raise OSError("no space left")
+
+    with turns.Turns(turn, "nothing comes", tell).kept_up():
+        assert came.wait(20)
 
 
 def test_launcher_keeps_its_name_with_its_state_folder(tmp_path):

@@ -62,9 +62,14 @@ class Turns:
         except Exception as error:
             self._failures += 1
             if self._failures == TOLD:
-                self._tell(f"{self._meaning}, and it is tried again: {type(error).__name__}: {error}")
+                self._told(f"{self._meaning}, and it is tried again: {type(error).__name__}: {error}")
             return False
         if self._failures >= TOLD:
-            self._tell("the bucket answers again")
+            self._told("the bucket answers again")
         self._failures = 0
         return True
+
+    def _told(self, line: str) -> None:
+        # Who is told may be away as well (a log on a full disk).
+        with contextlib.suppress(Exception):
+            self._tell(line)
