@@ -454,6 +454,43 @@ def test_unchanged_turns_ask_the_bucket_for_nothing(travelled, monkeypatch):
         assert asked == []
 
 
+def test_states_of_a_file_that_grows_do_not_stay_and_one_that_comes_back_is_sent_again(travelled, monkeypatch):
+    monkeypatch.setattr(mirrors, "SUPERSEDED_SECONDS", 0.0)
+    with travelled.under_way() as (journey, mirror):
+        for content in ("one", "one two", "one two three", "one"):
+            travelled.write(travelled.there / "metrics.jsonl", content)
+            travelled.write(travelled.there / "stays", "as it is")
+            mirror.turn()
+            assert len(travelled.bucket.names(f"{journey.prefix}/files")) == 2
+            journey._take()
+            assert (travelled.here / "metrics.jsonl").read_text() == content
+        assert (travelled.here / "stays").read_text() == "as it is"
+        # The same file, moved away and back.
+        (travelled.there / "stays").rename(travelled.there / ".away")
+        mirror.turn()
+        (travelled.there / ".away").rename(travelled.there / "stays")
+        mirror.turn()
+        assert len(travelled.bucket.names(f"{journey.prefix}/files")) == 2
+
+
+def test_state_that_was_superseded_just_now_stays_for_a_launcher_that_has_read_of_it(travelled):
+    with travelled.under_way() as (journey, mirror):
+        for content in ("one", "two", "three"):
+            travelled.write(travelled.there / "a", content)
+            mirror.turn()
+        assert len(travelled.bucket.names(f"{journey.prefix}/files")) == 3
+
+
+def test_all_objects_of_a_start_are_removed_by_one_request(travelled, monkeypatch):
+    asked = fails(monkeypatch, lambda kind, name: "")
+    with travelled.under_way() as (_, mirror):
+        for name in "abc":
+            travelled.write(travelled.there / name, name)
+        mirror.turn()
+    assert len([request for request in asked if request.startswith("delete")]) == 1
+    assert travelled.bucket.names("travel") == []
+
+
 def test_index_is_as_small_as_it_can_be_said(travelled):
     with pytest.raises(ValueError, match="greater than or equal to 1"):
         Index(turn=0, files={}, streams={})

@@ -147,11 +147,11 @@ class Journey:
             return
         for stream, length in index.streams.items():
             self._append(stream, length)
+        if index.reached:
+            self._write(self._out / REACHED, str(index.reached))
         below = FILES if index.ended else f"{self.prefix}/{FILES}"
         changed = [item for item in index.files.items() if self._alike.get(item[0]) != item[1]]
         at_once(lambda item: self._fetch(below, *item), changed)
-        if index.reached:
-            self._write(self._out / REACHED, str(index.reached))
         if index.whole:
             self._remove_others(index)
         if index.end is not None:
@@ -206,8 +206,7 @@ class Journey:
     def _remove(self) -> None:
         """Remove this start's objects, and those of earlier ones whose launcher was killed."""
         try:
-            names = self._bucket.names(self._all)
-            at_once(self._bucket.delete, names)
+            self._bucket.delete(*self._bucket.names(self._all))
         except OSError as error:
             self._tell(f"what a worker was sent could not be removed below {self._all}; its next start does: {error}")
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -32,6 +33,8 @@ from trainworthy.resources.backends.travel.places import (
 )
 from trainworthy.resources.backends.travel.turns import Turns
 
+# So long an object stays that no index names any more: a launcher may be about to fetch it.
+SUPERSEDED_SECONDS = 60.0
 # Time of change, size and number of a file: while they are equal its bytes are.
 _Signature = tuple[int, int, int]
 
@@ -47,7 +50,9 @@ class NodeMirror:
         for name, sha256 in parcel.files.items():
             if (path := root / name).is_relative_to(self._out):
                 self._known[path.relative_to(self._out).as_posix()] = _signature(path), sha256
-        self._lasting, self._passing = set(parcel.files.values()), set[str]()
+        self._lasting = set(parcel.files.values())
+        # What lies below the start's own files/, and when an index named it last.
+        self._passing: dict[str, float] = {}
         # Of each stream how far it was sent, and the bytes that are being sent: once begun, always the same.
         self._at: dict[str, int] = {}
         self._chunks: dict[str, bytes] = {}
@@ -82,6 +87,8 @@ class NodeMirror:
         if index != self._last:
             self._write(index)
             self._last = index
+        if not index.ended:
+            self._remove_superseded(index)
 
     def _write(self, index: Index) -> None:
         """Each attempt with a number of its own: one whose reply was lost may have been read."""
@@ -89,6 +96,19 @@ class NodeMirror:
         content = canonical_json(index.model_copy(update={"turn": self._turn}).model_dump(mode="json"))
         # The end has a name of its own, which no request of an earlier turn can write that comes late.
         self._bucket.put(f"{self._prefix}/{ENDED if index.ended else INDEX}", content)
+
+    def _remove_superseded(self, index: Index) -> None:
+        """Remove files of earlier turns, else all states of one that grows would stay there until the end."""
+        now = time.monotonic()
+        self._passing |= dict.fromkeys(self._passing.keys() & set(index.files.values()), now)
+        old = {sha256 for sha256, named in self._passing.items() if now - named > SUPERSEDED_SECONDS}
+        if not old:
+            return
+        # One that comes back is sent again, whatever becomes of this request; what it leaves goes at the end.
+        self._passing = {sha256: named for sha256, named in self._passing.items() if sha256 not in old}
+        self._known = {name: known for name, known in self._known.items() if known[1] not in old}
+        with contextlib.suppress(OSError):
+            self._bucket.delete(*(f"{self._prefix}/{FILES}/{sha256}" for sha256 in old))
 
     def _stream(self, name: str, path: Path) -> int:
         """Send what came to a stream; how long it is there now."""
@@ -132,7 +152,7 @@ class NodeMirror:
             # Also what lies below files/ to stay: before the end the launcher looks here alone.
             if sha256 not in self._passing:
                 self._bucket.upload(f"{self._prefix}/{FILES}/{sha256}", copy)
-                self._passing.add(sha256)
+                self._passing[sha256] = time.monotonic()
             return sha256
 
 
