@@ -256,6 +256,21 @@ def test_request_of_an_earlier_turn_that_comes_after_the_end_hides_nothing(trave
         assert (travelled.here / "result.json").read_text() == "answer"
 
 
+def test_request_of_an_earlier_turn_hides_the_newest_for_some_turns_alone(travelled, monkeypatch):
+    monkeypatch.setattr(mirrors, "AGAIN_TURNS", 3)
+    with travelled.under_way() as (journey, mirror):
+        travelled.write(travelled.there / "a", "before")
+        mirror.turn()
+        late = travelled.bucket.read(f"{journey.prefix}/{INDEX}")[0]
+        travelled.write(travelled.there / "a", "after")
+        mirror.turn()
+        travelled.bucket.put(f"{journey.prefix}/{INDEX}", late)
+        for _ in range(3):
+            mirror.turn()
+        journey._take()
+        assert (travelled.here / "a").read_text() == "after"
+
+
 def test_end_comes_last_of_all_and_not_before_each_file_is_whole(travelled, monkeypatch):
     with travelled.under_way() as (journey, mirror):
         answer = bytes_of(1, 9 * 2**20)

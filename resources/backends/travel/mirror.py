@@ -35,6 +35,8 @@ from trainworthy.resources.backends.travel.turns import Turns
 
 # So long an object stays that no index names any more: a launcher may be about to fetch it.
 SUPERSEDED_SECONDS = 60.0
+# The index is written again after so many turns without a change: a late request of an earlier turn may lie over it.
+AGAIN_TURNS = 30
 # Time of change, size and number of a file: while they are equal its bytes are.
 _Signature = tuple[int, int, int]
 
@@ -58,7 +60,7 @@ class NodeMirror:
         self._chunks: dict[str, bytes] = {}
         # What was said last, but for its number; and that of the last attempt to say it.
         self._last: Index | None = None
-        self._turn = 0
+        self._turn, self._unchanged = 0, 0
         self._turns = Turns(self.turn, "the launcher hears nothing of this worker")
 
     @contextlib.contextmanager
@@ -84,9 +86,10 @@ class NodeMirror:
         if exit_code is not None:
             end = _text(self._folder / END)
             index = index.model_copy(update={"ended": True, "whole": exit_code == 0, "end": end})
-        if index != self._last:
+        self._unchanged += 1
+        if index != self._last or self._unchanged >= AGAIN_TURNS:
             self._write(index)
-            self._last = index
+            self._last, self._unchanged = index, 0
         if not index.ended:
             self._remove_superseded(index)
 
