@@ -3,6 +3,9 @@
 import io
 import itertools
 import os
+import subprocess
+import sys
+import textwrap
 import threading
 from pathlib import Path
 
@@ -24,7 +27,7 @@ from trainworthy.resources.backends.travel import arrival, turns
 from trainworthy.resources.backends.travel import journey as journeys
 from trainworthy.resources.backends.travel import mirror as mirrors
 from trainworthy.resources.backends.travel.parcel import fetch, lay_out
-from trainworthy.resources.backends.travel.places import ENDED, INDEX, PARCEL, Index, walked
+from trainworthy.resources.backends.travel.places import ENDED, INDEX, PARCEL, Gate, Index, at_once, walked
 from trainworthy.resources.worker_process import Nobody
 
 MESSAGES = "pipes-1/messages"
@@ -352,7 +355,7 @@ def test_object_with_other_bytes_than_its_name_says_is_no_file(travelled):
     travelled.bucket.put(key := f"files/{'0' * 64}", b"others")
     travelled.write(travelled.here / "a", "as before")
     with pytest.raises(OSError, match="other bytes than its name says"):
-        fetch(travelled.bucket, key, travelled.here / "a")
+        fetch(travelled.bucket, key, travelled.here / "a", Gate())
     assert [path.name for path in travelled.here.iterdir()] == ["a"]
     assert (travelled.here / "a").read_text() == "as before"
 
@@ -455,9 +458,76 @@ def test_store_that_stays_away_at_the_end_is_an_error_that_says_so(travelled, mo
 def test_end_that_the_bucket_does_not_take_is_not_said_to_be_there(travelled, monkeypatch):
     with travelled.under_way() as (_, mirror):
         with monkeypatch.context() as patch:
-            fails(patch, lambda kind, name: "before" if name.endswith(ENDED) else "")
-            assert not mirror.end(0, lambda: 0.0)
-        assert mirror.end(0, lambda: 0.0)
+            asked = fails(patch, lambda kind, name: "before" if name.endswith(ENDED) else "")
+            assert not mirror.end(0, lambda: 0.0 if len(asked) > 1 else float("inf"))
+        assert mirror.end(0, lambda: float("inf"))
+
+
+def test_end_that_hangs_or_sends_a_large_file_is_waited_for_until_its_time_alone(travelled, monkeypatch):
+    let_go, asked = threading.Event(), list[str]()
+
+    def hangs(bucket: Bucket, name: str, path: Path) -> None:
+        asked.append(name)
+        assert let_go.wait(60)
+
+    with travelled.under_way() as (_, mirror):
+        travelled.write(travelled.there / "a", "a")
+        monkeypatch.setattr(Bucket, "upload", hangs)
+        # The time is asked for meanwhile: a signal may make it an earlier one.
+        assert not mirror.end(0, lambda: 0.0 if asked else float("inf"))
+        let_go.set()
+
+
+def test_download_of_a_start_that_is_over_ends_between_two_parts(travelled, monkeypatch):
+    monkeypatch.setattr("trainworthy.lifecycle.storage.durable.bucket.PART_BYTES", 4)
+    travelled.bucket.put(key := f"files/{'0' * 64}", b"twelve bytes")
+    gate, sizes = Gate(), list[int]()
+
+    def go_on() -> None:
+        sizes.append(len(sizes))
+        if len(sizes) == 2:
+            gate.close()
+        gate.check()
+
+    with pytest.raises(OSError, match="nobody waits"):
+        travelled.bucket.download(key, travelled.here / "a", go_on)
+    assert (travelled.here / "a").stat().st_size == 4
+    with pytest.raises(OSError, match="nobody waits"):
+        fetch(travelled.bucket, key, travelled.here / "b", gate)
+    assert [path.name for path in travelled.here.iterdir()] == ["a"]
+
+
+def test_files_at_once_keep_their_order_and_none_is_begun_after_an_error():
+    assert at_once(lambda number: number * 2, range(50)) == list(range(0, 100, 2))
+    begun = list[int]()
+
+    def work(number: int) -> None:
+        begun.append(number)
+        raise IndexError(number)
+
+    with pytest.raises(IndexError):
+        at_once(work, range(5000))
+    assert len(begun) < 100
+
+
+def test_who_is_interrupted_waits_for_no_file_and_nor_does_the_process():
+    code = """
+        import _thread, threading
+        from trainworthy.resources.backends.travel.places import at_once
+
+        def work(number):
+            _thread.interrupt_main()
+            threading.Event().wait()
+
+        try:
+            at_once(work, range(20))
+        except KeyboardInterrupt:
+            print("interrupted")
+    """
+    ended = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (ended.stdout, ended.returncode) == ("interrupted\n", 0)
 
 
 def test_unchanged_turns_ask_the_bucket_for_nothing(travelled, monkeypatch):

@@ -11,7 +11,7 @@ import errno
 import os
 import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
@@ -147,14 +147,19 @@ class Bucket:
         with self._as_files_raise(name), path.open("rb") as file:
             obstore.put(self._store, name, file, chunk_size=PART_BYTES, max_concurrency=PARTS_AT_ONCE)
 
-    def download(self, name: str, path: Path) -> None:
-        """Write an object's bytes to a file, whose folder is made: part by part, all of one version."""
+    def download(self, name: str, path: Path, go_on: Callable[[], None] | None = None) -> None:
+        """Write an object's bytes to a file, whose folder is made: part by part, all of one version.
+
+        Before each part `go_on` is called; what it raises ends it.
+        """
         import obstore
 
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("wb") as file, self._as_files_raise(name):
             head = obstore.head(self._store, name)
             for start in range(0, head["size"], PART_BYTES):
+                if go_on is not None:
+                    go_on()
                 end = min(start + PART_BYTES, head["size"])
                 part = obstore.get(self._store, name, options={"range": (start, end), "if_match": head["e_tag"]})
                 file.write(part.bytes())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import uuid
@@ -57,7 +56,7 @@ def keep(bucket: Bucket, path: Path, sha256: str) -> None:
         raise StateError("a file changed while it was sent", value=str(path), fix="let it be whole, then run again")
 
 
-def fetch(bucket: Bucket, key: str, path: Path, gate: Gate | None = None) -> None:
+def fetch(bucket: Bucket, key: str, path: Path, gate: Gate) -> None:
     """Write an object, whose last name is the hash of its bytes, to a file: whole or not at all, while `gate` is open.
 
     Raises OSError.
@@ -65,11 +64,11 @@ def fetch(bucket: Bucket, key: str, path: Path, gate: Gate | None = None) -> Non
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{uuid.uuid4().hex}.fetching")
     try:
-        bucket.download(key, temporary)
+        bucket.download(key, temporary, gate.check)
         if sha256_file(temporary) != key.rpartition("/")[2]:
             problem = "an object has other bytes than its name says: remove it there, and run again"
             raise OSError(errno.EIO, problem, f"{bucket.address}/{key}")
-        with gate.open() if gate is not None else contextlib.nullcontext():
+        with gate.open():
             os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
@@ -89,7 +88,8 @@ def lay_out(bucket: Bucket, prefix: str, root: Path) -> Parcel:
         raise FileNotFoundError(errno.ENOENT, "its launcher is gone, or has given it up", f"{bucket.address}/{prefix}")
     parcel = Parcel.model_validate_json(stored[0])
     _claim(bucket, f"{prefix}/{NODE}")
-    at_once(lambda item: fetch(bucket, f"{FILES}/{item[1]}", root / item[0]), parcel.files.items())
+    gate = Gate()
+    at_once(lambda item: fetch(bucket, f"{FILES}/{item[1]}", root / item[0], gate), parcel.files.items())
     (root / parcel.folder).mkdir(parents=True, exist_ok=True)
     return parcel
 

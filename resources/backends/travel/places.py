@@ -14,7 +14,6 @@ import os
 import re
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Literal, TypeVar
 
@@ -148,6 +147,11 @@ class Gate:
                 raise OSError(errno.ECANCELED, "nobody waits for it any more")
             yield
 
+    def check(self) -> None:
+        """Raises OSError once it is closed."""
+        with self.open():
+            pass
+
     def close(self) -> None:
         """For good."""
         with self._alone:
@@ -155,9 +159,31 @@ class Gate:
 
 
 def at_once(work: Callable[[Given], Made], given: Iterable[Given]) -> list[Made]:
-    """What `work` makes of each, several at a time; after the first error no other is begun."""
-    pool = ThreadPoolExecutor(AT_ONCE)
+    """What `work` makes of each, several at a time; after the first error no other is begun.
+
+    By threads that keep no process from its end: whoever is interrupted here waits for none of them.
+    """
+    items, made, errors = list(given), dict[int, Made](), list[BaseException]()
+    numbers = iter(range(len(items)))
+
+    def go() -> None:
+        for number in numbers:
+            if errors:
+                return
+            try:
+                made[number] = work(items[number])
+            except Exception as error:
+                errors.append(error)
+
+    threads = [threading.Thread(target=go, name="files of a bucket", daemon=True) for _ in items[:AT_ONCE]]
     try:
-        return list(pool.map(work, given))
-    finally:
-        pool.shutdown(cancel_futures=True)
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    except BaseException as interrupt:
+        errors.append(interrupt)
+        raise
+    if errors:
+        raise errors[0]
+    return [made[number] for number in range(len(items))]

@@ -36,18 +36,29 @@ class Turns:
             thread.join(STOP_SECONDS)
 
     def insist(self, turn: Callable[[], None], until: Callable[[], float]) -> bool:
-        """One turn that comes to be, tried again until that time by the monotonic clock; False if none did."""
-        while True:
-            # One that hangs ends by the limit of its requests.
-            if self._alone.acquire(timeout=_PAUSE_SECONDS):
-                try:
-                    if self._done(turn):
-                        return True
-                finally:
-                    self._alone.release()
-            if time.monotonic() >= until():
-                return False
-            time.sleep(_PAUSE_SECONDS)
+        """One turn that comes to be, tried again until that time by the monotonic clock; False if none did by then.
+
+        By a thread of its own: one that hangs, or sends a large file, is waited for no longer.
+        """
+        came, given_up = threading.Event(), threading.Event()
+
+        def go() -> None:
+            while not given_up.is_set():
+                with self._alone:
+                    if not given_up.is_set() and self._done(turn):
+                        came.set()
+                        return
+                given_up.wait(_PAUSE_SECONDS)
+
+        thread = threading.Thread(target=go, name="last turn of a bucket", daemon=True)
+        thread.start()
+        try:
+            thread.join(_PAUSE_SECONDS)
+            while thread.is_alive() and time.monotonic() < until():
+                thread.join(_PAUSE_SECONDS)
+        finally:
+            given_up.set()
+        return came.is_set()
 
     def _run(self) -> None:
         while not self._over.wait(TURN_SECONDS):
