@@ -99,6 +99,17 @@ def test_modules_around_a_use_case_are_all_sent_though_two_have_one_name(travell
     assert {name for name in travelled.laid_out() if name.startswith("shop/")} == {*modules, "shop/toy/model.py"}
 
 
+@pytest.mark.parametrize("above", [".", "var"])
+def test_folder_that_holds_those_of_other_jobs_is_refused_and_nothing_sent(travelled, above):
+    folder = travelled.home / above
+    travelled.job = travelled.job.model_copy(update={"artifact": str(folder)})
+    whole = "artifact would be sent to another machine as a whole"
+    with pytest.raises(SettingsError, match=whole) as refused, travelled.under_way():
+        pass
+    assert refused.value.value == str(folder)
+    assert travelled.bucket.names() == []
+
+
 @pytest.mark.parametrize("leads_to", ["../secret.txt", "../others", "words"])
 def test_link_that_leads_out_or_to_a_folder_is_refused(travelled, leads_to):
     travelled.write(travelled.home / "secret.txt", "s")

@@ -1,21 +1,28 @@
 """A cluster whose volume names no claim: what that needs, and what its pods are asked to run."""
 
 import json
+import re
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from pydantic import TypeAdapter
 from travelled import Travelled
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "lifecycle"))
+import toy_jobs
 
 from trainworthy.lifecycle.code_identity import modules_around
 from trainworthy.lifecycle.errors import SettingsError
+from trainworthy.lifecycle.protocol.jobs import AnyJob, DiagnoseJob
 from trainworthy.lifecycle.spec.use_case import ComputeSpec
 from trainworthy.resources.backends.backend import Start
 from trainworthy.resources.backends.choose import backend_of, launcher_problems
 from trainworthy.resources.backends.kubernetes.backend import KubernetesBackend
 from trainworthy.resources.backends.kubernetes.cluster import Cluster, Machine, Volume
-from trainworthy.resources.backends.kubernetes.manifest import PodRequest, job_manifest, job_name
+from trainworthy.resources.backends.kubernetes.manifest import PATH_FIELDS, PodRequest, files_of, job_manifest, job_name
 
 BUCKET = "s3://models/team"
 COMPUTE = ComputeSpec(sku="small", launcher="kubernetes")
@@ -124,6 +131,31 @@ def test_pod_with_a_claim_is_as_it_was(tmp_path, opened):
 def test_jobs_of_two_launchers_of_one_bucket_have_two_names(tmp_path, opened):
     job, cluster = Travelled(tmp_path, BUCKET).job, request(tmp_path, "").cluster
     assert job_name(job, cluster, "a") == job_name(job, cluster, "a") != job_name(job, cluster, "b")
+
+
+def test_paths_of_a_job_are_those_of_its_fields_whatever_a_hyperparameter_says(tmp_path):
+    for name in ("kept", "training.parquet", "data_folders"):
+        (tmp_path / name).mkdir()
+    train = toy_jobs.train_job(
+        tmp_path, tmp_path / "out", use_case=tmp_path, training_file=str(tmp_path / "training.parquet"),
+        hyperparameters={"cache_dir": str(tmp_path), "data_folders": str(tmp_path), "words_file": str(tmp_path)},
+        kept_features={"folder": str(tmp_path / "kept"), "split_sha256": "s"},
+    )  # fmt: skip
+    fields = {"use_case_folder", "training_file", "kept_features.folder"}
+    assert set(files_of(train)) == fields
+    diagnose = DiagnoseJob(
+        use_case_folder=str(tmp_path), out=str(tmp_path / "o"), device="cpu", training=train, parts=(), most=1
+    )
+    assert set(files_of(diagnose)) == {"use_case_folder", *(f"training.{field}" for field in fields)}
+
+
+def test_every_field_of_a_job_that_is_called_as_a_path_counts_as_one():
+    schema = TypeAdapter(AnyJob).json_schema()["$defs"]
+    names = {name for model in schema.values() for name in model.get("properties", {})}
+    paths = re.compile(r"out|folder|path|artifact|incident|durable|.*_(files?|folders?|root)")
+    # A column's name.
+    named = {name for name in names if paths.fullmatch(name)} - {"label_file"}
+    assert named == {field.rpartition(".")[2] for field in PATH_FIELDS}
 
 
 def test_modules_around_a_use_case_are_those_that_it_imports(tmp_path):

@@ -16,7 +16,7 @@ from trainworthy.lifecycle.protocol.jobs import AnyJob, processes_of
 from trainworthy.resources.backends.backend import ENVIRONMENT, Start
 from trainworthy.resources.backends.kubernetes.cluster import FILE, HOW_TO, Cluster, Machine, Toleration
 from trainworthy.resources.backends.kubernetes.meeting import ADDRESS
-from trainworthy.resources.backends.travel.places import LAST_SECONDS, start_prefix
+from trainworthy.resources.backends.travel.places import LAST_SECONDS, field_of, start_prefix
 
 Json = dict[str, Any]
 # Runs the worker in its pod, and ends it if nobody wants it any more.
@@ -33,6 +33,13 @@ QUEUE_LABEL, QUEUE_PRIORITY_LABEL = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io
 # A Job that nobody looks after any more is removed by the cluster so long after its end.
 KEPT_SECONDS = 3600
 MIB = 2**20
+# Fields of jobs that hold paths, of a diagnosis's training as well. Texts elsewhere, such as a hyperparameter, may look
+# like one.
+PATH_FIELDS = frozenset({
+    "use_case_folder", "out", "rows.files_root", "training_file", "validation_file", "calibration_file", "rows_file",
+    "reference_files", "artifact", "candidate.path", "champion.path", "start.path", "incident", "kept_features.folder",
+    "data_folders", "durable", "interruptions.durable",
+})  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -243,7 +250,8 @@ def refuse_outside(named: Mapping[str, str], cluster: Cluster) -> None:
 
 def files_of(job: AnyJob) -> dict[str, str]:
     """Absolute paths in a job that are there on this machine, by where they stand in it."""
-    return {where: text for where, text in _texts(job.model_dump(mode="json"), "") if _is_file(text)}
+    texts = _texts(job.model_dump(mode="json"), "")
+    return {where: text for where, text in texts if field_of(where) in PATH_FIELDS and _is_file(text)}
 
 
 def _is_file(text: str) -> bool:

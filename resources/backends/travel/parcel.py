@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from trainworthy.lifecycle.code_identity import product_sha256
-from trainworthy.lifecycle.errors import StateError
+from trainworthy.lifecycle.errors import SettingsError, StateError
 from trainworthy.lifecycle.identity import canonical_json, sha256_file
 from trainworthy.lifecycle.protocol.jobs import AnyJob
 from trainworthy.lifecycle.storage.durable.bucket import Bucket, ObjectChangedError
@@ -21,18 +21,20 @@ from trainworthy.resources.backends.travel.places import (
     Gate,
     Parcel,
     at_once,
+    field_of,
     walked,
 )
 
 # Folders that a job names and that no worker reads: what its own machine keeps, and data that its code has no business
 # with.
-_NOT_READ = ("kept_features", "data_folders", "interruptions")
+_NOT_READ = frozenset({"kept_features.folder", "data_folders", "interruptions.durable", "durable"})
 
 
 def send_parcel(bucket: Bucket, prefix: str, job: AnyJob, named: Mapping[str, str], root: Path, folder: Path) -> Parcel:
     """Have all that the job names in the bucket, and a parcel that says what. `named` are paths by where they stand.
 
-    Raises SettingsError for a link that leads out, StateError for a file that changes meanwhile, OSError.
+    Raises SettingsError for a link that leads out and a folder that holds the job's, StateError for a file that changes
+    meanwhile, OSError.
     """
     files = _files(job, named, root)
     hashes = at_once(lambda path: _sent(bucket, path), files.values())
@@ -107,16 +109,15 @@ def _claim(bucket: Bucket, name: str) -> None:
 
 
 def _files(job: AnyJob, named: Mapping[str, str], root: Path) -> dict[str, Path]:
-    """The files that are named, and those in folders that are, by their names below the root."""
-    paths = list[Path]()
-    for path in (Path(text) for where, text in named.items() if _is_read(where)):
-        left_out = OF_ONE_PLACE if path == Path(job.out) else ()
+    """The files that are named, and those in folders that are, by their names below the root. Raises SettingsError."""
+    paths, out = list[Path](), Path(job.out)
+    for where, path in ((where, Path(text)) for where, text in named.items() if field_of(where) not in _NOT_READ):
+        if path != out and out.is_relative_to(path):
+            fix = "let the job name a folder of its own: one that holds the state folder holds all that other jobs left"
+            raise SettingsError(f"{where} would be sent to another machine as a whole", value=str(path), fix=fix)
+        left_out = OF_ONE_PLACE if path == out else ()
         paths += [member for _, member in walked(path, left_out)] if path.is_dir() else [path]
     return {path.relative_to(root).as_posix(): path for path in paths}
-
-
-def _is_read(where: str) -> bool:
-    return not any(part.partition("[")[0] in _NOT_READ for part in where.split("."))
 
 
 def _sent(bucket: Bucket, path: Path) -> str:

@@ -104,6 +104,11 @@ def chunk(name: str, offset: int) -> str:
     return f"{STREAMS}/{name}/{offset:015d}"
 
 
+def field_of(where: str) -> str:
+    """The field of a job in which a text stands, without its number in a list: of a diagnosis's training as of it."""
+    return where.removeprefix("training.").partition("[")[0]
+
+
 def walked(folder: Path, left_out: Collection[str] = (), *, refuse: bool = True) -> Iterator[tuple[str, Path]]:
     """Files below a folder by name, without what is hidden, __pycache__, and `left_out`, names right below it.
 
