@@ -14,9 +14,13 @@ from kubernetes_apart import backend
 from s3_servers import moto_server, reached
 from travelled import Travelled, bytes_of, fails, set_time
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "lifecycle"))
+import toy_jobs
+
 from trainworthy.lifecycle.errors import BackendError, SettingsError, StateError
 from trainworthy.lifecycle.failure import EXIT_PREEMPTED, MemorySeen
 from trainworthy.lifecycle.identity import canonical_json, sha256_file
+from trainworthy.lifecycle.protocol.jobs import DiagnoseJob
 from trainworthy.lifecycle.storage.checkpoints import REACHED, reached_step
 from trainworthy.lifecycle.storage.durable.bucket import Bucket
 from trainworthy.resources.backends import on_node
@@ -97,6 +101,21 @@ def test_modules_around_a_use_case_are_all_sent_though_two_have_one_name(travell
     monkeypatch.setattr(backends, "Submitted", Submitted)
     backend(travelled.home, travelled.address).run(travelled.start, Nobody(), travelled.told.append)
     assert {name for name in travelled.laid_out() if name.startswith("shop/")} == {*modules, "shop/toy/model.py"}
+
+
+def test_folders_that_no_worker_reads_stay_here_also_those_of_a_diagnosis_training(travelled):
+    outs = {"kept/features": "f", "training/a": "a", "training/fetched/b": "b", "training/kubernetes/old/c": "c"}
+    for name, text in outs.items():
+        travelled.write(travelled.home / "var" / name, text)
+    train = toy_jobs.train_job(
+        travelled.home, travelled.home / "var/training", use_case=travelled.home / "use_case", device="cpu",
+        kept_features={"folder": str(travelled.home / "var/kept"), "split_sha256": "s"},
+    )  # fmt: skip
+    travelled.job = DiagnoseJob(
+        use_case_folder=train.use_case_folder, out=travelled.job.out, device="cpu", training=train, parts=(), most=1
+    )
+    with travelled.under_way():
+        assert {name for name in travelled.laid_out() if name.startswith("var/")} == {"var/training/a"}
 
 
 @pytest.mark.parametrize("above", [".", "var"])

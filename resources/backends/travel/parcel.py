@@ -115,7 +115,7 @@ def _files(job: AnyJob, named: Mapping[str, str], root: Path) -> dict[str, Path]
         if path != out and out.is_relative_to(path):
             fix = "let the job name a folder of its own: one that holds the state folder holds all that other jobs left"
             raise SettingsError(f"{where} would be sent to another machine as a whole", value=str(path), fix=fix)
-        left_out = OF_ONE_PLACE if path == out else ()
+        left_out = OF_ONE_PLACE if field_of(where) == "out" else ()
         paths += [member for _, member in walked(path, left_out)] if path.is_dir() else [path]
     return {path.relative_to(root).as_posix(): path for path in paths}
 
