@@ -485,6 +485,19 @@ def test_store_that_stays_away_at_the_end_is_an_error_that_says_so(travelled, mo
     assert [line for line in travelled.told if "does not come from its bucket" in line]
 
 
+def test_object_that_another_has_removed_is_named_by_the_error(travelled, monkeypatch):
+    monkeypatch.setattr(journeys, "ARRIVE_SECONDS", 0.05)
+    with travelled.under_way() as (journey, mirror):
+        travelled.write(travelled.there / "a", "a")
+        end(travelled)
+        mirror.turn(0)
+        gone = f"files/{mirror._known['a'][1]}"
+        travelled.bucket.delete(gone)
+        with pytest.raises(BackendError, match=f"there is no such object: .*/{gone}") as caught:
+            journey.arrived()
+    assert "a lifecycle rule" in caught.value.fix
+
+
 def test_end_that_the_bucket_does_not_take_is_not_said_to_be_there(travelled, monkeypatch):
     with travelled.under_way() as (_, mirror):
         with monkeypatch.context() as patch:
@@ -621,7 +634,7 @@ def test_turn_that_fails_in_whatever_way_ends_no_thread_and_is_told_once(monkeyp
 
     made = turns.Turns(turn, "nothing comes", told.append)
     assert made.insist(turn, lambda: float("inf"))
-    again = ["nothing comes, and it is tried again", "the bucket answers again"]
+    again = ["nothing comes, and it is tried again", "what failed and was tried again has come to be"]
     assert [line.partition(":")[0] for line in told] == again
 
 

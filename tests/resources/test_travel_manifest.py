@@ -22,7 +22,14 @@ from trainworthy.resources.backends.backend import Start
 from trainworthy.resources.backends.choose import backend_of, launcher_problems
 from trainworthy.resources.backends.kubernetes.backend import KubernetesBackend
 from trainworthy.resources.backends.kubernetes.cluster import Cluster, Machine, Volume
-from trainworthy.resources.backends.kubernetes.manifest import PATH_FIELDS, PodRequest, files_of, job_manifest, job_name
+from trainworthy.resources.backends.kubernetes.manifest import (
+    PATH_FIELDS,
+    PodRequest,
+    files_of,
+    job_manifest,
+    job_name,
+    refuse_outside,
+)
 
 BUCKET = "s3://models/team"
 COMPUTE = ComputeSpec(sku="small", launcher="kubernetes")
@@ -126,6 +133,15 @@ def test_pod_with_a_claim_is_as_it_was(tmp_path, opened):
     assert {"name": "project", "persistentVolumeClaim": {"claimName": "project"}} in spec["volumes"]
     assert spec["containers"][0]["command"][2] == "trainworthy.resources.backends.on_node"
     assert spec["terminationGracePeriodSeconds"] == 13
+
+
+@pytest.mark.parametrize(
+    ("claim", "words"),
+    [("project", "not on the volume that pods mount at"), (None, "which alone pods are sent: a: /b")],
+)
+def test_file_that_pods_will_not_have_is_told_by_what_they_have(tmp_path, claim, words):
+    with pytest.raises(SettingsError, match=words):
+        refuse_outside({"a": "/b"}, request(tmp_path, "", claim).cluster)
 
 
 def test_jobs_of_two_launchers_of_one_bucket_have_two_names(tmp_path, opened):

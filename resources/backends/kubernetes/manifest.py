@@ -239,13 +239,15 @@ def environment(
 
 
 def refuse_outside(named: Mapping[str, str], cluster: Cluster) -> None:
-    """Raises SettingsError if files that the pod needs lie outside of its volume; `named` has each by what it is."""
+    """Raises SettingsError if files that the pod needs lie outside of volume.mount; `named` has each by what it is."""
     mount = Path(cluster.volume.mount)
     outside = {what: path for what, path in named.items() if not Path(path).is_relative_to(mount)}
     if outside:
         listed = "; ".join(f"{what}: {path}" for what, path in outside.items())
         fix = f"move them below it, or correct volume.mount of {FILE}: pods see them by the same paths ({HOW_TO})"
-        raise SettingsError(f"not on the volume that pods mount at {mount}: {listed}", fix=fix)
+        claim = cluster.volume.claim is not None
+        volume, sent = f"not on the volume that pods mount at {mount}", f"not below {mount}, which alone pods are sent"
+        raise SettingsError(f"{volume if claim else sent}: {listed}", fix=fix)
 
 
 def files_of(job: AnyJob) -> dict[str, str]:

@@ -116,9 +116,16 @@ class Journey:
         """Have all here that the worker has left, now that it has ended. Raises BackendError."""
         until = time.monotonic() + ARRIVE_SECONDS
         if not self._turns.insist(self._take, lambda: until):
-            fix = "see that the bucket answers and this disk has room, then run again: a training resumes"
+            fix = (
+                "mend what that says: the bucket has to answer, nobody else may remove from travel/ and files/ "
+                "(a lifecycle rule), and this disk needs room; then run again: a training resumes"
+            )
             problem = f"the worker ended, and what it left did not come from the bucket within {ARRIVE_SECONDS:.0f} s"
-            raise BackendError(problem, value=f"{self._road.bucket}/{self.prefix}", fix=fix)
+            raise BackendError(
+                f"{problem}: {self._turns.failed_by or 'a request hangs'}",
+                value=f"{self._road.bucket}/{self.prefix}",
+                fix=fix,
+            )
 
     def _copies_in_bucket(self) -> None:
         """Name where a training's checkpoints are copied to, if nobody has: its disk is gone with it."""

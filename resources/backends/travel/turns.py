@@ -18,11 +18,12 @@ _PAUSE_SECONDS = 1.0
 
 
 class Turns:
-    """Calls `turn`, one at a time; of failures in a row it tells once what they mean."""
+    """Calls `turn`, one at a time; of failures in a row it tells once what they mean. `failed_by` is the last one."""
 
     def __init__(self, turn: Callable[[], None], meaning: str, tell: Callable[[str], None] = say) -> None:
         self._turn, self._meaning, self._tell = turn, meaning, tell
         self._alone, self._over, self._failures = threading.Lock(), threading.Event(), 0
+        self.failed_by = ""
 
     @contextlib.contextmanager
     def kept_up(self) -> Iterator[None]:
@@ -72,11 +73,12 @@ class Turns:
         # Whatever it is: the thread goes on, and who waits for the end hears of it.
         except Exception as error:
             self._failures += 1
+            self.failed_by = f"{type(error).__name__}: {error}"
             if self._failures == TOLD:
-                self._told(f"{self._meaning}, and it is tried again: {type(error).__name__}: {error}")
+                self._told(f"{self._meaning}, and it is tried again: {self.failed_by}")
             return False
         if self._failures >= TOLD:
-            self._told("the bucket answers again")
+            self._told("what failed and was tried again has come to be")
         self._failures = 0
         return True
 
