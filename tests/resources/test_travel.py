@@ -654,9 +654,23 @@ def test_turns_go_on_though_nobody_can_be_told(monkeypatch):
         assert came.wait(20)
 
 
-def test_launcher_keeps_its_name_with_its_state_folder(tmp_path):
+def test_launcher_keeps_its_name_with_its_state_folder_also_without_hard_links(tmp_path, monkeypatch):
+    def link(*given: object) -> None:
+        raise PermissionError(1, "this file system has no hard links")
+
+    monkeypatch.setattr(os, "link", link)
     road = journeys.Road("s3://models", tmp_path)
     assert road.launcher == journeys.Road("s3://others", tmp_path).launcher
     assert road.launcher != journeys.Road("s3://models", tmp_path / "other").launcher
-    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["launcher_id"]
+    assert [path.name for path in tmp_path.iterdir() if path.is_file() and path.name[0] != "."] == ["launcher_id"]
     assert os.path.getsize(tmp_path / "launcher_id") == 32
+
+
+def test_launchers_that_begin_at_once_have_one_name(tmp_path):
+    begins = threading.Barrier(8)
+
+    def name(number: int) -> str:
+        begins.wait(60)
+        return journeys.Road("s3://models", tmp_path).launcher
+
+    assert len(set(at_once(name, range(8)))) == 1

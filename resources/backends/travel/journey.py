@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import itertools
-import os
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -63,11 +63,12 @@ class Road:
         """A name that no other state folder has."""
         path = self.var / "launcher_id"
         if not path.is_file():
-            write_atomic(mine := self.var / f".launcher_id.{uuid.uuid4().hex}", uuid.uuid4().hex.encode())
+            self.var.mkdir(parents=True, exist_ok=True)
             # Of several processes that find none the first one's counts.
-            with contextlib.suppress(FileExistsError):
-                os.link(mine, path)
-            mine.unlink()
+            with (self.var / ".launcher_id.lock").open("w") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                if not path.is_file():
+                    write_atomic(path, uuid.uuid4().hex.encode())
         return path.read_text().strip()
 
 
