@@ -7,11 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from s3_servers import reached
 
 from trainworthy.lifecycle.protocol.jobs import AnyJob, VerifyJob
 from trainworthy.lifecycle.storage.durable.bucket import Bucket
 from trainworthy.resources.backends.backend import Start
 from trainworthy.resources.backends.kubernetes.manifest import files_of
+from trainworthy.resources.backends.on_node import END, NodeEnd
+from trainworthy.resources.backends.travel import journey as journeys
+from trainworthy.resources.backends.travel import turns
 from trainworthy.resources.backends.travel.journey import Journey, Road
 from trainworthy.resources.backends.travel.mirror import NodeMirror
 from trainworthy.resources.backends.travel.parcel import lay_out
@@ -65,6 +69,19 @@ class Travelled:
     def laid_out(self) -> set[str]:
         """Names of the files on the node."""
         return {path.relative_to(self.disk).as_posix() for path in self.disk.rglob("*") if path.is_file()}
+
+
+def alone(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Travelled:
+    """One by moto's server, with no turns but those that a test makes."""
+    monkeypatch.setattr(turns, "TURN_SECONDS", 3600.0)
+    monkeypatch.setattr(turns, "_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(journeys, "GIVEN_UP_SECONDS", 0.0)
+    return Travelled(tmp_path, f"{reached(monkeypatch, server)}/{request.node.name.partition('[')[0]}")
+
+
+def end(travelled: Travelled, code: int = 0) -> None:
+    """What on_node.py leaves."""
+    travelled.write(travelled.there / f"kubernetes/1234abcd/{END}", NodeEnd(exit_code=code).model_dump_json())
 
 
 def fails(monkeypatch: pytest.MonkeyPatch, faulty: Callable[[str, str], str]) -> list[str]:
