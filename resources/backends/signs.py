@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
+from trainworthy.lifecycle.progress import say
+
 # Between two signs.
 BEAT_SECONDS = 10.0
 
@@ -58,14 +60,22 @@ class Given:
 
 @contextlib.contextmanager
 def kept_up(*signs: Sign) -> Iterator[None]:
-    """Gives signs by a thread of its own for as long as this process is within, whatever it waits for; then no more."""
+    """Gives signs by a thread of its own for as long as this process is within, whatever it waits for; then no more.
+
+    No error ends the thread, since the worker would end for want of signs: the first one is said.
+    """
     over = threading.Event()
 
     def give() -> None:
-        while not over.is_set():
+        told = False
+        while not over.wait(BEAT_SECONDS / 5):
             for sign in signs:
-                sign.give()
-            over.wait(BEAT_SECONDS / 5)
+                try:
+                    sign.give()
+                except Exception as error:
+                    if not told:
+                        say(f"a sign of life could not be given, and is tried again: {type(error).__name__}: {error}")
+                    told = True
 
     for sign in signs:
         sign.give()

@@ -97,6 +97,30 @@ def test_sign_that_cannot_be_given_keeps_no_other_back_and_is_given_again(tmp_pa
         assert changes(tmp_path / "one")
 
 
+class Broken:
+    """A sign that fails in a way that nobody thought of."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def give(self) -> None:
+        self.asked += 1
+        if self.asked > 1:
+            raise RuntimeError("never seen before")
+
+    def withdraw(self) -> None: ...
+
+
+def test_error_that_nobody_thought_of_ends_no_signs_and_is_said_once(tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr(signs, "BEAT_SECONDS", 0.02)
+    broken = Broken()
+    with signs.kept_up(broken, Given(tmp_path / "one")):
+        assert changes(tmp_path / "one")
+        assert changes(tmp_path / "one")
+    assert broken.asked > 2
+    assert capfd.readouterr().err.count("RuntimeError: never seen before") == 1
+
+
 def test_time_in_which_nobody_could_look_is_no_silence(tmp_path, monkeypatch):
     sign, seen = tmp_path / "sign", ObservedSign(tmp_path / "sign")
     sign.write_text("1")

@@ -130,7 +130,7 @@ class Bucket:
         """
         import obstore
 
-        with self._as_files_raise(name):
+        with self._as_files_raise(name, conditional=True):
             obstore.put(self._store, name, content, mode="create" if version is None else {"e_tag": version})
 
     def put(self, name: str, content: bytes) -> None:
@@ -189,13 +189,16 @@ class Bucket:
                 obstore.delete(self._store, list(names))
 
     @contextlib.contextmanager
-    def _as_files_raise(self, name: str) -> Iterator[None]:
+    def _as_files_raise(self, name: str, *, conditional: bool = False) -> Iterator[None]:
         from obstore import exceptions
 
         try:
             yield
         except (exceptions.AlreadyExistsError, exceptions.PreconditionError):
-            raise ObjectChangedError(f"{self.address}/{name}") from None
+            if conditional:
+                raise ObjectChangedError(f"{self.address}/{name}") from None
+            problem = "another request changes this object at the same time"
+            raise OSError(errno.EAGAIN, problem, f"{self.address}/{name}") from None
         except exceptions.BaseError as error:
             raise _error(str(error), f"{self.address}/{name}") from error
         except FileNotFoundError as error:
