@@ -106,6 +106,32 @@ def test_bucket_that_is_away_ends_nothing(address, sign, tmp_path, monkeypatch):
         assert not known.gone.is_set()
 
 
+def test_bucket_that_takes_no_writes_ends_nothing_and_a_late_beat_does_once_it_takes_them(
+    address, sign, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(signs, "BEAT_SECONDS", 0.01)
+    known = wanted(address, tmp_path / "wanted")
+    with monkeypatch.context() as patch, known.kept_up():
+        asked = fails(patch, lambda kind, name: "before" if kind == "put" else "")
+        until(lambda: "put" in str(asked))
+        # Full, read-only or slow for writes: nobody knows whether the launcher would give signs.
+        known._abandoned_seconds = known._beat._silent
+        until(lambda: str(asked).count("put") > 20)
+        until(changes(tmp_path / "wanted"))
+        assert not known.gone.is_set()
+        patch.undo()
+        until(known.gone.is_set)
+
+
+def test_bucket_that_takes_no_writes_for_an_hour_ends_the_worker(address, sign, tmp_path, monkeypatch):
+    monkeypatch.setattr(signs, "BEAT_SECONDS", 0.01)
+    known = wanted(address, tmp_path / "wanted")
+    with known.kept_up():
+        fails(monkeypatch, lambda kind, name: "before" if kind == "put" else "")
+        monkeypatch.setattr(wants, "AWAY_SECONDS", 0.3)
+        until(known.gone.is_set)
+
+
 def test_bucket_that_hangs_for_longer_than_a_launcher_may_be_silent_ends_nothing(address, sign, tmp_path, monkeypatch):
     monkeypatch.setattr(signs, "BEAT_SECONDS", 10.0)
     hangs, goes_on, read = threading.Event(), threading.Event(), Bucket.read

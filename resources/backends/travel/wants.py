@@ -2,7 +2,8 @@
 
 The launcher writes it every BEAT_SECONDS, and takes it away. The node reads it, and renews the file that on_node.py
 looks at for as long as the worker is wanted: by a thread that waits for no request, so that a bucket that hangs or is
-away ends nothing. What ends it is a bucket that answers, and says that the beat is gone or has stopped.
+away ends nothing. What ends it is a bucket that answers, and says that the beat is gone or has stopped. One that takes
+no writes, since it is full or read-only, has no beats either: it counts as away.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from trainworthy.resources.backends.travel.places import SIGN_ANSWER_SECONDS, SI
 AWAY_SECONDS = 3600.0
 # The beat is taken away once that was said so often.
 ABSENCES = 2
+# A beat that is so many late may be missing because the bucket takes no writes.
+LATE_BEATS = 2
 # How often the file is looked after, and renewed.
 LOOK_SECONDS, RENEWED_SECONDS = 0.5, 1.0
 
@@ -60,20 +63,29 @@ class BeatGiven:
 
 
 class BeatObserved(ObservedSign):
-    """A sign that another gives in the bucket, which answered last at `answered_at` of the monotonic clock."""
+    """A sign that another gives in the bucket, which answered last at `answered_at` of the monotonic clock.
+
+    One that is late counts as silence only while the bucket takes what this process writes beside it.
+    """
 
     def __init__(self, address: str, name: str) -> None:
         super().__init__(Path(name))
         self._bucket, self._name, self.answered_at = quick_bucket(address), name, time.monotonic()
+        self._changed_at = self.answered_at
 
     def _content(self) -> str | None:
+        now = time.monotonic()
         try:
             stored = self._bucket.read(self._name)
+            content = None if stored is None else stored[0].decode(errors="replace")
+            if content != self._known:
+                self._known, self._changed_at = content, now
+            elif content is not None and now - self._changed_at > LATE_BEATS * signs.BEAT_SECONDS:
+                self._bucket.put(f"{self._name}.late", str(time.time_ns()).encode())
         except OSError:
             self._answered = False
             return self._known
-        self._known, self._answered = (None if stored is None else stored[0].decode(errors="replace")), True
-        self.answered_at = time.monotonic()
+        self._answered, self.answered_at = True, time.monotonic()
         return self._known
 
     def look(self) -> tuple[str | None, float]:
@@ -147,7 +159,9 @@ class Wants:
         while not self._over.wait(RENEWED_SECONDS) and not self.gone.is_set():
             away = time.monotonic() - self._beat.answered_at
             if away > AWAY_SECONDS:
-                self._give_up(f"the bucket by which its launcher is heard did not answer for {away:.0f} s")
+                self._give_up(
+                    f"the bucket by which its launcher is heard did not answer, or took no writes, for {away:.0f} s"
+                )
             else:
                 self._renew()
 
