@@ -199,6 +199,39 @@ def test_conflict_of_two_puts_is_tried_again_by_the_next_beat(address, monkeypat
     assert Bucket(address).has(NAME)
 
 
+def test_proxy_that_knows_no_store_takes_no_beat_away(address, sign, tmp_path, monkeypatch):
+    answers, asked = DomainDispatcherApplication.__call__, list[str]()
+
+    def of_a_proxy(app: object, environ: dict[str, str], start_response: Callable[..., object]) -> list[bytes]:
+        asked.append(environ["REQUEST_METHOD"])
+        start_response("404 Not Found", [("Content-Length", "21")])
+        return [b"default backend - 404"]
+
+    known = wanted(address, tmp_path / "wanted")
+    with known.kept_up():
+        monkeypatch.setattr(DomainDispatcherApplication, "__call__", of_a_proxy)
+        until(lambda: len(asked) > 2 * wants.ABSENCES)
+        assert not known.gone.is_set()
+        with pytest.raises(OSError, match="404"):
+            Bucket(address).read(NAME)
+        monkeypatch.setattr(DomainDispatcherApplication, "__call__", answers)
+        assert Bucket(address).read("other") is None
+        assert not Bucket(address).has("other")
+
+
+def test_one_word_that_the_beat_is_gone_ends_nothing(address, sign, tmp_path, monkeypatch):
+    known, read, times = wanted(address, tmp_path / "wanted"), Bucket.read, list[int]()
+
+    def absent_once(bucket: Bucket, name: str) -> object:
+        times.append(1)
+        return None if len(times) == 1 else read(bucket, name)
+
+    with known.kept_up():
+        monkeypatch.setattr(Bucket, "read", absent_once)
+        until(lambda: len(times) > 3)
+        assert not known.gone.is_set()
+
+
 # The node's process, from the parcel to the end
 
 

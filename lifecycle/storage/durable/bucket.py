@@ -236,7 +236,8 @@ def _error(words: str, where: str) -> OSError:
         return PermissionError(errno.EACCES, "this machine's clock is not the store's: set it", where)
     if code == "NoSuchBucket":
         return FileNotFoundError(errno.ENOENT, "there is no such bucket: make it, or correct its name", where)
-    if code == "NoSuchKey" or (status == 404 and not code):
+    # An answer to HEAD has no body, and so no code; any other 404 without one is of a proxy that knows no store.
+    if code == "NoSuchKey" or (status == 404 and not code and "performing HEAD " in words):
         return NoObjectError(errno.ENOENT, "there is no such object", where)
     if _ROLE in words or any(missing in words for missing in _HALF):
         problem = (
@@ -248,6 +249,6 @@ def _error(words: str, where: str) -> OSError:
         return PermissionError(errno.EACCES, problem, where)
     if code in _FULL or status == 507:
         return OSError(errno.ENOSPC, f"the store is full ({said})", where)
-    if status in (0, 408, 429) or status >= 500:
+    if status in (0, 404, 408, 429) or status >= 500:
         return TimeoutError(errno.ETIMEDOUT, f"the store does not answer ({said})", where)
     return OSError(errno.EIO, f"the store says {said}", where)

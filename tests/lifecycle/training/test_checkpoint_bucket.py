@@ -258,6 +258,12 @@ def test_bucket_that_is_not_there_and_a_server_that_is_away_are_told_as_such(ser
         ("status code: 503 Slow: <Error><Code>SlowDown</Code>", errno.ETIMEDOUT, "503 SlowDown"),
         ("status code: 507 Full: <Error><Code>XMinioStorageFull</Code>", errno.ENOSPC, "full"),
         ("status code: 400 Bad: <Error><Code>EntityTooLarge</Code>", errno.EIO, "EntityTooLarge"),
+        (
+            "Error performing GET http://h/a in 2.6ms - Server returned non-2xx status code: 404 Not Found: default "
+            "backend - 404",
+            errno.ETIMEDOUT,
+            "404",
+        ),
         ("Error performing PUT http://169.254.169.254/latest/api/token", errno.EACCES, "no credentials"),
     ],
 )
