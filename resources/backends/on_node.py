@@ -141,8 +141,14 @@ class _OnNode:
             raise _AskedToEndError(why)
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Run one job's worker to its end; returns its exit code, 128 and its number for a signal."""
+def main(
+    arguments: list[str] | None = None,
+    afterwards: Callable[[int, FrameType | None], object] | signal.Handlers = signal.SIG_IGN,
+) -> int:
+    """Run one job's worker to its end; returns its exit code, 128 and its number for a signal.
+
+    `afterwards` is what SIGTERM and SIGINT do once the worker has ended, and there is nothing left to end.
+    """
     parser = argparse.ArgumentParser(prog="trainworthy.resources.backends.on_node", description="Runs a worker here.")
     parser.add_argument("--folder", type=Path, required=True, help="folder of this start, below the job's")
     parser.add_argument("--job", type=Path, required=True, help="path of job.json")
@@ -162,7 +168,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         with _refusal_left(job, node):
             meeting = meeting_of(options.folder, options.pods)
-        return _run(options, job, node, meeting)
+        return _run(options, job, node, meeting, afterwards)
     except SettingsError as error:
         # Of the clock, or of the pods' meeting: nothing has begun.
         say(str(error))
@@ -177,7 +183,10 @@ def main(arguments: list[str] | None = None) -> int:
         return EXIT_DISK_FULL if error.errno == errno.ENOSPC else EXIT_STORAGE
 
 
-def _run(options: argparse.Namespace, job: AnyJob, node: Node, meeting: PodMeeting | None) -> int:
+def _run(
+    options: argparse.Namespace, job: AnyJob, node: Node, meeting: PodMeeting | None,
+    afterwards: Callable[[int, FrameType | None], object] | signal.Handlers,
+) -> int:  # fmt: skip
     """Run the worker to its end, and leave how it ended. Raises SettingsError for another clock,
     or if pods cannot meet.
     """
@@ -208,8 +217,7 @@ def _run(options: argparse.Namespace, job: AnyJob, node: Node, meeting: PodMeeti
     except _AskedToEndError as error:
         ended = Ended(_code_of_asked(error), memory.seen(), seen=str(error))
     for number in (signal.SIGTERM, signal.SIGINT):
-        # There is nothing left to end.
-        signal.signal(number, signal.SIG_IGN)
+        signal.signal(number, afterwards)
     end = NodeEnd(exit_code=ended.exit_code, memory=ended.memory, seen=ended.seen)
     _leave(folder / END, end.model_dump(mode="json"))
     if meeting is not None:

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import fcntl
+import functools
 import json
 import os
 import signal
@@ -164,6 +165,17 @@ def test_exit_code_is_the_workers_although_its_end_cannot_be_left(tmp_path, monk
     monkeypatch.setattr(on_node, "write_atomic", away)
     assert here(code) == code
     assert "end.json could not be left, and the exit code tells the end" in "".join(capsys.readouterr())
+
+
+def test_signal_after_the_end_is_heard_by_who_waits_for_it(tmp_path, monkeypatch, here):
+    (tmp_path / "wanted").write_text(str(time.time_ns()))
+    heard: list[int] = []
+    monkeypatch.setattr(on_node, "_leave", lambda *_: signal.raise_signal(signal.SIGTERM))
+    main = functools.partial(on_node.main, afterwards=lambda number, frame: heard.append(number))
+    monkeypatch.setattr(on_node, "main", main)
+    assert here(75) == 75
+    signal.raise_signal(signal.SIGINT)
+    assert heard == [signal.SIGTERM, signal.SIGINT]
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,8 @@ from trainworthy.lifecycle.storage.durable.bucket import Bucket
 from trainworthy.resources.backends import on_node, signs
 from trainworthy.resources.backends.on_node import ABANDONED_SECONDS, NodeEnd
 from trainworthy.resources.backends.travel import arrival, journey, turns, wants
+from trainworthy.resources.backends.travel.mirror import NodeMirror
+from trainworthy.resources.backends.travel.places import LAST_SECONDS
 from trainworthy.resources.backends.travel.wants import BeatGiven, BeatObserved, Wants
 
 NAME = "travel/worker/1/wanted.json"
@@ -249,14 +251,16 @@ def arrive(travelled: Travelled, start: str) -> int:
     return arrival.main([*own, "--abandoned", str(ABANDONED_SECONDS), "--", "--of-the-worker"])
 
 
-def does(travelled: Travelled, code: int) -> Callable[[list[str]], int]:
+def does(travelled: Travelled, code: int, seen: str = "") -> Callable[..., int]:
     """A worker that answers and ends so."""
 
-    def main(arguments: list[str]) -> int:
+    def main(arguments: list[str], afterwards: object) -> int:
         assert arguments == ["--of-the-worker"]
         assert (travelled.there / "kubernetes/1234abcd/wanted").exists()
         travelled.write(travelled.there / "result.json", "answer")
-        travelled.write(travelled.there / "kubernetes/1234abcd/end.json", NodeEnd(exit_code=code).model_dump_json())
+        travelled.write(
+            travelled.there / "kubernetes/1234abcd/end.json", NodeEnd(exit_code=code, seen=seen).model_dump_json()
+        )
         return code
 
     return main
@@ -273,7 +277,7 @@ def test_node_ends_as_its_worker_once_that_is_in_the_bucket(travelled, monkeypat
 
 def test_node_with_other_sources_runs_no_worker_and_says_what_to_do(travelled, monkeypatch):
     monkeypatch.setattr(arrival, "product_sha256", lambda: "0" * 64)
-    monkeypatch.setattr(on_node, "main", lambda arguments: pytest.fail("a worker was started"))
+    monkeypatch.setattr(on_node, "main", lambda arguments, afterwards: pytest.fail("a worker was started"))
     under = travelled.journey()
     with under.under_way(travelled.named):
         assert arrive(travelled, under.prefix) == EXIT_BAD_INPUT
@@ -284,7 +288,7 @@ def test_node_with_other_sources_runs_no_worker_and_says_what_to_do(travelled, m
 
 
 def test_worker_that_breaks_in_an_unknown_way_leaves_what_it_wrote(travelled, monkeypatch):
-    def breaks(arguments: list[str]) -> int:
+    def breaks(arguments: list[str], afterwards: object) -> int:
         travelled.write(travelled.there / "trace", "a trace")
         raise RuntimeError("never seen before")
 
@@ -310,7 +314,29 @@ def test_node_whose_bucket_takes_no_end_says_storage_and_not_success(travelled, 
     assert "its launcher will not know" in capfd.readouterr().err
 
 
+@pytest.mark.parametrize("asked", ["before", "meanwhile", "not"])
+def test_node_that_is_asked_to_end_takes_no_longer_than_it_is_given(travelled, monkeypatch, asked):
+    """Its kubelet sends one signal, whatever the worker was at, and kills what is there a minute later."""
+    worker = does(travelled, 75, seen="its node was asked to end it" if asked == "before" else "")
+
+    def main(arguments: list[str], afterwards: Callable[[int, None], object]) -> int:
+        code = worker(arguments, afterwards)
+        if asked == "meanwhile":
+            # Between the worker's end and what follows.
+            afterwards(15, None)
+        return code
+
+    lasts: list[float] = []
+    monkeypatch.setattr(on_node, "main", main)
+    monkeypatch.setattr(NodeMirror, "end", lambda self, code, until: lasts.append(until() - time.monotonic()) or True)
+    under = travelled.journey()
+    with under.under_way(travelled.named):
+        assert arrive(travelled, under.prefix) == 75
+    assert (lasts[0] <= LAST_SECONDS) is (asked != "not")
+    assert 0 < lasts[0] <= wants.AWAY_SECONDS
+
+
 def test_node_without_a_parcel_runs_no_worker(travelled, monkeypatch, capfd):
-    monkeypatch.setattr(on_node, "main", lambda arguments: pytest.fail("a worker was started"))
+    monkeypatch.setattr(on_node, "main", lambda arguments, afterwards: pytest.fail("a worker was started"))
     assert arrive(travelled, "travel/worker/none") == EXIT_STORAGE
     assert "its launcher is gone" in capfd.readouterr().err

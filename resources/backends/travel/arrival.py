@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import argparse
 import errno
+import math
 import os
 import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -59,9 +59,10 @@ def main(arguments: list[str]) -> int:
     with wants.kept_up():
         with mirror.kept_up():
             other = _other_code(parcel, options.root / parcel.out)
-            code = EXIT_BAD_INPUT if other else _worked(others)
-            until = _until_asked(wants)
-        if mirror.end(code, until):
+            end = _End(wants)
+            code = EXIT_BAD_INPUT if other else _worked(others, end)
+            end.begins(options.root / parcel.folder)
+        if mirror.end(code, end.until):
             return code
     say(f"the worker ended with {code}, and the bucket did not take that: its launcher will not know")
     return EXIT_STORAGE
@@ -76,31 +77,39 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def _worked(arguments: list[str]) -> int:
+def _worked(arguments: list[str], end: _End) -> int:
     try:
-        return on_node.main(arguments)
+        return on_node.main(arguments, end.soon)
     except Exception:
         # What it left is of use to who looks for the cause.
         traceback.print_exc()
         return EXIT_INTERNAL
 
 
-def _until_asked(wants: Wants) -> Callable[[], float]:
-    """Until when the end may take, by the monotonic clock: LAST_SECONDS once somebody asks for it, or nobody waits."""
-    latest = [time.monotonic() + AWAY_SECONDS]
+class _End:
+    """How long a worker's end may take to come into the bucket: LAST_SECONDS once it was asked for, or nobody waits."""
 
-    def soon(number: int = 0, frame: object = None) -> None:
-        latest[0] = min(latest[0], time.monotonic() + LAST_SECONDS)
+    def __init__(self, wants: Wants) -> None:
+        self._wants, self._latest = wants, math.inf
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, soon)
+    def begins(self, folder: Path) -> None:
+        """Now that the worker has ended, with how in the folder. A signal asks once: it may have been before."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self.soon)
+        self._latest = min(self._latest, time.monotonic() + AWAY_SECONDS)
+        said = on_node.read_end(folder)
+        if said is not None and said.seen:
+            self.soon()
 
-    def until() -> float:
-        if wants.gone.is_set():
-            soon()
-        return latest[0]
+    def soon(self, number: int = 0, frame: object = None) -> None:
+        """What a signal does: it asks for the end."""
+        self._latest = min(self._latest, time.monotonic() + LAST_SECONDS)
 
-    return until
+    def until(self) -> float:
+        """The latest time, by the monotonic clock."""
+        if self._wants.gone.is_set():
+            self.soon()
+        return self._latest
 
 
 def _other_code(parcel: Parcel, out: Path) -> bool:
