@@ -1,6 +1,7 @@
 """Whether a worker on another disk is still wanted, by its launcher's beat in the bucket, and how its node ends."""
 
 import errno
+import itertools
 import json
 import threading
 import time
@@ -161,6 +162,20 @@ def test_bucket_that_stays_away_for_an_hour_ends_the_worker(address, sign, tmp_p
         monkeypatch.setattr(wants, "AWAY_SECONDS", 0.1)
         until(known.gone.is_set)
         until(lambda: not (tmp_path / "wanted").exists())
+
+
+def test_bucket_that_is_away_from_the_beginning_is_not_waited_for_without_end(
+    address, sign, tmp_path, monkeypatch, capfd
+):
+    # Each look takes a hundredth of a second at least.
+    fails(monkeypatch, lambda kind, name: "before" if next(looks) < 500 else pytest.fail("it waits for ever"))
+    looks = itertools.count()
+    monkeypatch.setattr(wants, "AWAY_SECONDS", 0.1)
+    known = wanted(address, tmp_path / "wanted")
+    with known.kept_up():
+        assert known.gone.is_set()
+        assert not (tmp_path / "wanted").exists()
+    assert "this worker is ended: the bucket by which its launcher is heard did not answer" in capfd.readouterr().err
 
 
 def test_sign_on_the_node_has_the_time_of_its_launcher(address, tmp_path):

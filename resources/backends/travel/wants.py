@@ -134,6 +134,7 @@ class Wants:
                 if fresh or time.monotonic() > until:
                     return
                 first = first or content
+            self._end_if_away()
             time.sleep(LOOK_SECONDS)
 
     def _look(self) -> str | None:
@@ -157,13 +158,15 @@ class Wants:
 
     def _keep_renewed(self) -> None:
         while not self._over.wait(RENEWED_SECONDS) and not self.gone.is_set():
-            away = time.monotonic() - self._beat.answered_at
-            if away > AWAY_SECONDS:
-                self._give_up(
-                    f"the bucket by which its launcher is heard did not answer, or took no writes, for {away:.0f} s"
-                )
-            else:
+            self._end_if_away()
+            if not self.gone.is_set():
                 self._renew()
+
+    def _end_if_away(self) -> None:
+        away = time.monotonic() - self._beat.answered_at
+        if away > AWAY_SECONDS:
+            why = "the bucket by which its launcher is heard did not answer, or took no writes"
+            self._give_up(f"{why}, for {away:.0f} s")
 
     def _renew(self) -> None:
         with contextlib.suppress(OSError):
