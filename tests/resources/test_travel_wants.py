@@ -178,6 +178,25 @@ def test_bucket_that_is_away_from_the_beginning_is_not_waited_for_without_end(
     assert "this worker is ended: the bucket by which its launcher is heard did not answer" in capfd.readouterr().err
 
 
+def test_sign_on_a_full_disk_keeps_its_last_time(address, sign, tmp_path, monkeypatch):
+    known, path, opened = wanted(address, tmp_path / "wanted"), tmp_path / "wanted", Path.open
+
+    def full(path: Path, mode: str) -> object:
+        opened(path, mode).close()
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    known._renew()
+    before = path.read_text()
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "open", full)
+        patch.setattr(Path, "write_text", lambda path, text: full(path, "w"))
+        known._renew()
+    assert path.read_text() == before
+    known._renew()
+    assert len(path.read_text()) == len(before)
+    assert path.read_text() > before
+
+
 def test_sign_on_the_node_has_the_time_of_its_launcher(address, tmp_path):
     Bucket(address).put(NAME, str(time.time_ns() - 25 * 10**9).encode())
     known = wanted(address, tmp_path / "wanted")

@@ -169,8 +169,9 @@ class Wants:
             self._give_up(f"{why}, for {away:.0f} s")
 
     def _renew(self) -> None:
-        with contextlib.suppress(OSError):
-            self._path.write_text(str(time.time_ns() + self._ahead_ns))
+        # What is there is not cut off first: on a full disk it would stay empty.
+        with contextlib.suppress(OSError), self._path.open("r+" if self._path.exists() else "w") as file:
+            file.write(str(time.time_ns() + self._ahead_ns))
         if self.gone.is_set():
             self._path.unlink(missing_ok=True)
 
