@@ -6,7 +6,7 @@ cause            known by                                                       
 preempted        exit 75, or a signal that asks (SIGTERM, SIGINT, SIGHUP)       goes on; free while steps are gained
 killed           another signal and no word                                     goes on, at most MOST_RESUMED times
 hang             exit 76: the heartbeat ended it, as declared                   goes on, at most MOST_RESUMED times
-storage_outage   exit 74 with an error that may pass by itself                  goes on once, after OUTAGE_SECONDS
+storage_outage   exit 74 with an error that may pass by itself, or no word      goes on once, after OUTAGE_SECONDS
 out_of_memory    exit 71, or a kill that the kernel counted                     stops: the same would run out again
 bad_input, bug, disk_full, storage, lease_lost                                  stops
 """
@@ -99,7 +99,8 @@ def cause_of_end(end: End) -> Cause:
             return "out_of_memory"
         return "preempted" if -end.exit_code in STOP_SIGNALS else "killed"
     if end.exit_code == EXIT_STORAGE:
-        return "storage_outage" if report.get("passes") else "storage"
+        # Storage that took no word was away: a pod whose bucket is has no other place for one.
+        return "storage_outage" if end.told is None or report.get("passes") else "storage"
     if (
         end.exit_code == EXIT_INTERNAL
         and any(words in str(report.get("problem")) for words in _LOADER_KILLED)
@@ -221,6 +222,11 @@ def _ended(code: int) -> str:
 
 
 def _fix_unknown(end: End) -> str:
+    if end.exit_code == EXIT_STORAGE:
+        return (
+            "see that the disk, file server or bucket of its folder answers (the worker's log says what failed), then "
+            "run again: a training resumes"
+        )
     if end.exit_code >= 0:
         return "user code ended the process by itself (sys.exit, os._exit): take that out of model.py"
     again = "run again: a training resumes"

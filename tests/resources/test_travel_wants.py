@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication
@@ -266,6 +267,23 @@ def test_one_word_that_the_beat_is_gone_ends_nothing(address, sign, tmp_path, mo
         monkeypatch.setattr(Bucket, "read", absent_once)
         until(lambda: len(times) > 3)
         assert not known.gone.is_set()
+
+
+def test_first_sign_is_given_as_patiently_as_files_are_sent(address, monkeypatch):
+    """A server that asks for patience, as often as a quick bucket would have waited."""
+    given, answers, refused = BeatGiven(address, NAME), DomainDispatcherApplication.__call__, list[str]()
+
+    def slow_down(app: Any, environ: dict[str, str], start_response: Callable[..., object]) -> object:
+        if len(refused) > 1:
+            return answers(app, environ, start_response)
+        refused.append(environ["REQUEST_METHOD"])
+        start_response("503 Slow Down", [("Content-Length", "0")])
+        return [b""]
+
+    monkeypatch.setattr(DomainDispatcherApplication, "__call__", slow_down)
+    given._bucket = Bucket(address, retry_seconds=0.0)
+    given.give_first()
+    assert refused == ["PUT", "PUT"]
 
 
 # The node's process, from the parcel to the end

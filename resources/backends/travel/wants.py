@@ -45,15 +45,15 @@ class BeatGiven:
 
     def give(self) -> None:
         """Renew it, every BEAT_SECONDS at most, as far as the bucket answers. What was withdrawn is not given again."""
-        with contextlib.suppress(OSError):
-            self.give_first()
-
-    def give_first(self) -> None:
-        """The same. Raises OSError."""
         now = time.monotonic()
         if not self._withdrawn and now - self._tried >= signs.BEAT_SECONDS:
             self._tried = now
-            self._bucket.put(self._name, str(time.time_ns()).encode())
+            with contextlib.suppress(OSError):
+                self._bucket.put(self._name, str(time.time_ns()).encode())
+
+    def give_first(self) -> None:
+        """Give it once, as patiently as files are sent, which may have taken hours. Raises OSError."""
+        Bucket(self._bucket.address).put(self._name, str(time.time_ns()).encode())
 
     def withdraw(self) -> None:
         """Take it away for good, as far as the bucket answers."""

@@ -35,6 +35,7 @@ def attempt(cause="killed", from_step=0, to_step=0, seconds=10.0) -> Attempt:
         (End(exit_code=73, told={}), "disk_full"),
         (End(exit_code=74, told={"passes": False}), "storage"),
         (End(exit_code=74, told={"passes": True}), "storage_outage"),
+        (End(exit_code=74), "storage_outage"),
         (End(exit_code=75, told={}), "preempted"),
         (End(exit_code=1), "bug"),
         (End(exit_code=-signal.SIGTERM), "preempted"),
@@ -56,6 +57,12 @@ def attempt(cause="killed", from_step=0, to_step=0, seconds=10.0) -> Attempt:
 )
 def test_end_of_the_worker_has_its_cause(end, cause):
     assert cause_of_end(end) == cause
+
+
+def test_storage_that_took_no_word_is_what_is_to_be_looked_at():
+    error = error_of(End(exit_code=74))
+    assert "exited with code 74 and left no word" in error.problem
+    assert "bucket of its folder answers" in (error.fix or "")
 
 
 def test_loading_process_that_the_kernel_killed_is_out_of_memory_only_if_it_was_counted():
