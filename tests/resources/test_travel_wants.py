@@ -261,6 +261,8 @@ def test_one_word_that_the_beat_is_gone_ends_nothing(address, sign, tmp_path, mo
 
     def absent_once(bucket: Bucket, name: str) -> object:
         times.append(1)
+        if len(times) == 2:
+            raise TimeoutError(errno.ETIMEDOUT, "the store does not answer")
         return None if len(times) == 1 else read(bucket, name)
 
     with known.kept_up():

@@ -89,9 +89,9 @@ class BeatObserved(ObservedSign):
         return self._known
 
     def look(self) -> tuple[str | None, float]:
-        """By one request: its content, None where it is gone, and how long it has not changed (silent_seconds)."""
+        """Its content, None where the bucket says now that it is gone, and how long it has not changed."""
         silent = self.silent_seconds()
-        return self._known, silent
+        return self._known if self._answered else self._known or "", silent
 
 
 class Wants:
