@@ -233,13 +233,17 @@ class _OwnCode:
     @functools.cached_property
     def read(self) -> dict[str, Any]:
         """What its code uses beside ours: versions of packages, and hashes of modules around it and of its data."""
-        foreign = {name.partition(".")[0] for name in self._names if not _is_ours(name)}
         around = self._around
-        packages = _versions(frozenset(n for n in foreign - around.keys() if not _lies_in(self._folder, n)))
+        packages = _versions(frozenset(n for n in self._foreign - around.keys() if not _lies_in(self._folder, n)))
         data = data_files(self._folder)
         # Without data files the identity is that of before they counted.
         with_data = {"data": sha256_files(data)} if data else {}
         return {"packages": dict(packages), "beside": sha256_files(self._neighbours(around)), **with_data}
+
+    @functools.cached_property
+    def _foreign(self) -> frozenset[str]:
+        """The packages of others that it imports."""
+        return frozenset(name.partition(".")[0] for name in self._names if not _is_ours(name))
 
     @functools.cached_property
     def _around(self) -> dict[str, Path]:
@@ -247,10 +251,10 @@ class _OwnCode:
 
         Modules beside model.py are in its files.
         """
-        foreign = {name.partition(".")[0] for name in self._names if not _is_ours(name)}
-        parents = self._folder.resolve().parents
         return {
-            parent.name: parent.parent for parent in parents if parent.name in foreign and not _installed(parent.name)
+            parent.name: parent.parent
+            for parent in self._folder.resolve().parents
+            if parent.name in self._foreign and not _installed(parent.name)
         }
 
     def neighbours(self) -> dict[str, Path]:

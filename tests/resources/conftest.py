@@ -87,3 +87,18 @@ def settings(tmp_path, monkeypatch) -> Settings:
 def hasty(monkeypatch) -> None:
     """Nobody waits for a database that stays away."""
     monkeypatch.setattr(attempts, "PATIENCE_SECONDS", 0.0)
+
+
+@pytest.fixture(scope="module")
+def bucket_server():
+    from s3_servers import moto_server
+
+    with moto_server() as address:
+        yield address
+
+
+@pytest.fixture
+def travelled(bucket_server, tmp_path, monkeypatch, request):
+    from travelled import alone
+
+    return alone(bucket_server, tmp_path, monkeypatch, request)

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,26 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "lifecycle"))
 import toy_jobs
 
 from trainworthy.lifecycle.protocol.jobs import AnyJob, VerifyJob
+from trainworthy.lifecycle.storage.checkpoints import reached_step
 from trainworthy.resources.backends.backend import Ended, Start
 from trainworthy.resources.backends.kubernetes.backend import KubernetesBackend
 from trainworthy.resources.backends.kubernetes.cluster import Cluster, Machine, Volume
 from trainworthy.resources.backends.kubernetes.manifest import PodRequest, job_name
 from trainworthy.resources.backends.kubernetes.patience import Time
+from trainworthy.resources.worker_process import Nobody
 
 MACHINE = Machine(cpu=1, memory_gb=4)
+
+
+class Follows(Nobody):
+    """Does something, once, when the launcher knows of a checkpoint in the job's folder `out`."""
+
+    def __init__(self, out: Path, then: Callable[[], None]) -> None:
+        self.out, self.then = out, [then]
+
+    def look(self) -> None:
+        if self.then and reached_step(self.out):
+            self.then.pop()()
 
 
 class Clock:

@@ -8,11 +8,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from kubernetes_api import Fault, kube_server, started
+from kubernetes_played import Follows
 from kubernetes_starter import backend
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "lifecycle"))
@@ -60,17 +61,6 @@ def kube(volume, monkeypatch):
 def training(volume: Path, out: Path, epochs: int = 1) -> TrainJob:
     spec = toy_jobs.spec_with(training=SPEC.training.model_dump(mode="json") | {"epochs": epochs})
     return toy_jobs.train_job(volume, out, "smoke", spec=spec, use_case=volume / "toy", device="cpu")
-
-
-class Follows(Nobody):
-    """Does something, once, when the training has written a checkpoint."""
-
-    def __init__(self, out: Path, then: Callable[[], None]) -> None:
-        self.out, self.then = out, [then]
-
-    def look(self) -> None:
-        if self.then and reached_step(self.out):
-            self.then.pop()()
 
 
 @contextlib.contextmanager

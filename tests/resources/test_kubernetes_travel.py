@@ -7,13 +7,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from kubernetes_apart import apart, backend, needs_namespace
 from kubernetes_api import kube_server
+from kubernetes_played import Follows
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication
 from s3_servers import moto_server, reached
 
@@ -28,7 +28,7 @@ from trainworthy.resources.backends import signs
 from trainworthy.resources.backends.kubernetes import manifest
 from trainworthy.resources.backends.local import LOCAL
 from trainworthy.resources.supervisor import supervise
-from trainworthy.resources.worker_process import Nobody, run_worker
+from trainworthy.resources.worker_process import run_worker
 
 pytestmark = needs_namespace
 PLACE = "        return self.layers(torch.cat"
@@ -67,17 +67,6 @@ def kube(project, bucket, tmp_path, monkeypatch):
 def training(project: Path, out: Path, epochs: int = 1) -> TrainJob:
     spec = toy_jobs.spec_with(training={"batch_size": 32, "epochs": epochs, "checkpoint_every_steps": 5})
     return toy_jobs.train_job(project, out, "smoke", spec=spec, use_case=project / "toy", device="cpu")
-
-
-class Follows(Nobody):
-    """Does something, once, when the launcher knows of a checkpoint."""
-
-    def __init__(self, out: Path, then: Callable[[], None]) -> None:
-        self.out, self.then = out, [then]
-
-    def look(self) -> None:
-        if self.then and reached_step(self.out):
-            self.then.pop()()
 
 
 def left_in(bucket: str) -> set[str]:

@@ -4,8 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from s3_servers import moto_server
-from travelled import alone, bytes_of, end, fails, set_time
+from travelled import bytes_of, end, fails, set_time
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "lifecycle"))
 
@@ -23,17 +22,6 @@ from trainworthy.resources.backends.travel.parcel import fetch, lay_out
 from trainworthy.resources.backends.travel.places import ENDED, INDEX, PARCEL, Gate, walked
 
 MESSAGES = "pipes-1/messages"
-
-
-@pytest.fixture(scope="module")
-def server():
-    with moto_server() as address:
-        yield address
-
-
-@pytest.fixture
-def travelled(server, tmp_path, monkeypatch, request):
-    return alone(server, tmp_path, monkeypatch, request)
 
 
 FAULTS = {

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 from kubernetes_apart import backend
-from s3_servers import moto_server
-from travelled import Travelled, alone, end, fails, set_time
+from travelled import Travelled, end, fails, set_time
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "lifecycle"))
 import toy_jobs
@@ -23,17 +22,6 @@ from trainworthy.resources.backends.travel import journey as journeys
 from trainworthy.resources.backends.travel.parcel import lay_out
 from trainworthy.resources.backends.travel.places import at_once
 from trainworthy.resources.worker_process import Nobody
-
-
-@pytest.fixture(scope="module")
-def server():
-    with moto_server() as address:
-        yield address
-
-
-@pytest.fixture
-def travelled(server, tmp_path, monkeypatch, request):
-    return alone(server, tmp_path, monkeypatch, request)
 
 
 def hidden_secret(travelled: Travelled) -> None:

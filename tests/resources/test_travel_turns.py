@@ -8,8 +8,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from s3_servers import moto_server
-from travelled import alone, fails
+from travelled import fails
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "lifecycle"))
 
@@ -19,17 +18,6 @@ from trainworthy.resources.backends.travel import mirror as mirrors
 from trainworthy.resources.backends.travel import turns
 from trainworthy.resources.backends.travel.parcel import fetch
 from trainworthy.resources.backends.travel.places import ENDED, Gate, Index, at_once
-
-
-@pytest.fixture(scope="module")
-def server():
-    with moto_server() as address:
-        yield address
-
-
-@pytest.fixture
-def travelled(server, tmp_path, monkeypatch, request):
-    return alone(server, tmp_path, monkeypatch, request)
 
 
 def test_end_that_the_bucket_does_not_take_is_not_said_to_be_there(travelled, monkeypatch):

@@ -10,6 +10,8 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+from trainworthy.lifecycle.identity import python_sources
+
 # Of the standard library, and others' packages: nothing in them but what is named below differs by the process.
 PLAIN = frozenset({
     "__future__", "abc", "bisect", "collections", "concurrent", "dataclasses", "enum", "functools", "hashlib",
@@ -26,19 +28,27 @@ ATTRIBUTES = frozenset({
 
 def process_bound(folder: Path) -> tuple[str, ...]:
     """What makes it worth asking in model.py and the modules beside it that it imports, each as `model.py: set`."""
-    found, waiting, seen = list[str](), ["model"], set[str]()
-    beside = {path.stem: path for path in sorted(folder.rglob("*.py"))}
+    found, waiting, seen, beside = list[str](), ["model"], set[str](), _modules(folder)
     while waiting:
         name = waiting.pop()
-        if name in seen or name not in beside:
+        if name in seen:
             continue
         seen.add(name)
-        tree = ast.parse(beside[name].read_bytes())
-        imported = list(_imported(tree))
-        waiting += [part for parts in imported for part in parts]
-        foreign = {parts[0] for parts in imported if parts and not set(parts) & beside.keys()} - PLAIN
-        found += [f"{beside[name].name}: {what}" for what in sorted({*foreign, *_used(tree)})]
+        for path in beside.get(name, ()):
+            tree = ast.parse(path.read_bytes())
+            imported = list(_imported(tree))
+            waiting += [part for parts in imported for part in parts]
+            foreign = {parts[0] for parts in imported if parts and not set(parts) & beside.keys()} - PLAIN
+            found += [f"{path.name}: {what}" for what in sorted({*foreign, *_used(tree)})]
     return tuple(found)
+
+
+def _modules(folder: Path) -> dict[str, list[Path]]:
+    """The folder's modules by their own name, a package's by that of its folder: several may have one."""
+    modules: dict[str, list[Path]] = {}
+    for path in python_sources(folder).values():
+        modules.setdefault(path.parent.name if path.stem == "__init__" else path.stem, []).append(path)
+    return modules
 
 
 def _imported(tree: ast.AST) -> Iterator[list[str]]:

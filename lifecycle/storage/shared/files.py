@@ -103,7 +103,7 @@ def _index(store: StateStore, sha256: str, content: bytes) -> dict[str, str]:
     """Names below the folder and the hash of each. Whoever may write to the store may have written them."""
     try:
         files = dict(json.loads(content)["files"])
-        plain = all(_is_plain(name) and isinstance(of, str) and of.isalnum() for name, of in files.items())
+        plain = all(is_plain(name) and isinstance(of, str) and of.isalnum() for name, of in files.items())
     except (ValueError, KeyError, TypeError):
         files, plain = {}, False
     if not plain:
@@ -112,7 +112,8 @@ def _index(store: StateStore, sha256: str, content: bytes) -> dict[str, str]:
     return files
 
 
-def _is_plain(name: str) -> bool:
+def is_plain(name: str) -> bool:
+    """True of a name that leads to a file below a folder."""
     path = PurePosixPath(name)
     inside = bool(path.parts) and not path.is_absolute() and ".." not in path.parts
     return inside and "\\" not in name and "\0" not in name

@@ -14,13 +14,14 @@ import os
 import re
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
 from pydantic import AfterValidator, Field, StringConstraints
 
 from trainworthy.lifecycle.errors import SettingsError
 from trainworthy.lifecycle.spec.frozen import Frozen
+from trainworthy.lifecycle.storage.shared.files import is_plain
 
 TRAVEL, FILES = "travel", "files"
 PARCEL, WANTED, INDEX, ENDED, STREAMS = "parcel.json", "wanted.json", "index.json", "ended.json", "streams"
@@ -40,13 +41,6 @@ CHECKPOINTS = "checkpoints"
 _STREAM = re.compile(r"pipes-[^/]+/messages")
 Given = TypeVar("Given")
 Made = TypeVar("Made")
-
-
-def is_plain(name: str) -> bool:
-    """True of a name that leads to a file below a folder."""
-    path = PurePosixPath(name)
-    inside = bool(path.parts) and not path.is_absolute() and ".." not in path.parts
-    return inside and "\\" not in name and "\0" not in name
 
 
 def _plain(name: str) -> str:

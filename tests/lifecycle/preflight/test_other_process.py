@@ -82,10 +82,15 @@ def test_rows_that_alone_cannot_be_prepared_are_left_to_other_checks(splits, tmp
         ("from .layers import Body", ("layers.py: default_rng",)),
         ("from . import layers", ("layers.py: default_rng",)),
         ("from use_cases.one import layers", ("layers.py: default_rng",)),
+        # A package, and a module elsewhere of its name: of equal names all are looked at.
+        ("from .parts import codes", ("__init__.py: hash", "parts.py: a set")),
     ],
 )
 def test_what_may_come_out_otherwise_is_named(tmp_path, code, found):
     (tmp_path / "model.py").write_text(code)
     (tmp_path / "layers.py").write_text("import numpy as np\nnoise = np.random.default_rng().normal(size=3)")
+    for name, text in {"parts/__init__.py": "codes = hash('a')", "other/parts.py": "codes = list({1, 2})"}.items():
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text(text)
     (tmp_path / "dataset.py").write_text("import time\nmade_at = time.time()")
-    assert process_bound(tmp_path) == found
+    assert sorted(process_bound(tmp_path)) == sorted(found)
