@@ -308,6 +308,14 @@ class Kind(Protocol):
         """
         ...
 
+    def fit_place_inputs(
+        self, training: pd.DataFrame, columns: list[str], labels: np.ndarray
+    ) -> Callable[[pd.DataFrame], dict[str, np.ndarray]]:
+        """What gives feature columns of any rows that have the answers' places, by name: `(N, channels, height, width)`
+        float32, or `(N, length)` int64. None of a kind without places. Raises EvaluationError where no column has them.
+        """
+        ...
+
     def later_changed(
         self, values: np.ndarray, labels: np.ndarray, share: float
     ) -> tuple[np.ndarray, np.ndarray] | None:

@@ -17,7 +17,7 @@ spread over its own ones.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from trainworthy.lifecycle.errors import EvaluationError
@@ -292,11 +292,31 @@ class LanguageModel(Places):
 
         if name == "prior":
             return ConstantBytes(self.prior(labels)[0], self.length, self._places)
+        text = self._text_column(training, columns, labels)
+        return fit_ngram(training[text], text, self.length, self._places)
+
+    def fit_place_inputs(
+        self, training: pd.DataFrame, columns: list[str], labels: np.ndarray
+    ) -> Callable[[pd.DataFrame], dict[str, np.ndarray]]:
+        """`before`, the byte before each place; BYTES before the first one and beyond the end."""
+        import numpy as np
+
+        text = self._text_column(training, columns, labels)
+
+        def before(rows: pd.DataFrame) -> dict[str, np.ndarray]:
+            codes = np.full((len(rows), self.length), BYTES, dtype=np.int64)
+            codes[:, 1:] = bytes_of(rows[text], self.length)[:, :-1]
+            return {"before": np.where(codes == NOTHING, BYTES, codes)}
+
+        return before
+
+    def _text_column(self, training: pd.DataFrame, columns: list[str], labels: np.ndarray) -> str:
+        """The feature that is the text. Raises EvaluationError."""
         texts = [column for column in columns if self._is_text(training[column], labels)]
         if not texts:
             fix = "give the text's column the role feature in contract.yaml: its earlier bytes are the input"
             raise EvaluationError("no feature is the text that is predicted", value=columns, fix=fix)
-        return fit_ngram(training[texts[0]], texts[0], self.length, self._places)
+        return texts[0]
 
     def _is_text(self, values: pd.Series, labels: np.ndarray) -> bool:
         """Whether a column's texts are those of the labels."""

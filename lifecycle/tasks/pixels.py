@@ -38,7 +38,7 @@ def pixel_model(
     present = np.unique(labels)
     if len(present) < 2:
         return None
-    pictures = _picture_columns(training, columns)
+    pictures = picture_columns(training, columns)
     side = labels.shape[1]
     generator = np.random.default_rng(seed)
     rows = np.sort(generator.permutation(len(training))[: max(1, FITTED_PIXELS // 64)])
@@ -68,7 +68,7 @@ def _model(name: str, seed: int) -> Any:
     return make_pipeline(StandardScaler(), LogisticRegression(C=1.0, max_iter=1000))
 
 
-def _picture_columns(rows: pd.DataFrame, columns: list[str]) -> list[str]:
+def picture_columns(rows: pd.DataFrame, columns: list[str]) -> list[str]:
     """Columns whose files are pictures; arrays and texts beside them have no pixels."""
     from trainworthy.lifecycle.files.values import is_file_column
     from trainworthy.lifecycle.tasks.file_numbers import form_of
@@ -84,7 +84,7 @@ def _picture_columns(rows: pd.DataFrame, columns: list[str]) -> list[str]:
 
 def _numbers(rows: pd.DataFrame, columns: list[str], side: int) -> np.ndarray:
     """Of each pixel: colours, their means over 3 × 3 and 9 × 9 pixels, and row and column, (N, side, side, F)."""
-    pictures = np.concatenate([_grids(rows[name], side) for name in columns], axis=-1)
+    pictures = np.concatenate([picture_grids(rows[name], side) for name in columns], axis=-1)
     sizes: Any = [(1, side_of, side_of, 1) for side_of in (3, 9)]
     around = [uniform_filter(pictures, size=size, mode="nearest") for size in sizes]
     place = np.linspace(-1, 1, side)
@@ -94,7 +94,7 @@ def _numbers(rows: pd.DataFrame, columns: list[str], side: int) -> np.ndarray:
     return np.concatenate([pictures, *around, where], axis=-1)
 
 
-def _grids(paths: pd.Series, side: int) -> np.ndarray:
+def picture_grids(paths: pd.Series, side: int) -> np.ndarray:
     """Pictures as colours from 0 to 1, `(N, side, side, 3)`; all grey where there is none."""
     grids = []
     for path in paths:

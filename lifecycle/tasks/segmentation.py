@@ -370,6 +370,15 @@ class Segmentation(Places):
             return lambda rows: np.broadcast_to(constant, (len(rows), *constant.shape)).copy()
         return predict
 
+    def fit_place_inputs(
+        self, training: pd.DataFrame, columns: list[str], labels: np.ndarray
+    ) -> Callable[[pd.DataFrame], dict[str, np.ndarray]]:
+        """The colours of each picture on the grid."""
+        from trainworthy.lifecycle.tasks.pixels import picture_columns, picture_grids
+
+        pictures = picture_columns(training, columns)
+        return lambda rows: {name: picture_grids(rows[name], GRID).transpose(0, 3, 1, 2) for name in pictures}
+
     def sample_labels(self, rows: int) -> np.ndarray:
         """Masks whose classes take turns, another one at the corner of each."""
         return self.sample_truth(rows, (GRID, GRID))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from trainworthy.lifecycle.tasks.kind import BASELINES, Claim, JudgedLosses, Kind
 
 if TYPE_CHECKING:
     import numpy as np
+    import pandas as pd
 
 
 class Usual:
@@ -33,6 +35,11 @@ class Usual:
         self, values: np.ndarray, labels: np.ndarray, share: float
     ) -> tuple[np.ndarray, np.ndarray] | None:
         return None
+
+    def fit_place_inputs(
+        self, training: pd.DataFrame, columns: list[str], labels: np.ndarray
+    ) -> Callable[[pd.DataFrame], dict[str, np.ndarray]]:
+        return lambda rows: {}
 
     def claims(self, labels: np.ndarray, answers: np.ndarray) -> tuple[Claim, ...]:
         return ()

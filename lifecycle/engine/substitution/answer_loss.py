@@ -47,7 +47,8 @@ def output_loss(kind: Kind, levels: tuple[float, ...], scale: float) -> LossFn:
             return _number_loss(outputs, targets, levels, scale)
         if targets.is_floating_point():
             return _row_means(functional.binary_cross_entropy_with_logits(outputs, targets, reduction="none"))
-        return functional.cross_entropy(outputs, targets, reduction="none")
+        losses = functional.cross_entropy(outputs.movedim(kind.class_axis, 1), targets, reduction="none")
+        return _row_means(losses, targets >= 0)
 
     return loss
 
@@ -56,7 +57,8 @@ def answers_of(kind: Kind, outputs: Tensor) -> Tensor:
     """The answers that a plain network's outputs stand for."""
     if kind.loss in NUMBERS:
         return outputs.sort(dim=1).values if outputs.dim() > 1 else outputs
-    return outputs.softmax(dim=1) if kind.row_classes and outputs.dim() > 1 else outputs.sigmoid()
+    one_class = kind.row_classes or len(kind.answer_shape) > 1
+    return outputs.softmax(dim=kind.class_axis) if one_class and outputs.dim() > 1 else outputs.sigmoid()
 
 
 def _number_loss(answers: Tensor, targets: Tensor, levels: tuple[float, ...], scale: float) -> Tensor:

@@ -9,35 +9,34 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from trainworthy.lifecycle.engine.substitution.answer_loss import (
-    NUMBERS,
-    answer_loss,
-    answers_of,
-    label_scale,
-    output_loss,
+from trainworthy.lifecycle.engine.substitution.answer_loss import NUMBERS, answer_loss, label_scale
+from trainworthy.lifecycle.engine.substitution.plain_exchanges import inputs, network
+from trainworthy.lifecycle.engine.substitution.setup import (
+    FEW_ROWS,
+    SOME_ROWS,
+    Exchanged,
+    Fold,
+    NotExchangedError,
+    Setup,
+    fresh,
+    mean_loss,
+    trained,
 )
-from trainworthy.lifecycle.engine.substitution.plain_network import Input, PlainNetwork, can_answer, described
-from trainworthy.lifecycle.engine.substitution.setup import Fold, Setup, mean_loss, trained
 from trainworthy.lifecycle.engine.training.judging.references import limited
 from trainworthy.lifecycle.engine.training.judging.rise import halves
-from trainworthy.lifecycle.engine.training.prepare import prepare_rows, seed_everything
-from trainworthy.lifecycle.engine.training.recipe import make_model, make_optimizers, make_recipe
-from trainworthy.lifecycle.engine.training.state import LossFn, TrainData
+from trainworthy.lifecycle.engine.training.prepare import prepare_rows
+from trainworthy.lifecycle.engine.training.recipe import make_optimizers, make_recipe
+from trainworthy.lifecycle.engine.training.state import LossFn
 from trainworthy.lifecycle.protocol.training_figures import Part
-from trainworthy.lifecycle.sampling import evenly_spaced
 from trainworthy.lifecycle.spec.training import OptimizerSpec, ScheduleSpec
-from trainworthy.lifecycle.tasks.encoding import Encoding, fit_encoding
 from trainworthy.lifecycle.tasks.labels import labels_of
 
-# Rows that tell what tensors look like, and whether two losses are one.
-FEW_ROWS, SOME_ROWS = 64, 4096
 # Two losses whose rows correlate by so much are one, but for its unit.
 SAME_LOSS = 0.9999
 # What decay shrinks a weight by over all updates, from which on it is a part that could be at fault.
@@ -46,23 +45,6 @@ SHRUNK = 0.01
 RATES = tuple(10 ** (number / 2) for number in range(-9, -1))
 RATE_SHARE, FEWEST_UPDATES = 0.05, 8
 SCORED_ROWS = 512
-
-
-class NotExchangedError(Exception):
-    """A part that is not exchanged, and why."""
-
-    def __init__(self, code: Literal["nothing_to_exchange", "not_exchangeable"], reason: str) -> None:
-        super().__init__(reason)
-        self.code: Literal["nothing_to_exchange", "not_exchangeable"] = code
-        self.reason = reason
-
-
-class Exchanged(NamedTuple):
-    """A setup with a part exchanged, what for, and the parts that had to be exchanged with it."""
-
-    setup: Setup
-    exchanged_for: str
-    contains: tuple[Part, ...] = ()
 
 
 def precision(setup: Setup, device: str) -> Exchanged:
@@ -75,7 +57,7 @@ def precision(setup: Setup, device: str) -> Exchanged:
 def regularization(setup: Setup, device: str) -> Exchanged:
     """No augmentation, no dropout, no weight decay."""
     task, build, optimizers_of = setup.task, setup.task.build_model, make_optimizers
-    model, _ = _fresh(setup, SOME_ROWS, device)
+    model, _ = fresh(setup, SOME_ROWS, device)
     rates = make_recipe(task, setup.training, setup.updates).learning_rate
     total = sum(rates(step) for step in range(setup.updates))
     groups = [
@@ -121,7 +103,7 @@ def loss(setup: Setup, device: str) -> Exchanged:
     def own(outputs: Tensor, targets: Tensor) -> Tensor:
         return of_answers(task.predict(outputs), targets)
 
-    model, few = _fresh(setup, FEW_ROWS, device)
+    model, few = fresh(setup, FEW_ROWS, device)
     outputs = model.to(device).eval()(few.inputs)
     _require_gradient(own, outputs, few.targets)
     spec = setup.training
@@ -146,49 +128,6 @@ def recipe(setup: Setup, device: str) -> Exchanged:
     return Exchanged(standard.with_training(optimizer=optimizer), f"AdamW, rate {rate:.3g}, cosine")
 
 
-def network(setup: Setup, device: str) -> Exchanged:
-    """A plain network on the same tensors, flattened, with the kind's own loss.
-
-    It takes numbers as they are: one that standardized them would mend what to_tensors did wrong, too.
-    """
-    task, fit = setup.task, setup.task.fit_preprocessing
-
-    def fitted(training: pd.DataFrame, hyperparameters: Mapping[str, Any]) -> dict[str, Any]:
-        state = dict(fit(training, hyperparameters))
-        some = task.to_tensors(training.iloc[evenly_spaced(len(training), SOME_ROWS)], state)
-        return state | {_INPUTS: {name: spec._asdict() for name, spec in described(some, standardized=False).items()}}
-
-    plain, contains = _plain(setup, fit_preprocessing=fitted)
-    return Exchanged(plain, "two hidden layers on flattened inputs", contains)
-
-
-def inputs(setup: Setup, device: str) -> Exchanged:
-    """The plain network on the columns as they are: standardized numbers, categories, files as numbers."""
-    encodings: list[Encoding] = []
-
-    def fitted(training: pd.DataFrame, hyperparameters: Mapping[str, Any]) -> dict[str, Any]:
-        encodings[:] = [fit_encoding(training, list(training.columns))]
-        return {
-            _INPUTS: {
-                name: spec._asdict() for name, spec in described(tensors(training, {}), standardized=True).items()
-            }
-        }
-
-    def tensors(rows: pd.DataFrame, preprocessing: Mapping[str, Any]) -> dict[str, Tensor]:
-        numbers, codes = encodings[0].encode(rows)
-        missing = torch.from_numpy(np.isnan(numbers)).float()
-        known = {
-            "numbers": torch.from_numpy(numbers).float(),
-            "missing": missing,
-            "categories": torch.from_numpy(codes),
-        }
-        return {name: tensor for name, tensor in known.items() if tensor.numel()}
-
-    # What an augmentation changes are the tensors of to_tensors.
-    plain, contains = _plain(setup, fit_preprocessing=fitted, to_tensors=tensors, augment=None)
-    return Exchanged(plain, "columns as they are", ("network", *contains))
-
-
 def rows(setup: Setup, device: str) -> Exchanged:
     """Validation rows in the place of training rows, each half of the groups for the other, as many at most."""
     (fold,) = setup.folds
@@ -207,48 +146,6 @@ EXCHANGES: Mapping[Part, Callable[[Setup, str], Exchanged]] = {
     "precision": precision, "regularization": regularization, "loss": loss, "recipe": recipe, "network": network,
     "inputs": inputs, "rows": rows,
 }  # fmt: skip
-# The key of a fitted state under which a plain network's inputs are described.
-_INPUTS = "plain_network"
-
-
-def _plain(setup: Setup, **functions: Callable[..., Any] | None) -> tuple[Setup, tuple[Part, ...]]:
-    """With a plain network and the kind's own loss; and the parts that are exchanged with the network.
-
-    model.py's own optimizers may name parts of its own network: then the declared one takes their place.
-    """
-    kind, levels = setup.kind, setup.job.rows.target.quantiles
-    if not can_answer(kind):
-        reason = f"a plain network gives no {kind.answers} of places in a row"
-        raise NotExchangedError("not_exchangeable", reason)
-    labels = labels_of(setup.job.rows, setup.folds[0].training)
-    scale = label_scale(labels) if kind.loss in NUMBERS else 1.0
-
-    def build(preprocessing: Mapping[str, Any], hyperparameters: Mapping[str, Any]) -> nn.Module:
-        described_inputs = {name: Input(**spec) for name, spec in preprocessing[_INPUTS].items()}
-        return PlainNetwork(described_inputs, kind, preprocessing.get("target", {}))
-
-    exchanged = setup.with_functions(
-        build_model=build, loss_fn=output_loss(kind, levels, scale), predict=lambda outputs: answers_of(kind, outputs),
-        **functions,
-    )  # fmt: skip
-    exchanged = exchanged.with_training(activation_checkpointing=(), focal_gamma=None)
-    if not hasattr(setup.task, "build_optimizers"):
-        return exchanged, ("loss",)
-    try:
-        make_optimizers(exchanged.task, _fresh(exchanged, SOME_ROWS, "cpu")[0], setup.training.optimizer)
-    except Exception:
-        return exchanged.with_functions(build_optimizers=None), ("loss", "recipe")
-    return exchanged, ("loss",)
-
-
-def _fresh(setup: Setup, most: int, device: str) -> tuple[nn.Module, TrainData]:
-    """A fresh model, and so many of the training rows, evenly over all of them, as it takes them."""
-    training = setup.folds[0].training
-    few = training.iloc[evenly_spaced(len(training), most)].reset_index(drop=True)
-    prepared = prepare_rows(setup.job, setup.task, "", few, device)
-    seed_everything(setup.training.seed)
-    model = make_model(setup.task, prepared.preprocessing, setup.job.hyperparameters, setup.training)
-    return model, prepared.data.take(torch.arange(len(few))).to(device)
 
 
 def _drops(module: nn.Module) -> bool:

@@ -1,5 +1,7 @@
 """A plain standard network on flattened inputs: what a network is held against, and exchanged for.
 
+plain_places.py has that of answers at many places of a row.
+
 Two hidden layers of ReLU. Numbers are standardized by the training rows, or taken as they are, and whole numbers are
 categories with an embedding each. It knows nothing of the shape of pictures or texts: where that carries the signal, it
 is a weak reference, and says nothing against a network that is worse.
@@ -45,15 +47,10 @@ def described(inputs: Mapping[str, Tensor], *, standardized: bool) -> dict[str, 
     }
 
 
-def can_answer(kind: Kind) -> bool:
-    """Whether a plain network gives the kind's answers: numbers or probabilities of a row, not of places in it."""
-    return len(kind.answer_shape) <= 1
+class Columns(nn.Module):
+    """Inputs, flattened and side by side, as `(N, width)` numbers."""
 
-
-class PlainNetwork(nn.Module):
-    """Outputs are logits, or numbers in the labels' unit: `target` is what the kind tells of the labels."""
-
-    def __init__(self, inputs: Mapping[str, Input], kind: Kind, target: Mapping[str, Any]) -> None:
+    def __init__(self, inputs: Mapping[str, Input]) -> None:
         super().__init__()
         self.inputs = dict(inputs)
         self.embeddings = nn.ModuleDict()
@@ -63,20 +60,10 @@ class PlainNetwork(nn.Module):
             else:
                 self.register_buffer(f"mean_{_key(name)}", torch.tensor(spec.mean))
                 self.register_buffer(f"spread_{_key(name)}", torch.tensor(spec.spread))
-        width = sum(len(spec.categories) * EMBEDDING or len(spec.mean) for spec in self.inputs.values())
-        answers = math.prod(kind.answer_shape)
-        self.layers = nn.Sequential(
-            nn.Linear(width, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, answers)
-        )
-        self.single = not kind.answer_shape
-        numbers = kind.loss in NUMBERS
-        self.register_buffer("center", torch.tensor(float(target["mean"]) if numbers else 0.0))
-        self.register_buffer("scale", torch.tensor(float(target["standard_deviation"]) if numbers else 1.0))
+        self.width = sum(len(spec.categories) * EMBEDDING or len(spec.mean) for spec in self.inputs.values())
 
     def forward(self, inputs: Mapping[str, Tensor]) -> Tensor:
-        parts = [self._columns(name, inputs[name]) for name in self.inputs]
-        outputs = self.layers(torch.cat(parts, dim=1)) * self.scale + self.center
-        return outputs.squeeze(1) if self.single else outputs
+        return torch.cat([self._columns(name, inputs[name]) for name in self.inputs], dim=1)
 
     def _columns(self, name: str, tensor: Tensor) -> Tensor:
         spec, flat = self.inputs[name], _flat(tensor, self.inputs[name].every)
@@ -87,6 +74,30 @@ class PlainNetwork(nn.Module):
         sizes = torch.tensor(spec.categories, device=flat.device)
         codes = torch.minimum(flat.long().clamp(min=0), sizes - 1) + sizes.cumsum(0) - sizes
         return self.embeddings[_key(name)](codes).flatten(1)
+
+
+class PlainNetwork(nn.Module):
+    """Outputs are logits, or numbers in the labels' unit: `target` is what the kind tells of the labels."""
+
+    def __init__(self, inputs: Mapping[str, Input], kind: Kind, target: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.columns = Columns(inputs)
+        answers = math.prod(kind.answer_shape)
+        self.layers = nn.Sequential(
+            nn.Linear(self.columns.width, WIDTH),
+            nn.ReLU(),
+            nn.Linear(WIDTH, WIDTH),
+            nn.ReLU(),
+            nn.Linear(WIDTH, answers),
+        )
+        self.single = not kind.answer_shape
+        numbers = kind.loss in NUMBERS
+        self.register_buffer("center", torch.tensor(float(target["mean"]) if numbers else 0.0))
+        self.register_buffer("scale", torch.tensor(float(target["standard_deviation"]) if numbers else 1.0))
+
+    def forward(self, inputs: Mapping[str, Tensor]) -> Tensor:
+        outputs = self.layers(self.columns(inputs)) * self.scale + self.center
+        return outputs.squeeze(1) if self.single else outputs
 
 
 def _described(tensor: Tensor) -> Input:

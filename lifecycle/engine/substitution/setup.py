@@ -6,27 +6,33 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 import pandas as pd
 import torch
+from torch import nn
 
 from trainworthy.lifecycle.data.rows import read_rows
 from trainworthy.lifecycle.engine.training.loop import train
 from trainworthy.lifecycle.engine.training.prepare import Prepared, chosen_rows, prepare_rows, seed_everything
 from trainworthy.lifecycle.engine.training.recipe import make_model, make_optimizers, make_recipe
 from trainworthy.lifecycle.engine.training.rows.loading import LoadedRows
-from trainworthy.lifecycle.engine.training.state import TrainState
+from trainworthy.lifecycle.engine.training.state import TrainData, TrainState
 from trainworthy.lifecycle.engine.training.techniques.parts import after_update, make_parts, put_final_weights
 from trainworthy.lifecycle.engine.training.validate import as_trained_for, make_validation_loss
 from trainworthy.lifecycle.plan import MIN_STEPS, Plan, make_plan
 from trainworthy.lifecycle.protocol.jobs import TrainJob
+from trainworthy.lifecycle.protocol.training_figures import Part
+from trainworthy.lifecycle.sampling import evenly_spaced
 from trainworthy.lifecycle.scoring import predict_rows
 from trainworthy.lifecycle.spec.training import TrainingSpec
 from trainworthy.lifecycle.task import OPTIONAL_FUNCTIONS, REQUIRED_FUNCTIONS, Task
 from trainworthy.lifecycle.tasks import Kind
 from trainworthy.lifecycle.tasks.labels import kind_of_rows
+
+# Rows that tell what tensors look like, and whether two losses are one.
+FEW_ROWS, SOME_ROWS = 64, 4096
 
 
 @dataclass(frozen=True)
@@ -69,6 +75,23 @@ class Setup:
     @property
     def training(self) -> TrainingSpec:
         return self.job.training
+
+
+class NotExchangedError(Exception):
+    """A part that is not exchanged, and why."""
+
+    def __init__(self, code: Literal["nothing_to_exchange", "not_exchangeable"], reason: str) -> None:
+        super().__init__(reason)
+        self.code: Literal["nothing_to_exchange", "not_exchangeable"] = code
+        self.reason = reason
+
+
+class Exchanged(NamedTuple):
+    """A setup with a part exchanged, what for, and the parts that had to be exchanged with it."""
+
+    setup: Setup
+    exchanged_for: str
+    contains: tuple[Part, ...] = ()
 
 
 class BudgetSpentError(Exception):
@@ -169,3 +192,13 @@ def mean_loss(setup: Setup, prepared: Prepared, state: TrainState, rows: torch.T
         data = prepared.data.take(rows).to(next(state.model.parameters()).device)
         losses = setup.task.loss_fn(state.model(data.inputs), data.targets).float()
     return float((losses if data.weights is None else losses * data.weights).mean())
+
+
+def fresh(setup: Setup, most: int, device: str) -> tuple[nn.Module, TrainData]:
+    """A fresh model, and so many of the training rows, evenly over all of them, as it takes them."""
+    training = setup.folds[0].training
+    few = training.iloc[evenly_spaced(len(training), most)].reset_index(drop=True)
+    prepared = prepare_rows(setup.job, setup.task, "", few, device)
+    seed_everything(setup.training.seed)
+    model = make_model(setup.task, prepared.preprocessing, setup.job.hyperparameters, setup.training)
+    return model, prepared.data.take(torch.arange(len(few))).to(device)
