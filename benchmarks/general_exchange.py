@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from benchmarks.general_forms import Form, NotAskedError, form_of
 from trainworthy.lifecycle.engine.preflight.subject import Subject
 from trainworthy.lifecycle.engine.substitution.diagnose import run_diagnosis
 from trainworthy.lifecycle.engine.training.state import TrainData
@@ -27,25 +28,13 @@ from trainworthy.lifecycle.plan import Plan
 from trainworthy.lifecycle.protocol.figures import Estimate
 from trainworthy.lifecycle.protocol.jobs import DiagnoseJob, Rows, TrainJob
 from trainworthy.lifecycle.protocol.training_figures import Diagnosis
-from trainworthy.lifecycle.spec.task import Target
 from trainworthy.lifecycle.spec.training import OptimizerSpec, ScheduleSpec, StagesSpec, TrainingSpec
 
-# Outputs of these hosts are no answers, and what would make answers of them their benches do not say.
-NO_ANSWERS = {
-    "counts": "outputs are logarithms of rates",
-    "quantile_regression": "outputs are quantiles, not means",
-    "capsules": "outputs are lengths, not logits",
-}
 MODEL = "from benchmarks.general_exchange import functions_of\n\nglobals().update(functions_of(__file__))\n"
 # Of numbers or tokens alike: the pilot has all rows of so small a table, and the schedule is the whole training's.
 STAGES = StagesSpec(smoke=0.1, pilot=1.0, full=1.0)
-FEW_ROWS = 8
 
-_subjects: dict[str, tuple[Subject, Target]] = {}
-
-
-class NotAskedError(Exception):
-    """The case is no use case with rows; the message says why."""
+_subjects: dict[str, tuple[Subject, Form]] = {}
 
 
 def exchanged(make: Callable[[Path], TrainJob]) -> dict[str, Any]:
@@ -103,20 +92,23 @@ def _rounded(value: float | None) -> float | None:
 
 def job_of_subject(host: str, subject: Subject, folder: Path) -> TrainJob:
     """The subject's whole training as the pilot of a use case in the folder. Raises NotAskedError."""
-    target = _target(host, subject)
+    if type(subject.plan) is not Plan or type(subject.training) is not TrainData or subject.loaded is not None:
+        raise NotAskedError("what is changed is the loop's, and no part of a use case")
+    form = form_of(host, subject)
     weighed = subject.training.weights is not None
     for name, data, groups in (
         ("training", subject.training, None), ("validation", subject.held_out, subject.groups)
     ):  # fmt: skip
-        _table(data, groups, weighed).to_parquet(folder / f"{name}.parquet")
+        columns = form.columns(data, folder, name)
+        _table(data, groups, weighed, columns).to_parquet(folder / f"{name}.parquet")
     (folder / "model.py").write_text(MODEL)
-    _subjects[str(folder.resolve())] = (subject, target)
+    _subjects[str(folder.resolve())] = (subject, form)
     validation = str(folder / "validation.parquet")
     return TrainJob(
         use_case_folder=str(folder), out=str(folder / "out"), device="cpu", identity=f"general:{host}", stage="pilot",
         rows=Rows(
-            features=tuple(_columns(subject.training.inputs)), label="label", group="group", target=target,
-            weight="weight" if weighed else None,
+            features=(*_columns(subject.training.inputs), *form.features), label="label", group="group",
+            target=form.target, weight="weight" if weighed else None, files_root=str(folder), **form.rows,
         ),
         stages=STAGES, training=_training(subject), hyperparameters={},
         training_file=str(folder / "training.parquet"), validation_file=validation, calibration_file=validation,
@@ -125,7 +117,7 @@ def job_of_subject(host: str, subject: Subject, folder: Path) -> TrainJob:
 
 def functions_of(model_file: str) -> dict[str, Callable[..., Any]]:
     """The functions of the model.py that stands for a subject; it is imported once."""
-    subject, target = _subjects.pop(str(Path(model_file).resolve().parent))
+    subject, form = _subjects.pop(str(Path(model_file).resolve().parent))
     recipe, few = subject.recipe, subject.training.inputs
 
     def to_tensors(rows: pd.DataFrame, preprocessing: Any) -> dict[str, Tensor]:
@@ -135,70 +127,38 @@ def functions_of(model_file: str) -> dict[str, Callable[..., Any]]:
             shaped[name] = values.to(tensor.dtype).reshape(len(rows), *tensor.shape[1:])
         return shaped
 
+    def augment(inputs: dict[str, Tensor], targets: Tensor, generator: torch.Generator) -> tuple[Any, Tensor]:
+        assert recipe.augment is not None
+        changed, labels = recipe.augment(inputs, form.own(targets), generator)
+        return changed, form.kinds(labels)
+
     functions: dict[str, Callable[..., Any]] = {
         "fit_preprocessing": lambda training, hyperparameters: {},
         "to_tensors": to_tensors,
         "build_model": lambda preprocessing, hyperparameters: subject.build(),
         "build_optimizers": lambda model, optimizer: list(subject.optimizers(model)),
         "learning_rate": lambda step, steps, declared: recipe.learning_rate(step),
-        "loss_fn": recipe.loss_fn,
-        "predict": subject.predict or _ANSWERS[target.kind],
+        "loss_fn": lambda outputs, targets: recipe.loss_fn(outputs, form.own(targets)),
+        "predict": form.answers,
     }
-    return functions if recipe.augment is None else functions | {"augment": recipe.augment}
-
-
-# What a use case of the hosts makes of outputs, where their set-up says nothing of it.
-_ANSWERS: dict[str, Callable[[Tensor], Tensor]] = {
-    "regression": lambda outputs: outputs.reshape(len(outputs)),
-    "multiclass": lambda outputs: outputs.softmax(dim=1),
-}
-
-
-def _target(host: str, subject: Subject) -> Target:
-    """The kind that the subject's labels and outputs are of. Raises NotAskedError."""
-    targets, claims = subject.training.targets, subject.claims
-    if type(subject.plan) is not Plan or type(subject.training) is not TrainData or subject.loaded is not None:
-        raise NotAskedError("what is changed is the loop's, and no part of a use case")
-    if host in NO_ANSWERS:
-        raise NotAskedError(NO_ANSWERS[host])
-    if targets.dim() != 1:
-        raise NotAskedError("labels of several places, for which there is no plain network")
-    if claims.labels == "unused" or claims.rows == "together":
-        raise NotAskedError("labels are not what is learned")
-    two = targets.is_floating_point() and bool(((targets == 0) | (targets == 1)).all())
-    if subject.predict is not None:
-        if not two:
-            raise NotAskedError("labels that the answers' kind refuses")
-        return Target(kind="binary")
-    with torch.no_grad():
-        outputs: Any = subject.model().eval()(subject.training.take(torch.arange(FEW_ROWS)).inputs)
-    shape = tuple(outputs.shape) if isinstance(outputs, Tensor) else ()
-    if not targets.is_floating_point() and len(shape) == 2:
-        return Target(kind="multiclass", classes=tuple(range(shape[1])))
-    if targets.is_floating_point() and not two and shape in ((FEW_ROWS,), (FEW_ROWS, 1)):
-        return Target(kind="regression")
-    raise NotAskedError("outputs that nothing makes answers of")
+    return functions if recipe.augment is None else functions | {"augment": augment}
 
 
 def _columns(inputs: dict[str, Tensor]) -> list[str]:
     return [f"{name}_{place}" for name, tensor in inputs.items() for place in range(math.prod(tensor.shape[1:]))]
 
 
-def _table(data: TrainData, groups: np.ndarray | None, weighed: bool) -> pd.DataFrame:
+def _table(data: TrainData, groups: np.ndarray | None, weighed: bool, more: Mapping[str, Any]) -> pd.DataFrame:
     rows = len(data.targets)
     columns = {
         column: values.numpy()
         for name, tensor in data.inputs.items()
         for column, values in zip(_columns({name: tensor}), tensor.reshape(rows, -1).T, strict=True)
     }
-    table = pd.DataFrame(columns).assign(
-        label=data.targets.numpy(), group=np.arange(rows) // 10 if groups is None else groups
-    )
+    table = pd.DataFrame(columns | dict(more)).assign(group=np.arange(rows) // 10 if groups is None else groups)
     if weighed:
         table["weight"] = 1.0 if data.weights is None else data.weights.numpy().astype(float)
-    # A use case declares labels of two values as whole numbers.
-    two = table["label"].isin([0, 1]).all() and data.targets.is_floating_point()
-    return table.astype({"label": int}) if two else table
+    return table
 
 
 def _training(subject: Subject) -> TrainingSpec:

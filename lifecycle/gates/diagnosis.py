@@ -38,11 +38,12 @@ NAMED_BY_CHANCE = 0.05
 ALIKE_STANDARD_ERRORS = 2.0
 # What the training did, in contrast to what it cost.
 DIAGNOSED = ("finite", "monitors", "loss_rise", NAME)
-# By the code of the check `references`, what is tried first: of inputs the network as well, which comes with them.
+# By the code of the check `references`, what is tried first: of inputs what comes with them as well, the network and,
+# if there is one, the augmentation.
 FIRST: Mapping[str, tuple[Part, ...]] = {
     "rows": ("rows",),
-    "inputs": ("network", "inputs"),
-    "less_inputs": ("network", "inputs"),
+    "inputs": ("network", "inputs", "regularization"),
+    "less_inputs": ("network", "inputs", "regularization"),
 }
 DIAGNOSED_STAGES = ("smoke", "pilot")
 

@@ -78,9 +78,10 @@ def inputs(setup: Setup, device: str) -> Exchanged:
         known |= {f"places of {name}": torch.from_numpy(values) for name, values in place_inputs(rows).items()}
         return {name: tensor for name, tensor in known.items() if tensor.numel()}
 
-    # What an augmentation changes are the tensors of to_tensors.
+    # What an augmentation changes are the tensors of to_tensors: it goes with them.
     plain, contains = _plain(setup, places, fit_preprocessing=fitted, to_tensors=tensors, augment=None)
-    return Exchanged(plain, "columns as they are", ("network", *contains))
+    augmentation: tuple[Part, ...] = ("regularization",) if hasattr(setup.task, "augment") else ()
+    return Exchanged(plain, "columns as they are", ("network", *contains, *augmentation))
 
 
 class _Places(NamedTuple):

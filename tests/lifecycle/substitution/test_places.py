@@ -130,6 +130,17 @@ def test_pictures_that_to_tensors_loses_are_found_in_the_columns(files, tmp_path
     assert found.at_fault == "inputs"
 
 
+def test_augmentation_that_moves_pictures_alone_is_named_and_not_the_inputs_that_come_without_it(files, tmp_path):
+    alone = (
+        "def predict(",
+        "def augment(inputs, targets, generator):\n    picture = inputs['picture']\n"
+        "    return {'picture': picture.flip(3)}, targets\n\n\ndef predict(",
+    )
+    found = diagnosed(mask_jobs.job(files, tmp_path / "alone", alone), ("network", "regularization", "inputs"))
+    assert found.at_fault == "regularization"
+    assert "regularization" in by_part(found)["inputs"].contains
+
+
 def test_masks_of_other_pictures_are_named_as_training_rows(files, tmp_path):
     job = mask_jobs.job(files, tmp_path / "shuffled", training=mask_jobs.shuffled(files))
     assert diagnosed(job, ("network", "rows")).at_fault == "rows"
