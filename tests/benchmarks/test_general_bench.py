@@ -28,8 +28,11 @@ from benchmarks.general_tables import (
 from benchmarks.healthy import HEALTHY
 from benchmarks.networks import mlp
 from benchmarks.planted import PLANTED
+from trainworthy.lifecycle.data.rows import read_rows
+from trainworthy.lifecycle.engine.training.prepare import prepare_rows
 from trainworthy.lifecycle.gates.diagnosis import ORDER
 from trainworthy.lifecycle.task import load_task
+from trainworthy.lifecycle.tasks import kind_of
 
 
 def words(name, stage="preflight", says="alarm", cause="", observed=None, limit=None, cpu=0.1):
@@ -179,9 +182,25 @@ def test_case_of_tensors_is_the_use_case_that_it_stands_for(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("host", "kind"), [("unet", "segmentation"), ("gpt", "language_model"), ("multi_label", "multilabel")]
+)
+def test_masks_texts_and_several_labels_are_use_cases_with_the_subjects_own_loss(host, kind, tmp_path):
+    subject = HEALTHY[host](0)
+    job = job_of_subject(host, subject, tmp_path)
+    prepared = prepare_rows(job, load_task(tmp_path), "", read_rows(job.training_file, job.rows).iloc[:8], "cpu")
+    few, outputs = prepared.data.take(torch.arange(8)), subject.build()(subject.training.take(torch.arange(8)).inputs)
+    assert job.rows.target.kind == kind
+    assert all(torch.equal(few.inputs[name], tensor[:8]) for name, tensor in subject.training.inputs.items())
+    own = subject.recipe.loss_fn(outputs, subject.training.targets[:8])
+    torch.testing.assert_close(prepared.task.loss_fn(outputs, few.targets), own)
+    answers = kind_of(job.rows.target).of_predict(prepared.task.predict(outputs).detach().numpy())
+    assert answers.shape[1:] == kind_of(job.rows.target).answer_shape
+
+
+@pytest.mark.parametrize(
     ("make", "why"),
     [
-        (lambda: HEALTHY["gpt"](0), "several places"),
+        (lambda: HEALTHY["three_class_masks"](0), "of no kind"),
         (lambda: HEALTHY["autoencoder"](0), "not what is learned"),
         (lambda: PLANTED["same_batch"][0](0), "the loop's"),
         (lambda: replace(mlp(0), predict=None).subject(), "answers of"),
