@@ -89,6 +89,54 @@ def masks_at_half_the_size(predict):
     return replace(setup.subject(), kind=Segmentation(("ground", "shape")))
 
 
+def large_masks(loss_fn, predict):
+    """Masks of 96 x 128 points and nine classes, the last of them rare, and a network that sees one point."""
+    generator = torch.Generator().manual_seed(0)
+    masks = torch.randint(0, 8, (72, 12, 16), generator=generator).repeat_interleave(8, 1).repeat_interleave(8, 2)
+    masks[:, 40:44, 60:63] = 8
+    setup = Setup(
+        network=lambda: ForwardOf("picture", nn.Conv2d(3, 9, 1), squeeze=False), loss_fn=loss_fn, seed=0,
+        predict=predict,
+        **split(({"picture": torch.randn(72, 3, 96, 128, generator=generator)}, masks)),
+    )  # fmt: skip
+    return replace(setup.subject(), kind=Segmentation(tuple("abcdefghi")))
+
+
+def pixels(outputs, targets):
+    return nn.functional.cross_entropy(outputs, targets, reduction="none").mean(dim=(1, 2))
+
+
+def pixels_and_overlap(outputs, targets):
+    shares = outputs.softmax(dim=1)
+    known = nn.functional.one_hot(targets, outputs.shape[1]).permute(0, 3, 1, 2).float()
+    both, either = (shares * known).sum((2, 3)), shares.sum((2, 3)) + known.sum((2, 3))
+    return pixels(outputs, targets) + 0.5 * (1 - ((2 * both + 1) / (either + 1)).mean(dim=1))
+
+
+def numbers_of_classes(outputs, targets):
+    mean = (outputs.softmax(dim=1) * torch.arange(9.0).reshape(1, 9, 1, 1)).sum(dim=1)
+    return (mean - targets).square().mean(dim=(1, 2))
+
+
+@pytest.mark.parametrize("loss_fn", [pixels, pixels_and_overlap])
+def test_predictions_of_large_masks_pass(loss_fn):
+    found = predictions(large_masks(loss_fn, lambda outputs: outputs.softmax(dim=1)))
+    assert found.status == "pass", found.evidence
+
+
+@pytest.mark.parametrize(
+    ("loss_fn", "predict", "cause"),
+    [
+        (pixels, lambda outputs: outputs.flip(1).softmax(dim=1), "different orders"),
+        (pixels, lambda outputs: outputs.softmax(dim=1).softmax(dim=1), ""),
+        (numbers_of_classes, lambda outputs: outputs.softmax(dim=1), "numbers of classes"),
+    ],
+)
+def test_predictions_of_large_masks_that_mean_something_else_fail(loss_fn, predict, cause):
+    found = predictions(large_masks(loss_fn, predict))
+    assert (found.status, cause in found.cause) == ("fail", True), found
+
+
 def test_predictions_of_masks_at_half_the_size_are_held_against_the_nearest_pixels():
     assert predictions(masks_at_half_the_size(lambda outputs: outputs.softmax(dim=1))).status == "pass"
     other = predictions(masks_at_half_the_size(lambda outputs: outputs.flip(1).softmax(dim=1)))
