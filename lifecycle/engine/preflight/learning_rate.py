@@ -24,6 +24,7 @@ from trainworthy.lifecycle.engine.preflight.overfit.fit import slope_of
 from trainworthy.lifecycle.engine.preflight.start.initial_loss import is_endless, lowest_constants
 from trainworthy.lifecycle.engine.preflight.start.steady import steady
 from trainworthy.lifecycle.engine.preflight.subject import Subject, autocast
+from trainworthy.lifecycle.engine.preflight.wiring.passes import fewer_of_places
 from trainworthy.lifecycle.engine.training.loop import train_step
 from trainworthy.lifecycle.engine.training.rows.spread import spread_rows
 from trainworthy.lifecycle.engine.training.state import TrainData, TrainState
@@ -33,7 +34,7 @@ from trainworthy.lifecycle.gates.check import Check, Outcome, ProbeError
 from trainworthy.lifecycle.gates.learning_rate import suggested_range
 
 # Rows that the loss is read on, after each update; the updates themselves see batches of the planned size, up to this.
-ROWS, MOST_BATCH = 256, 1024
+ROWS, FEWEST_ROWS, MOST_BATCH = 256, 16, 1024
 # Updates: one to find the direction, those of the range, those at the peak. 41 in all, shared by several optimizers.
 RANGE, AT_PEAK = 28, 12
 # Of the range, from where an update lowers the loss by FIRST_GAIN of it along the first direction.
@@ -74,7 +75,7 @@ class Direction:
 
 def rate_range(subject: Subject) -> Outcome:
     """The range, a short run at the declared peak, and the sum of the planned rates."""
-    data = subject.training.take(spread_rows(subject.training, ROWS))
+    data = subject.training.take(spread_rows(subject.training, fewer_of_places(subject, ROWS, FEWEST_ROWS)))
     first = direction_of(subject, data)
     if -math.inf < first.gain < 0:
         evidence = f"the first update raises the loss from {first.loss:.4g}, by {-first.gain:.2g} for a rate of 1"

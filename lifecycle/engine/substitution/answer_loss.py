@@ -33,6 +33,9 @@ def answer_loss(kind: Kind, levels: tuple[float, ...], scale: float) -> LossFn:
         if targets.is_floating_point():
             return _row_means(-torch.where(targets > 0.5, clipped, 1 - clipped).log())
         axis = kind.class_axis % clipped.dim()
+        if axis == 1 and clipped.shape[2:] != targets.shape[1:]:
+            # Answers to a mask may be coarser than it is, and count at the nearest points.
+            clipped = functional.interpolate(clipped, size=targets.shape[1:], mode="nearest")
         of_label = clipped.gather(axis, targets.clamp(min=0).unsqueeze(axis)).squeeze(axis)
         return _row_means(-of_label.log(), targets >= 0)
 

@@ -212,6 +212,14 @@ def test_loss_of_a_plain_networks_outputs_is_that_of_its_answers(target, places)
     )  # fmt: skip
 
 
+def test_answers_of_half_a_masks_size_have_the_loss_of_the_nearest_points():
+    targets = torch.randint(0, 2, (5, 8, 12), generator=torch.Generator().manual_seed(0))
+    answers = torch.rand(5, 2, 4, 6).softmax(dim=1)
+    whole = answers.repeat_interleave(2, 2).repeat_interleave(2, 3)
+    loss = answer_loss(kind_of(MASKS), (), 1.0)
+    assert torch.equal(loss(answers, targets), loss(whole, targets))
+
+
 def test_plain_network_takes_inputs_with_and_without_places_in_any_layout():
     kind, places = kind_of(MASKS), (16, 24)
     inputs = {

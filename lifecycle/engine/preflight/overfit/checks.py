@@ -23,7 +23,6 @@ from trainworthy.lifecycle.engine.preflight.overfit.fit import (
     against_itself,
     batch_statistics,
     by_a_game,
-    fewer_texts,
     fit,
     full_batches,
     judged,
@@ -40,6 +39,7 @@ from trainworthy.lifecycle.engine.preflight.overfit.reference_losses import (
 from trainworthy.lifecycle.engine.preflight.overfit.substituted_outputs import Outputs, measuring
 from trainworthy.lifecycle.engine.preflight.subject import Subject
 from trainworthy.lifecycle.engine.preflight.wiring.best import of_places
+from trainworthy.lifecycle.engine.preflight.wiring.passes import fewer_of_places
 from trainworthy.lifecycle.engine.training.state import TrainData
 from trainworthy.lifecycle.gates.catalogue import check_of
 from trainworthy.lifecycle.gates.check import Outcome
@@ -185,7 +185,7 @@ def _falls(subject: Subject, data: TrainData, batches: list[Tensor], before: flo
 def _ten_batches(subject: Subject) -> tuple[TrainData, list[Tensor]]:
     """The rows count alike: the yardsticks know no weights."""
     data = TrainData(subject.training.inputs, subject.training.targets)
-    return data, full_batches(subject, data, BATCHES, fewer_texts(subject, BATCH_ROWS))
+    return data, full_batches(subject, data, BATCHES, fewer_of_places(subject, BATCH_ROWS))
 
 
 def _start(subject: Subject, data: TrainData, batches: list[Tensor]) -> Outputs:

@@ -42,9 +42,6 @@ WARM_UP = 20
 MOST_WORK, A_START = 3e11, 1e5
 # Work that is not torch's is not counted: then processor time ends the fit, and what it shows stops nothing.
 CPU_SECONDS = 120.0
-# Of a text so many places weigh as much as a row: 320 texts of 128 places have 10 million outputs, and the search for
-# the lowest loss of any outputs took minutes.
-PLACES_A_ROW, FEWEST_TEXTS = 32, 4
 # Predictions that are drawn are judged by the mean of a few.
 DRAWS = 8
 # More label values than this are no classes, and rows are drawn without regard to them.
@@ -62,14 +59,6 @@ class Fit:
     loss: float
     updates: int
     ended: Literal["", "work", "processor_time"] = ""
-
-
-def fewer_texts(subject: Subject, most: int) -> int:
-    """At most so many rows, and fewer where each is a text: its places are learned one by one, as rows are."""
-    targets = subject.training.targets
-    if subject.kind is None or not subject.kind.ragged or targets.ndim < 2:
-        return most
-    return max(FEWEST_TEXTS, min(most, most * PLACES_A_ROW // targets.shape[1]))
 
 
 def fit(

@@ -22,7 +22,6 @@ from torch import Tensor, nn
 from trainworthy.lifecycle.engine.outputs.free_outputs import lowest_loss
 from trainworthy.lifecycle.engine.preflight.overfit.fit import (
     batch_statistics,
-    fewer_texts,
     fit,
     full_batches,
     judged,
@@ -35,6 +34,7 @@ from trainworthy.lifecycle.engine.preflight.overfit.patience import LONGER, PART
 from trainworthy.lifecycle.engine.preflight.overfit.reference_losses import loss_uses_labels
 from trainworthy.lifecycle.engine.preflight.overfit.substituted_outputs import Outputs, linked_outputs, measuring
 from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.engine.preflight.wiring.passes import fewer_of_places
 from trainworthy.lifecycle.engine.training.judging.rise import PERMUTATIONS, permutations_within
 from trainworthy.lifecycle.engine.training.state import TrainData
 from trainworthy.lifecycle.gates.check import Outcome
@@ -118,7 +118,7 @@ def learns_for_unseen_rows(subject: Subject) -> Outcome:
         unused = subject.claims.labels == "unused"
         return Outcome("not_applicable" if unused else "insufficient", "the loss is the same for any labels")
     data = TrainData(subject.training.inputs, subject.training.targets)
-    batches = full_batches(subject, data, UPDATES, fewer_texts(subject, BATCH_ROWS), seed=2)
+    batches = full_batches(subject, data, UPDATES, fewer_of_places(subject, BATCH_ROWS), seed=2)
     planned = FEW_UPDATES
     real, updates = _after(subject, data, batches, rows, groups, planned)
     if real.errors < 2 * SHOWN:
@@ -235,7 +235,7 @@ def _shuffled(data: TrainData, seed: int) -> TrainData:
 def _held_out(subject: Subject) -> tuple[list[Tensor], np.ndarray]:
     """Batches of at most HELD_OUT_ROWS rows, and the rows' groups in this order."""
     batches = full_batches(
-        subject, subject.held_out, HELD_OUT_ROWS // BATCH_ROWS, fewer_texts(subject, BATCH_ROWS), seed=3
+        subject, subject.held_out, HELD_OUT_ROWS // BATCH_ROWS, fewer_of_places(subject, BATCH_ROWS), seed=3
     )
     rows = torch.cat(batches).cpu().numpy()
     return batches, rows if subject.groups is None else np.asarray(subject.groups)[rows]

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from trainworthy.lifecycle.engine.outputs.best_constant import ConstantLosses, constant_losses
 from trainworthy.lifecycle.engine.preflight.subject import Subject, autocast
 from trainworthy.lifecycle.engine.preflight.wiring.output_range import reach
-from trainworthy.lifecycle.engine.preflight.wiring.passes import stirred
+from trainworthy.lifecycle.engine.preflight.wiring.passes import fewer_of_places, stirred
 from trainworthy.lifecycle.engine.training.rows.spread import spread_rows
 from trainworthy.lifecycle.gates.check import Outcome, ProbeError
 
-ROWS = 128
+ROWS, FEWEST_ROWS = 128, 8
 # Floats of more values are measured.
 MOST_CLASSES = 20
 # In units of the larger of the two constant losses.
@@ -39,7 +39,7 @@ def initial_loss(subject: Subject) -> Outcome:
     if subject.claims.rows == "together" or subject.claims.labels == "unused":
         claim = "rows: together" if subject.claims.rows == "together" else "labels: unused"
         return Outcome("not_applicable", f"claimed {claim}: no constant output tells what to expect")
-    data = subject.training.take(spread_rows(subject.training, ROWS))
+    data = subject.training.take(spread_rows(subject.training, fewer_of_places(subject, ROWS, FEWEST_ROWS)))
     losses, outputs = _losses(subject, data)
     if not all(math.isfinite(loss) for loss in losses.values()):
         return Outcome("fail", f"the first loss is not finite: {_mean_losses(losses)}", str(losses), cause=NOT_FINITE)
@@ -119,7 +119,7 @@ def _judged(
 def _is_narrow(subject: Subject, targets: Tensor) -> bool:
     """Whether fresh outputs, stirred a little, vary far less than the targets: a network that knows their spread, and
     multiplies by it, is no slower for a large unit."""
-    data = subject.training.take(spread_rows(subject.training, ROWS))
+    data = subject.training.take(spread_rows(subject.training, fewer_of_places(subject, ROWS, FEWEST_ROWS)))
     with torch.no_grad(), autocast(subject):
         outputs = stirred(subject.model().eval())(data.inputs)
     if not isinstance(outputs, torch.Tensor):

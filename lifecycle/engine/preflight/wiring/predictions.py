@@ -31,7 +31,7 @@ from trainworthy.lifecycle.tasks import Kind
 # Half of how far the outputs of the other classes lie above that of the row's own: this has a probability of 0.006.
 UNLIKELY = 2.0
 # Outputs that are looked at: 64 masks of 32 x 32 points and 16 classes. 64 rows of 90 x 120 points and 11 took 27 s.
-MOST_NUMBERS, FEWEST_ROWS = 2**20, 8
+MOST_NUMBERS, FEWEST_ROWS = 2**20, 2
 
 
 def predictions(subject: Subject) -> Outcome:
@@ -125,11 +125,8 @@ def _from_the_others(loss_fn: LossFn, outputs: Tensor, targets: Tensor, axis: in
     # A place without a target has no class of its own.
     start.scatter_(axis, targets.long().clamp_min(0).unsqueeze(axis), -UNLIKELY)
     link = link_along([outputs], axis) or same
-    # A search's first step has a length of 1 over all numbers together: of a million, each would move by less than 32
-    # bits can tell, and a sound loss of large masks would seem to like where the search began. So each moves about 1.
-    unit = start.numel()
-    _, parameters = lowest_loss({0: start / unit}, lambda free: loss_fn(link(free[0] * unit), targets).mean())
-    return link(parameters[0] * unit)
+    _, parameters = lowest_loss({0: start}, lambda free: loss_fn(link(free[0]), targets).mean())
+    return link(parameters[0])
 
 
 def _other_order(subject: Subject, at_best: Tensor, targets: Tensor) -> tuple[str, str] | None:
