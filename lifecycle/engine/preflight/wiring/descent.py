@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -32,6 +32,8 @@ from trainworthy.lifecycle.tasks import Kind
 # a column of another unit, or the end so sure that a predict which is not quite the loss's own link is far off there
 # (masks that are brought to another size).
 STEPS = 150
+# Outputs that are moved (64 rows of 12 classes at 90 x 120 points took a minute), and the fewest rows, which are compared.
+MOST_NUMBERS, FEWEST_ROWS = 2**20, 16
 # Standard errors of the mean over rows, or of the share of rows, paired by row.
 MEASURABLE = 3.0
 WRONG_WAY = (
@@ -68,6 +70,9 @@ def descend(
     """Move `outputs` (N, ...) down the loss of `targets` (N, ...). None where the loss takes no free outputs or does
     not fall, or where predict gives no answers of the kind."""
     loss_fn, predict = probed(loss_fn), probed(predict)
+    # Each row goes its own way.
+    few = max(FEWEST_ROWS, MOST_NUMBERS // max(1, outputs[0].numel()))
+    outputs, targets = outputs[:few], targets[:few]
     ways = []
     # Numbers may lie between 0 and 1 by chance.
     for link in (link_of([outputs]),) if kind.classes else (same, link_of([outputs])):
@@ -75,14 +80,14 @@ def descend(
         start = outputs * 0 if start is None else start
         path = _path(lambda free, link=link: loss_fn(link(free), targets), start, _size(outputs, link))
         ways.append((link, start, path))
-        if len(path) == STEPS:
+        if path.steps == STEPS:
             break
     # A loss of which no way goes on to the end has none.
-    link, start, path = max(ways, key=lambda way: len(way[2]))
-    if not path:
+    link, start, path = max(ways, key=lambda way: way[2].steps)
+    if not path.steps:
         return None
     try:
-        return _judged([link(free) for free in (start, *_looks(path))], loss_fn, predict, kind, targets)
+        return _judged([link(free) for free in (start, *path.looks)], loss_fn, predict, kind, targets)
     except (EvaluationError, ProbeError):
         return None
 
@@ -95,17 +100,26 @@ def _size(outputs: Tensor, link: Link) -> float | Tensor:
     return torch.where(spread > 1e-3 * largest, spread, max(float(outputs.std()), 1e-3 * largest, 1e-3))
 
 
-def _path(losses: Callable[[Tensor], Tensor], start: Tensor, size: float | Tensor) -> list[Tensor]:
-    """Free numbers after each step whose loss is finite; none if the loss takes no such."""
-    path = list(islice(downhill(losses, start, size), STEPS))
+class _Path(NamedTuple):
+    """How many steps have a loss that is finite, and the free numbers after 1, 2, 4 … and all of them."""
+
+    steps: int
+    looks: list[Tensor]
+
+
+def _path(losses: Callable[[Tensor], Tensor], start: Tensor, size: float | Tensor) -> _Path:
+    """The way down; of no step if the loss takes no such numbers. All steps of large masks would take gigabytes."""
+    steps, looks, before_last, last = 0, list[Tensor](), None, None
+    for steps, free in enumerate(islice(downhill(losses, start, size), STEPS), 1):
+        if last is not None and (steps - 1).bit_count() == 1:
+            looks.append(last)
+        before_last, last = last, free
+    if steps == STEPS:
+        return _Path(steps, looks if last is None else [*looks, last])
     # Without end: the loss of the last ones is not finite.
-    return path if len(path) == STEPS else path[:-1]
-
-
-def _looks(path: list[Tensor]) -> list[Tensor]:
-    """Those after 1, 2, 4 … and all of the steps."""
-    after = [2**power for power in range(len(path).bit_length()) if 2**power < len(path)]
-    return [path[steps - 1] for steps in (*after, len(path))]
+    if steps > 1 and (steps - 1).bit_count() == 1:
+        looks.pop()
+    return _Path(max(0, steps - 1), looks if before_last is None else [*looks, before_last])
 
 
 def _judged(
