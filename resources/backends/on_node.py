@@ -53,6 +53,8 @@ from trainworthy.resources.process_group import EndAskedError
 
 # In the folder of one start.
 WANTED, ALIVE, END = "wanted", "alive", "end.json"
+# And what it wrote, where nobody else keeps that.
+STDOUT, STDERR = "stdout", "stderr"
 # Whoever wants the worker is gone after so long without a sign: a day's training shall not be paid for nobody.
 ABANDONED_SECONDS = 600.0
 # So long another pod than the first waits for the word of the first, which has a minute for its own; between two looks.

@@ -23,7 +23,7 @@ from trainworthy.resources.backends.kubernetes import manifest
 from trainworthy.resources.backends.kubernetes.backend import KubernetesBackend
 from trainworthy.resources.backends.kubernetes.cluster import Cluster, Machine, Volume
 from trainworthy.resources.backends.kubernetes.manifest import PodRequest
-from trainworthy.resources.backends.travel.journey import Road
+from trainworthy.resources.backends.travel.road import Road
 from trainworthy.resources.worker_process import run_worker
 
 _EMPTY = 'mount -t tmpfs none "$1" && cd "$1" && shift && exec "$@"'
@@ -42,6 +42,11 @@ def _no_namespace() -> str:
 needs_namespace = pytest.mark.skipif(bool(why := _no_namespace()), reason=f"no mount namespace here: {why}")
 
 
+def in_empty(root: Path) -> tuple[str, ...]:
+    """What a command is put behind to run where an empty disk lies at `root`."""
+    return ("unshare", "-m", "sh", "-c", _EMPTY, "sh", str(root))
+
+
 def apart(root: Path, secret: Mapping[str, str] | None = None) -> Callable[[Kube, str], object]:
     """What a node does with a pod: its disk is empty at `root`, and its Secret's variables are those that open moto."""
     opens = secret if secret is not None else {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET}
@@ -50,7 +55,7 @@ def apart(root: Path, secret: Mapping[str, str] | None = None) -> Callable[[Kube
         spec = kube.pods[pod]["spec"]
         assert {"name": "project", "emptyDir": {}} in spec["volumes"]
         spec["containers"][0]["env"] += [{"name": name, "value": value} for name, value in opens.items()]
-        started(kube, pod, ("unshare", "-m", "sh", "-c", _EMPTY, "sh", str(root)))
+        started(kube, pod, in_empty(root))
 
     return play
 
@@ -64,7 +69,7 @@ def backend(root: Path, bucket: str, queue: str | None = None) -> KubernetesBack
     )  # fmt: skip
     variables = {name: os.environ[name] for name in ("AWS_ENDPOINT_URL", "AWS_REGION") if name in os.environ}
     return KubernetesBackend(
-        PodRequest(cluster, machine, 0, spot=False), variables, road=Road(bucket, root / "var")
+        PodRequest(cluster, machine, 0, spot=False), variables, road=Road(bucket, root / "var", root)
     )  # fmt: skip
 
 

@@ -30,13 +30,13 @@ from trainworthy.resources.backends.kubernetes.backend import KubernetesBackend
 from trainworthy.resources.backends.kubernetes.cluster import Cluster, Machine, Volume, load_cluster
 from trainworthy.resources.backends.kubernetes.manifest import (
     PodRequest,
-    files_of,
     job_manifest,
     job_name,
     refuse_outside,
 )
 from trainworthy.resources.backends.kubernetes.meeting import ADDRESS, INDEX
 from trainworthy.resources.backends.local import LOCAL
+from trainworthy.resources.backends.travel.named import files_of
 from trainworthy.resources.settings import DATABASE, PROJECT, VAR
 from trainworthy.resources.worker_process import Nobody
 

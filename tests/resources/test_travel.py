@@ -18,7 +18,7 @@ from trainworthy.resources.backends.on_node import NodeEnd, read_end
 from trainworthy.resources.backends.travel import arrival
 from trainworthy.resources.backends.travel import journey as journeys
 from trainworthy.resources.backends.travel import mirror as mirrors
-from trainworthy.resources.backends.travel.parcel import fetch, lay_out
+from trainworthy.resources.backends.travel.parcel import claimed, fetch
 from trainworthy.resources.backends.travel.places import ENDED, INDEX, PARCEL, Gate, walked
 
 MESSAGES = "pipes-1/messages"
@@ -148,7 +148,7 @@ def test_second_pod_of_a_start_does_nothing_and_ends_as_preempted(travelled, mon
         asked = fails(monkeypatch, lambda kind, name: "")
         second = ["--bucket", travelled.address, "--start", journey.prefix, "--root", str(travelled.home / "second")]
         assert arrival.main([*second, "--abandoned", "60", "--"]) == EXIT_PREEMPTED
-        assert "another pod of this start" in capfd.readouterr().err
+        assert "another node of this start" in capfd.readouterr().err
         assert {request.partition(" ")[0] for request in asked} == {"read"}
         journey.arrived()
         assert (travelled.here / "a").read_text() == "of the first pod"
@@ -165,8 +165,7 @@ def test_pod_whose_claim_was_written_though_its_answer_was_lost_does_the_job(tra
     journey = travelled.journey()
     with journey.under_way(travelled.named):
         monkeypatch.setattr(Bucket, "write", answered_late)
-        lay_out(travelled.bucket, journey.prefix, travelled.disk)
-    assert "use_case/model.py" in travelled.laid_out()
+        assert "use_case/model.py" in claimed(travelled.bucket, journey.prefix).files
 
 
 def test_turn_that_hangs_beyond_its_start_changes_nothing_in_the_folder(travelled, monkeypatch):
@@ -212,10 +211,17 @@ def test_names_that_lead_out_are_refused_on_both_sides(travelled, name):
         travelled.bucket.put(f"{journey.prefix}/{INDEX}", canonical_json(index))
         with pytest.raises(OSError, match="not written by Trainworthy"):
             journey._take()
-        parcel = {"code": "0" * 64, "out": "out", "folder": "f", "files": {name: "0" * 64}}
+        parcel = {
+            "code": "0" * 64,
+            "launcher": "",
+            "out": "out",
+            "folder": "f",
+            "folders": [],
+            "files": {name: "0" * 64},
+        }
         travelled.bucket.put(f"{journey.prefix}/{PARCEL}", canonical_json(parcel))
         with pytest.raises(ValueError, match="validation error"):
-            lay_out(travelled.bucket, journey.prefix, travelled.disk)
+            claimed(travelled.bucket, journey.prefix)
 
 
 def test_folder_that_vanishes_during_a_turn_is_left_out_of_it(travelled, monkeypatch):

@@ -23,13 +23,12 @@ from trainworthy.resources.backends.choose import backend_of, launcher_problems
 from trainworthy.resources.backends.kubernetes.backend import KubernetesBackend
 from trainworthy.resources.backends.kubernetes.cluster import Cluster, Machine, Volume
 from trainworthy.resources.backends.kubernetes.manifest import (
-    PATH_FIELDS,
     PodRequest,
-    files_of,
     job_manifest,
     job_name,
     refuse_outside,
 )
+from trainworthy.resources.backends.travel.named import PATH_FIELDS, files_of
 
 BUCKET = "s3://models/team"
 COMPUTE = ComputeSpec(sku="small", launcher="kubernetes")
@@ -82,7 +81,9 @@ def test_folder_for_copies_and_several_nodes_are_refused_without_a_claim(project
     with pytest.raises(SettingsError, match="several nodes needs a volume that all of them have"):
         backend_of(nodes)
     monkeypatch.setenv("TRAINWORTHY_DURABLE", str(project / "copies"))
-    with pytest.raises(SettingsError, match="TRAINWORTHY_DURABLE is a folder, which pods do not have") as refused:
+    with pytest.raises(
+        SettingsError, match="TRAINWORTHY_DURABLE is a folder, which workers there do not have"
+    ) as refused:
         backend_of(COMPUTE)
     assert "unset it" in refused.value.fix
     monkeypatch.setenv("TRAINWORTHY_DURABLE", "s3://copies")

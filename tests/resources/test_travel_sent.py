@@ -19,8 +19,9 @@ from trainworthy.lifecycle.protocol.jobs import DiagnoseJob
 from trainworthy.resources.backends.backend import Ended
 from trainworthy.resources.backends.kubernetes import backend as backends
 from trainworthy.resources.backends.travel import journey as journeys
-from trainworthy.resources.backends.travel.parcel import lay_out
+from trainworthy.resources.backends.travel.parcel import claimed, lay_out
 from trainworthy.resources.backends.travel.places import at_once
+from trainworthy.resources.backends.travel.road import Road
 from trainworthy.resources.worker_process import Nobody
 
 
@@ -61,7 +62,7 @@ def test_modules_around_a_use_case_are_all_sent_though_two_have_one_name(travell
             self.prefix = journey.prefix
 
         def run(self) -> Ended:
-            lay_out(travelled.bucket, self.prefix, travelled.disk)
+            lay_out(travelled.bucket, claimed(travelled.bucket, self.prefix), travelled.disk)
             return Ended(0, MemorySeen())
 
     monkeypatch.setattr(backends, "connect", lambda namespace, context: io.BytesIO())
@@ -181,9 +182,9 @@ def test_launcher_keeps_its_name_with_its_state_folder_also_without_hard_links(t
         raise PermissionError(1, "this file system has no hard links")
 
     monkeypatch.setattr(os, "link", link)
-    road = journeys.Road("s3://models", tmp_path)
-    assert road.launcher == journeys.Road("s3://others", tmp_path).launcher
-    assert road.launcher != journeys.Road("s3://models", tmp_path / "other").launcher
+    road = Road("s3://models", tmp_path, tmp_path)
+    assert road.launcher == Road("s3://others", tmp_path, tmp_path).launcher
+    assert road.launcher != Road("s3://models", tmp_path / "other", tmp_path).launcher
     assert [path.name for path in tmp_path.iterdir() if path.is_file() and path.name[0] != "."] == ["launcher_id"]
     assert os.path.getsize(tmp_path / "launcher_id") == 32
 
@@ -193,6 +194,6 @@ def test_launchers_that_begin_at_once_have_one_name(tmp_path):
 
     def name(number: int) -> str:
         begins.wait(60)
-        return journeys.Road("s3://models", tmp_path).launcher
+        return Road("s3://models", tmp_path, tmp_path).launcher
 
     assert len(set(at_once(name, range(8)))) == 1

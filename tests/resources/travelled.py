@@ -12,13 +12,14 @@ from s3_servers import reached
 from trainworthy.lifecycle.protocol.jobs import AnyJob, VerifyJob
 from trainworthy.lifecycle.storage.durable.bucket import Bucket
 from trainworthy.resources.backends.backend import Start
-from trainworthy.resources.backends.kubernetes.manifest import files_of
 from trainworthy.resources.backends.on_node import END, NodeEnd
 from trainworthy.resources.backends.travel import journey as journeys
 from trainworthy.resources.backends.travel import turns
-from trainworthy.resources.backends.travel.journey import Journey, Road
+from trainworthy.resources.backends.travel.journey import Journey
 from trainworthy.resources.backends.travel.mirror import NodeMirror
-from trainworthy.resources.backends.travel.parcel import lay_out
+from trainworthy.resources.backends.travel.named import files_of
+from trainworthy.resources.backends.travel.parcel import claimed, lay_out
+from trainworthy.resources.backends.travel.road import Road
 
 REQUESTS = ("read", "has", "put", "upload", "download", "names", "delete")
 
@@ -47,8 +48,8 @@ class Travelled:
         """One start."""
         folder = self.here / "kubernetes" / start
         folder.mkdir(parents=True, exist_ok=True)
-        road = Road(self.address, self.home / "var")
-        return Journey(road, "worker", self.start, folder, self.home, self.told.append)
+        road = Road(self.address, self.home / "var", self.home)
+        return Journey(road, "worker", self.start, folder, self.told.append)
 
     @property
     def start(self) -> Start:
@@ -63,7 +64,8 @@ class Travelled:
         """A start whose files lie on the node, and its mirror there, whose turns the test makes."""
         journey = self.journey()
         with journey.under_way(self.named):
-            parcel = lay_out(self.bucket, journey.prefix, self.disk)
+            parcel = claimed(self.bucket, journey.prefix)
+            lay_out(self.bucket, parcel, self.disk)
             yield journey, NodeMirror(self.bucket, journey.prefix, parcel, self.disk)
 
     def laid_out(self) -> set[str]:

@@ -7,32 +7,30 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
 import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from trainworthy.lifecycle.code_identity import modules_around
 from trainworthy.lifecycle.cost.prices import load_prices
 from trainworthy.lifecycle.errors import SettingsError
 from trainworthy.lifecycle.spec.use_case import ComputeSpec
-from trainworthy.lifecycle.storage.durable.bucket import check_address, is_bucket
 from trainworthy.resources.backends.backend import LAUNCH_LOCK, Ended, Start, Watcher
 from trainworthy.resources.backends.kubernetes.api import connect
-from trainworthy.resources.backends.kubernetes.cluster import FILE, HOW_TO, load_cluster
+from trainworthy.resources.backends.kubernetes.cluster import FILE, HOW_TO, Cluster, load_cluster
 from trainworthy.resources.backends.kubernetes.manifest import (
     PodRequest,
-    files_of,
     job_manifest,
     memory_bytes,
     refuse_outside,
 )
 from trainworthy.resources.backends.kubernetes.patience import Time
 from trainworthy.resources.backends.kubernetes.submitted import Submitted
-from trainworthy.resources.backends.travel.journey import Journey, Road
-from trainworthy.resources.settings import DURABLE, STATE, Settings, own_python_path, resolved_variables
+from trainworthy.resources.backends.travel.journey import Journey
+from trainworthy.resources.backends.travel.named import all_of, files_of
+from trainworthy.resources.backends.travel.road import Road, road_of
+from trainworthy.resources.settings import Settings, own_python_path, resolved_variables
 
 CLOCK = Time()
 # Below the job's folder: a folder for each start, with its signs of life and how it ended.
@@ -69,7 +67,7 @@ class KubernetesBackend:
         request, cluster, named = self._request, self._request.cluster, files_of(start.job)
         if self._road is not None:
             request = replace(request, bucket=self._road.bucket, launcher=self._road.launcher)
-            named |= _imported(Path(start.job.use_case_folder))
+            named = all_of(start.job)
         ours = {"the Trainworthy that runs here": self._python_path} if self._python_path else {}
         refuse_outside(named | ours, cluster)
         folder = Path(start.job.out) / STARTS / uuid.uuid4().hex[:8]
@@ -81,16 +79,9 @@ class KubernetesBackend:
         with contextlib.closing(connect(cluster.namespace, cluster.context)) as api:
             if self._road is None:
                 return submitted(api).run()
-            name, mount = manifest["metadata"]["name"], Path(cluster.volume.mount)
-            journey = Journey(self._road, name, start, folder, mount, tell)
+            journey = Journey(self._road, manifest["metadata"]["name"], start, folder, tell)
             with journey.under_way(named):
                 return submitted(api, journey=journey).run()
-
-
-def _imported(use_case_folder: Path) -> dict[str, str]:
-    """Modules around a use case that it imports, each by a text of its own: many are called __init__.py."""
-    around = modules_around(use_case_folder)
-    return {f"imported by the use case: {os.path.relpath(path, use_case_folder)}": str(path) for path in around}
 
 
 def kubernetes_backend(compute: ComputeSpec, settings: Settings) -> KubernetesBackend:
@@ -109,23 +100,11 @@ def kubernetes_backend(compute: ComputeSpec, settings: Settings) -> KubernetesBa
         )
     return KubernetesBackend(
         PodRequest(cluster, machine, gpus, compute.spot, compute.nodes), resolved_variables(settings),
-        own_python_path(), road=None if cluster.volume.claim is not None else _road(compute, settings),
+        own_python_path(), road=None if cluster.volume.claim is not None else _road(compute, settings, cluster),
     )  # fmt: skip
 
 
-def _road(compute: ComputeSpec, settings: Settings) -> Road:
+def _road(compute: ComputeSpec, settings: Settings, cluster: Cluster) -> Road:
     """The bucket by which files come and go. Raises SettingsError if it cannot be."""
     claim = f"name a claim (ReadWriteMany) in volume of {FILE} ({HOW_TO}#without-a-common-volume)"
-    state, no_claim = settings.shared, f"volume of {FILE} names no claim"
-    if state is None or not is_bucket(state):
-        problem = f"{no_claim}, and {STATE} no bucket by which files could come and go"
-        raise SettingsError(problem, value=state, fix=f"{STATE}=s3://BUCKET/PREFIX, or {claim}")
-    check_address(state)
-    if settings.durable is not None and not is_bucket(settings.durable):
-        problem = f"{no_claim}, and {DURABLE} is a folder, which pods do not have"
-        fix = f"name a bucket in {DURABLE}, or unset it: copies go below {STATE} then; or {claim}"
-        raise SettingsError(problem, value=settings.durable, fix=fix)
-    if compute.nodes > 1:
-        problem = f"{no_claim}, and a training over several nodes needs a volume that all of them have"
-        raise SettingsError(problem, value=compute.nodes, fix=f"{claim}, or set compute.nodes to 1")
-    return Road(state, settings.var)
+    return road_of(compute, settings, Path(cluster.volume.mount), f"volume of {FILE} names no claim", claim)

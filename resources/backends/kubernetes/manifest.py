@@ -5,24 +5,22 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainworthy.lifecycle.errors import SettingsError
 from trainworthy.lifecycle.identity import canonical_json, told_packages
 from trainworthy.lifecycle.protocol.jobs import AnyJob, processes_of
 from trainworthy.resources.backends.backend import ENVIRONMENT, Start
 from trainworthy.resources.backends.kubernetes.cluster import FILE, HOW_TO, Cluster, Machine, Toleration
 from trainworthy.resources.backends.kubernetes.meeting import ADDRESS
-from trainworthy.resources.backends.travel.places import LAST_SECONDS, field_of, start_prefix
+from trainworthy.resources.backends.travel.named import refuse_not_below
+from trainworthy.resources.backends.travel.places import ARRIVAL, LAST_SECONDS, start_prefix
 
 Json = dict[str, Any]
 # Runs the worker in its pod, and ends it if nobody wants it any more.
 ON_NODE = "trainworthy.resources.backends.on_node"
-# The same where the pod shares no volume with its launcher.
-ARRIVAL = "trainworthy.resources.backends.travel.arrival"
 # A launcher that lives gives a sign about every ten seconds, and what is ended by mistake goes on from its checkpoint.
 ABANDONED_SECONDS = 60.0
 # The container that works; the pod has no other of ours.
@@ -33,13 +31,6 @@ QUEUE_LABEL, QUEUE_PRIORITY_LABEL = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io
 # A Job that nobody looks after any more is removed by the cluster so long after its end.
 KEPT_SECONDS = 3600
 MIB = 2**20
-# Fields of jobs that hold paths, of a diagnosis's training as well. Texts elsewhere, such as a hyperparameter, may look
-# like one.
-PATH_FIELDS = frozenset({
-    "use_case_folder", "out", "rows.files_root", "training_file", "validation_file", "calibration_file", "rows_file",
-    "reference_files", "artifact", "candidate.path", "champion.path", "start.path", "incident", "kept_features.folder",
-    "data_folders", "durable", "interruptions.durable",
-})  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -240,41 +231,10 @@ def environment(
 
 def refuse_outside(named: Mapping[str, str], cluster: Cluster) -> None:
     """Raises SettingsError if files that the pod needs lie outside of volume.mount; `named` has each by what it is."""
-    mount = Path(cluster.volume.mount)
-    outside = {what: path for what, path in named.items() if not Path(path).is_relative_to(mount)}
-    if outside:
-        listed = "; ".join(f"{what}: {path}" for what, path in outside.items())
-        fix = f"move them below it, or correct volume.mount of {FILE}: pods see them by the same paths ({HOW_TO})"
-        claim = cluster.volume.claim is not None
-        volume, sent = f"not on the volume that pods mount at {mount}", f"not below {mount}, which alone pods are sent"
-        raise SettingsError(f"{volume if claim else sent}: {listed}", fix=fix)
-
-
-def files_of(job: AnyJob) -> dict[str, str]:
-    """Absolute paths in a job that are there on this machine, by where they stand in it."""
-    texts = _texts(job.model_dump(mode="json"), "")
-    return {where: text for where, text in texts if field_of(where) in PATH_FIELDS and _is_file(text)}
-
-
-def _is_file(text: str) -> bool:
-    try:
-        return text.startswith("/") and Path(text).exists()
-    except (OSError, ValueError):
-        return False
-
-
-def _texts(value: Any, where: str) -> Iterator[tuple[str, str]]:
-    match value:
-        case str():
-            yield where, value
-        case dict():
-            for name, entry in value.items():
-                yield from _texts(entry, f"{where}.{name}" if where else str(name))
-        case list():
-            for number, entry in enumerate(value):
-                yield from _texts(entry, f"{where}[{number}]")
-        case _:
-            pass
+    mount = cluster.volume.mount
+    fix = f"move them below it, or correct volume.mount of {FILE}: pods see them by the same paths ({HOW_TO})"
+    volume, sent = f"not on the volume that pods mount at {mount}", f"not below {mount}, which alone pods are sent"
+    refuse_not_below(Path(mount), named, volume if cluster.volume.claim is not None else sent, fix)
 
 
 def _resources(request: PodRequest) -> Json:

@@ -1,4 +1,4 @@
-"""Runs a worker on a machine whose disk is empty: `python -m ….travel.arrival --bucket ADDRESS … -- ARGUMENTS`.
+"""Runs a worker on a machine without its files: `python -m ….travel.arrival --bucket ADDRESS … -- ARGUMENTS`.
 
 Fetches what the job names to the paths that it has on its launcher's machine, does there what on_node.py does with the
 ARGUMENTS, and has what the worker writes in the bucket. It ends with the worker's exit code once that is all there, and
@@ -8,6 +8,7 @@ with EXIT_STORAGE where that cannot be.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import errno
 import math
 import os
@@ -20,15 +21,17 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from trainworthy.lifecycle.code_identity import product_sha256
-from trainworthy.lifecycle.errors import SettingsError
+from trainworthy.lifecycle.errors import BackendError, SettingsError
 from trainworthy.lifecycle.failure import EXIT_BAD_INPUT, EXIT_DISK_FULL, EXIT_INTERNAL, EXIT_PREEMPTED, EXIT_STORAGE
 from trainworthy.lifecycle.identity import canonical_json
 from trainworthy.lifecycle.progress import say
 from trainworthy.lifecycle.storage.durable.bucket import Bucket, check_address
 from trainworthy.lifecycle.storage.state import write_atomic
 from trainworthy.resources.backends import on_node
-from trainworthy.resources.backends.travel.mirror import NodeMirror
-from trainworthy.resources.backends.travel.parcel import AnotherNodeError, lay_out
+from trainworthy.resources.backends.on_node import STDERR, STDOUT
+from trainworthy.resources.backends.travel.disk import held
+from trainworthy.resources.backends.travel.mirror import NodeMirror, send_refusal
+from trainworthy.resources.backends.travel.parcel import AnotherNodeError, claimed, lay_out
 from trainworthy.resources.backends.travel.places import LAST_SECONDS, WANTED, Parcel
 from trainworthy.resources.backends.travel.wants import AWAY_SECONDS, BeatObserved, Wants
 
@@ -41,18 +44,39 @@ def main(arguments: list[str]) -> int:
     try:
         check_address(options.bucket)
         bucket = Bucket(options.bucket)
-        parcel = lay_out(bucket, options.start, options.root)
+        return _arrived(options, others, bucket)
     except SettingsError as error:
         # Its image lacks what it needs.
         say(str(error))
         return EXIT_BAD_INPUT
     except AnotherNodeError as error:
-        # Its launcher makes a Job anew.
+        # Its launcher makes a job anew.
         say(str(error))
         return EXIT_PREEMPTED
     except (OSError, ValidationError) as error:
         say(f"what the job needs cannot be fetched: {error}")
         return EXIT_DISK_FULL if isinstance(error, OSError) and error.errno == errno.ENOSPC else EXIT_STORAGE
+
+
+def _arrived(options: argparse.Namespace, others: list[str], bucket: Bucket) -> int:
+    """Have the start's files here, and run its worker. Raises AnotherNodeError, OSError, ValidationError."""
+    parcel = claimed(bucket, options.start)
+    try:
+        with held(options.root, parcel.launcher):
+            lay_out(bucket, parcel, options.root)
+            if options.output:
+                _write_to(options.root / parcel.folder)
+            return _run(options, others, bucket, parcel)
+    except BackendError as error:
+        # No fault of the job's.
+        say(str(error))
+        with contextlib.suppress(OSError):
+            send_refusal(bucket, options.start, error, EXIT_STORAGE)
+        return EXIT_STORAGE
+
+
+def _run(options: argparse.Namespace, others: list[str], bucket: Bucket, parcel: Parcel) -> int:
+    """Run the worker of a start whose files are there, and have what it leaves in the bucket."""
     mirror = NodeMirror(bucket, options.start, parcel, options.root)
     beat = BeatObserved(options.bucket, f"{options.start}/{WANTED}")
     wants = Wants(beat, options.root / parcel.folder / on_node.WANTED, options.abandoned)
@@ -74,7 +98,17 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--start", required=True, help="name below which this start's objects lie")
     parser.add_argument("--root", type=Path, required=True, help="folder that the launcher's project lies in")
     parser.add_argument("--abandoned", type=float, required=True, help="seconds without a beat to go on for")
+    parser.add_argument("--output", action="store_true", help="have what is written here in the bucket as well")
     return parser.parse_args(arguments)
+
+
+def _write_to(folder: Path) -> None:
+    """From here on this process and those that it starts write to files of that folder."""
+    say(f"writes to {folder}, and to its launcher")
+    for stream, name in ((sys.stdout, STDOUT), (sys.stderr, STDERR)):
+        stream.flush()
+        with (folder / name).open("wb") as file:
+            os.dup2(file.fileno(), stream.fileno())
 
 
 def _worked(arguments: list[str], end: _End) -> int:
@@ -119,8 +153,8 @@ def _other_code(parcel: Parcel, out: Path) -> bool:
     error = {
         "problem": "this machine has another Trainworthy than its launcher: the sources differ",
         "value": None,
-        "fix": "make the image of the worker from what the launcher runs (deploy/Dockerfile), and name it in "
-        "kubernetes.yaml",
+        "fix": "install on the node what the launcher runs; for pods make their image from it (deploy/Dockerfile), and "
+        "name it in kubernetes.yaml",
     }
     write_atomic(out / "error.json", canonical_json(error))
     say(f"{error['problem']}\n  fix: {error['fix']}")

@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import itertools
 import time
-import uuid
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -25,7 +22,8 @@ from trainworthy.lifecycle.storage.checkpoints import REACHED
 from trainworthy.lifecycle.storage.durable.bucket import Bucket
 from trainworthy.lifecycle.storage.state import write_atomic
 from trainworthy.resources.backends.backend import Start
-from trainworthy.resources.backends.on_node import END
+from trainworthy.resources.backends.on_node import ALIVE, END
+from trainworthy.resources.backends.signs import BEAT_SECONDS, ObservedSign
 from trainworthy.resources.backends.travel.parcel import fetch, send_parcel
 from trainworthy.resources.backends.travel.places import (
     CHECKPOINTS,
@@ -40,6 +38,7 @@ from trainworthy.resources.backends.travel.places import (
     chunk,
     start_prefix,
 )
+from trainworthy.resources.backends.travel.road import Road
 from trainworthy.resources.backends.travel.turns import Turns
 from trainworthy.resources.backends.travel.wants import BeatGiven
 
@@ -51,36 +50,13 @@ GIVEN_UP_SECONDS = 10.0
 RETRY_SECONDS = 20.0
 
 
-@dataclass(frozen=True)
-class Road:
-    """By which bucket workers travel, and who sends them, known by a file of its own in the state folder `var`."""
-
-    bucket: str
-    var: Path
-
-    @property
-    def launcher(self) -> str:
-        """A name that no other state folder has."""
-        path = self.var / "launcher_id"
-        if not path.is_file():
-            self.var.mkdir(parents=True, exist_ok=True)
-            # Of several processes that find none the first one's counts.
-            with (self.var / ".launcher_id.lock").open("w") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX)
-                if not path.is_file():
-                    write_atomic(path, uuid.uuid4().hex.encode())
-        return path.read_text().strip()
-
-
 class Journey:
-    """One start of the worker `name`, whose signs are in `folder`; `root` is where pods have an empty disk."""
+    """One start of the worker `name`, whose signs are in `folder`."""
 
-    def __init__(
-        self, road: Road, name: str, start: Start, folder: Path, root: Path, tell: Callable[[str], None]
-    ) -> None:
+    def __init__(self, road: Road, name: str, start: Start, folder: Path, tell: Callable[[str], None]) -> None:
         self._bucket, self._all = _opened(road.bucket), f"{TRAVEL}/{name}"
         self.prefix = start_prefix(name, folder)
-        self._start, self._out, self._folder, self._root = start, Path(start.job.out), folder, root
+        self._start, self._out, self._folder = start, Path(start.job.out), folder
         self._tell, self._road = tell, road
         self.sign = BeatGiven(road.bucket, f"{self.prefix}/{WANTED}")
         # By name below the job's folder: hashes of files that are alike here and there, and how much came of streams.
@@ -113,6 +89,17 @@ class Journey:
             self._gate.close()
             self._remove()
 
+    def end_earlier(self) -> None:
+        """Take back the word of earlier starts, whose launcher was killed. Raises StateError."""
+        try:
+            self._bucket.delete(*(name for name in self._bucket.names(self._all) if name.endswith(f"/{WANTED}")))
+        except OSError as error:
+            raise _not_sent(error, self._road.bucket) from error
+
+    def alive(self) -> ObservedSign:
+        """The node's sign of life, as it comes."""
+        return _Fetched(self._folder / ALIVE, self._turns)
+
     def arrived(self) -> None:
         """Have all here that the worker has left, now that it has ended. Raises BackendError."""
         until = time.monotonic() + ARRIVE_SECONDS
@@ -139,7 +126,7 @@ class Journey:
     def _send(self, named: Mapping[str, str]) -> None:
         job = self._start.job
         try:
-            parcel = send_parcel(Bucket(self._road.bucket), self.prefix, job, named, self._root, self._folder)
+            parcel = send_parcel(Bucket(self._road.bucket), self.prefix, job, named, self._road, self._folder)
             self.sign.give_first()
         except OSError as error:
             raise _not_sent(error, self._road.bucket) from error
@@ -153,6 +140,8 @@ class Journey:
         index = self._index(ENDED) or self._index(INDEX)
         if index is None or index.turn <= self._turn:
             return
+        # It is written anew once a minute whatever happens, and says that the node is there.
+        self._write(self._folder / ALIVE, str(index.turn))
         for stream, length in index.streams.items():
             self._append(stream, length)
         if index.reached:
@@ -217,6 +206,19 @@ class Journey:
             self._bucket.delete(*self._bucket.names(self._all))
         except OSError as error:
             self._tell(f"what a worker was sent could not be removed below {self._all}; its next start does: {error}")
+
+
+class _Fetched(ObservedSign):
+    """A sign that comes by turns: time in which none comes to be, as of a bucket that is away, is none of silence."""
+
+    def __init__(self, path: Path, turns: Turns) -> None:
+        super().__init__(path)
+        self._turns = turns
+
+    def _content(self) -> str | None:
+        content = super()._content()
+        self._answered = self._answered and time.monotonic() - self._turns.came_at < BEAT_SECONDS
+        return content
 
 
 def _opened(address: str) -> Bucket:

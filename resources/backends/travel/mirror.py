@@ -8,16 +8,18 @@ turn.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from trainworthy.lifecycle.errors import TrainworthyError
 from trainworthy.lifecycle.identity import canonical_json, sha256_file
 from trainworthy.lifecycle.storage.checkpoints import reached_step
 from trainworthy.lifecycle.storage.durable.bucket import PART_BYTES, Bucket
-from trainworthy.resources.backends.on_node import END
+from trainworthy.resources.backends.on_node import END, STDERR, STDOUT, NodeEnd
 from trainworthy.resources.backends.travel.parcel import keep
 from trainworthy.resources.backends.travel.places import (
     CHECKPOINTS,
@@ -82,6 +84,10 @@ class NodeMirror:
                 streams[name] = self._stream(name, path)
             elif (sha256 := self._file(name, path, ended=exit_code is not None)) is not None:
                 files[name] = sha256
+        for path in (self._folder / STDOUT, self._folder / STDERR):
+            if path.exists():
+                name = path.relative_to(self._out).as_posix()
+                streams[name] = self._stream(name, path)
         index = Index(turn=1, files=files, streams=streams, reached=reached_step(self._out))
         if exit_code is not None:
             end = _text(self._folder / END)
@@ -157,6 +163,17 @@ class NodeMirror:
                 self._bucket.upload(f"{self._prefix}/{FILES}/{sha256}", copy)
                 self._passing[sha256] = time.monotonic()
             return sha256
+
+
+def send_refusal(bucket: Bucket, prefix: str, error: TrainworthyError, exit_code: int) -> None:
+    """Have in the bucket that this node ran no worker, and why: as error.json and an end. Raises OSError."""
+    report = {"problem": error.problem, "value": error.value, "fix": error.fix, "passes": False}
+    content = canonical_json(report)
+    sha256 = hashlib.sha256(content).hexdigest()
+    bucket.put(f"{FILES}/{sha256}", content)
+    end = NodeEnd(exit_code=exit_code).model_dump_json()
+    index = Index(turn=1, files={"error.json": sha256}, streams={}, ended=True, end=end)
+    bucket.put(f"{prefix}/{ENDED}", canonical_json(index.model_dump(mode="json")))
 
 
 def _signature(path: Path) -> _Signature:

@@ -24,24 +24,28 @@ from trainworthy.resources.backends.travel.places import (
     field_of,
     walked,
 )
+from trainworthy.resources.backends.travel.road import Road
 
 # Folders that a job names and that no worker reads: what its own machine keeps, and data that its code has no business
 # with.
 _NOT_READ = frozenset({"kept_features.folder", "data_folders", "interruptions.durable", "durable"})
 
 
-def send_parcel(bucket: Bucket, prefix: str, job: AnyJob, named: Mapping[str, str], root: Path, folder: Path) -> Parcel:
+def send_parcel(bucket: Bucket, prefix: str, job: AnyJob, named: Mapping[str, str], road: Road, folder: Path) -> Parcel:
     """Have all that the job names in the bucket, and a parcel that says what. `named` are paths by where they stand.
 
     Raises SettingsError for a link that leads out and a folder that holds the job's, StateError for a file that changes
     meanwhile, OSError.
     """
-    files = _files(job, named, root)
+    root, read = road.root, _read(named)
+    files = _files(job, read, root)
     hashes = at_once(lambda path: _sent(bucket, path), files.values())
     parcel = Parcel(
         code=product_sha256(),
+        launcher=road.launcher,
         out=Path(job.out).relative_to(root).as_posix(),
         folder=folder.relative_to(root).as_posix(),
+        folders=tuple(sorted({path.relative_to(root).as_posix() for path in read.values() if path.is_dir()})),
         files=dict(zip(files, hashes, strict=True)),
     )
     bucket.put(f"{prefix}/{PARCEL}", canonical_json(parcel.model_dump(mode="json")))
@@ -77,27 +81,36 @@ def fetch(bucket: Bucket, key: str, path: Path, gate: Gate) -> None:
 
 
 class AnotherNodeError(Exception):
-    """Another pod of the start does its job, or did."""
+    """Another node of the start does its job, or did."""
 
 
-def lay_out(bucket: Bucket, prefix: str, root: Path) -> Parcel:
-    """Read the parcel of a start, claim the start, and have its files below `root`.
+def claimed(bucket: Bucket, prefix: str) -> Parcel:
+    """The parcel of a start, of which this machine is the node from here on.
 
-    Raises AnotherNodeError where another pod has claimed it, OSError, ValidationError.
+    Raises AnotherNodeError where another has claimed it, OSError, ValidationError.
     """
     stored = bucket.read(f"{prefix}/{PARCEL}")
     if stored is None:
         raise FileNotFoundError(errno.ENOENT, "its launcher is gone, or has given it up", f"{bucket.address}/{prefix}")
     parcel = Parcel.model_validate_json(stored[0])
     _claim(bucket, f"{prefix}/{NODE}")
-    gate = Gate()
-    at_once(lambda item: fetch(bucket, f"{FILES}/{item[1]}", root / item[0], gate), parcel.files.items())
-    (root / parcel.folder).mkdir(parents=True, exist_ok=True)
     return parcel
 
 
+def lay_out(bucket: Bucket, parcel: Parcel, root: Path) -> None:
+    """Have a start's files below `root`, and in its folders no others. Raises OSError."""
+    for folder in parcel.folders:
+        # Of another start that was here, beside a third one that still is.
+        for _, path in list(walked(root / folder, OF_ONE_PLACE, refuse=False)):
+            if path.relative_to(root).as_posix() not in parcel.files:
+                path.unlink(missing_ok=True)
+    gate = Gate()
+    at_once(lambda item: fetch(bucket, f"{FILES}/{item[1]}", root / item[0], gate), parcel.files.items())
+    (root / parcel.folder).mkdir(parents=True, exist_ok=True)
+
+
 def _claim(bucket: Bucket, name: str) -> None:
-    """Be the one pod of a start: a queue or a cluster may make a second one of its Job, whose turns begin anew."""
+    """Be the one node of a start: a queue or a cluster may begin it a second time, whose turns begin anew."""
     mine = uuid.uuid4().hex.encode()
     try:
         bucket.write(name, mine, None)
@@ -105,13 +118,18 @@ def _claim(bucket: Bucket, name: str) -> None:
         # Or it was this very request, whose answer was lost.
         stored = bucket.read(name)
         if stored is None or stored[0] != mine:
-            raise AnotherNodeError("another pod of this start does its job, or did: this one does nothing") from None
+            raise AnotherNodeError("another node of this start does its job, or did: this one does nothing") from None
 
 
-def _files(job: AnyJob, named: Mapping[str, str], root: Path) -> dict[str, Path]:
+def _read(named: Mapping[str, str]) -> dict[str, Path]:
+    """Of the named those that a worker reads."""
+    return {where: Path(text) for where, text in named.items() if field_of(where) not in _NOT_READ}
+
+
+def _files(job: AnyJob, read: Mapping[str, Path], root: Path) -> dict[str, Path]:
     """The files that are named, and those in folders that are, by their names below the root. Raises SettingsError."""
     paths, out = list[Path](), Path(job.out)
-    for where, path in ((where, Path(text)) for where, text in named.items() if field_of(where) not in _NOT_READ):
+    for where, path in read.items():
         if path != out and out.is_relative_to(path):
             fix = "let the job name a folder of its own: one that holds the state folder holds all that other jobs left"
             raise SettingsError(f"{where} would be sent to another machine as a whole", value=str(path), fix=fix)

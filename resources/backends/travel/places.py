@@ -23,6 +23,8 @@ from trainworthy.lifecycle.errors import SettingsError
 from trainworthy.lifecycle.spec.frozen import Frozen
 from trainworthy.lifecycle.storage.shared.files import is_plain
 
+# What runs on the node, where no storage is shared with it.
+ARRIVAL = "trainworthy.resources.backends.travel.arrival"
 TRAVEL, FILES = "travel", "files"
 PARCEL, WANTED, INDEX, ENDED, STREAMS = "parcel.json", "wanted.json", "index.json", "ended.json", "streams"
 # Which pod does the job: the first one that wrote it.
@@ -36,7 +38,7 @@ SIGN_ANSWER_SECONDS, SIGN_RETRY_SECONDS = 5.0, 5.0
 # What a node has after its worker's grace to have its end in the bucket.
 LAST_SECONDS = 30.0
 # Folders of a job's folder that are of one place alone: signs of starts, and a copy that a training went on from.
-OF_ONE_PLACE = ("kubernetes", "fetched")
+OF_ONE_PLACE = ("kubernetes", "ray", "fetched")
 CHECKPOINTS = "checkpoints"
 _STREAM = re.compile(r"pipes-[^/]+/messages")
 Given = TypeVar("Given")
@@ -56,13 +58,16 @@ Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 class Parcel(Frozen):
     """What a node needs: files below the project's folder by name; where the job's and this start's folders are.
 
-    `code` is the hash of the launcher's Trainworthy.
+    `folders` hold nothing but files of `files`. `code` is the hash of the launcher's Trainworthy, and `launcher` its
+    name (road.py).
     """
 
     form: Literal[1] = 1
     code: Sha256
+    launcher: str
     out: Name
     folder: Name
+    folders: tuple[Name, ...]
     files: dict[Name, Sha256]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,12 +19,15 @@ _PAUSE_SECONDS = 1.0
 
 
 class Turns:
-    """Calls `turn`, one at a time; of failures in a row it tells once what they mean. `failed_by` is the last one."""
+    """Calls `turn`, one at a time; of failures in a row it tells once what they mean.
+
+    `failed_by` is the last one, and `came_at` when a turn came to be last, by the monotonic clock.
+    """
 
     def __init__(self, turn: Callable[[], None], meaning: str, tell: Callable[[str], None] = say) -> None:
         self._turn, self._meaning, self._tell = turn, meaning, tell
         self._alone, self._over, self._failures = threading.Lock(), threading.Event(), 0
-        self.failed_by = ""
+        self.failed_by, self.came_at = "", -math.inf
 
     @contextlib.contextmanager
     def kept_up(self) -> Iterator[None]:
@@ -79,7 +83,7 @@ class Turns:
             return False
         if self._failures >= TOLD:
             self._told("what failed and was tried again has come to be")
-        self._failures = 0
+        self._failures, self.came_at = 0, time.monotonic()
         return True
 
     def _told(self, line: str) -> None:
