@@ -8,11 +8,14 @@ TRAINWORTHY_DURABLE    storage that outlives this machine, for copies of checkpo
                        default none
 TRAINWORTHY_STATE      where records and verdicts lie that several machines share: a folder, or s3://BUCKET/PREFIX;
                        default the state folder itself (docs/how-to/deploy.md#state-that-several-machines-share); a
-                       bucket is also how files come and go where pods share no volume with Dagster's machine
+                       bucket is also how files come and go where workers share no storage with Dagster's machine
 TRAINWORTHY_DATABASE   a PostgreSQL database for the table of attempts, postgresql://USER:PASSWORD@HOST:PORT/NAME;
                        default SQLite in the state folder (docs/how-to/attempts.md)
 TRAINWORTHY_RAY_ADDRESS  the dashboard of a Ray cluster for compute.launcher: ray, http://HOST:8265; no default
                        (docs/how-to/ray.md)
+TRAINWORTHY_RAY_FOLDER  the folder with the project, its state folder and datasets, where nodes of that cluster do not
+                       share it: files come and go by the bucket of TRAINWORTHY_STATE; default none, they share it
+                       (docs/how-to/ray.md#without-a-common-storage)
 
 Three are for compute.nodes with launcher torchrun (docs/how-to/several-processes.md#several-machines):
 
@@ -51,7 +54,7 @@ OWNERS = "use_cases.txt"
 DURABLE = "TRAINWORTHY_DURABLE"
 STATE = "TRAINWORTHY_STATE"
 DATABASE = "TRAINWORTHY_DATABASE"
-RAY_ADDRESS = "TRAINWORTHY_RAY_ADDRESS"
+RAY_ADDRESS, RAY_FOLDER = "TRAINWORTHY_RAY_ADDRESS", "TRAINWORTHY_RAY_FOLDER"
 NODES, NODE_COMMAND = "TRAINWORTHY_NODES", "TRAINWORTHY_NODE_COMMAND"
 NODE_ADDRESS = "TRAINWORTHY_NODE_ADDRESS"
 DAGSTER_URL, MLFLOW_URL = "TRAINWORTHY_DAGSTER_URL", "TRAINWORTHY_MLFLOW_URL"

@@ -27,6 +27,7 @@ from trainworthy.resources.settings import (
     PRODUCT,
     PROJECT,
     RAY_ADDRESS,
+    RAY_FOLDER,
     STATE,
     USE_CASES,
     VAR,
@@ -41,8 +42,8 @@ GPU = Path("/dev/nvidiactl")
 # As in lifecycle/worker.py, which takes a third of a second to import.
 SPOT_NOTICE = "TRAINWORTHY_SPOT_NOTICE"
 VARIABLES = (
-    PROJECT, VAR, USE_CASES, DURABLE, DATABASE, RAY_ADDRESS, NODES, NODE_COMMAND, NODE_ADDRESS, DAGSTER_URL, MLFLOW_URL,
-    SPOT_NOTICE, STATE, WEBHOOK,
+    PROJECT, VAR, USE_CASES, DURABLE, DATABASE, RAY_ADDRESS, RAY_FOLDER, NODES, NODE_COMMAND, NODE_ADDRESS,
+    DAGSTER_URL, MLFLOW_URL, SPOT_NOTICE, STATE, WEBHOOK,
 )  # fmt: skip
 
 

@@ -3,13 +3,14 @@
 Ray finds a node and holds its cores and GPUs; what runs there is on_node.py, which runs the worker as on this machine
 and leaves how it ended on the storage that both see. So Ray's head is needed to begin. While it is away a worker trains
 on, its end is known, and it can be ended.
+
+Where both see no storage, a bucket keeps the job's folder alike at both places (travel/).
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -17,38 +18,39 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainworthy.lifecycle.cost.prices import load_prices
-from trainworthy.lifecycle.errors import PriceError
+from trainworthy.lifecycle.errors import PriceError, SettingsError
 from trainworthy.lifecycle.failure import MemorySeen
 from trainworthy.lifecycle.folder_lock import is_free
 from trainworthy.lifecycle.spec.use_case import ComputeSpec
 from trainworthy.resources.backends.backend import LAUNCH_LOCK, Ended, Start, Watcher
-from trainworthy.resources.backends.on_node import ALIVE, WANTED, NodeEnd, last_line, read_end
+from trainworthy.resources.backends.on_node import ALIVE, STDERR, STDOUT, WANTED, NodeEnd, last_line, read_end
 from trainworthy.resources.backends.ray_client import RayAwayError, RayClient, ray_address
+from trainworthy.resources.backends.ray_ends import end_earlier, end_earlier_on_road, over, settle, stop
 from trainworthy.resources.backends.ray_jobs import (
     PENDING,
     STARTS,
-    STDERR,
-    STDOUT,
     JobSnapshot,
     Node,
     end_without_word,
     id_prefix,
     new_id,
     request,
+    stop_seconds,
+    worker_name,
 )
-from trainworthy.resources.backends.signs import Given, ObservedSign
-from trainworthy.resources.settings import read_settings, resolved_variables
+from trainworthy.resources.backends.signs import Given, ObservedSign, Sign, kept_up
+from trainworthy.resources.backends.travel.journey import Journey
+from trainworthy.resources.backends.travel.named import all_of, refuse_not_below
+from trainworthy.resources.backends.travel.road import Road, road_of
+from trainworthy.resources.settings import RAY_FOLDER, VAR, Settings, read_settings, resolved_variables
 
 # Between two looks at a job.
 LOOK_SECONDS = 1.0
 # So long Ray's head and the worker may both be silent: a head that restarts is back by then.
 PATIENCE_SECONDS = 300.0
-# From the kill of a worker to a free lock of its folder.
-GONE_SECONDS = 30.0
-# From a worker's end to Ray's word of it.
-SETTLE_SECONDS = 10.0
 # A file of another machine may be seen so much later than Ray's word that its writer has ended.
 LATE_SECONDS = 60.0
+HOW_TO = "docs/how-to/ray.md#without-a-common-storage"
 # Of the variables of this process these are handed on as they are, besides the project's folders.
 HANDED_ON = ("TRAINWORTHY_SPOT_NOTICE",)
 
@@ -57,12 +59,14 @@ HANDED_ON = ("TRAINWORTHY_SPOT_NOTICE",)
 class RayBackend:
     """Starts workers on the cluster at `address`, each on a node that has what `node` says.
 
-    `memory_bytes` is what such a node is said to have, by its SKU; Ray does not bound what a worker uses of it.
+    `memory_bytes` is what such a node is said to have, by its SKU; Ray does not bound what a worker uses of it. With a
+    `road` nodes share no storage with this machine: files come and go by a bucket.
     """
 
     address: str
     node: Node
     memory_bytes: int
+    road: Road | None = None
 
     name = "ray"
     # The worker takes its own on its node: an earlier one that still runs keeps the next from training beside it.
@@ -70,30 +74,49 @@ class RayBackend:
 
     def run(self, start: Start, watcher: Watcher, tell: Callable[[str], None]) -> Ended:
         """As Backend.run. Raises BackendError if Ray does not answer, or its node cannot begin."""
-        ray, id = RayClient(self.address), new_id(start.job)
-        out = Path(start.job.out)
-        _end_earlier(ray, start, tell)
-        folder = out / STARTS / id
+        ray, out, prefix = RayClient(self.address), Path(start.job.out), id_prefix(start.job, self.road)
+        folder = out / STARTS / new_id(prefix)
+        if self.road is None:
+            end_earlier(ray, prefix, start, tell)
+            return self._run(ray, folder, start, Given(folder / WANTED), watcher, tell)
+        named = all_of(start.job)
+        fix = f"move them below it, or name a folder above them in {RAY_FOLDER} ({HOW_TO})"
+        refuse_not_below(self.road.root, named, f"not below {self.road.root}, which alone nodes are sent", fix)
+        journey = Journey(self.road, worker_name(start.job, self.road), start, folder, tell)
+        journey.end_earlier()
+        end_earlier_on_road(ray, prefix, start, tell)
+        with journey.under_way(named):
+            return self._run(ray, folder, start, journey.sign, watcher, tell, journey)
+
+    def _run(
+        self, ray: RayClient, folder: Path, start: Start, wanted_sign: Sign, watcher: Watcher,
+        tell: Callable[[str], None], journey: Journey | None = None,
+    ) -> Ended:  # fmt: skip
+        """Submit it, follow it to its end, and leave nothing."""
+        id, out = folder.name, Path(start.job.out)
         folder.mkdir(parents=True)
-        wanted_sign = Given(folder / WANTED)
-        wanted_sign.give()
+        for name in (STDOUT, STDERR):
+            # Streams that a journey adds to.
+            (folder / name).touch()
         handed_on = resolved_variables(read_settings())
         handed_on |= {name: os.environ[name] for name in HANDED_ON if name in os.environ}
+        gone = (lambda: is_free(out)) if journey is None else (lambda: read_end(folder) is not None or over(ray, [id]))
         try:
-            ray.submit(request(start, self.node, id, folder, handed_on, time.time()))
-            return self._follow(ray, id, start, wanted_sign, watcher, tell)
+            with kept_up(wanted_sign):
+                ray.submit(request(start, self.node, id, folder, handed_on, time.time(), self.road))
+                return self._follow(ray, id, start, watcher, tell, journey)
         finally:
-            wanted_sign.withdraw()
-            if read_end(folder) is None and not _stop(ray, [id], out, start.grace_seconds):
+            if read_end(folder) is None and not stop(ray, [id], gone, stop_seconds(start, self.road)):
                 tell(f"the worker {id} may still be on its node of Ray; the next start ends it, or it ends by itself")
-            _settle(ray, id, out)
+            settle(ray, id, gone)
 
     def _follow(
-        self, ray: RayClient, id: str, start: Start, wanted_sign: Given, watcher: Watcher, tell: Callable[[str], None]
+        self, ray: RayClient, id: str, start: Start, watcher: Watcher, tell: Callable[[str], None],
+        journey: Journey | None,
     ) -> Ended:  # fmt: skip
         """Wait for the worker's end, by what its node or else Ray says."""
         folder, submitted = Path(start.job.out) / STARTS / id, time.monotonic()
-        following = _Following(ray, id, folder)
+        following = _Following(ray, id, folder, journey)
         announced: set[str] = set()
 
         def once(what: str, line: str) -> None:
@@ -104,7 +127,6 @@ class RayBackend:
         with _copied(folder / STDOUT, start.output[0]) as copy_out, _copied(folder / STDERR, start.output[1]) as copy:
             while True:
                 watcher.look()
-                wanted_sign.give()
                 ended = following.look()
                 copy_out()
                 copy()
@@ -121,11 +143,12 @@ class RayBackend:
 
 
 class _Following:
-    """What is known of one start: from its node's files, and from Ray."""
+    """What is known of one start: from its node's files, which a journey fetches if there is one, and from Ray."""
 
-    def __init__(self, ray: RayClient, id: str, folder: Path) -> None:
-        self._ray, self._id, self._folder = ray, id, folder
-        self._alive, self._answered = ObservedSign(folder / ALIVE), time.monotonic()
+    def __init__(self, ray: RayClient, id: str, folder: Path, journey: Journey | None = None) -> None:
+        self._ray, self._id, self._folder, self._journey = ray, id, folder, journey
+        self._alive = ObservedSign(folder / ALIVE) if journey is None else journey.alive()
+        self._answered = time.monotonic()
         self.began, self.pending, self.away = False, False, ""
 
     def look(self) -> Ended | None:
@@ -153,7 +176,12 @@ class _Following:
 
     def _without_word(self, job: JobSnapshot) -> Ended:
         """The end of a job whose node has said nothing yet; where its command ended by itself, it will have."""
-        until = time.monotonic() + (LATE_SECONDS if job.leaves_its_end else 0.0)
+        late = LATE_SECONDS
+        if self._journey is not None:
+            # What it has left is in the bucket before it ends.
+            self._journey.arrived()
+            late = 0.0
+        until = time.monotonic() + (late if job.leaves_its_end else 0.0)
         while (end := read_end(self._folder)) is None and time.monotonic() < until:
             time.sleep(LOOK_SECONDS)
         if end is not None:
@@ -164,47 +192,6 @@ class _Following:
 
 def _as_ended(end: NodeEnd) -> Ended:
     return Ended(end.exit_code, end.memory, end.seen)
-
-
-def _end_earlier(ray: RayClient, start: Start, tell: Callable[[str], None]) -> None:
-    """End what an earlier start of this job, whose starter is gone, has left on the cluster."""
-    out = Path(start.job.out)
-    for sign in (out / STARTS).glob(f"*/{WANTED}"):
-        sign.unlink(missing_ok=True)
-    running = [
-        job.id for job in ray.jobs(id_prefix(start.job)) if not job.over and read_end(out / STARTS / job.id) is None
-    ]
-    for id in running:
-        tell(f"an earlier start of this job is still on the cluster ({id}): it is ended first")
-    if _stop(ray, running, out, start.grace_seconds):
-        shutil.rmtree(out / STARTS, ignore_errors=True)
-
-
-def _stop(ray: RayClient, ids: list[str], out: Path, grace_seconds: float) -> bool:
-    """Ask for the end of jobs, and wait until nobody has the lock of their folder; False if that takes too long.
-
-    They are no longer wanted, so what has begun ends by itself also where Ray is away, and what waits will not begin.
-    """
-    for id in ids:
-        with contextlib.suppress(RayAwayError):
-            ray.stop(id)
-    until = time.monotonic() + grace_seconds + GONE_SECONDS
-    # Whoever takes it from here on sees first that it is not wanted.
-    while not is_free(out):
-        if time.monotonic() > until:
-            return False
-        time.sleep(LOOK_SECONDS / 5)
-    return True
-
-
-def _settle(ray: RayClient, id: str, out: Path) -> None:
-    """Wait until what ran on the node is gone, and Ray knows of it: the node is free for the next worker only then."""
-    until = time.monotonic() + SETTLE_SECONDS
-    while not is_free(out) and time.monotonic() < until:
-        time.sleep(LOOK_SECONDS / 5)
-    with contextlib.suppress(RayAwayError):
-        while not (job := ray.job(id)).over and job.status != PENDING and time.monotonic() < until:
-            time.sleep(LOOK_SECONDS / 5)
 
 
 @contextlib.contextmanager
@@ -233,10 +220,27 @@ def ray_backend(compute: ComputeSpec) -> RayBackend:
     of the resource that is called as the SKU, so that what it costs is the price of where it ran. Raises SettingsError
     if no address is named, and PriceError.
     """
-    sku = load_prices(read_settings().prices).sku(compute.sku)
+    settings = read_settings()
+    sku = load_prices(settings.prices).sku(compute.sku)
     cpus = sku.cpus or compute.processes + (compute.loaders or 0)
     if sku.memory_gb is None:
         fix = f"enter memory_gb of {compute.sku} in prices.yaml: preflight holds a training against it"
         raise PriceError("compute.launcher: ray needs the memory of its nodes", value=compute.sku, fix=fix)
     node = Node(cpus=cpus, gpus=compute.gpus, resources={compute.sku: 1.0})
-    return RayBackend(ray_address(), node, int(sku.memory_gb * 2**30))
+    return RayBackend(ray_address(), node, int(sku.memory_gb * 2**30), _road(compute, settings))
+
+
+def _road(compute: ComputeSpec, settings: Settings) -> Road | None:
+    """By which nodes without a common storage get their files, None if they have one. Raises SettingsError."""
+    named = os.environ.get(RAY_FOLDER)
+    if not named:
+        return None
+    root = Path(named).resolve()
+    if not Path(named).is_absolute() or not root.is_dir() or len(root.parts) == 1:
+        fix = f"name the folder with the project by its whole path ({HOW_TO}), or unset it where nodes share that"
+        raise SettingsError(f"{RAY_FOLDER} names no folder below /", value=named, fix=fix)
+    fix = f"name a folder above both in {RAY_FOLDER}, or move the state folder by {VAR}"
+    own = {"the project": str(settings.project), "its state folder": str(settings.var)}
+    refuse_not_below(root, own, f"not below {RAY_FOLDER}, which alone nodes are sent", fix)
+    or_else = f"unset {RAY_FOLDER} where all nodes see that folder ({HOW_TO})"
+    return road_of(compute, settings, root, f"{RAY_FOLDER} names a folder that nodes do not share", or_else)

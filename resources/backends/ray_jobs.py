@@ -14,16 +14,19 @@ from pathlib import Path
 from typing import Any
 
 from trainworthy.lifecycle.errors import BackendError
-from trainworthy.lifecycle.failure import MemorySeen
+from trainworthy.lifecycle.failure import EXIT_DISK_FULL, EXIT_PREEMPTED, EXIT_STORAGE, MemorySeen
+from trainworthy.lifecycle.identity import canonical_json, told_packages
 from trainworthy.lifecycle.protocol.jobs import AnyJob, processes_of
 from trainworthy.resources.backends.backend import ENVIRONMENT, Ended, Start
 from trainworthy.resources.backends.local import python_path
-from trainworthy.resources.backends.on_node import WANTED
+from trainworthy.resources.backends.on_node import ABANDONED_SECONDS, STDERR, STDOUT, WANTED
+from trainworthy.resources.backends.travel.places import ARRIVAL, LAST_SECONDS, start_prefix
+from trainworthy.resources.backends.travel.road import Road
+from trainworthy.resources.settings import RAY_FOLDER
 
 ON_NODE = "trainworthy.resources.backends.on_node"
 # Below the job's folder: a folder for each start, with what the node writes.
 STARTS = "ray"
-STDOUT, STDERR = "stdout", "stderr"
 # From what our own process on the node needs to Ray's SIGKILL, seconds.
 STOP_MARGIN = 5
 PENDING, STOPPED, FAILED = "PENDING", "STOPPED", "FAILED"
@@ -32,6 +35,8 @@ ENDED = (STOPPED, "SUCCEEDED", FAILED)
 _MEMORY = "due to the node running low on memory"
 _NODE_ENDED = ("terminated expectedly", "preempted")
 _NODE_DIED = "node has died"
+# By these our own process on the node says what is wrong there, or that another entry of the job does the work.
+_OF_NODE = (EXIT_DISK_FULL, EXIT_STORAGE, EXIT_PREEMPTED)
 
 
 @dataclass(frozen=True)
@@ -74,36 +79,61 @@ class JobSnapshot:
         return self.status == STOPPED or (self.exit_code is not None and self.exit_code >= 0)
 
 
-def id_prefix(job: AnyJob) -> str:
-    """How the ids of all starts of a job begin: by its use case, kind and folder."""
-    folder = hashlib.sha256(job.out.encode()).hexdigest()[:12]
+def id_prefix(job: AnyJob, road: Road | None = None) -> str:
+    """How the ids of all starts of a job begin: by its use case, kind and folder.
+
+    A folder that nodes share is one; on a road each launcher has its own.
+    """
+    of_launcher = f"{road.launcher} " if road is not None else ""
+    folder = hashlib.sha256(f"{of_launcher}{job.out}".encode()).hexdigest()[:12]
     return f"trainworthy-{Path(job.use_case_folder).name}-{job.kind}-{folder}-"
 
 
-def new_id(job: AnyJob) -> str:
+def new_id(prefix: str) -> str:
     """The id of one more start."""
-    return id_prefix(job) + uuid.uuid4().hex[:8]
+    return prefix + uuid.uuid4().hex[:8]
 
 
-def command(start: Start, folder: Path, submitted: float) -> str:
+def worker_name(job: AnyJob, road: Road) -> str:
+    """By which name all starts of a job travel."""
+    return id_prefix(job, road).rstrip("-")
+
+
+def command(start: Start, folder: Path, submitted: float, road: Road | None = None) -> str:
     """The command line of the job: nothing, if it is no longer wanted once Ray has a node for it.
 
     Ray cannot take a job back that waits for a node. What the worker writes goes to files of `folder`, of which nothing
-    is lost with the node; `exec` lets Ray see the exit code itself.
+    is lost with the node; `exec` lets Ray see the exit code itself. On a road the node has a Python of its own, and no
+    folder before its files have come.
     """
     given = [
         "--folder", str(folder), "--job", str(start.path), "--queued", str(start.queued), "--submitted", str(submitted),
         "--grace", str(start.grace_seconds),
     ]  # fmt: skip
+    if road is not None:
+        return f"exec {shlex.join(_on_road(road, worker_name(start.job, road), folder, given))}"
     python = ["env", f"PYTHONPATH={python_path()}", sys.executable, "-m", ON_NODE, *given]
     sign = shlex.quote(str(folder / WANTED))
     files = f">{shlex.quote(str(folder / STDOUT))} 2>{shlex.quote(str(folder / STDERR))}"
     return f"test -e {sign} || exit 75; echo {shlex.quote(f'writes to {folder}')}; exec {shlex.join(python)} {files}"
 
 
-def request(start: Start, node: Node, id: str, folder: Path, handed_on: Mapping[str, str], submitted: float) -> dict:
+def _on_road(road: Road, worker: str, folder: Path, given: list[str]) -> list[str]:
+    """What is run on a node without the project: with the node's own Python, whose packages are compared there."""
+    abandoned = ["--abandoned", str(ABANDONED_SECONDS)]
+    return [
+        "python", "-m", ARRIVAL, "--bucket", road.bucket, "--start", start_prefix(worker, folder),
+        "--root", str(road.root), *abandoned, "--output",
+        "--", *given, *abandoned, "--packages", canonical_json(told_packages()).decode(),
+    ]  # fmt: skip
+
+
+def request(
+    start: Start, node: Node, id: str, folder: Path, handed_on: Mapping[str, str], submitted: float,
+    road: Road | None = None,
+) -> dict[str, Any]:  # fmt: skip
     """Arguments of JobSubmissionClient.submit_job. `handed_on` are variables of the project, none of them secret."""
-    stop = math.ceil(start.grace_seconds) + STOP_MARGIN
+    stop = math.ceil(stop_seconds(start, road)) + STOP_MARGIN
     # Each of several processes has its part of the cores; Ray itself would give all of them to each.
     threads = max(1, node.cpus // processes_of(start.job))
     variables = {
@@ -112,13 +142,18 @@ def request(start: Start, node: Node, id: str, folder: Path, handed_on: Mapping[
     }  # fmt: skip
     arguments: dict[str, Any] = {
         "submission_id": id,
-        "entrypoint": command(start, folder, submitted),
+        "entrypoint": command(start, folder, submitted, road),
         "runtime_env": {"env_vars": variables},
         "entrypoint_num_cpus": node.cpus,
         "entrypoint_num_gpus": node.gpus_of(start.job),
         "entrypoint_resources": dict(node.resources),
     }
     return arguments
+
+
+def stop_seconds(start: Start, road: Road | None) -> float:
+    """From being asked to end to its end: the worker's grace, and what its files then take to a bucket."""
+    return start.grace_seconds + (LAST_SECONDS if road is not None else 0.0)
 
 
 def end_without_word(job: JobSnapshot, began: bool, last_line: str) -> Ended:
@@ -140,8 +175,11 @@ def end_without_word(job: JobSnapshot, began: bool, last_line: str) -> Ended:
         return Ended(-signal.SIGTERM, MemorySeen(), seen=f"its node was taken away; Ray said: {_node_words(said)}")
     if _NODE_DIED in of_node:
         return Ended(-signal.SIGKILL, MemorySeen(), seen=f"its node died; Ray said: {_node_words(said)}")
-    if not began and job.status == FAILED:
-        fix = "look whether the node sees the project, its Python and the state folder under the paths of this machine"
+    if not began and job.status == FAILED and job.exit_code not in _OF_NODE:
+        fix = (
+            "look whether the node sees the project, its Python and the state folder under the paths of this machine; "
+            f"with {RAY_FOLDER}, whether `python` on the PATH of Ray's process there has this Trainworthy"
+        )
         raise BackendError("the worker could not begin on the node of Ray", value=last_line or said, fix=fix)
     if job.status == STOPPED:
         return Ended(-signal.SIGTERM, MemorySeen(), seen="its job of Ray was stopped by somebody else")

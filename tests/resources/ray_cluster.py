@@ -1,12 +1,14 @@
 """A Ray cluster of a test's own: a head without cores and nodes of one job each, on loopback, in a process of its own.
 
-`python ray_cluster.py FOLDER PORT` starts the head, then obeys lines of its stdin: `add NAME CORES VARIABLES`, `kill
-NAME`, `end NAME`. It ends, with all that it started, when its stdin is closed.
+`python ray_cluster.py FOLDER PORT ROOT` starts the head, then obeys lines of its stdin: `add NAME CORES VARIABLES`,
+`kill NAME`, `end NAME`. It ends, with all that it started, when its stdin is closed. Each node has an empty disk at
+ROOT, unless that is "".
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import importlib.util
 import json
 import os
@@ -17,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import psutil
@@ -26,6 +28,8 @@ import pytest
 SKU = "local-2cpu"
 # Small: no job here keeps anything in Ray's own store.
 STORE_BYTES = 100_000_000
+# Of unshare(2).
+NEW_MOUNTS = 0x20000
 # Where Ray notes its newest cluster, whatever its own folder is.
 NOTES = Path("/tmp/ray")
 
@@ -33,15 +37,16 @@ NOTES = Path("/tmp/ray")
 class RayCluster:
     """The cluster, by the process that holds it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, root: Path | None = None, variables: Mapping[str, str] | None = None) -> None:
         port = free_port()
         self.address, self.folder = f"http://127.0.0.1:{port}", folder
         # Else Ray looks for the machine's own address and is open to others by it.
         environment = {**os.environ, "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLED": "0"}
+        environment |= variables or {}
         with (folder / "log").open("w") as log:
             self._process = subprocess.Popen(
-                [sys.executable, __file__, str(folder), str(port)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                stderr=log, text=True, env=environment, start_new_session=True,
+                [sys.executable, __file__, str(folder), str(port), str(root or "")], stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE, stderr=log, text=True, env=environment, start_new_session=True,
             )  # fmt: skip
         self._answer()
 
@@ -121,15 +126,18 @@ def _environment(process: psutil.Process) -> list[str]:
 
 
 @contextlib.contextmanager
-def ray_cluster() -> Iterator[RayCluster]:
-    """A running head; skips where Ray is not installed. Asserts that nothing of it is left."""
+def ray_cluster(root: Path | None = None, variables: Mapping[str, str] | None = None) -> Iterator[RayCluster]:
+    """A running head; skips where Ray is not installed. Asserts that nothing of it is left.
+
+    With a `root` each node has an empty disk there. Head and nodes have the variables.
+    """
     if importlib.util.find_spec("ray") is None:
         pytest.skip("Ray is not installed: make test-engines installs it")
     # Short, since Ray's sockets lie below it, and no path of a socket may be long.
     folder = Path(tempfile.mkdtemp(prefix="tw-ray-"))
     notes = NOTES.exists()
     NOTES.mkdir(exist_ok=True)
-    cluster = RayCluster(folder)
+    cluster = RayCluster(folder, root, variables)
     try:
         yield cluster
     finally:
@@ -140,7 +148,15 @@ def ray_cluster() -> Iterator[RayCluster]:
     assert not left
 
 
-def hold(folder: Path, port: int) -> None:
+def empty_from_here(root: str) -> None:
+    """What this thread starts from here on finds an empty disk there, as nothing that it started before does."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.unshare(NEW_MOUNTS) == 0, os.strerror(ctypes.get_errno())
+    for command in (["--make-rprivate", "/"], ["-t", "tmpfs", "none", root]):
+        subprocess.run(["mount", *command], check=True)
+
+
+def hold(folder: Path, port: int, root: str) -> None:
     """The process that holds the cluster."""
     from ray.cluster_utils import Cluster  # pyright: ignore[reportMissingImports]
 
@@ -157,6 +173,8 @@ def hold(folder: Path, port: int) -> None:
         if what == "add":
             variables = json.loads(more[1])
             os.environ.update(variables)
+            if root:
+                empty_from_here(root)
             given = common | {agent: free_port(), "num_cpus": int(more[0]), "resources": {SKU: 1, name: 1}}
             node = cluster.add_node(wait=True, **given)
             for variable in variables:
@@ -173,4 +191,4 @@ def hold(folder: Path, port: int) -> None:
 if __name__ == "__main__":
     # Ctrl-C in the terminal is the test's.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    hold(Path(sys.argv[1]), int(sys.argv[2]))
+    hold(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3])

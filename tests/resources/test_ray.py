@@ -28,6 +28,7 @@ from trainworthy.lifecycle.storage.checkpoints import reached_step
 from trainworthy.resources.backends.ray import RayBackend
 from trainworthy.resources.backends.ray_client import RayClient
 from trainworthy.resources.backends.ray_jobs import STARTS, Node, id_prefix
+from trainworthy.resources.backends.travel.road import Road
 from trainworthy.resources.supervisor import supervise
 from trainworthy.resources.worker_process import run_worker
 
@@ -84,11 +85,11 @@ def workers_of(job: TrainJob) -> list[psutil.Process]:
     return found
 
 
-def statuses(cluster: RayCluster, job: TrainJob) -> list[str]:
+def statuses(cluster: RayCluster, job: TrainJob, road: Road | None = None) -> list[str]:
     """What Ray says of each start of the job, once its supervisors have noticed the ends."""
     until = time.monotonic() + 10
     while True:
-        found = [one.status for one in RayClient(cluster.address).jobs(id_prefix(job))]
+        found = [one.status for one in RayClient(cluster.address).jobs(id_prefix(job, road))]
         if "RUNNING" not in found or time.monotonic() > until:
             return found
         time.sleep(0.2)
@@ -140,8 +141,8 @@ def test_ray_trains_as_this_machine_does_bit_for_bit_and_hands_on_no_secret(clus
     assert environment["TRAINWORTHY_SPOT_NOTICE"] == str(tmp_path / "no notice")
     assert not [name for name, value in environment.items() if "s3cret" in value or name == "TRAINWORTHY_DATABASE"]
     assert lines == [f"waits for a node of Ray at {cluster.address} with 1 CPU, 1 of '{SKU}'"]
-    assert len(watched.seconds) == 1
-    assert 0 < watched.seconds[0] < there.seconds.queue + 5
+    assert watched.seconds == sorted(watched.seconds)
+    assert 0 < watched.seconds[-1] < there.seconds.queue + 5
     assert "loss" in (tmp_path / "err").read_text()
     assert workers_of(theirs) == []
     assert statuses(cluster, theirs) == ["SUCCEEDED"]
