@@ -39,6 +39,7 @@ from trainworthy.resources.backends.ray_jobs import (
     worker_name,
 )
 from trainworthy.resources.backends.signs import Given, ObservedSign, Sign, kept_up
+from trainworthy.resources.backends.travel.disk import MARK
 from trainworthy.resources.backends.travel.journey import Journey
 from trainworthy.resources.backends.travel.named import all_of, refuse_not_below
 from trainworthy.resources.backends.travel.road import Road, road_of
@@ -176,12 +177,12 @@ class _Following:
 
     def _without_word(self, job: JobSnapshot) -> Ended:
         """The end of a job whose node has said nothing yet; where its command ended by itself, it will have."""
-        late = LATE_SECONDS
+        late = LATE_SECONDS if job.leaves_its_end else 0.0
         if self._journey is not None:
             # What it has left is in the bucket before it ends.
             self._journey.arrived()
             late = 0.0
-        until = time.monotonic() + (late if job.leaves_its_end else 0.0)
+        until = time.monotonic() + late
         while (end := read_end(self._folder)) is None and time.monotonic() < until:
             time.sleep(LOOK_SECONDS)
         if end is not None:
@@ -239,6 +240,9 @@ def _road(compute: ComputeSpec, settings: Settings) -> Road | None:
     if not Path(named).is_absolute() or not root.is_dir() or len(root.parts) == 1:
         fix = f"name the folder with the project by its whole path ({HOW_TO}), or unset it where nodes share that"
         raise SettingsError(f"{RAY_FOLDER} names no folder below /", value=named, fix=fix)
+    if (mark := root / MARK).exists():
+        fix = f"remove that file, or name another folder in {RAY_FOLDER}"
+        raise SettingsError("a worker that comes to this machine would empty its project", value=str(mark), fix=fix)
     fix = f"name a folder above both in {RAY_FOLDER}, or move the state folder by {VAR}"
     own = {"the project": str(settings.project), "its state folder": str(settings.var)}
     refuse_not_below(root, own, f"not below {RAY_FOLDER}, which alone nodes are sent", fix)

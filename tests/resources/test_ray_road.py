@@ -20,6 +20,7 @@ from trainworthy.resources.backends.backend import Start
 from trainworthy.resources.backends.choose import backend_of, launcher_problems
 from trainworthy.resources.backends.ray_jobs import JobSnapshot, Node, end_without_word, id_prefix, request
 from trainworthy.resources.backends.travel import journey as journeys
+from trainworthy.resources.backends.travel.disk import MARK
 from trainworthy.resources.backends.travel.places import WANTED
 from trainworthy.resources.backends.travel.road import Road
 from trainworthy.resources.settings import RAY_ADDRESS, RAY_FOLDER
@@ -79,6 +80,13 @@ def test_what_is_no_folder_below_the_root_is_refused(project, monkeypatch, named
     with pytest.raises(SettingsError, match=f"{RAY_FOLDER} names no folder below /") as refused:
         backend_of(COMPUTE)
     assert refused.value.value == named
+
+
+def test_project_in_a_folder_that_workers_had_is_refused_before_one_empties_it(project):
+    (project / MARK).touch()
+    with pytest.raises(SettingsError, match="would empty its project") as refused:
+        backend_of(COMPUTE)
+    assert refused.value.value == str(project / MARK)
 
 
 def test_state_folder_outside_of_it_is_refused_before_anything_runs(project, monkeypatch, tmp_path_factory):

@@ -56,6 +56,16 @@ def test_files_without_our_mark_are_refused_and_stay(root):
     assert [path.name for path in root.iterdir()] == ["model.py"]
 
 
+def test_what_is_hidden_is_somebodys_also_beside_the_mark_of_a_killed_worker(root):
+    write(root, MARK)
+    write(root, "model.py")
+    write(root, ".git/config")
+    with pytest.raises(BackendError, match="files of somebody else") as refused, held(root, "a"):
+        pytest.fail("it was had")
+    assert refused.value.value == str(root / ".git")
+    assert shown(root) == {"model.py", ".git/config"}
+
+
 def test_worker_that_ends_leaves_the_files_of_one_that_is_still_there(root):
     with held(root, "a"):
         with held(root, "a"):

@@ -1,7 +1,7 @@
 """The folder of a node in which workers of one launcher find their files: it has no others, and keeps none.
 
 A pod has it to itself. On another machine several workers may have it at once; the first one to come and the last one
-to go leave it empty. What is there without our mark is somebody's, and is never touched.
+to go leave it empty. What is there without our mark, or hidden, is somebody's, and is never touched.
 """
 
 from __future__ import annotations
@@ -49,13 +49,14 @@ def _marked(root: Path) -> Iterator[IO[str]]:
     with _told(root):
         root.mkdir(parents=True, exist_ok=True)
         others = [path for path in root.iterdir() if path.name != MARK]
-        # Looked for last: who made it did so before any other file.
-        if others and not mark.exists():
+        # Nothing hidden is sent. The mark is looked for last: who made it did so before any other file.
+        foreign = [path for path in others if path.name.startswith(".")] or ([] if mark.exists() else others)
+        if foreign:
             fix = (
                 f"let {root} be absent or empty on this node: workers are sent their files there, and others' would be "
                 "lost (the launcher's own machine can be no such node)"
             )
-            raise BackendError("the folder of this node has files of somebody else", value=str(others[0]), fix=fix)
+            raise BackendError("the folder of this node has files of somebody else", value=str(foreign[0]), fix=fix)
         file = mark.open("a+")
     with file:
         yield file
