@@ -256,6 +256,10 @@ def parts_text(name: str, parts: list[Part], seconds: float, *, brief: bool = Fa
         end = f"{open_checks} inconclusive or with a warning" if open_checks else "nothing wrong in what was asked"
         return "\n".join([*lines, "", f"{end} of {name}, in {seconds:.1f} s; next, on its data: {preflight_job(name)}"])
     count = sum(len(part.problems) for part in parts)
+    if not count:
+        untried = ", ".join(part.name for part in parts if not part.well)
+        end = f"no problem found in {name}, but not all was tried ({untried}), in {seconds:.1f} s"
+        return "\n".join([*lines, "", end])
     return "\n".join([*lines, "", f"{count} {'problem' if count == 1 else 'problems'} in {name}, in {seconds:.1f} s"])
 
 

@@ -103,7 +103,10 @@ def _made(use_case: UseCase, contract: Contract) -> _Source:
     files = {column.name for column in contract.columns if column.file}
     target = target_of(use_case.spec.task, contract.label.classes)
     if contract.label.column in files or kind_of(target).sample_labels(1).ndim > 1:
-        told = "labels of files, of texts and of several values a row are not made: materialize the snapshot first"
+        told = (
+            "labels of files, of texts and of several values a row are not made up: make the snapshot first "
+            f"(trainworthy train {use_case.name} --validate)"
+        )
         return _Source({}, told)
     dataset = use_case.spec.dataset
     try:

@@ -74,11 +74,24 @@ def choose_shares(
         return None, [Problem("--data", error.problem, error.fix, error.value)]
     check = splits_check(splits, split, label, [key])
     if check.status != "pass":
-        fix = f"give more rows, in each split of which {OCCUR[label.type]}" + (
-            "" if group is None else ", or name a --group of more values"
-        )
+        fix = _fix_of_few(labelled, label, group)
         return None, [Problem("--data", f"can't be split by {split.by}: {check.evidence}", fix)]
     return windows_of(split, len(splits["training"])), []
+
+
+def _fix_of_few(labelled: pd.DataFrame, label: Label, group: str | None) -> str:
+    """What to do where a split has too little: of few groups no number of rows helps."""
+    more_rows = f"give more rows, in each split of which {OCCUR[label.type]}"
+    if group is None:
+        return more_rows
+    groups = labelled[group].nunique()
+    if groups >= LEAST_GROUPS:
+        return f"{more_rows}, or name a --group of more values"
+    return (
+        f"name a --group of more values: {group} has {groups}, of which each split takes whole ones, and about "
+        f"{LEAST_GROUPS} are needed. Parts of these will do (a day, a scene, a chapter), or no --group if rows of one "
+        "are not alike"
+    )
 
 
 def _rows_of(

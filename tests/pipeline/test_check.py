@@ -146,6 +146,8 @@ def test_brief_parts_are_what_is_wrong_what_is_open_what_is_well_and_what_is_lef
         "",
         "1 problem in toy, in 1.0 s",
     ]
+    left = parts_text("toy", [parts[0], parts[1]], 1.0, brief=True).splitlines()[-1]
+    assert left == "no problem found in toy, but not all was tried (rows), in 1.0 s"
     # In full every part has its line, in order.
     full = [line.split()[1] for line in parts_text("toy", parts, 1.0).splitlines() if line and line[0] in "✓✗!–"]
     assert full == ["use_case.yaml", "rows", "start", "inputs", "model.py", "left"]

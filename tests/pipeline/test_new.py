@@ -350,6 +350,7 @@ def test_new_name_that_is_taken_is_refused(project, taken, capsys):
         (("--target", "bought", "--time-format", "%d/%m/%Y", "--split", "hash"), "--time-format"),
         (("--target", "bought", "--group", "plaec"), "did you mean 'place'?"),
         (("--target", "at", "--time", "at"), "two names"),
+        (("--target", "bought", "--split", "group", "--group", "place"), "about 60 are needed"),
     ],
 )
 def test_new_argument_that_is_missing_or_doubled_is_told(project, options, text, capsys):

@@ -32,7 +32,7 @@ from trainworthy.lifecycle.tasks import Kind
 # a column of another unit, or the end so sure that a predict which is not quite the loss's own link is far off there
 # (masks that are brought to another size).
 STEPS = 150
-# Outputs that are moved: 64 rows of 12 classes at 90 x 120 points took a minute. The fewest rows, since they are compared.
+# Outputs that are moved: 64 rows of 12 classes at 90 x 120 points took a minute. Fewest rows, since they are compared.
 MOST_NUMBERS, FEWEST_ROWS = 2**20, 16
 # Standard errors of the mean over rows, or of the share of rows, paired by row.
 MEASURABLE = 3.0
