@@ -96,6 +96,12 @@ def rate_range(subject: Subject) -> Outcome:
     run, state = _losses(subject, data, tried, most=math.inf)
     worst = max(loss if math.isfinite(loss) else math.inf for _, loss in run)
     outcome = _judged(subject, first, level, curve, sum(planned), peak, worst)
+    if outcome.code == TOO_SMALL:
+        # A batch moves the weights of its own rows' rare words or cells, and says little of the others': all planned
+        # updates come further than those few. On all the rows that the loss is read on they move together.
+        whole, _ = _losses(subject, data, rates, most=first.loss + DIVERGED * level, on=data)
+        together = _judged(subject, first, level, whole, sum(planned), peak, worst)
+        outcome = together if together.status == "pass" else outcome
     if outcome.status == "fail":
         return _not_of_the_rate(subject, data, outcome) or outcome
     return (outcome.status == "pass" and still_group(subject, state, sum(planned) / sum(tried))) or outcome
@@ -210,20 +216,24 @@ def direction_of(subject: Subject, data: TrainData) -> Direction:
     return Direction(loss, gain / cut, momentum)
 
 
-def _losses(subject: Subject, data: TrainData, rates: Sequence[float], most: float) -> tuple[Curve, TrainState]:
+def _losses(
+    subject: Subject, data: TrainData, rates: Sequence[float], most: float, on: TrainData | None = None
+) -> tuple[Curve, TrainState]:
     """Rate and loss after each update, from a fresh state on, and the state after the last.
 
-    Ends where the loss is above `most` or not finite.
+    Updates are made on batches of the training rows, or on all rows of `on`. Ends where the loss is above `most` or not
+    finite.
     """
     state, curve = subject.state(), []
     steady(state.model)
-    count = len(subject.training.targets)
-    size = min(subject.plan.batch_size, MOST_BATCH, count)
+    training = subject.training if on is None else on
+    count = len(training.targets)
+    size = min(subject.plan.batch_size, MOST_BATCH, count) if on is None else count
     order = torch.randperm(count, generator=torch.Generator().manual_seed(subject.recipe.seed)).to(subject.device)
     for number, rate in enumerate(rates):
         _set_rate(state, rate)
         rows = order[(torch.arange(size, device=subject.device) + number * size) % count]
-        before, _, norm, *_ = train_step(state, subject.training, rows, subject.recipe)
+        before, _, norm, *_ = train_step(state, training, rows, subject.recipe)
         state.step += 1
         loss = _loss(subject, state.model, data) if math.isfinite(before + norm) else math.inf
         curve.append((rate, loss))
