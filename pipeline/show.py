@@ -56,6 +56,10 @@ def _never_judged(use_case: str, store: StateRecords, fix: str) -> RecordError:
         return RecordError(problem, value=verdict.provenance.run_id, fix=fix)
     run_id, stop = newest_stop(use_case, store)
     if stop is None:
+        if run_id:
+            problem = "there is no verdict yet: the newest run has not come to one, or was interrupted"
+            going_on = f"{fix} (what it trained goes on from its newest checkpoint)"
+            return RecordError(problem, value=f"run {run_id}", fix=going_on)
         return RecordError("there is no verdict yet", value=use_case, fix=fix)
     problem = f"there is no verdict yet: the newest run was {stop.label.lower()}: {stop.why}"
     first = "; ".join(stop.changes)

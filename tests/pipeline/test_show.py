@@ -116,6 +116,13 @@ def test_verdict_that_is_not_in_the_log_is_an_error_where_the_log_has_none(kept)
     assert caught.value.value == late.provenance.run_id
 
 
+def test_run_that_was_interrupted_is_told_to_go_on(kept, monkeypatch):
+    monkeypatch.setattr(show, "newest_stop", lambda use_case, store: ("7", None))
+    with pytest.raises(RecordError, match="was interrupted") as caught:
+        show.newest_verdict("flight_delays")
+    assert (caught.value.value, "goes on from its newest checkpoint" in caught.value.fix) == ("run 7", True)
+
+
 @pytest.mark.parametrize(
     ("ended", "fix"),
     [
