@@ -173,7 +173,7 @@ def test_turn_that_hangs_beyond_its_start_changes_nothing_in_the_folder(travelle
     travelled.write(travelled.here / "old", "old")
     with travelled.under_way() as (journey, mirror):
         for name in (MESSAGES, "a"):
-            travelled.write(travelled.there / name, "of the first start")
+            travelled.write(travelled.there / name, "of the first start\n")
         (travelled.there / "old").unlink()
         end(travelled)
         mirror.turn(0)
@@ -183,9 +183,11 @@ def test_turn_that_hangs_beyond_its_start_changes_nothing_in_the_folder(travelle
     monkeypatch.undo()
     for name, stored in kept.items():
         travelled.bucket.put(name, stored[0])
+    landing = journey._landing
     changes = (
-        lambda: journey._append(MESSAGES, 18), lambda: journey._fetch("files", "a", index.files["a"]),
-        lambda: journey._remove_others(index), lambda: journey._write(travelled.here / "b", "b"),
+        lambda: landing._streams.append(MESSAGES, 19, whole=False),
+        lambda: landing._fetch("files", "a", index.files["a"]),
+        lambda: landing._remove_others(index), lambda: landing.write(travelled.here / "b", "b"),
     )  # fmt: skip
     for change in changes:
         with pytest.raises(OSError, match="nobody waits for it any more"):

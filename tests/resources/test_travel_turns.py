@@ -31,7 +31,7 @@ def test_end_that_the_bucket_does_not_take_is_not_said_to_be_there(travelled, mo
 def test_end_that_hangs_or_sends_a_large_file_is_waited_for_until_its_time_alone(travelled, monkeypatch):
     let_go, asked = threading.Event(), list[str]()
 
-    def hangs(bucket: Bucket, name: str, path: Path) -> None:
+    def hangs(bucket: Bucket, name: str, path: Path, note: object) -> None:
         asked.append(name)
         assert let_go.wait(60)
 
@@ -48,8 +48,8 @@ def test_download_of_a_start_that_is_over_ends_between_two_parts(travelled, monk
     travelled.bucket.put(key := f"files/{'0' * 64}", b"twelve bytes")
     gate, sizes = Gate(), list[int]()
 
-    def go_on() -> None:
-        sizes.append(len(sizes))
+    def go_on(size: int) -> None:
+        sizes.append(size)
         if len(sizes) == 2:
             gate.close()
         gate.check()

@@ -2,7 +2,6 @@
 
 import errno
 import itertools
-import json
 import threading
 import time
 from collections.abc import Callable
@@ -12,15 +11,11 @@ from typing import Any
 import pytest
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication
 from s3_servers import moto_server, reached
-from travelled import Travelled, fails
+from travelled import fails
 
-from trainworthy.lifecycle.failure import EXIT_BAD_INPUT, EXIT_STORAGE
 from trainworthy.lifecycle.storage.durable.bucket import Bucket
-from trainworthy.resources.backends import on_node, signs
-from trainworthy.resources.backends.on_node import ABANDONED_SECONDS, NodeEnd
-from trainworthy.resources.backends.travel import arrival, journey, turns, wants
-from trainworthy.resources.backends.travel.mirror import NodeMirror
-from trainworthy.resources.backends.travel.places import LAST_SECONDS
+from trainworthy.resources.backends import signs
+from trainworthy.resources.backends.travel import wants
 from trainworthy.resources.backends.travel.wants import BeatGiven, BeatObserved, Wants
 
 NAME = "travel/worker/1/wanted.json"
@@ -287,111 +282,3 @@ def test_first_sign_is_given_as_patiently_as_files_are_sent(address, monkeypatch
     given._bucket = Bucket(address, retry_seconds=0.0)
     given.give_first()
     assert refused == ["PUT", "PUT"]
-
-
-# The node's process, from the parcel to the end
-
-
-@pytest.fixture
-def travelled(address, tmp_path, monkeypatch):
-    monkeypatch.setattr(turns, "_PAUSE_SECONDS", 0.001)
-    monkeypatch.setattr(journey, "GIVEN_UP_SECONDS", 0.0)
-    # Those of this process stay.
-    monkeypatch.setattr(arrival.signal, "signal", lambda number, handler: None)
-    return Travelled(tmp_path, address)
-
-
-def arrive(travelled: Travelled, start: str) -> int:
-    own = ["--bucket", travelled.address, "--start", start, "--root", str(travelled.disk)]
-    return arrival.main([*own, "--abandoned", str(ABANDONED_SECONDS), "--", "--of-the-worker"])
-
-
-def does(travelled: Travelled, code: int, seen: str = "") -> Callable[..., int]:
-    """A worker that answers and ends so."""
-
-    def main(arguments: list[str], afterwards: object) -> int:
-        assert arguments == ["--of-the-worker"]
-        assert (travelled.there / "kubernetes/1234abcd/wanted").exists()
-        travelled.write(travelled.there / "result.json", "answer")
-        travelled.write(
-            travelled.there / "kubernetes/1234abcd/end.json", NodeEnd(exit_code=code, seen=seen).model_dump_json()
-        )
-        return code
-
-    return main
-
-
-def test_node_ends_as_its_worker_once_that_is_in_the_bucket(travelled, monkeypatch):
-    monkeypatch.setattr(on_node, "main", does(travelled, 75))
-    under = travelled.journey()
-    with under.under_way(travelled.named):
-        assert arrive(travelled, under.prefix) == 75
-        under.arrived()
-        assert (travelled.here / "result.json").read_text() == "answer"
-
-
-def test_node_with_other_sources_runs_no_worker_and_says_what_to_do(travelled, monkeypatch):
-    monkeypatch.setattr(arrival, "product_sha256", lambda: "0" * 64)
-    monkeypatch.setattr(on_node, "main", lambda arguments, afterwards: pytest.fail("a worker was started"))
-    under = travelled.journey()
-    with under.under_way(travelled.named):
-        assert arrive(travelled, under.prefix) == EXIT_BAD_INPUT
-        under.arrived()
-        error = json.loads((travelled.here / "error.json").read_text())
-    assert "another Trainworthy than its launcher" in error["problem"]
-    assert "image" in error["fix"]
-
-
-def test_worker_that_breaks_in_an_unknown_way_leaves_what_it_wrote(travelled, monkeypatch):
-    def breaks(arguments: list[str], afterwards: object) -> int:
-        travelled.write(travelled.there / "trace", "a trace")
-        raise RuntimeError("never seen before")
-
-    monkeypatch.setattr(on_node, "main", breaks)
-    under = travelled.journey()
-    with under.under_way(travelled.named):
-        assert arrive(travelled, under.prefix) == 70
-        under.arrived()
-        assert (travelled.here / "trace").exists()
-
-
-@pytest.mark.parametrize("kind", ["put", "upload"])
-def test_node_whose_bucket_takes_no_end_says_storage_and_not_success(travelled, monkeypatch, kind, capfd):
-    monkeypatch.setattr(arrival, "AWAY_SECONDS", 0.1)
-    monkeypatch.setattr(on_node, "main", does(travelled, 0))
-    under = travelled.journey()
-    with under.under_way(travelled.named):
-        with monkeypatch.context() as patch:
-            fails(patch, lambda asked, name: "before" if asked == kind else "")
-            assert arrive(travelled, under.prefix) == EXIT_STORAGE
-        under.arrived()
-        assert not (travelled.here / "result.json").exists()
-    assert "its launcher will not know" in capfd.readouterr().err
-
-
-@pytest.mark.parametrize("asked", ["before", "meanwhile", "not"])
-def test_node_that_is_asked_to_end_takes_no_longer_than_it_is_given(travelled, monkeypatch, asked):
-    """Its kubelet sends one signal, whatever the worker was at, and kills what is there a minute later."""
-    worker = does(travelled, 75, seen="its node was asked to end it" if asked == "before" else "")
-
-    def main(arguments: list[str], afterwards: Callable[[int, None], object]) -> int:
-        code = worker(arguments, afterwards)
-        if asked == "meanwhile":
-            # Between the worker's end and what follows.
-            afterwards(15, None)
-        return code
-
-    lasts: list[float] = []
-    monkeypatch.setattr(on_node, "main", main)
-    monkeypatch.setattr(NodeMirror, "end", lambda self, code, until: lasts.append(until() - time.monotonic()) or True)
-    under = travelled.journey()
-    with under.under_way(travelled.named):
-        assert arrive(travelled, under.prefix) == 75
-    assert (lasts[0] <= LAST_SECONDS) is (asked != "not")
-    assert 0 < lasts[0] <= wants.AWAY_SECONDS
-
-
-def test_node_without_a_parcel_runs_no_worker(travelled, monkeypatch, capfd):
-    monkeypatch.setattr(on_node, "main", lambda arguments, afterwards: pytest.fail("a worker was started"))
-    assert arrive(travelled, "travel/worker/none") == EXIT_STORAGE
-    assert "its launcher is gone" in capfd.readouterr().err

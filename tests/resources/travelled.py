@@ -1,6 +1,7 @@
 """A job that travels within one process: its launcher's project and its node's disk are two folders, with a bucket."""
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -78,7 +79,7 @@ def alone(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request:
     monkeypatch.setattr(turns, "TURN_SECONDS", 3600.0)
     monkeypatch.setattr(turns, "_PAUSE_SECONDS", 0.001)
     monkeypatch.setattr(journeys, "GIVEN_UP_SECONDS", 0.0)
-    return Travelled(tmp_path, f"{reached(monkeypatch, server)}/{request.node.name.partition('[')[0]}")
+    return Travelled(tmp_path, f"{reached(monkeypatch, server)}/{re.sub('[^a-z0-9_]+', '-', request.node.name)}")
 
 
 def end(travelled: Travelled, code: int = 0) -> None:

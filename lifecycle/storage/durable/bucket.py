@@ -15,38 +15,26 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
+from typing import BinaryIO, cast
 
 from trainworthy.lifecycle.errors import SettingsError
 from trainworthy.lifecycle.provenance import without_credentials
+from trainworthy.lifecycle.storage.durable.bucket_errors import NoObjectError, error_of
+from trainworthy.lifecycle.storage.durable.line import Line, Noted
 
-# A request carries so much, so that it ends in its time on a slow line too: 8 MiB in a minute are 1.1 Mbit/s. Of a file
-# that is sent, so many parts are on their way at once.
+# A request carries so much, and of all files that a process sends and fetches so many parts are on their way at once:
+# each request ends in its time on a slow line too, where 3 * 8 MiB in a minute are 3.4 Mbit/s.
 PART_BYTES, PARTS_AT_ONCE = 8 * 2**20, 3
+LINE = Line(PARTS_AT_ONCE * PART_BYTES)
 # Longer than an answer may take: else nothing that was late is tried again.
 CONNECT_SECONDS, ANSWER_SECONDS, RETRY_SECONDS, RETRIES = 10, 60, 180, 5
 # Which server is asked: no secrets, and of use to workers elsewhere.
 SERVER_VARIABLES = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_REGION", "AWS_DEFAULT_REGION")
 _ADDRESS = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9!_.*'()-]+)*/?")
-# What was asked for, for how long, how often again, and what it met; each error names the object anyway.
-_ASKED = re.compile(r"performing ([A-Z]+) \S+ in (\S+), after (\d+) retries,.* - (.+)")
-_CODE, _STATUS = re.compile(r"<Code>(\w+)</Code>"), re.compile(r"status code: (\d{3})")
-_REFUSED = {
-    "AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "AllAccessDisabled",
-    "AccountProblem", "Forbidden",
-}  # fmt: skip
-_FULL = {"QuotaExceeded", "XMinioStorageFull", "InsufficientStorage", "InsufficientCapacity"}
 _NO_CONDITIONS = (
     "the store keeps no conditions (If-None-Match, If-Match), by which one machine alone writes: use one that does, or "
     "mount the bucket as a folder"
 )
-# What answers where no credentials are named: a machine's own address for its role.
-_ROLE = "169.254."
-# What is said where one of the two is named.
-_HALF = ("Missing AccessKeyId", "Missing SecretAccessKey")
-
-
-class NoObjectError(FileNotFoundError):
-    """The bucket is there, and the object is not."""
 
 
 class ObjectChangedError(Exception):
@@ -112,6 +100,21 @@ class Bucket:
             raise OSError(errno.ENOTSUP, _NO_CONDITIONS, self.address)
         return content, version
 
+    def read_again(self, name: str, known: tuple[bytes, str] | None) -> tuple[bytes, str] | None:
+        """As `read`; what was read before is given back where it is still that, and is not sent once more."""
+        import obstore
+        from obstore import exceptions
+
+        if known is None:
+            return self.read(name)
+        try:
+            with self._as_files_raise(name), contextlib.suppress(exceptions.NotModifiedError):
+                stored = obstore.get(self._store, name, options={"if_none_match": known[1]})
+                return bytes(stored.bytes()), stored.meta["e_tag"] or ""
+        except NoObjectError:
+            return None
+        return known
+
     def has(self, name: str) -> bool:
         """True if there is such an object."""
         import obstore
@@ -140,29 +143,37 @@ class Bucket:
         with self._as_files_raise(name):
             obstore.put(self._store, name, content)
 
-    def upload(self, name: str, path: Path) -> None:
-        """Write a file's bytes. Each request is signed with the hash of what it carries, which the store verifies."""
-        import obstore
+    def upload(self, name: str, path: Path, note: Callable[[int], None] | None = None) -> None:
+        """Write a file's bytes. Each request is signed with the hash of what it carries, which the store verifies.
 
-        with self._as_files_raise(name), path.open("rb") as file:
-            obstore.put(self._store, name, file, chunk_size=PART_BYTES, max_concurrency=PARTS_AT_ONCE)
-
-    def download(self, name: str, path: Path, go_on: Callable[[], None] | None = None) -> None:
-        """Write an object's bytes to a file, whose folder is made: part by part, all of one version.
-
-        Before each part `go_on` is called; what it raises ends it.
+        With each part `note` hears how many bytes went; what it raises ends it.
         """
         import obstore
 
+        size, note = path.stat().st_size, note or _ignored
+        with LINE.room(size), self._as_files_raise(name), path.open("rb") as file:
+            parts = cast("BinaryIO", Noted(file, note))
+            obstore.put(self._store, name, parts, chunk_size=PART_BYTES, max_concurrency=PARTS_AT_ONCE)
+        note(size)
+
+    def download(self, name: str, path: Path, note: Callable[[int], None] | None = None) -> None:
+        """Write an object's bytes to a file, whose folder is made: part by part, all of one version.
+
+        Before the first part and after each `note` hears how many bytes came; what it raises ends it.
+        """
+        import obstore
+
+        note = note or _ignored
         path.parent.mkdir(parents=True, exist_ok=True)
+        note(0)
         with path.open("wb") as file, self._as_files_raise(name):
             head = obstore.head(self._store, name)
             for start in range(0, head["size"], PART_BYTES):
-                if go_on is not None:
-                    go_on()
                 end = min(start + PART_BYTES, head["size"])
-                part = obstore.get(self._store, name, options={"range": (start, end), "if_match": head["e_tag"]})
-                file.write(part.bytes())
+                with LINE.room(end - start):
+                    part = obstore.get(self._store, name, options={"range": (start, end), "if_match": head["e_tag"]})
+                    file.write(part.bytes())
+                note(end)
 
     def names(self, below: str = "") -> list[str]:
         """Names of all objects, or of those below one name."""
@@ -200,9 +211,13 @@ class Bucket:
             problem = "another request changes this object at the same time"
             raise OSError(errno.EAGAIN, problem, f"{self.address}/{name}") from None
         except exceptions.BaseError as error:
-            raise _error(str(error), f"{self.address}/{name}") from error
+            raise error_of(str(error), f"{self.address}/{name}") from error
         except FileNotFoundError as error:
-            raise _error(str(error), f"{self.address}/{name}") from error
+            raise error_of(str(error), f"{self.address}/{name}") from error
+
+
+def _ignored(size: int) -> None:
+    pass
 
 
 def refuse_without_conditions(bucket: Bucket) -> None:
@@ -222,33 +237,3 @@ def refuse_without_conditions(bucket: Bucket) -> None:
             raise OSError(errno.EIO, "the store gives back other bytes than were written", bucket.address)
     finally:
         bucket.delete(name)
-
-
-def _error(words: str, where: str) -> OSError:
-    """What the store or the way there said, as the error that a file would have raised."""
-    code = match[1] if (match := _CODE.search(words)) else ""
-    status = int(match[1]) if (match := _STATUS.search(words)) else 0
-    said = f"{status} {code}".strip() if status else words.partition("\n")[0]
-    if (asked := _ASKED.search(words.partition("\n")[0])) is not None:
-        tries = "1 try" if asked[3] == "0" else f"{int(asked[3]) + 1} tries"
-        said = f"{asked[1]}, {tries} in {asked[2]}: {said if status else asked[4]}"
-    if code == "RequestTimeTooSkewed":
-        return PermissionError(errno.EACCES, "this machine's clock is not the store's: set it", where)
-    if code == "NoSuchBucket":
-        return FileNotFoundError(errno.ENOENT, "there is no such bucket: make it, or correct its name", where)
-    # An answer to HEAD has no body, and so no code; any other 404 without one is of a proxy that knows no store.
-    if code == "NoSuchKey" or (status == 404 and not code and "performing HEAD " in words):
-        return NoObjectError(errno.ENOENT, "there is no such object", where)
-    if _ROLE in words or any(missing in words for missing in _HALF):
-        problem = (
-            "no credentials are named: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give the machine a role"
-        )
-        return PermissionError(errno.EACCES, problem, where)
-    if code in _REFUSED or status in (401, 403):
-        problem = f"the store refuses ({said}): its credentials need GetObject, PutObject, DeleteObject and ListBucket"
-        return PermissionError(errno.EACCES, problem, where)
-    if code in _FULL or status == 507:
-        return OSError(errno.ENOSPC, f"the store is full ({said})", where)
-    if status in (0, 404, 408, 429) or status >= 500:
-        return TimeoutError(errno.ETIMEDOUT, f"the store does not answer ({said})", where)
-    return OSError(errno.EIO, f"the store says {said}", where)

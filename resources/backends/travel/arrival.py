@@ -1,8 +1,8 @@
 """Runs a worker on a machine without its files: `python -m ….travel.arrival --bucket ADDRESS … -- ARGUMENTS`.
 
 Fetches what the job names to the paths that it has on its launcher's machine, does there what on_node.py does with the
-ARGUMENTS, and has what the worker writes in the bucket. It ends with the worker's exit code once that is all there, and
-with EXIT_STORAGE where that cannot be.
+ARGUMENTS, and has what the worker writes in the bucket. It ends with the worker's exit code once that is all there;
+where that cannot be a success becomes EXIT_STORAGE.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from trainworthy.resources.backends.travel.disk import held
 from trainworthy.resources.backends.travel.mirror import NodeMirror, send_refusal
 from trainworthy.resources.backends.travel.parcel import AnotherNodeError, claimed, lay_out
 from trainworthy.resources.backends.travel.places import LAST_SECONDS, WANTED, Parcel
+from trainworthy.resources.backends.travel.turns import Moved
 from trainworthy.resources.backends.travel.wants import AWAY_SECONDS, BeatObserved, Wants
 
 
@@ -83,13 +84,15 @@ def _run(options: argparse.Namespace, others: list[str], bucket: Bucket, parcel:
     with wants.kept_up():
         with mirror.kept_up():
             other = _other_code(parcel, options.root / parcel.out)
-            end = _End(wants)
+            end = _End(wants, mirror.moved)
             code = EXIT_BAD_INPUT if other else _worked(others, end)
             end.begins(options.root / parcel.folder)
         if mirror.end(code, end.until):
             return code
-    say(f"the worker ended with {code}, and the bucket did not take that: its launcher will not know")
-    return EXIT_STORAGE
+    why = mirror.failed_by or "its line is too slow for what there was to send in that time, or a request hangs"
+    say(f"the worker ended with {code}, and the bucket did not take that: its launcher will not know: {why}")
+    # An answer that is missing is no success; any other end is what it is.
+    return code or EXIT_STORAGE
 
 
 def _options(arguments: list[str]) -> argparse.Namespace:
@@ -121,16 +124,18 @@ def _worked(arguments: list[str], end: _End) -> int:
 
 
 class _End:
-    """How long a worker's end may take to come into the bucket: LAST_SECONDS once it was asked for, or nobody waits."""
+    """How long a worker's end may take to come into the bucket: LAST_SECONDS once it was asked for, or nobody waits.
 
-    def __init__(self, wants: Wants) -> None:
-        self._wants, self._latest = wants, math.inf
+    Else as long as something of it goes, or went AWAY_SECONDS ago at most.
+    """
+
+    def __init__(self, wants: Wants, moved: Moved) -> None:
+        self._wants, self._moved, self._latest = wants, moved, math.inf
 
     def begins(self, folder: Path) -> None:
         """Now that the worker has ended, with how in the folder. A signal asks once: it may have been before."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self.soon)
-        self._latest = min(self._latest, time.monotonic() + AWAY_SECONDS)
         said = on_node.read_end(folder)
         if said is not None and said.seen:
             self.soon()
@@ -143,7 +148,7 @@ class _End:
         """The latest time, by the monotonic clock."""
         if self._wants.gone.is_set():
             self.soon()
-        return self._latest
+        return min(self._latest, self._moved.at + AWAY_SECONDS)
 
 
 def _other_code(parcel: Parcel, out: Path) -> bool:

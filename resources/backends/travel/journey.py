@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -18,31 +17,28 @@ from pydantic import ValidationError
 from trainworthy.lifecycle.errors import BackendError, StateError
 from trainworthy.lifecycle.identity import canonical_json
 from trainworthy.lifecycle.protocol.jobs import JobFile, TrainJob
-from trainworthy.lifecycle.storage.checkpoints import REACHED
 from trainworthy.lifecycle.storage.durable.bucket import Bucket
 from trainworthy.lifecycle.storage.state import write_atomic
 from trainworthy.resources.backends.backend import Start
 from trainworthy.resources.backends.on_node import ALIVE, END
 from trainworthy.resources.backends.signs import BEAT_SECONDS, ObservedSign
-from trainworthy.resources.backends.travel.parcel import fetch, send_parcel
+from trainworthy.resources.backends.travel.landing import Landing
+from trainworthy.resources.backends.travel.parcel import send_parcel
 from trainworthy.resources.backends.travel.places import (
     CHECKPOINTS,
     ENDED,
-    FILES,
     INDEX,
     TRAVEL,
     WANTED,
     Gate,
     Index,
-    at_once,
-    chunk,
     start_prefix,
 )
 from trainworthy.resources.backends.travel.road import Road
-from trainworthy.resources.backends.travel.turns import Turns
+from trainworthy.resources.backends.travel.turns import Moved, Turns
 from trainworthy.resources.backends.travel.wants import BeatGiven
 
-# How long what a worker has left is tried to be fetched, once it has ended.
+# What a worker has left is fetched for as long as it comes, and so long as nothing does, once it has ended.
 ARRIVE_SECONDS = 600.0
 # The same of one that was given up or cancelled: nobody waits for it.
 GIVEN_UP_SECONDS = 10.0
@@ -59,12 +55,11 @@ class Journey:
         self._start, self._out, self._folder = start, Path(start.job.out), folder
         self._tell, self._road = tell, road
         self.sign = BeatGiven(road.bucket, f"{self.prefix}/{WANTED}")
-        # By name below the job's folder: hashes of files that are alike here and there, and how much came of streams.
-        self._alike: dict[str, str] = {}
-        self._at: dict[str, int] = {}
+        # Number of the last index that was taken.
         self._turn = 0
         # A turn that hangs outlives this start, and the next one writes in its folder.
-        self._gate = Gate()
+        self._gate, self._moved = Gate(), Moved()
+        self._landing = Landing(self._bucket, self.prefix, self._out, folder / END, self._gate, self._moved)
         meaning = "what the worker writes does not come from its bucket, and it goes on"
         self._turns = Turns(self._take, meaning, tell)
 
@@ -102,13 +97,16 @@ class Journey:
 
     def arrived(self) -> None:
         """Have all here that the worker has left, now that it has ended. Raises BackendError."""
-        until = time.monotonic() + ARRIVE_SECONDS
-        if not self._turns.insist(self._take, lambda: until):
+        self._moved.begin()
+        if not self._turns.insist(self._take, lambda: self._moved.at + ARRIVE_SECONDS):
             fix = (
                 "mend what that says: the bucket has to answer, nobody else may remove from travel/ and files/ "
                 "(a lifecycle rule), and this disk needs room; then run again: a training resumes"
             )
-            problem = f"the worker ended, and what it left did not come from the bucket within {ARRIVE_SECONDS:.0f} s"
+            problem = (
+                "the worker ended, and what it left did not come from the bucket, nor any part of it for "
+                f"{ARRIVE_SECONDS:.0f} s"
+            )
             raise BackendError(
                 f"{problem}: {self._turns.failed_by or 'a request hangs'}",
                 value=f"{self._road.bucket}/{self.prefix}",
@@ -131,7 +129,7 @@ class Journey:
         except OSError as error:
             raise _not_sent(error, self._road.bucket) from error
         out = f"{parcel.out}/"
-        self._alike = {
+        self._landing.alike = {
             name.removeprefix(out): sha256 for name, sha256 in parcel.files.items() if name.startswith(out)
         }  # fmt: skip
 
@@ -141,18 +139,8 @@ class Journey:
         if index is None or index.turn <= self._turn:
             return
         # It is written anew once a minute whatever happens, and says that the node is there.
-        self._write(self._folder / ALIVE, str(index.turn))
-        for stream, length in index.streams.items():
-            self._append(stream, length)
-        if index.reached:
-            self._write(self._out / REACHED, str(index.reached))
-        below = FILES if index.ended else f"{self.prefix}/{FILES}"
-        changed = [item for item in index.files.items() if self._alike.get(item[0]) != item[1]]
-        at_once(lambda item: self._fetch(below, *item), changed)
-        if index.whole:
-            self._remove_others(index)
-        if index.end is not None:
-            self._write(self._folder / END, index.end)
+        self._landing.write(self._folder / ALIVE, str(index.turn))
+        self._landing.take(index)
         self._turn = index.turn
 
     def _index(self, name: str) -> Index | None:
@@ -164,41 +152,6 @@ class Journey:
         except ValidationError:
             where = f"{self._bucket.address}/{self.prefix}/{name}"
             raise OSError(errno.EIO, "what lies there was not written by Trainworthy", where) from None
-
-    def _append(self, name: str, length: int) -> None:
-        """Write to a stream what came to it; what a full disk has cut off is written again."""
-        at = self._at.get(name, 0)
-        if at >= length:
-            return
-        with (self._out / name).open("r+b") as file:
-            while at < length:
-                stored = self._bucket.read(f"{self.prefix}/{chunk(name, at)}")
-                if stored is None or not stored[0]:
-                    raise OSError(errno.EIO, "a part of a stream is missing", f"{self.prefix}/{chunk(name, at)}")
-                with self._gate.open():
-                    file.seek(at)
-                    file.write(stored[0])
-                    file.flush()
-                self._at[name] = at = at + len(stored[0])
-
-    def _write(self, path: Path, text: str) -> None:
-        with self._gate.open():
-            write_atomic(path, text.encode())
-
-    def _fetch(self, below: str, name: str, sha256: str) -> None:
-        fetch(self._bucket, f"{below}/{sha256}", self._out / name, self._gate)
-        self._alike[name] = sha256
-
-    def _remove_others(self, index: Index) -> None:
-        """Remove what lay here and no longer does there, and folders that are empty then."""
-        for name in self._alike.keys() - index.files.keys() - index.streams.keys():
-            path = self._out / name
-            with self._gate.open():
-                path.unlink(missing_ok=True)
-                del self._alike[name]
-                for folder in itertools.takewhile(lambda folder: folder != self._out, path.parents):
-                    with contextlib.suppress(OSError):
-                        folder.rmdir()
 
     def _remove(self) -> None:
         """Remove this start's objects, and those of earlier ones whose launcher was killed."""

@@ -8,6 +8,7 @@ turn.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import shutil
 import tempfile
@@ -18,7 +19,7 @@ from pathlib import Path
 from trainworthy.lifecycle.errors import TrainworthyError
 from trainworthy.lifecycle.identity import canonical_json, sha256_file
 from trainworthy.lifecycle.storage.checkpoints import reached_step
-from trainworthy.lifecycle.storage.durable.bucket import PART_BYTES, Bucket
+from trainworthy.lifecycle.storage.durable.bucket import Bucket
 from trainworthy.resources.backends.on_node import END, STDERR, STDOUT, NodeEnd
 from trainworthy.resources.backends.travel.parcel import keep
 from trainworthy.resources.backends.travel.places import (
@@ -29,11 +30,11 @@ from trainworthy.resources.backends.travel.places import (
     OF_ONE_PLACE,
     Index,
     Parcel,
-    chunk,
     is_stream,
     walked,
 )
-from trainworthy.resources.backends.travel.turns import Turns
+from trainworthy.resources.backends.travel.streams import StreamsSent
+from trainworthy.resources.backends.travel.turns import Moved, Turns
 
 # So long an object stays that no index names any more: a launcher may be about to fetch it.
 SUPERSEDED_SECONDS = 60.0
@@ -57,9 +58,8 @@ class NodeMirror:
         self._lasting = set(parcel.files.values())
         # What lies below the start's own files/, and when an index named it last.
         self._passing: dict[str, float] = {}
-        # Of each stream how far it was sent, and the bytes that are being sent: once begun, always the same.
-        self._at: dict[str, int] = {}
-        self._chunks: dict[str, bytes] = {}
+        self.moved = Moved()
+        self._streams = StreamsSent(bucket, prefix, self.moved.note)
         # What was said last, but for its number; and that of the last attempt to say it.
         self._last: Index | None = None
         self._turn, self._unchanged = 0, 0
@@ -73,7 +73,13 @@ class NodeMirror:
 
     def end(self, exit_code: int, until: Callable[[], float]) -> bool:
         """The last turn, tried again until the time by the monotonic clock; False if it did not come to be."""
+        self.moved.begin()
         return self._turns.insist(lambda: self.turn(exit_code), until)
+
+    @property
+    def failed_by(self) -> str:
+        """What the last turn that failed met; "" if none has."""
+        return self._turns.failed_by
 
     def turn(self, exit_code: int | None = None) -> None:
         """Have all that changed in the bucket; with an exit code as the end. Raises OSError, StateError."""
@@ -81,13 +87,13 @@ class NodeMirror:
         files, streams = dict[str, str](), dict[str, int]()
         for name, path in walked(self._out, left_out, refuse=False):
             if is_stream(name):
-                streams[name] = self._stream(name, path)
+                streams[name] = self._streams.send(name, path, ended=exit_code is not None)
             elif (sha256 := self._file(name, path, ended=exit_code is not None)) is not None:
                 files[name] = sha256
         for path in (self._folder / STDOUT, self._folder / STDERR):
             if path.exists():
                 name = path.relative_to(self._out).as_posix()
-                streams[name] = self._stream(name, path)
+                streams[name] = self._streams.send(name, path, ended=exit_code is not None)
         index = Index(turn=1, files=files, streams=streams, reached=reached_step(self._out))
         if exit_code is not None:
             end = _text(self._folder / END)
@@ -119,15 +125,6 @@ class NodeMirror:
         with contextlib.suppress(OSError):
             self._bucket.delete(*(f"{self._prefix}/{FILES}/{sha256}" for sha256 in old))
 
-    def _stream(self, name: str, path: Path) -> int:
-        """Send what came to a stream; how long it is there now."""
-        at = self._at.get(name, 0)
-        while new := self._chunks.get(name) or _read(path, at):
-            self._chunks[name] = new
-            self._bucket.put(f"{self._prefix}/{chunk(name, at)}", new)
-            self._at[name] = at = at + len(self._chunks.pop(name))
-        return at
-
     def _file(self, name: str, path: Path, *, ended: bool) -> str | None:
         """Have a file's bytes there; their hash, None where it is gone meanwhile."""
         try:
@@ -142,7 +139,7 @@ class NodeMirror:
             # Nobody writes it any more.
             sha256 = sha256_file(path)
             if sha256 not in self._lasting:
-                keep(self._bucket, path, sha256)
+                keep(self._bucket, path, sha256, self.moved.note)
                 self._lasting.add(sha256)
         elif (sha256 := self._sent_copy(path)) is None:
             return None
@@ -160,7 +157,8 @@ class NodeMirror:
             sha256 = sha256_file(copy)
             # Also what lies below files/ to stay: before the end the launcher looks here alone.
             if sha256 not in self._passing:
-                self._bucket.upload(f"{self._prefix}/{FILES}/{sha256}", copy)
+                key = f"{self._prefix}/{FILES}/{sha256}"
+                self._bucket.upload(key, copy, functools.partial(self.moved.note, key))
                 self._passing[sha256] = time.monotonic()
             return sha256
 
@@ -179,16 +177,6 @@ def send_refusal(bucket: Bucket, prefix: str, error: TrainworthyError, exit_code
 def _signature(path: Path) -> _Signature:
     status = path.stat()
     return status.st_mtime_ns, status.st_size, status.st_ino
-
-
-def _read(path: Path, at: int) -> bytes:
-    """What a request carries of a stream from there on; b"" if there is no more."""
-    try:
-        with path.open("rb") as file:
-            file.seek(at)
-            return file.read(PART_BYTES)
-    except FileNotFoundError:
-        return b""
 
 
 def _text(path: Path) -> str | None:

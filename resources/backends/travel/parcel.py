@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import errno
+import functools
 import os
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from trainworthy.lifecycle.code_identity import product_sha256
@@ -52,25 +53,37 @@ def send_parcel(bucket: Bucket, prefix: str, job: AnyJob, named: Mapping[str, st
     return parcel
 
 
-def keep(bucket: Bucket, path: Path, sha256: str) -> None:
-    """Have a file's bytes where they are to stay. Raises StateError if they are others by now, OSError."""
+def _ignored(key: str, size: int) -> None:
+    pass
+
+
+def keep(bucket: Bucket, path: Path, sha256: str, note: Callable[[str, int], None] = _ignored) -> None:
+    """Have a file's bytes where they are to stay; `note` hears of what went.
+
+    Raises StateError if they are others by now, OSError.
+    """
     if bucket.has(key := f"{FILES}/{sha256}"):
         return
-    bucket.upload(key, path)
+    bucket.upload(key, path, functools.partial(note, key))
     if sha256_file(path) != sha256:
         bucket.delete(key)
         raise StateError("a file changed while it was sent", value=str(path), fix="let it be whole, then run again")
 
 
-def fetch(bucket: Bucket, key: str, path: Path, gate: Gate) -> None:
+def fetch(bucket: Bucket, key: str, path: Path, gate: Gate, note: Callable[[str, int], None] = _ignored) -> None:
     """Write an object, whose last name is the hash of its bytes, to a file: whole or not at all, while `gate` is open.
 
-    Raises OSError.
+    `note` hears of what came. Raises OSError.
     """
+
+    def came(size: int) -> None:
+        gate.check()
+        note(key, size)
+
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{uuid.uuid4().hex}.fetching")
     try:
-        bucket.download(key, temporary, gate.check)
+        bucket.download(key, temporary, came)
         if sha256_file(temporary) != key.rpartition("/")[2]:
             problem = "an object has other bytes than its name says: remove it there, and run again"
             raise OSError(errno.EIO, problem, f"{bucket.address}/{key}")

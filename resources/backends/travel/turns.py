@@ -18,6 +18,23 @@ STOP_SECONDS = 10.0
 _PAUSE_SECONDS = 1.0
 
 
+class Moved:
+    """When a part came or went last, `at` of the monotonic clock; one that comes or goes again is none."""
+
+    def __init__(self) -> None:
+        self._furthest: dict[str, int] = {}
+        self.at = time.monotonic()
+
+    def begin(self) -> None:
+        """From now on it is waited for."""
+        self.at = time.monotonic()
+
+    def note(self, name: str, size: int) -> None:
+        """So much of an object is here, or there."""
+        if size > self._furthest.get(name, 0):
+            self._furthest[name], self.at = size, time.monotonic()
+
+
 class Turns:
     """Calls `turn`, one at a time; of failures in a row it tells once what they mean.
 
@@ -83,7 +100,7 @@ class Turns:
             return False
         if self._failures >= TOLD:
             self._told("what failed and was tried again has come to be")
-        self._failures, self.came_at = 0, time.monotonic()
+        self._failures, self.failed_by, self.came_at = 0, "", time.monotonic()
         return True
 
     def _told(self, line: str) -> None:

@@ -26,7 +26,8 @@ from trainworthy.lifecycle.protocol.results import TrainResult
 from trainworthy.lifecycle.storage.checkpoints import verify_checkpoint
 from trainworthy.lifecycle.storage.durable import bucket as bucket_module
 from trainworthy.lifecycle.storage.durable import lease
-from trainworthy.lifecycle.storage.durable.bucket import Bucket, _error, check_address, refuse_without_conditions
+from trainworthy.lifecycle.storage.durable.bucket import Bucket, check_address, refuse_without_conditions
+from trainworthy.lifecycle.storage.durable.bucket_errors import error_of
 from trainworthy.lifecycle.storage.durable.bucket_store import FETCHED, HEAD, BucketHolder, BucketStore, read_head
 from trainworthy.lifecycle.storage.durable.folder import FolderStore
 from trainworthy.lifecycle.storage.durable.place import own_store, takes_copies, trial_store
@@ -268,7 +269,7 @@ def test_bucket_that_is_not_there_and_a_server_that_is_away_are_told_as_such(ser
     ],
 )
 def test_words_of_a_store_become_the_error_of_a_file(words, number, told):
-    error = _error(words, "s3://b/a")
+    error = error_of(words, "s3://b/a")
     assert error.errno == number
     assert told in str(error)
 

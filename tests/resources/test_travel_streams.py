@@ -1,0 +1,105 @@
+"""Streams: whoever reads one at the launcher, as Dagster reads Pipes' messages, sees whole lines, and each once."""
+
+from pathlib import Path
+
+import pytest
+from travelled import Travelled, end
+
+from trainworthy.lifecycle.storage.durable.bucket import Bucket
+from trainworthy.resources.backends.travel import streams
+
+MESSAGES = "pipes-1/messages"
+
+
+@pytest.fixture(autouse=True)
+def small_chunks(monkeypatch, travelled):
+    monkeypatch.setattr(streams, "CHUNK_BYTES", 10)
+    travelled.write(travelled.here / MESSAGES, "")
+
+
+def seen(travelled: Travelled, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is in the file here each time that the launcher asks the bucket for more."""
+    read, contents = Bucket.read, list[str]()
+
+    def looking(bucket: Bucket, name: str) -> object:
+        contents.append((travelled.here / MESSAGES).read_text())
+        return read(bucket, name)
+
+    monkeypatch.setattr(Bucket, "read", looking)
+    return contents
+
+
+@pytest.mark.parametrize("lines", ["abc\n" * 7, "one\n" + "x" * 35 + "\ntwo\n", "x" * 9 + "\n" + "y" * 10 + "\n"])
+def test_no_chunk_shows_half_a_line(travelled, monkeypatch, lines):
+    with travelled.under_way() as (journey, mirror):
+        travelled.write(travelled.there / MESSAGES, lines)
+        mirror.turn()
+        contents = seen(travelled, monkeypatch)
+        journey._take()
+        assert (travelled.here / MESSAGES).read_text() == lines
+        assert len(contents) > 3
+        assert all(content == "" or content.endswith("\n") for content in contents)
+
+
+def test_line_that_is_half_written_comes_once_it_is_whole(travelled):
+    with travelled.under_way() as (journey, mirror):
+        for content, come in (("one\ntw", "one\n"), ("one\ntwo\nth", "one\ntwo\n"), ("one\ntwo\nth" + "r" * 9, None)):
+            travelled.write(travelled.there / MESSAGES, content)
+            mirror.turn()
+            journey._take()
+            assert (travelled.here / MESSAGES).read_text() == (come or "one\ntwo\n")
+        # Its writer was killed within a line.
+        end(travelled, 137)
+        mirror.turn(137)
+        journey.arrived()
+        assert (travelled.here / MESSAGES).read_text() == "one\ntwo\n"
+
+
+def test_lines_that_a_full_disk_has_cut_off_are_written_again(travelled, monkeypatch):
+    with travelled.under_way() as (journey, mirror):
+        travelled.write(travelled.there / MESSAGES, lines := "first\nsecond\nthird\n")
+        mirror.turn()
+        write = streams.StreamsReceived._write
+
+        def full(self: streams.StreamsReceived, path: Path, at: int, content: bytes) -> None:
+            write(self, path, at, content[:3])
+            raise OSError(28, "No space left on device")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(streams.StreamsReceived, "_write", full)
+            with pytest.raises(OSError, match="No space left"):
+                journey._take()
+        journey._take()
+        assert (travelled.here / MESSAGES).read_text() == lines
+
+
+def test_request_of_a_chunk_that_is_served_late_changes_nothing_of_it(travelled, monkeypatch):
+    put, late = Bucket.put, list[tuple[str, bytes]]()
+
+    def lost(bucket: Bucket, name: str, content: bytes) -> None:
+        if "streams/" in name and not late:
+            late.append((name, content))
+            raise TimeoutError(110, "the store does not answer", name)
+        put(bucket, name, content)
+
+    with travelled.under_way() as (journey, mirror):
+        monkeypatch.setattr(Bucket, "put", lost)
+        travelled.write(travelled.there / MESSAGES, "one\n")
+        with pytest.raises(TimeoutError):
+            mirror.turn()
+        travelled.write(travelled.there / MESSAGES, "one\ntwo\n")
+        mirror.turn()
+        travelled.bucket.put(*late[0])
+        journey._take()
+        assert (travelled.here / MESSAGES).read_text() == "one\ntwo\n"
+
+
+def test_stream_whose_file_is_gone_here_is_written_anew_and_holds_up_nothing(travelled):
+    with travelled.under_way() as (journey, mirror):
+        travelled.write(travelled.there / "pipes-9/messages", "of another reader\n")
+        travelled.write(travelled.there / "result.json", "answer")
+        end(travelled)
+        mirror.turn(0)
+        journey.arrived()
+        assert (travelled.here / "result.json").read_text() == "answer"
+        assert (travelled.here / "pipes-9/messages").read_text() == "of another reader\n"
