@@ -1,5 +1,6 @@
 """Workers as Jobs of a scripted cluster: what is asked of it, what follows from what it tells, what is left."""
 
+import functools
 from pathlib import Path
 
 import pytest
@@ -7,8 +8,10 @@ from kubernetes_api import Fault, Kube
 from kubernetes_played import ends_with, runs
 
 from trainworthy.lifecycle.errors import BackendError
+from trainworthy.resources.backends.kubernetes import backend as backends
 from trainworthy.resources.backends.kubernetes import submitted
 from trainworthy.resources.backends.on_node import END, WANTED
+from trainworthy.resources.backends.signs import Given
 
 
 @pytest.mark.parametrize(("code", "exit_code"), [(0, 0), (65, 65), (75, 75), (137, -9), (139, -11), (143, -15)])
@@ -17,6 +20,21 @@ def test_exit_code_is_the_containers_and_a_signals_is_negative(played, code, exi
     ended = played.run()
     assert (ended.exit_code, ended.seen, ended.memory.kernel_kills) == (exit_code, "", None)
     assert played.left() == []
+
+
+@pytest.mark.parametrize(("code", "succeeded"), [(0, True), (75, False)])
+def test_success_of_a_pod_without_a_common_volume_has_to_be_in_the_bucket(played, monkeypatch, code, succeeded):
+    class Journey:
+        def __init__(self) -> None:
+            self.sign, self.asked = Given(played.folder / "sign"), list[bool]()
+
+        def arrived(self, *, succeeded: bool) -> None:
+            self.asked.append(succeeded)
+
+    journey, played.kube.played = Journey(), ends_with(code)
+    monkeypatch.setattr(backends, "Submitted", functools.partial(submitted.Submitted, journey=journey))
+    assert played.run().exit_code == code
+    assert journey.asked == [succeeded]
 
 
 def test_container_that_ran_out_of_memory_says_so_and_in_what(played):

@@ -8,6 +8,7 @@ from travelled import bytes_of, end, fails, set_time
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "lifecycle"))
 
+from trainworthy.lifecycle.code_identity import product_sha256
 from trainworthy.lifecycle.errors import BackendError
 from trainworthy.lifecycle.failure import EXIT_PREEMPTED
 from trainworthy.lifecycle.identity import canonical_json, sha256_file
@@ -214,7 +215,7 @@ def test_names_that_lead_out_are_refused_on_both_sides(travelled, name):
         with pytest.raises(OSError, match="not written by Trainworthy"):
             journey._take()
         parcel = {
-            "code": "0" * 64,
+            "code": product_sha256(),
             "launcher": "",
             "out": "out",
             "folder": "f",
@@ -309,11 +310,13 @@ def test_store_that_stays_away_at_the_end_is_an_error_that_says_so(travelled, mo
 
 
 def test_object_that_another_has_removed_is_named_by_the_error(travelled, monkeypatch):
-    monkeypatch.setattr(journeys, "ARRIVE_SECONDS", 0.05)
     with travelled.under_way() as (journey, mirror):
         travelled.write(travelled.there / "a", "a")
         end(travelled)
         mirror.turn(0)
+        # Given up once a turn has failed, however long that takes.
+        insist, turns = journey._turns.insist, journey._turns
+        monkeypatch.setattr(turns, "insist", lambda take, until: insist(take, lambda: -turns._failures or float("inf")))
         gone = f"files/{mirror._known['a'][1]}"
         travelled.bucket.delete(gone)
         with pytest.raises(BackendError, match=f"there is no such object: .*/{gone}") as caught:

@@ -1,18 +1,24 @@
 """The node's process, from the parcel to the end: how it ends, and what is in the bucket by then."""
 
 import json
+import os
+import signal
+import threading
 import time
 from collections.abc import Callable
 
 import pytest
 from travelled import Travelled, alone, fails
 
-from trainworthy.lifecycle.failure import EXIT_BAD_INPUT, EXIT_STORAGE
+from trainworthy.lifecycle.failure import EXIT_BAD_INPUT, EXIT_PREEMPTED, EXIT_STORAGE
+from trainworthy.lifecycle.storage.durable.bucket import Bucket
 from trainworthy.resources.backends import on_node, signs
 from trainworthy.resources.backends.on_node import ABANDONED_SECONDS, NodeEnd
 from trainworthy.resources.backends.travel import arrival, wants
 from trainworthy.resources.backends.travel.mirror import NodeMirror
-from trainworthy.resources.backends.travel.places import LAST_SECONDS
+from trainworthy.resources.backends.travel.places import LAST_SECONDS, PARCEL
+
+SIGNAL = signal.signal
 
 
 @pytest.fixture
@@ -54,16 +60,66 @@ def test_node_ends_as_its_worker_once_that_is_in_the_bucket(travelled, monkeypat
         assert (travelled.here / "result.json").read_text() == "answer"
 
 
-def test_node_with_other_sources_runs_no_worker_and_says_what_to_do(travelled, monkeypatch):
-    monkeypatch.setattr(arrival, "product_sha256", lambda: "0" * 64)
+@pytest.mark.parametrize("changes", [{}, {"form": 2, "modes": {}, "files": None}])
+def test_node_with_other_sources_runs_no_worker_and_says_what_to_do(travelled, monkeypatch, changes):
     monkeypatch.setattr(on_node, "main", lambda arguments, afterwards: pytest.fail("a worker was started"))
     under = travelled.journey()
     with under.under_way(travelled.named):
+        parcel = json.loads(travelled.bucket.read(name := f"{under.prefix}/{PARCEL}")[0])
+        travelled.bucket.put(name, json.dumps(parcel | changes | {"code": "0" * 64}).encode())
         assert arrive(travelled, under.prefix) == EXIT_BAD_INPUT
         under.arrived()
         error = json.loads((travelled.here / "error.json").read_text())
     assert "another Trainworthy than its launcher" in error["problem"]
     assert "image" in error["fix"]
+    assert travelled.laid_out() == set()
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"code": 1}'])
+def test_parcel_that_is_none_is_told_as_what_cannot_be_fetched(travelled, capfd, content):
+    travelled.bucket.put(f"travel/worker/1/{PARCEL}", content)
+    assert arrive(travelled, "travel/worker/1") == EXIT_STORAGE
+    assert "what the job needs cannot be fetched" in capfd.readouterr().err
+
+
+@pytest.fixture
+def real_signals(travelled, monkeypatch):
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    before = {number: signal.getsignal(number) for number in numbers}
+    monkeypatch.setattr(arrival.signal, "signal", SIGNAL)
+    yield
+    for number in numbers:
+        SIGNAL(number, before[number])
+
+
+@pytest.mark.parametrize("kind", ["read", "download"])
+def test_node_that_is_asked_to_end_while_it_fetches_ends_at_once_as_preempted(
+    travelled, monkeypatch, real_signals, kind, capfd
+):
+    monkeypatch.setattr(on_node, "main", lambda arguments, afterwards: pytest.fail("a worker was started"))
+    let_go, do = threading.Event(), getattr(Bucket, kind)
+
+    def hangs(*given: object) -> object:
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert let_go.wait(60)
+        return do(*given)
+
+    under = travelled.journey()
+    with under.under_way(travelled.named):
+        with monkeypatch.context() as patch:
+            patch.setattr(Bucket, kind, hangs)
+            assert arrive(travelled, under.prefix) == EXIT_PREEMPTED
+        let_go.set()
+    assert "asked to end by SIGTERM before its worker began" in capfd.readouterr().err
+
+
+def test_node_whose_output_is_gone_ends_as_it_would(travelled, monkeypatch):
+    def gone(line: str) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(arrival, "say", gone)
+    assert arrive(travelled, "travel/worker/none") == EXIT_STORAGE
 
 
 def test_worker_that_breaks_in_an_unknown_way_leaves_what_it_wrote(travelled, monkeypatch):

@@ -11,6 +11,7 @@ from trainworthy.resources.backends import on_node
 from trainworthy.resources.backends.travel import arrival, disk
 from trainworthy.resources.backends.travel.disk import MARK, held
 from trainworthy.resources.backends.travel.parcel import claimed, lay_out
+from trainworthy.resources.backends.travel.places import Gate
 
 
 @pytest.fixture
@@ -104,7 +105,7 @@ def test_folders_of_a_start_have_no_files_of_an_earlier_one(travelled):
         travelled.write(travelled.disk / name, "of an earlier start")
     journey = travelled.journey()
     with journey.under_way(travelled.named):
-        lay_out(travelled.bucket, claimed(travelled.bucket, journey.prefix), travelled.disk)
+        lay_out(travelled.bucket, claimed(travelled.bucket, journey.prefix), travelled.disk, Gate())
         files = {"use_case/model.py", "artifact/model.pt2", "var/out/ray/old/end.json", "var/other/result.json"}
         assert travelled.laid_out() == files
 

@@ -20,7 +20,7 @@ from trainworthy.resources.backends.backend import Ended
 from trainworthy.resources.backends.kubernetes import backend as backends
 from trainworthy.resources.backends.travel import journey as journeys
 from trainworthy.resources.backends.travel.parcel import claimed, lay_out
-from trainworthy.resources.backends.travel.places import at_once
+from trainworthy.resources.backends.travel.places import Gate, at_once
 from trainworthy.resources.backends.travel.road import Road
 from trainworthy.resources.worker_process import Nobody
 
@@ -62,7 +62,7 @@ def test_modules_around_a_use_case_are_all_sent_though_two_have_one_name(travell
             self.prefix = journey.prefix
 
         def run(self) -> Ended:
-            lay_out(travelled.bucket, claimed(travelled.bucket, self.prefix), travelled.disk)
+            lay_out(travelled.bucket, claimed(travelled.bucket, self.prefix), travelled.disk, Gate())
             return Ended(0, MemorySeen())
 
     monkeypatch.setattr(backends, "connect", lambda namespace, context: io.BytesIO())
@@ -122,6 +122,17 @@ def test_name_that_cannot_travel_is_refused_here_and_left_out_there(travelled):
         mirror.turn(0)
         journey.arrived()
         assert [path.name for path in travelled.here.iterdir() if path.is_file()] == ["a"]
+
+
+def test_folder_above_whose_name_cannot_travel_is_refused_with_what_to_do(travelled):
+    travelled.write(travelled.home / "my\\files/model.pt2", "x")
+    travelled.job = travelled.job.model_copy(update={"artifact": str(travelled.home / "my\\files")})
+    odd = "characters that cannot travel to another machine"
+    with pytest.raises(SettingsError, match=odd) as refused, travelled.under_way():
+        pass
+    assert refused.value.value == "my\\files/model.pt2"
+    assert "another name" in refused.value.fix
+    assert travelled.bucket.names() == []
 
 
 def test_file_that_was_written_within_a_tick_of_the_clock_comes_as_it_was_left(travelled):

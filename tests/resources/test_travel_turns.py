@@ -174,3 +174,46 @@ def test_turns_go_on_though_nobody_can_be_told(monkeypatch):
 
     with turns.Turns(turn, "nothing comes", tell).kept_up():
         assert came.wait(20)
+
+
+class Held:
+    """A lock that another has, and that says when somebody waits for it."""
+
+    def __init__(self) -> None:
+        self.free, self.waits = threading.Event(), threading.Event()
+
+    def __enter__(self) -> None:
+        self.waits.set()
+        assert self.free.wait(60)
+
+    def __exit__(self, *error: object) -> None: ...
+
+
+def threads(name: str) -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == name]
+
+
+def test_turns_end_with_what_they_are_kept_up_for(monkeypatch):
+    monkeypatch.setattr(turns, "TURN_SECONDS", 0.001)
+    before = threads("turns of a bucket")
+    with turns.Turns(lambda: None, "nothing comes").kept_up():
+        (thread,) = [thread for thread in threads("turns of a bucket") if thread not in before]
+    assert not thread.is_alive()
+
+
+def test_turn_that_waited_for_another_is_not_made_once_nobody_waits_for_it(monkeypatch):
+    monkeypatch.setattr(turns, "TURN_SECONDS", 0.001)
+    monkeypatch.setattr(turns, "STOP_SECONDS", 0.0)
+    monkeypatch.setattr(turns, "_PAUSE_SECONDS", 0.001)
+    made, before = list[str](), threading.enumerate()
+    of_turns = turns.Turns(lambda: made.append("turn"), "nothing comes")
+    monkeypatch.setattr(of_turns, "_alone", held := Held())
+    with of_turns.kept_up():
+        assert held.waits.wait(60)
+    assert not of_turns.insist(lambda: made.append("last"), lambda: 0.0)
+    waiting = [thread for thread in threading.enumerate() if thread not in before]
+    assert len(waiting) == 2
+    held.free.set()
+    for thread in waiting:
+        thread.join(60)
+    assert made == []

@@ -282,3 +282,25 @@ def test_first_sign_is_given_as_patiently_as_files_are_sent(address, monkeypatch
     given._bucket = Bucket(address, retry_seconds=0.0)
     given.give_first()
     assert refused == ["PUT", "PUT"]
+
+
+def test_sign_is_not_made_anew_once_the_worker_is_given_up(address, sign, tmp_path):
+    known = wanted(address, tmp_path / "wanted")
+    known._renew()
+    assert (tmp_path / "wanted").exists()
+    known._give_up("its launcher is gone")
+    # By the other thread, which had just looked.
+    known._renew()
+    assert not (tmp_path / "wanted").exists()
+
+
+def test_word_that_the_launcher_is_gone_counts_though_nobody_can_be_told(address, sign, tmp_path, monkeypatch):
+    def gone(line: str) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(wants, "say", gone)
+    known = wanted(address, tmp_path / "wanted")
+    with known.kept_up():
+        sign.withdraw()
+        until(known.gone.is_set)
+        until(lambda: not (tmp_path / "wanted").exists())

@@ -20,9 +20,10 @@ from trainworthy.resources.backends.travel.journey import Journey
 from trainworthy.resources.backends.travel.mirror import NodeMirror
 from trainworthy.resources.backends.travel.named import files_of
 from trainworthy.resources.backends.travel.parcel import claimed, lay_out
+from trainworthy.resources.backends.travel.places import Gate
 from trainworthy.resources.backends.travel.road import Road
 
-REQUESTS = ("read", "has", "put", "upload", "download", "names", "delete")
+REQUESTS = ("read", "read_again", "has", "put", "upload", "download", "names", "delete")
 
 
 class Travelled:
@@ -66,7 +67,7 @@ class Travelled:
         journey = self.journey()
         with journey.under_way(self.named):
             parcel = claimed(self.bucket, journey.prefix)
-            lay_out(self.bucket, parcel, self.disk)
+            lay_out(self.bucket, parcel, self.disk, Gate())
             yield journey, NodeMirror(self.bucket, journey.prefix, parcel, self.disk)
 
     def laid_out(self) -> set[str]:

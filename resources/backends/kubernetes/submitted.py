@@ -167,7 +167,7 @@ class Submitted:
     def _ended(self, snapshots: list[WorkerSnapshot], states: list[State]) -> Ended:
         """How it ended; what has not is given up."""
         if self._journey is not None:
-            self._journey.arrived()
+            self._journey.arrived(succeeded=all(isinstance(state, Ended) and state.exit_code == 0 for state in states))
         # Before the pods are removed, and their logs with them.
         self._end_logs(
             {snapshot.pod["metadata"]["name"] for snapshot in snapshots if snapshot.pod and is_over(snapshot.pod)}

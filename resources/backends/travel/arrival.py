@@ -10,30 +10,29 @@ from __future__ import annotations
 import argparse
 import contextlib
 import errno
+import functools
 import math
 import os
 import signal
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 
 from pydantic import ValidationError
 
-from trainworthy.lifecycle.code_identity import product_sha256
 from trainworthy.lifecycle.errors import BackendError, SettingsError
 from trainworthy.lifecycle.failure import EXIT_BAD_INPUT, EXIT_DISK_FULL, EXIT_INTERNAL, EXIT_PREEMPTED, EXIT_STORAGE
-from trainworthy.lifecycle.identity import canonical_json
 from trainworthy.lifecycle.progress import say
 from trainworthy.lifecycle.storage.durable.bucket import Bucket, check_address
-from trainworthy.lifecycle.storage.state import write_atomic
 from trainworthy.resources.backends import on_node
 from trainworthy.resources.backends.on_node import STDERR, STDOUT
 from trainworthy.resources.backends.travel.disk import held
 from trainworthy.resources.backends.travel.mirror import NodeMirror, send_refusal
 from trainworthy.resources.backends.travel.parcel import AnotherNodeError, claimed, lay_out
-from trainworthy.resources.backends.travel.places import LAST_SECONDS, WANTED, Parcel
-from trainworthy.resources.backends.travel.turns import Moved
+from trainworthy.resources.backends.travel.places import LAST_SECONDS, WANTED, Gate, Made, Parcel, at_once
+from trainworthy.resources.backends.travel.turns import Moved, told
 from trainworthy.resources.backends.travel.wants import AWAY_SECONDS, BeatObserved, Wants
 
 
@@ -42,38 +41,65 @@ def main(arguments: list[str]) -> int:
     at = arguments.index("--")
     own, others = arguments[:at], arguments[at + 1 :]
     options = _options(own)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        # Else a process 1 takes no notice until its kubelet kills it.
+        signal.signal(number, _ask)
     try:
         check_address(options.bucket)
         bucket = Bucket(options.bucket)
         return _arrived(options, others, bucket)
     except SettingsError as error:
         # Its image lacks what it needs.
-        say(str(error))
+        told(say, str(error))
         return EXIT_BAD_INPUT
-    except AnotherNodeError as error:
+    except (AnotherNodeError, _AskedError) as error:
         # Its launcher makes a job anew.
-        say(str(error))
+        told(say, str(error))
         return EXIT_PREEMPTED
     except (OSError, ValidationError) as error:
-        say(f"what the job needs cannot be fetched: {error}")
+        told(say, f"what the job needs cannot be fetched: {error}")
         return EXIT_DISK_FULL if isinstance(error, OSError) and error.errno == errno.ENOSPC else EXIT_STORAGE
 
 
 def _arrived(options: argparse.Namespace, others: list[str], bucket: Bucket) -> int:
-    """Have the start's files here, and run its worker. Raises AnotherNodeError, OSError, ValidationError."""
-    parcel = claimed(bucket, options.start)
+    """Have the start's files here, and run its worker.
+
+    Raises SettingsError, AnotherNodeError, _AskedError, OSError, ValidationError.
+    """
     try:
-        with held(options.root, parcel.launcher):
-            lay_out(bucket, parcel, options.root)
+        parcel = _awaited(lambda: claimed(bucket, options.start))
+    except SettingsError as error:
+        with contextlib.suppress(OSError):
+            _awaited(functools.partial(send_refusal, bucket, options.start, error, EXIT_BAD_INPUT))
+        raise
+    try:
+        with held(options.root, parcel.launcher), contextlib.closing(Gate()) as gate:
+            _awaited(lambda: lay_out(bucket, parcel, options.root, gate))
             if options.output:
                 _write_to(options.root / parcel.folder)
             return _run(options, others, bucket, parcel)
     except BackendError as error:
         # No fault of the job's.
-        say(str(error))
+        told(say, str(error))
         with contextlib.suppress(OSError):
             send_refusal(bucket, options.start, error, EXIT_STORAGE)
         return EXIT_STORAGE
+
+
+class _AskedError(Exception):
+    """The node was asked to end before its worker began."""
+
+
+def _ask(number: int, frame: object) -> None:
+    # Once: a second signal would cut off what the first one has ended.
+    for each in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(each, signal.SIG_IGN)
+    raise _AskedError(f"this node was asked to end by {signal.Signals(number).name} before its worker began")
+
+
+def _awaited(work: Callable[[], Made]) -> Made:
+    """What `work` makes by a thread of its own: a signal is heard while this one waits, and not while it asks."""
+    return at_once(lambda _: work(), [None])[0]
 
 
 def _run(options: argparse.Namespace, others: list[str], bucket: Bucket, parcel: Parcel) -> int:
@@ -83,14 +109,13 @@ def _run(options: argparse.Namespace, others: list[str], bucket: Bucket, parcel:
     wants = Wants(beat, options.root / parcel.folder / on_node.WANTED, options.abandoned)
     with wants.kept_up():
         with mirror.kept_up():
-            other = _other_code(parcel, options.root / parcel.out)
             end = _End(wants, mirror.moved)
-            code = EXIT_BAD_INPUT if other else _worked(others, end)
+            code = _worked(others, end)
             end.begins(options.root / parcel.folder)
         if mirror.end(code, end.until):
             return code
     why = mirror.failed_by or "its line is too slow for what there was to send in that time, or a request hangs"
-    say(f"the worker ended with {code}, and the bucket did not take that: its launcher will not know: {why}")
+    told(say, f"the worker ended with {code}, and the bucket did not take that: its launcher will not know: {why}")
     # An answer that is missing is no success; any other end is what it is.
     return code or EXIT_STORAGE
 
@@ -117,6 +142,9 @@ def _write_to(folder: Path) -> None:
 def _worked(arguments: list[str], end: _End) -> int:
     try:
         return on_node.main(arguments, end.soon)
+    except _AskedError:
+        # Before it has begun: nothing is to be kept.
+        raise
     except Exception:
         # What it left is of use to who looks for the cause.
         traceback.print_exc()
@@ -149,21 +177,6 @@ class _End:
         if self._wants.gone.is_set():
             self.soon()
         return min(self._latest, self._moved.at + AWAY_SECONDS)
-
-
-def _other_code(parcel: Parcel, out: Path) -> bool:
-    """True if this machine has another Trainworthy than the launcher; error.json says what to do."""
-    if product_sha256() == parcel.code:
-        return False
-    error = {
-        "problem": "this machine has another Trainworthy than its launcher: the sources differ",
-        "value": None,
-        "fix": "install on the node what the launcher runs; for pods make their image from it (deploy/Dockerfile), and "
-        "name it in kubernetes.yaml",
-    }
-    write_atomic(out / "error.json", canonical_json(error))
-    say(f"{error['problem']}\n  fix: {error['fix']}")
-    return True
 
 
 if __name__ == "__main__":

@@ -55,8 +55,8 @@ class Journey:
         self._start, self._out, self._folder = start, Path(start.job.out), folder
         self._tell, self._road = tell, road
         self.sign = BeatGiven(road.bucket, f"{self.prefix}/{WANTED}")
-        # Number of the last index that was taken.
-        self._turn = 0
+        # Number of the last index that was taken; each as it was read last.
+        self._turn, self._read = 0, dict[str, tuple[bytes, str]]()
         # A turn that hangs outlives this start, and the next one writes in its folder.
         self._gate, self._moved = Gate(), Moved()
         self._landing = Landing(self._bucket, self.prefix, self._out, folder / END, self._gate, self._moved)
@@ -95,10 +95,14 @@ class Journey:
         """The node's sign of life, as it comes."""
         return _Fetched(self._folder / ALIVE, self._turns)
 
-    def arrived(self) -> None:
-        """Have all here that the worker has left, now that it has ended. Raises BackendError."""
+    def arrived(self, *, succeeded: bool = False) -> None:
+        """Have all here that the worker has left, now that it has ended, and said its end if it `succeeded`.
+
+        Raises BackendError.
+        """
         self._moved.begin()
-        if not self._turns.insist(self._take, lambda: self._moved.at + ARRIVE_SECONDS):
+        take = self._take_end if succeeded else self._take
+        if not self._turns.insist(take, lambda: self._moved.at + ARRIVE_SECONDS):
             fix = (
                 "mend what that says: the bucket has to answer, nobody else may remove from travel/ and files/ "
                 "(a lifecycle rule), and this disk needs room; then run again: a training resumes"
@@ -133,6 +137,13 @@ class Journey:
             name.removeprefix(out): sha256 for name, sha256 in parcel.files.items() if name.startswith(out)
         }  # fmt: skip
 
+    def _take_end(self) -> None:
+        """The same of a node that has said its end. Raises OSError also where it has not."""
+        if self._index(ENDED) is None:
+            where = f"{self._bucket.address}/{self.prefix}/{ENDED}"
+            raise FileNotFoundError(errno.ENOENT, "the worker has succeeded, and its end is not there", where)
+        self._take()
+
     def _take(self) -> None:
         """Make the job's folder here as the node says it is there. Raises OSError."""
         index = self._index(ENDED) or self._index(INDEX)
@@ -145,8 +156,10 @@ class Journey:
 
     def _index(self, name: str) -> Index | None:
         """What the node says at its end, or by now; None if it has not yet."""
-        if (stored := self._bucket.read(f"{self.prefix}/{name}")) is None:
+        stored = self._bucket.read_again(f"{self.prefix}/{name}", self._read.get(name))
+        if stored is None:
             return None
+        self._read[name] = stored
         try:
             return Index.model_validate_json(stored[0])
         except ValidationError:

@@ -15,9 +15,11 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from trainworthy.lifecycle.errors import TrainworthyError
 from trainworthy.lifecycle.identity import canonical_json, sha256_file
+from trainworthy.lifecycle.progress import say
 from trainworthy.lifecycle.storage.checkpoints import reached_step
 from trainworthy.lifecycle.storage.durable.bucket import Bucket
 from trainworthy.resources.backends.on_node import END, STDERR, STDOUT, NodeEnd
@@ -31,17 +33,42 @@ from trainworthy.resources.backends.travel.places import (
     Index,
     Parcel,
     is_stream,
+    kept_here,
     walked,
 )
 from trainworthy.resources.backends.travel.streams import StreamsSent
-from trainworthy.resources.backends.travel.turns import Moved, Turns
+from trainworthy.resources.backends.travel.turns import Moved, Turns, told
 
 # So long an object stays that no index names any more: a launcher may be about to fetch it.
 SUPERSEDED_SECONDS = 60.0
 # The index is written again after so many turns without a change: a late request of an earlier turn may lie over it.
 AGAIN_TURNS = 30
-# Time of change, size and number of a file: while they are equal its bytes are.
-_Signature = tuple[int, int, int]
+# A file is sent whole: one that only grew is sent again once it has grown by that part of it, or after so long.
+GROWN, GROWN_SECONDS = 0.1, 60.0
+# How many files are named that stay on the node.
+NAMED = 5
+
+
+class _Signature(NamedTuple):
+    """Of a file: while it is equal its bytes are."""
+
+    changed_ns: int
+    size: int
+    number: int
+
+
+class _Sent(NamedTuple):
+    """A file as it was when it was sent last, with the hash of its bytes, and when by the monotonic clock."""
+
+    signature: _Signature
+    sha256: str
+    at: float
+
+    def stands_for(self, signature: _Signature) -> bool:
+        """True if it still is that, or little more than it, for a while."""
+        grew = signature.number == self.signature.number and signature.size > self.signature.size
+        little = signature.size < self.signature.size * (1 + GROWN) and time.monotonic() - self.at < GROWN_SECONDS
+        return signature == self.signature or (grew and little)
 
 
 class NodeMirror:
@@ -50,11 +77,12 @@ class NodeMirror:
     def __init__(self, bucket: Bucket, prefix: str, parcel: Parcel, root: Path) -> None:
         self._bucket, self._prefix = bucket, prefix
         self._out, self._folder = root / parcel.out, root / parcel.folder
-        # Files as they were when they were sent last, with the hash of their bytes; those of the parcel came by it.
-        self._known: dict[str, tuple[_Signature, str]] = {}
+        # What was sent of each file; those of the parcel came by it.
+        self._known: dict[str, _Sent] = {}
         for name, sha256 in parcel.files.items():
             if (path := root / name).is_relative_to(self._out):
-                self._known[path.relative_to(self._out).as_posix()] = _signature(path), sha256
+                known = _Sent(_signature(path), sha256, time.monotonic())
+                self._known[path.relative_to(self._out).as_posix()] = known
         self._lasting = set(parcel.files.values())
         # What lies below the start's own files/, and when an index named it last.
         self._passing: dict[str, float] = {}
@@ -74,7 +102,15 @@ class NodeMirror:
     def end(self, exit_code: int, until: Callable[[], float]) -> bool:
         """The last turn, tried again until the time by the monotonic clock; False if it did not come to be."""
         self.moved.begin()
+        self._tell_what_stays()
         return self._turns.insist(lambda: self.turn(exit_code), until)
+
+    def _tell_what_stays(self) -> None:
+        """Once, at the end: who misses a file shall know why."""
+        with contextlib.suppress(OSError):
+            if stays := kept_here(self._out, OF_ONE_PLACE):
+                more = f" and {len(stays) - NAMED} more" if len(stays) > NAMED else ""
+                told(say, f"links, hidden files and odd names stay on this node: {', '.join(stays[:NAMED])}{more}")
 
     @property
     def failed_by(self) -> str:
@@ -121,7 +157,7 @@ class NodeMirror:
             return
         # One that comes back is sent again, whatever becomes of this request; what it leaves goes at the end.
         self._passing = {sha256: named for sha256, named in self._passing.items() if sha256 not in old}
-        self._known = {name: known for name, known in self._known.items() if known[1] not in old}
+        self._known = {name: known for name, known in self._known.items() if known.sha256 not in old}
         with contextlib.suppress(OSError):
             self._bucket.delete(*(f"{self._prefix}/{FILES}/{sha256}" for sha256 in old))
 
@@ -131,8 +167,8 @@ class NodeMirror:
             signature = _signature(path)
             known = self._known.get(name)
             # At the end each is read: one that is written in place within a tick of the clock looks unchanged.
-            if known is not None and known[0] == signature and not ended:
-                return known[1]
+            if known is not None and known.stands_for(signature) and not ended:
+                return known.sha256
         except FileNotFoundError:
             return None
         if ended:
@@ -143,7 +179,7 @@ class NodeMirror:
                 self._lasting.add(sha256)
         elif (sha256 := self._sent_copy(path)) is None:
             return None
-        self._known[name] = signature, sha256
+        self._known[name] = _Sent(signature, sha256, time.monotonic())
         return sha256
 
     def _sent_copy(self, path: Path) -> str | None:
@@ -176,7 +212,7 @@ def send_refusal(bucket: Bucket, prefix: str, error: TrainworthyError, exit_code
 
 def _signature(path: Path) -> _Signature:
     status = path.stat()
-    return status.st_mtime_ns, status.st_size, status.st_ino
+    return _Signature(status.st_mtime_ns, status.st_size, status.st_ino)
 
 
 def _text(path: Path) -> str | None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import errno
 import functools
+import json
 import os
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from trainworthy.lifecycle.code_identity import product_sha256
@@ -14,6 +15,7 @@ from trainworthy.lifecycle.errors import SettingsError, StateError
 from trainworthy.lifecycle.identity import canonical_json, sha256_file
 from trainworthy.lifecycle.protocol.jobs import AnyJob
 from trainworthy.lifecycle.storage.durable.bucket import Bucket, ObjectChangedError
+from trainworthy.lifecycle.storage.shared.files import is_plain
 from trainworthy.resources.backends.travel.places import (
     FILES,
     NODE,
@@ -35,11 +37,12 @@ _NOT_READ = frozenset({"kept_features.folder", "data_folders", "interruptions.du
 def send_parcel(bucket: Bucket, prefix: str, job: AnyJob, named: Mapping[str, str], road: Road, folder: Path) -> Parcel:
     """Have all that the job names in the bucket, and a parcel that says what. `named` are paths by where they stand.
 
-    Raises SettingsError for a link that leads out and a folder that holds the job's, StateError for a file that changes
-    meanwhile, OSError.
+    Raises SettingsError for a link that leads out, a name that cannot travel and a folder that holds the job's,
+    StateError for a file that changes meanwhile, OSError.
     """
     root, read = road.root, _read(named)
     files = _files(job, read, root)
+    _refuse_names(path.relative_to(root) for path in (*files.values(), folder))
     hashes = at_once(lambda path: _sent(bucket, path), files.values())
     parcel = Parcel(
         code=product_sha256(),
@@ -100,26 +103,43 @@ class AnotherNodeError(Exception):
 def claimed(bucket: Bucket, prefix: str) -> Parcel:
     """The parcel of a start, of which this machine is the node from here on.
 
-    Raises AnotherNodeError where another has claimed it, OSError, ValidationError.
+    Raises AnotherNodeError where another has claimed it, SettingsError where the launcher has another Trainworthy,
+    OSError, ValidationError.
     """
     stored = bucket.read(f"{prefix}/{PARCEL}")
     if stored is None:
         raise FileNotFoundError(errno.ENOENT, "its launcher is gone, or has given it up", f"{bucket.address}/{prefix}")
-    parcel = Parcel.model_validate_json(stored[0])
+    # Of another Trainworthy the parcel may have another form.
+    other = _code_of(stored[0]) not in (None, product_sha256())
+    parcel = None if other else Parcel.model_validate_json(stored[0])
     _claim(bucket, f"{prefix}/{NODE}")
+    if parcel is None:
+        fix = (
+            "install on the node what the launcher runs; for pods make their image from it (deploy/Dockerfile), and "
+            "name it in kubernetes.yaml"
+        )
+        raise SettingsError("this machine has another Trainworthy than its launcher: the sources differ", fix=fix)
     return parcel
 
 
-def lay_out(bucket: Bucket, parcel: Parcel, root: Path) -> None:
-    """Have a start's files below `root`, and in its folders no others. Raises OSError."""
+def lay_out(bucket: Bucket, parcel: Parcel, root: Path, gate: Gate) -> None:
+    """Have a start's files below `root`, and in its folders no others, while `gate` is open. Raises OSError."""
     for folder in parcel.folders:
         # Of another start that was here, beside a third one that still is.
         for _, path in list(walked(root / folder, OF_ONE_PLACE, refuse=False)):
             if path.relative_to(root).as_posix() not in parcel.files:
                 path.unlink(missing_ok=True)
-    gate = Gate()
     at_once(lambda item: fetch(bucket, f"{FILES}/{item[1]}", root / item[0], gate), parcel.files.items())
     (root / parcel.folder).mkdir(parents=True, exist_ok=True)
+
+
+def _code_of(parcel: bytes) -> str | None:
+    """The launcher's Trainworthy, by a parcel of whatever form; None if that is no parcel."""
+    try:
+        code = json.loads(parcel)["code"]
+    except (ValueError, TypeError, LookupError):
+        return None
+    return code if isinstance(code, str) else None
 
 
 def _claim(bucket: Bucket, name: str) -> None:
@@ -149,6 +169,14 @@ def _files(job: AnyJob, read: Mapping[str, Path], root: Path) -> dict[str, Path]
         left_out = OF_ONE_PLACE if field_of(where) == "out" else ()
         paths += [member for _, member in walked(path, left_out)] if path.is_dir() else [path]
     return {path.relative_to(root).as_posix(): path for path in paths}
+
+
+def _refuse_names(names: Iterable[Path]) -> None:
+    """Raises SettingsError for a name of a file or of a folder above it that cannot travel."""
+    for name in names:
+        if not (is_plain(text := name.as_posix()) and text.isprintable()):
+            fix = "give the file, or the folder that holds it, another name"
+            raise SettingsError("a name has characters that cannot travel to another machine", value=text, fix=fix)
 
 
 def _sent(bucket: Bucket, path: Path) -> str:

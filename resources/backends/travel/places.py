@@ -40,6 +40,7 @@ LAST_SECONDS = 30.0
 # Folders of a job's folder that are of one place alone: signs of starts, and a copy that a training went on from.
 OF_ONE_PLACE = ("kubernetes", "ray", "fetched")
 CHECKPOINTS = "checkpoints"
+_CACHE = "__pycache__"
 _STREAM = re.compile(r"pipes-[^/]+/messages")
 Given = TypeVar("Given")
 Made = TypeVar("Made")
@@ -112,9 +113,10 @@ def walked(folder: Path, left_out: Collection[str] = (), *, refuse: bool = True)
     """Files below a folder by name, without what is hidden, __pycache__, and `left_out`, names right below it.
 
     Raises SettingsError for a link that leads out of the folder or to a folder, and for a name that cannot travel. With
-    `refuse` False these and all other links are left out.
+    `refuse` False these and all other links are left out. Raises OSError for a folder that cannot be read; one that is
+    gone by then is none.
     """
-    for here, folders, names in os.walk(folder):
+    for here, folders, names in os.walk(folder, onerror=_unless_gone):
         at = Path(here)
         folders[:] = sorted(name for name in folders if _travels(name) and not (at == folder and name in left_out))
         for path in (at / name for name in sorted((*names, *folders)) if _travels(name)):
@@ -126,6 +128,25 @@ def walked(folder: Path, left_out: Collection[str] = (), *, refuse: bool = True)
                 yield path.relative_to(folder).as_posix(), path
 
 
+def kept_here(folder: Path, left_out: Collection[str]) -> list[str]:
+    """Names of links, hidden files and the like that `walked` passes over, but for what is hidden right below."""
+    walk, found = os.walk(folder, onerror=_unless_gone), list[str]()
+    for at, folders, names in ((Path(here), folders, names) for here, folders, names in walk):
+        top = at == folder
+        folders[:] = sorted(name for name in folders if not (top and (name in left_out or not _travels(name))))
+        for path in (at / name for name in sorted((*names, *folders)) if _travels(name) or not top):
+            stays = not _travels(path.name) or path.is_symlink() or _problem(path, folder)
+            if stays and path.name != _CACHE:
+                found.append(path.relative_to(folder).as_posix())
+        folders[:] = [name for name in folders if _travels(name)]
+    return found
+
+
+def _unless_gone(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):
+        raise error
+
+
 def _problem(path: Path, folder: Path) -> str:
     """What keeps a file or folder from another machine; "" if nothing does."""
     if path.is_symlink() and not (path.is_file() and path.resolve().is_relative_to(folder.resolve())):
@@ -134,7 +155,7 @@ def _problem(path: Path, folder: Path) -> str:
 
 
 def _travels(name: str) -> bool:
-    return not name.startswith(".") and name != "__pycache__"
+    return not name.startswith(".") and name != _CACHE
 
 
 class Gate:

@@ -104,6 +104,10 @@ class Turns:
         return True
 
     def _told(self, line: str) -> None:
-        # Who is told may be away as well (a log on a full disk).
-        with contextlib.suppress(Exception):
-            self._tell(line)
+        told(self._tell, line)
+
+
+def told(tell: Callable[[str], None], line: str) -> None:
+    """Tell it, if it can be: who is told may be away as well (a log on a full disk), and what is done goes on."""
+    with contextlib.suppress(Exception):
+        tell(line)

@@ -20,6 +20,7 @@ from trainworthy.resources.backends import signs
 from trainworthy.resources.backends.on_node import SIGN_SECONDS
 from trainworthy.resources.backends.signs import ObservedSign
 from trainworthy.resources.backends.travel.places import SIGN_ANSWER_SECONDS, SIGN_RETRY_SECONDS, TURN_SECONDS
+from trainworthy.resources.backends.travel.turns import told
 
 # So long a worker goes on while its bucket does not answer: as long as while its cluster does not.
 AWAY_SECONDS = 3600.0
@@ -154,7 +155,7 @@ class Wants:
                 if content and content != last and content.isdecimal():
                     self._ahead_ns, last = int(content) - time.time_ns(), content
             except Exception as error:
-                say(f"the beat of the launcher could not be read, and is looked for again: {error}")
+                told(say, f"the beat of the launcher could not be read, and is looked for again: {error}")
 
     def _keep_renewed(self) -> None:
         while not self._over.wait(RENEWED_SECONDS) and not self.gone.is_set():
@@ -176,8 +177,9 @@ class Wants:
             self._path.unlink(missing_ok=True)
 
     def _give_up(self, why: str) -> None:
-        if not self.gone.is_set():
-            say(f"this worker is ended: {why}")
+        first = not self.gone.is_set()
         self.gone.set()
+        if first:
+            told(say, f"this worker is ended: {why}")
         with contextlib.suppress(OSError):
             self._path.unlink(missing_ok=True)
