@@ -2,6 +2,7 @@
 
 import functools
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kubernetes_api import Fault, Kube
@@ -31,8 +32,9 @@ def test_success_of_a_pod_without_a_common_volume_has_to_be_in_the_bucket(played
         def arrived(self, *, succeeded: bool) -> None:
             self.asked.append(succeeded)
 
+    made: Any = submitted.Submitted
     journey, played.kube.played = Journey(), ends_with(code)
-    monkeypatch.setattr(backends, "Submitted", functools.partial(submitted.Submitted, journey=journey))
+    monkeypatch.setattr(backends, "Submitted", functools.partial(made, journey=journey))
     assert played.run().exit_code == code
     assert journey.asked == [succeeded]
 
