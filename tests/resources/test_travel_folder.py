@@ -14,6 +14,7 @@ from trainworthy.lifecycle.errors import BackendError
 from trainworthy.resources.backends.on_node import NodeEnd, read_end
 from trainworthy.resources.backends.travel import journey as journeys
 from trainworthy.resources.backends.travel import mirror as mirrors
+from trainworthy.resources.backends.travel import sent
 from trainworthy.resources.backends.travel.places import ENDED, INDEX
 
 
@@ -102,7 +103,9 @@ class Clock:
 
 
 def test_file_that_only_grows_is_sent_again_by_a_tenth_or_after_a_minute_and_whole_at_the_end(travelled, monkeypatch):
-    monkeypatch.setattr(mirrors, "time", clock := Clock())
+    clock = Clock()
+    for module in (mirrors, sent):
+        monkeypatch.setattr(module, "time", clock)
     path = travelled.there / "metrics.jsonl"
 
     def comes_as(size: int) -> bool:
@@ -126,6 +129,18 @@ def test_file_that_only_grows_is_sent_again_by_a_tenth_or_after_a_minute_and_who
         mirror.turn(0)
         journey.arrived()
         assert (travelled.here / "metrics.jsonl").read_text() == "y" * 1106
+
+
+def test_file_that_a_turn_sends_is_left_at_its_next_part_once_the_worker_has_ended(travelled):
+    with travelled.under_way() as (journey, mirror):
+        with mirror.kept_up():
+            travelled.write(travelled.there / "a", "a")
+        with pytest.raises(OSError, match="the worker has ended"):
+            mirror.turn()
+        end(travelled)
+        assert mirror.end(0, lambda: float("inf"))
+        journey.arrived(succeeded=True)
+        assert files(travelled) == {"a": "a"}
 
 
 def test_links_hidden_files_and_odd_names_that_stay_there_are_told_at_the_end(travelled, capfd):

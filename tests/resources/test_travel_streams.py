@@ -1,9 +1,10 @@
 """Streams: whoever reads one at the launcher, as Dagster reads Pipes' messages, sees whole lines, and each once."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
-from travelled import Travelled, end
+from travelled import Travelled, end, fails
 
 from trainworthy.lifecycle.storage.durable.bucket import Bucket
 from trainworthy.resources.backends.travel import streams
@@ -103,3 +104,46 @@ def test_stream_whose_file_is_gone_here_is_written_anew_and_holds_up_nothing(tra
         journey.arrived()
         assert (travelled.here / "result.json").read_text() == "answer"
         assert (travelled.here / "pipes-9/messages").read_text() == "of another reader\n"
+
+
+def test_messages_come_while_a_turn_sends_and_fetches_a_large_file(travelled, monkeypatch):
+    """What is read as it comes waits for no file, on both sides."""
+    upload, download = Bucket.upload, Bucket.download
+
+    def sending(*given: Any) -> None:
+        mirror._turn_beside()
+        journey._take()
+        shown.append((travelled.here / MESSAGES).read_text())
+        upload(*given)
+
+    def fetching(*given: Any) -> None:
+        travelled.write(travelled.there / MESSAGES, "one\ntwo\n")
+        mirror._in_turn = True
+        mirror._turn_beside()
+        journey._take_beside()
+        shown.append((travelled.here / MESSAGES).read_text())
+        download(*given)
+
+    shown = list[str]()
+    with travelled.under_way() as (journey, mirror):
+        monkeypatch.setattr(Bucket, "upload", sending)
+        monkeypatch.setattr(Bucket, "download", fetching)
+        travelled.write(travelled.there / "large", "large")
+        travelled.write(travelled.there / MESSAGES, "one\n")
+        mirror.turn()
+        assert not (travelled.here / "large").exists()
+        journey._take()
+        assert (travelled.here / "large").exists()
+    assert shown == ["one\n", "one\ntwo\n"]
+
+
+def test_between_turns_and_at_the_end_nothing_is_said_beside_them(travelled, monkeypatch):
+    with travelled.under_way() as (journey, mirror):
+        travelled.write(travelled.there / MESSAGES, "one\n")
+        asked = fails(monkeypatch, lambda kind, name: "")
+        mirror._turn_beside()
+        journey._take_beside()
+        assert mirror.end(75, lambda: float("inf"))
+        mirror._in_turn, asked[:] = True, []
+        mirror._turn_beside()
+        assert asked == []

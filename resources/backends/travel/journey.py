@@ -61,7 +61,8 @@ class Journey:
         self._gate, self._moved = Gate(), Moved()
         self._landing = Landing(self._bucket, self.prefix, self._out, folder / END, self._gate, self._moved)
         meaning = "what the worker writes does not come from its bucket, and it goes on"
-        self._turns = Turns(self._take, meaning, tell)
+        self._turns, self._beside = Turns(self._take, meaning, tell), Turns(self._take_beside, meaning, tell)
+        self._in_turn = False
 
     @contextlib.contextmanager
     def under_way(self, named: Mapping[str, str]) -> Iterator[None]:
@@ -75,7 +76,7 @@ class Journey:
         try:
             self._send(named)
             try:
-                with self._turns.kept_up():
+                with self._turns.kept_up(), self._beside.kept_up():
                     yield
             finally:
                 until = time.monotonic() + GIVEN_UP_SECONDS
@@ -151,8 +152,19 @@ class Journey:
             return
         # It is written anew once a minute whatever happens, and says that the node is there.
         self._landing.write(self._folder / ALIVE, str(index.turn))
-        self._landing.take(index)
+        self._in_turn = True
+        try:
+            self._landing.take(index)
+        finally:
+            self._in_turn = False
         self._turn = index.turn
+
+    def _take_beside(self) -> None:
+        """What is read as it comes, while a turn fetches a large file. Raises OSError."""
+        index = self._index(INDEX) if self._in_turn else None
+        if index is not None and index.turn > self._turn:
+            self._landing.write(self._folder / ALIVE, str(index.turn))
+            self._landing.take_streams(index)
 
     def _index(self, name: str) -> Index | None:
         """What the node says at its end, or by now; None if it has not yet."""

@@ -31,9 +31,7 @@ class Landing:
 
     def take(self, index: Index) -> None:
         """Make it as the index says. Raises OSError; what came by then stays."""
-        for stream, length in index.streams.items():
-            # Nobody takes half a line for a message.
-            self._streams.append(stream, length, whole=index.ended and not is_stream(stream))
+        self.take_streams(index)
         if index.reached:
             self.write(self._out / REACHED, str(index.reached))
         below = FILES if index.ended else f"{self._prefix}/{FILES}"
@@ -44,6 +42,12 @@ class Landing:
             self._remove_others(index)
         if index.end is not None:
             self.write(self._end, index.end)
+
+    def take_streams(self, index: Index) -> None:
+        """The same of its streams alone. Raises OSError."""
+        for stream, length in index.streams.items():
+            # Nobody takes half a line for a message.
+            self._streams.append(stream, length, whole=index.ended and not is_stream(stream))
 
     def write(self, path: Path, text: str) -> None:
         """A file of this folder's own, whole or not at all. Raises OSError."""

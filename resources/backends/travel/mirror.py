@@ -8,14 +8,15 @@ turn.
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import hashlib
 import shutil
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 from trainworthy.lifecycle.errors import TrainworthyError
 from trainworthy.lifecycle.identity import canonical_json, sha256_file
@@ -30,12 +31,14 @@ from trainworthy.resources.backends.travel.places import (
     FILES,
     INDEX,
     OF_ONE_PLACE,
+    STREAMS_OF_PIPES,
     Index,
     Parcel,
     is_stream,
     kept_here,
     walked,
 )
+from trainworthy.resources.backends.travel.sent import Sent, signature_of
 from trainworthy.resources.backends.travel.streams import StreamsSent
 from trainworthy.resources.backends.travel.turns import Moved, Turns, told
 
@@ -43,32 +46,8 @@ from trainworthy.resources.backends.travel.turns import Moved, Turns, told
 SUPERSEDED_SECONDS = 60.0
 # The index is written again after so many turns without a change: a late request of an earlier turn may lie over it.
 AGAIN_TURNS = 30
-# A file is sent whole: one that only grew is sent again once it has grown by that part of it, or after so long.
-GROWN, GROWN_SECONDS = 0.1, 60.0
 # How many files are named that stay on the node.
 NAMED = 5
-
-
-class _Signature(NamedTuple):
-    """Of a file: while it is equal its bytes are."""
-
-    changed_ns: int
-    size: int
-    number: int
-
-
-class _Sent(NamedTuple):
-    """A file as it was when it was sent last, with the hash of its bytes, and when by the monotonic clock."""
-
-    signature: _Signature
-    sha256: str
-    at: float
-
-    def stands_for(self, signature: _Signature) -> bool:
-        """True if it still is that, or little more than it, for a while."""
-        grew = signature.number == self.signature.number and signature.size > self.signature.size
-        little = signature.size < self.signature.size * (1 + GROWN) and time.monotonic() - self.at < GROWN_SECONDS
-        return signature == self.signature or (grew and little)
 
 
 class NodeMirror:
@@ -78,10 +57,10 @@ class NodeMirror:
         self._bucket, self._prefix = bucket, prefix
         self._out, self._folder = root / parcel.out, root / parcel.folder
         # What was sent of each file; those of the parcel came by it.
-        self._known: dict[str, _Sent] = {}
+        self._known: dict[str, Sent] = {}
         for name, sha256 in parcel.files.items():
             if (path := root / name).is_relative_to(self._out):
-                known = _Sent(_signature(path), sha256, time.monotonic())
+                known = Sent(signature_of(path), sha256, time.monotonic())
                 self._known[path.relative_to(self._out).as_posix()] = known
         self._lasting = set(parcel.files.values())
         # What lies below the start's own files/, and when an index named it last.
@@ -92,16 +71,23 @@ class NodeMirror:
         self._last: Index | None = None
         self._turn, self._unchanged = 0, 0
         self._turns = Turns(self.turn, "the launcher hears nothing of this worker")
+        self._beside = Turns(self._turn_beside, "the launcher hears no messages of this worker")
+        # Held by who sends streams and says the index. A turn is under way; the end is.
+        self._alone, self._in_turn, self._ends = threading.Lock(), False, False
 
     @contextlib.contextmanager
     def kept_up(self) -> Iterator[None]:
-        """Turns, by a thread of its own."""
-        with self._turns.kept_up():
-            yield
+        """Turns, by threads of their own."""
+        with self._turns.kept_up(), self._beside.kept_up():
+            try:
+                yield
+            finally:
+                self._ends = True
 
     def end(self, exit_code: int, until: Callable[[], float]) -> bool:
         """The last turn, tried again until the time by the monotonic clock; False if it did not come to be."""
         self.moved.begin()
+        self._ends = True
         self._tell_what_stays()
         return self._turns.insist(lambda: self.turn(exit_code), until)
 
@@ -119,27 +105,46 @@ class NodeMirror:
 
     def turn(self, exit_code: int | None = None) -> None:
         """Have all that changed in the bucket; with an exit code as the end. Raises OSError, StateError."""
+        ended, files = exit_code is not None, dict[str, str]()
         left_out = OF_ONE_PLACE if exit_code == 0 else (*OF_ONE_PLACE, CHECKPOINTS)
-        files, streams = dict[str, str](), dict[str, int]()
-        for name, path in walked(self._out, left_out, refuse=False):
-            if is_stream(name):
-                streams[name] = self._streams.send(name, path, ended=exit_code is not None)
-            elif (sha256 := self._file(name, path, ended=exit_code is not None)) is not None:
-                files[name] = sha256
-        for path in (self._folder / STDOUT, self._folder / STDERR):
-            if path.exists():
-                name = path.relative_to(self._out).as_posix()
-                streams[name] = self._streams.send(name, path, ended=exit_code is not None)
-        index = Index(turn=1, files=files, streams=streams, reached=reached_step(self._out))
-        if exit_code is not None:
-            end = _text(self._folder / END)
-            index = index.model_copy(update={"ended": True, "whole": exit_code == 0, "end": end})
+        self._in_turn = True
+        try:
+            for name, path in walked(self._out, left_out, refuse=False):
+                if not is_stream(name) and (sha256 := self._file(name, path, ended=ended)) is not None:
+                    files[name] = sha256
+        finally:
+            self._in_turn = False
+        end = {"ended": True, "whole": exit_code == 0, "end": _text(self._folder / END)} if ended else {}
+        with self._alone:
+            index = self._say(Index(turn=1, files=files, streams={}).model_copy(update=end))
+        if not ended:
+            self._remove_superseded(index)
+
+    def _turn_beside(self) -> None:
+        """What is read as it comes, while a turn sends a large file. Raises OSError."""
+        with self._alone:
+            if self._in_turn and not self._ends:
+                self._say(self._last or Index(turn=1, files={}, streams={}))
+
+    def _say(self, index: Index) -> Index:
+        """Send what came to streams, and have the index with that in the bucket if it says anything new."""
+        index = index.model_copy(
+            update={"streams": self._sent_streams(ended=index.ended), "reached": reached_step(self._out)}
+        )
         self._unchanged += 1
         if index != self._last or self._unchanged >= AGAIN_TURNS:
             self._write(index)
             self._last, self._unchanged = index, 0
-        if not index.ended:
-            self._remove_superseded(index)
+        return index
+
+    def _sent_streams(self, *, ended: bool) -> dict[str, int]:
+        output = [path for path in (self._folder / STDOUT, self._folder / STDERR) if path.exists()]
+        paths = [
+            *(path for path in self._out.glob(STREAMS_OF_PIPES) if path.is_file() and not path.is_symlink()),
+            *output,
+        ]
+        names = {path.relative_to(self._out).as_posix(): path for path in sorted(paths)}
+        return {name: self._streams.send(name, path, ended=ended) for name, path in names.items()}
 
     def _write(self, index: Index) -> None:
         """Each attempt with a number of its own: one whose reply was lost may have been read."""
@@ -164,7 +169,7 @@ class NodeMirror:
     def _file(self, name: str, path: Path, *, ended: bool) -> str | None:
         """Have a file's bytes there; their hash, None where it is gone meanwhile."""
         try:
-            signature = _signature(path)
+            signature = signature_of(path)
             known = self._known.get(name)
             # At the end each is read: one that is written in place within a tick of the clock looks unchanged.
             if known is not None and known.stands_for(signature) and not ended:
@@ -179,7 +184,7 @@ class NodeMirror:
                 self._lasting.add(sha256)
         elif (sha256 := self._sent_copy(path)) is None:
             return None
-        self._known[name] = _Sent(signature, sha256, time.monotonic())
+        self._known[name] = Sent(signature, sha256, time.monotonic())
         return sha256
 
     def _sent_copy(self, path: Path) -> str | None:
@@ -194,9 +199,15 @@ class NodeMirror:
             # Also what lies below files/ to stay: before the end the launcher looks here alone.
             if sha256 not in self._passing:
                 key = f"{self._prefix}/{FILES}/{sha256}"
-                self._bucket.upload(key, copy, functools.partial(self.moved.note, key))
+                self._bucket.upload(key, copy, functools.partial(self._went, key))
                 self._passing[sha256] = time.monotonic()
             return sha256
+
+    def _went(self, key: str, size: int) -> None:
+        self.moved.note(key, size)
+        if self._ends:
+            # The end has its own, and the line for itself.
+            raise OSError(errno.ECANCELED, "the worker has ended")
 
 
 def send_refusal(bucket: Bucket, prefix: str, error: TrainworthyError, exit_code: int) -> None:
@@ -208,11 +219,6 @@ def send_refusal(bucket: Bucket, prefix: str, error: TrainworthyError, exit_code
     end = NodeEnd(exit_code=exit_code).model_dump_json()
     index = Index(turn=1, files={"error.json": sha256}, streams={}, ended=True, end=end)
     bucket.put(f"{prefix}/{ENDED}", canonical_json(index.model_dump(mode="json")))
-
-
-def _signature(path: Path) -> _Signature:
-    status = path.stat()
-    return _Signature(status.st_mtime_ns, status.st_size, status.st_ino)
 
 
 def _text(path: Path) -> str | None:

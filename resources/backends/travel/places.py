@@ -41,6 +41,7 @@ LAST_SECONDS = 30.0
 OF_ONE_PLACE = ("kubernetes", "ray", "fetched")
 CHECKPOINTS = "checkpoints"
 _CACHE = "__pycache__"
+STREAMS_OF_PIPES = "pipes-*/messages"
 _STREAM = re.compile(r"pipes-[^/]+/messages")
 Given = TypeVar("Given")
 Made = TypeVar("Made")

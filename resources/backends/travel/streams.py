@@ -7,6 +7,7 @@ nothing is written before all of it came.
 from __future__ import annotations
 
 import errno
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -45,12 +46,17 @@ class StreamsReceived:
         # Of each how much came, and what of it is not written yet: the beginning of a line.
         self._at: dict[str, int] = {}
         self._rest: dict[str, bytes] = {}
+        self._alone = threading.Lock()
 
     def append(self, name: str, length: int, *, whole: bool) -> None:
         """Write the lines that came, if `whole` also half of one; what a full disk has cut off is written again.
 
         Raises OSError.
         """
+        with self._alone:
+            self._append(name, length, whole=whole)
+
+    def _append(self, name: str, length: int, *, whole: bool) -> None:
         at = self._at.get(name, 0)
         while at < length:
             stored = self._bucket.read(key := f"{self._prefix}/{chunk(name, at)}")
