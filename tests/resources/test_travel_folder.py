@@ -11,7 +11,7 @@ from obstore.exceptions import NotModifiedError
 from travelled import Travelled, end, fails
 
 from trainworthy.lifecycle.errors import BackendError
-from trainworthy.resources.backends.on_node import NodeEnd, read_end
+from trainworthy.resources.backends.on_node import ALIVE, NodeEnd, read_end
 from trainworthy.resources.backends.travel import journey as journeys
 from trainworthy.resources.backends.travel import mirror as mirrors
 from trainworthy.resources.backends.travel import sent
@@ -195,8 +195,12 @@ def test_index_of_an_earlier_turn_that_is_written_late_takes_nothing_back(travel
         travelled.write(travelled.there / "a", "after!")
         mirror.turn()
         journey._take()
+        told = (journey._folder / ALIVE).stat().st_ino
+        journey._take()
         travelled.bucket.put(f"{journey.prefix}/{INDEX}", late)
         journey._take()
+        # Nor is it a sign of life.
+        assert (journey._folder / ALIVE).stat().st_ino == told
         assert files(travelled) == {"a": "after!"}
 
 

@@ -137,6 +137,19 @@ def test_messages_come_while_a_turn_sends_and_fetches_a_large_file(travelled, mo
     assert shown == ["one\n", "one\ntwo\n"]
 
 
+def test_last_messages_come_though_the_end_does_not(travelled, monkeypatch):
+    with travelled.under_way() as (journey, mirror):
+        travelled.write(travelled.there / "large", "large")
+        mirror.turn()
+        travelled.write(travelled.there / "large", "too large")
+        travelled.write(travelled.there / MESSAGES, "one\n")
+        fails(monkeypatch, lambda kind, name: "before" if kind == "upload" else "")
+        assert not mirror.end(75, lambda: 0.0 if mirror.failed_by else float("inf"))
+        journey._take()
+        assert (travelled.here / MESSAGES).read_text() == "one\n"
+        assert (travelled.here / "large").read_text() == "large"
+
+
 def test_between_turns_and_at_the_end_nothing_is_said_beside_them(travelled, monkeypatch):
     with travelled.under_way() as (journey, mirror):
         travelled.write(travelled.there / MESSAGES, "one\n")

@@ -107,6 +107,10 @@ class NodeMirror:
         """Have all that changed in the bucket; with an exit code as the end. Raises OSError, StateError."""
         ended, files = exit_code is not None, dict[str, str]()
         left_out = OF_ONE_PLACE if exit_code == 0 else (*OF_ONE_PLACE, CHECKPOINTS)
+        if ended:
+            # Its last messages wait for no file, which may take longer than there is time.
+            with self._alone:
+                self._say(self._last or Index(turn=1, files={}, streams={}))
         self._in_turn = True
         try:
             for name, path in walked(self._out, left_out, refuse=False):
