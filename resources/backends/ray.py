@@ -29,6 +29,7 @@ from trainworthy.resources.backends.ray_ends import end_earlier, end_earlier_on_
 from trainworthy.resources.backends.ray_jobs import (
     PENDING,
     STARTS,
+    SUCCEEDED,
     JobSnapshot,
     Node,
     end_without_word,
@@ -180,7 +181,7 @@ class _Following:
         late = LATE_SECONDS if job.leaves_its_end else 0.0
         if self._journey is not None:
             # What it has left is in the bucket before it ends.
-            self._journey.arrived()
+            self._journey.arrived(succeeded=job.status == SUCCEEDED)
             late = 0.0
         until = time.monotonic() + late
         while (end := read_end(self._folder)) is None and time.monotonic() < until:

@@ -29,8 +29,8 @@ ON_NODE = "trainworthy.resources.backends.on_node"
 STARTS = "ray"
 # From what our own process on the node needs to Ray's SIGKILL, seconds.
 STOP_MARGIN = 5
-PENDING, STOPPED, FAILED = "PENDING", "STOPPED", "FAILED"
-ENDED = (STOPPED, "SUCCEEDED", FAILED)
+PENDING, STOPPED, SUCCEEDED, FAILED = "PENDING", "STOPPED", "SUCCEEDED", "FAILED"
+ENDED = (STOPPED, SUCCEEDED, FAILED)
 # Ray 2.60's words for kills of its memory monitor, for a node that was asked to end, and for one that was not.
 _MEMORY = "due to the node running low on memory"
 _NODE_ENDED = ("terminated expectedly", "preempted")

@@ -19,6 +19,7 @@ from trainworthy.resources.backends import ray, ray_ends
 from trainworthy.resources.backends.backend import Start
 from trainworthy.resources.backends.choose import backend_of, launcher_problems
 from trainworthy.resources.backends.ray_jobs import JobSnapshot, Node, end_without_word, id_prefix, request
+from trainworthy.resources.backends.signs import ObservedSign
 from trainworthy.resources.backends.travel import journey as journeys
 from trainworthy.resources.backends.travel.disk import MARK
 from trainworthy.resources.backends.travel.places import WANTED
@@ -246,3 +247,26 @@ def test_what_a_worker_writes_comes_by_parts(travelled):
             journey._take()
             assert (travelled.here / "kubernetes/1234abcd/stdout").read_text() == text
         assert len(travelled.bucket.names(f"{journey.prefix}/streams")) == 2
+
+
+@pytest.mark.parametrize(("status", "succeeded"), [("SUCCEEDED", True), ("FAILED", False), ("STOPPED", False)])
+def test_success_of_a_node_without_a_common_folder_has_to_be_in_the_bucket(tmp_path, status, succeeded):
+    class Journey:
+        asked = list[bool]()
+
+        def alive(self) -> ObservedSign:
+            return ObservedSign(tmp_path / "alive")
+
+        def arrived(self, *, succeeded: bool) -> None:
+            self.asked.append(succeeded)
+
+    class Ray:
+        def job(self, id: str) -> JobSnapshot:
+            return JobSnapshot(id, status, exit_code=0 if succeeded else 1)
+
+    client: Any = Ray()
+    journey: Any = Journey()
+    following = ray._Following(client, "i", tmp_path, journey)
+    following.began = True
+    assert following.look() is not None
+    assert journey.asked == [succeeded]
