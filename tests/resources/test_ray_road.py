@@ -252,7 +252,8 @@ def test_what_a_worker_writes_comes_by_parts(travelled):
 @pytest.mark.parametrize(("status", "succeeded"), [("SUCCEEDED", True), ("FAILED", False), ("STOPPED", False)])
 def test_success_of_a_node_without_a_common_folder_has_to_be_in_the_bucket(tmp_path, status, succeeded):
     class Journey:
-        asked = list[bool]()
+        def __init__(self) -> None:
+            self.asked = list[bool]()
 
         def alive(self) -> ObservedSign:
             return ObservedSign(tmp_path / "alive")

@@ -1,5 +1,6 @@
 """Streams: whoever reads one at the launcher, as Dagster reads Pipes' messages, sees whole lines, and each once."""
 
+import io
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ from travelled import Travelled, end, fails
 
 from trainworthy.lifecycle.storage.durable.bucket import Bucket
 from trainworthy.resources.backends.travel import streams
+from trainworthy.resources.backends.travel.places import Gate
 
 MESSAGES = "pipes-1/messages"
 
@@ -54,6 +56,25 @@ def test_line_that_is_half_written_comes_once_it_is_whole(travelled):
         mirror.turn(137)
         journey.arrived()
         assert (travelled.here / MESSAGES).read_text() == "one\ntwo\n"
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_each_line_is_written_by_a_call_of_its_own_and_a_short_one_is_an_error(travelled, monkeypatch, full):
+    calls, write_of = list[bytes](), io.FileIO.write
+
+    class Written(io.FileIO):
+        def write(self, content: Any) -> int:
+            calls.append(bytes(content))
+            return write_of(self, content[: len(content) - full])
+
+    monkeypatch.setattr(Path, "open", lambda path, mode, buffering: Written(path, mode))
+    received = streams.StreamsReceived(travelled.bucket, "p", travelled.here, Gate(), lambda name, size: None)
+    if full:
+        with pytest.raises(OSError, match="No space left"):
+            received._write(travelled.here / MESSAGES, 0, b"one\ntwo\n")
+    else:
+        received._write(travelled.here / MESSAGES, 0, b"one\ntwo\n")
+    assert calls == [b"one\n", b"two\n"][: 1 if full else 2]
 
 
 def test_lines_that_a_full_disk_has_cut_off_are_written_again(travelled, monkeypatch):

@@ -7,6 +7,7 @@ nothing is written before all of it came.
 from __future__ import annotations
 
 import errno
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -77,12 +78,12 @@ class StreamsReceived:
             if not path.exists():
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.touch()
-            with path.open("r+b") as file:
+            with path.open("r+b", buffering=0) as file:
                 file.seek(at)
                 # Each by a call of its own: who reads meanwhile hardly ever sees a half of one.
                 for line in lines.splitlines(keepends=True):
-                    file.write(line)
-                    file.flush()
+                    if file.write(line) != len(line):
+                        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
 
 def _read(path: Path, at: int, *, ended: bool) -> bytes:
