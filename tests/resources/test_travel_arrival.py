@@ -1,11 +1,13 @@
 """The node's process, from the parcel to the end: how it ends, and what is in the bucket by then."""
 
+import contextlib
 import json
 import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from travelled import Travelled, alone, fails
@@ -97,9 +99,11 @@ def test_node_that_is_asked_to_end_while_it_fetches_ends_at_once_as_preempted(
     travelled, monkeypatch, real_signals, kind, capfd
 ):
     monkeypatch.setattr(on_node, "main", lambda arguments, afterwards: pytest.fail("a worker was started"))
-    let_go, do = threading.Event(), getattr(Bucket, kind)
+    let_go, do, in_main = threading.Event(), getattr(Bucket, kind), list[bool]()
 
     def hangs(*given: object) -> object:
+        # The bucket's own code hears no signal while it waits.
+        in_main.append(threading.current_thread() is threading.main_thread())
         os.kill(os.getpid(), signal.SIGTERM)
         os.kill(os.getpid(), signal.SIGTERM)
         assert let_go.wait(60)
@@ -111,6 +115,7 @@ def test_node_that_is_asked_to_end_while_it_fetches_ends_at_once_as_preempted(
             patch.setattr(Bucket, kind, hangs)
             assert arrive(travelled, under.prefix) == EXIT_PREEMPTED
         let_go.set()
+    assert True not in in_main
     assert "asked to end by SIGTERM before its worker began" in capfd.readouterr().err
 
 
@@ -181,3 +186,24 @@ def test_node_without_a_parcel_runs_no_worker(travelled, monkeypatch, capfd):
     monkeypatch.setattr(on_node, "main", lambda arguments, afterwards: pytest.fail("a worker was started"))
     assert arrive(travelled, "travel/worker/none") == EXIT_STORAGE
     assert "its launcher is gone" in capfd.readouterr().err
+
+
+def test_time_of_the_end_begins_before_a_turn_that_lasts_is_waited_for(travelled, monkeypatch):
+    order, begins = list[str](), arrival._End.begins
+
+    @contextlib.contextmanager
+    def kept_up(mirror: NodeMirror) -> Iterator[None]:
+        yield
+        order.append("the turn is over")
+
+    def begun(self: arrival._End, folder: Path) -> None:
+        begins(self, folder)
+        order.append("the end begins")
+
+    monkeypatch.setattr(on_node, "main", does(travelled, 75))
+    monkeypatch.setattr(NodeMirror, "kept_up", kept_up)
+    monkeypatch.setattr(arrival._End, "begins", begun)
+    under = travelled.journey()
+    with under.under_way(travelled.named):
+        assert arrive(travelled, under.prefix) == 75
+    assert order == ["the end begins", "the turn is over"]

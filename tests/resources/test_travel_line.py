@@ -120,16 +120,25 @@ def test_each_file_and_chunk_that_went_counts_as_something_that_went(travelled, 
 
 
 class UnderWay:
-    """Requests that take as long as others need to begin: the most of bytes and of requests that there were at once."""
+    """Requests that take until so many are `together`: the most of bytes and of requests that there were at once."""
 
-    def __init__(self) -> None:
-        self._alone, self._now = threading.Lock(), list[int]()
+    def __init__(self, together: int) -> None:
+        self._alone, self._now, self._together, self._enough = (
+            threading.Lock(),
+            list[int](),
+            together,
+            threading.Event(),
+        )
         self.most, self.most_requests = 0, 0
 
     def take(self, size: int) -> None:
         with self._alone:
             self._now.append(size)
             self.most, self.most_requests = max(self.most, sum(self._now)), max(self.most_requests, len(self._now))
+            if len(self._now) >= self._together:
+                self._enough.set()
+        assert self._enough.wait(60)
+        # As long as another needs to begin that should not.
         threading.Event().wait(0.02)
         with self._alone:
             self._now.remove(size)
@@ -138,7 +147,7 @@ class UnderWay:
 @pytest.mark.parametrize("large", [True, False])
 def test_files_that_are_sent_at_once_have_room_on_the_line_for_each_request(travelled, monkeypatch, large):
     monkeypatch.setattr(buckets, "LINE", Line(24))
-    line, put = UnderWay(), obstore.put
+    line, put = UnderWay(1 if large else 2), obstore.put
 
     def sent(store: Any, name: str, file: Any, **given: Any) -> Any:
         line.take(min(len(file._file.read()), 24))
@@ -155,7 +164,7 @@ def test_files_that_are_sent_at_once_have_room_on_the_line_for_each_request(trav
 
 
 def test_files_that_are_fetched_at_once_have_room_on_the_line_for_each_request(travelled, monkeypatch):
-    line, get = UnderWay(), obstore.get
+    line, get = UnderWay(3), obstore.get
     for number in range(8):
         travelled.bucket.put(str(number), bytes_of(number, 10))
 

@@ -44,6 +44,15 @@ def test_no_chunk_shows_half_a_line(travelled, monkeypatch, lines):
         assert all(content == "" or content.endswith("\n") for content in contents)
 
 
+def test_chunk_in_the_bucket_ends_with_a_line_where_it_can(travelled):
+    with travelled.under_way() as (journey, mirror):
+        travelled.write(travelled.there / MESSAGES, "abcdef\n" * 3 + "x" * 12 + "\nhalf")
+        mirror.turn()
+        names = travelled.bucket.names(f"{journey.prefix}/streams")
+        chunks = [travelled.bucket.read(name)[0] for name in names]
+    assert chunks == [b"abcdef\n"] * 3 + [b"x" * 10, b"xx\n"]
+
+
 def test_line_that_is_half_written_comes_once_it_is_whole(travelled):
     with travelled.under_way() as (journey, mirror):
         for content, come in (("one\ntw", "one\n"), ("one\ntwo\nth", "one\ntwo\n"), ("one\ntwo\nth" + "r" * 9, None)):
