@@ -6,7 +6,8 @@
 - Text, categories and all else are categorical; a missing value is a category of its own.
 - A timestamp gives two categorical columns, its hour and its weekday: the time itself is no feature, since
   every benchmark row lies beyond all training rows; without them the baselines would be unfairly weak.
-- A column of files gives several numeric columns, of what is in each file (file_numbers.py).
+- A column of files gives several numeric columns, of what is in each file, and a column of free text (free_text.py)
+  the counts of its words in buckets (file_numbers.py): as categories all its values would be rare.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from typing import TYPE_CHECKING
 
 from trainworthy.lifecycle.errors import EvaluationError, did_you_mean
 from trainworthy.lifecycle.files.values import is_file_column
-from trainworthy.lifecycle.tasks.file_numbers import Form, file_numbers, form_of
+from trainworthy.lifecycle.tasks.file_numbers import OF_WORDS, Form, file_numbers, form_of, text_numbers
+from trainworthy.lifecycle.tasks.free_text import is_free_text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,7 +39,7 @@ class Encoding:
     low: np.ndarray
     high: np.ndarray
     categories: dict[str, pd.Index]
-    files: Mapping[str, Form]
+    contents: Mapping[str, Form]
 
     def encode(self, rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
         """Numbers `(N, K)` float64 with NaN where missing, and codes `(N, C)` int64.
@@ -48,8 +50,8 @@ class Encoding:
         import pandas as pd
 
         whole = (c for c in (*self.numeric, *self.categories) if not _is_part(c))
-        _require(rows, [*whole, *self.times, *self.files])
-        numbers = np.clip(_numbers(rows, self.numeric, self.files), self.low, self.high)
+        _require(rows, [*whole, *self.times, *self.contents])
+        numbers = np.clip(_numbers(rows, self.numeric, self.contents), self.low, self.high)
         codes = np.empty((len(rows), len(self.categories)), dtype=np.int64)
         for position, (column, known) in enumerate(self.categories.items()):
             occurring, values = _texts(rows, column)
@@ -74,11 +76,12 @@ def fit_encoding(training: pd.DataFrame, columns: Sequence[str], most_categories
     numeric = tuple(
         c for c in columns if types.is_numeric_dtype(training[c]) or types.is_timedelta64_dtype(training[c])
     )
-    files = {c: form_of(training[c].dropna().to_list()) for c in columns if is_file_column(training[c])}
-    categorical = [c for c in columns if c not in numeric and c not in times and c not in files]
+    others = [c for c in columns if c not in numeric and c not in times]
+    contents = {c: form for c in others if (form := _form(training[c])) is not None}
+    categorical = [c for c in others if c not in contents]
     categorical += [f"{c}\0{part}" for c in times for part in ("hour", "day_of_week")]
-    numeric += tuple(f"{c}\0{place}" for c, form in files.items() for place in range(form.width))
-    numbers = _numbers(training, numeric, files)
+    numeric += tuple(f"{c}\0{place}" for c, form in contents.items() for place in range(form.width))
+    numbers = _numbers(training, numeric, contents)
     filled = ~np.isnan(numbers).all(axis=0)
     numeric, numbers = tuple(np.array(numeric, dtype=object)[filled]), numbers[:, filled]
     if not numeric and not categorical:
@@ -89,8 +92,15 @@ def fit_encoding(training: pd.DataFrame, columns: Sequence[str], most_categories
         low=np.nanmin(numbers, axis=0),
         high=np.nanmax(numbers, axis=0),
         categories={c: _frequent(*_texts(training, c), most_categories) for c in categorical},
-        files=files,
+        contents=contents,
     )
+
+
+def _form(values: pd.Series) -> Form | None:
+    """How files and free texts become numbers; None of any other column."""
+    if is_file_column(values):
+        return form_of(values.dropna().to_list())
+    return OF_WORDS if is_free_text(values) else None
 
 
 def _frequent(occurring: np.ndarray, values: Sequence[str], most: int | None) -> pd.Index:
@@ -108,16 +118,17 @@ def _frequent(occurring: np.ndarray, values: Sequence[str], most: int | None) ->
     return pd.Index(sorted(frequent[:most]), dtype=object)
 
 
-def _numbers(rows: pd.DataFrame, columns: Sequence[str], files: Mapping[str, Form]) -> np.ndarray:
+def _numbers(rows: pd.DataFrame, columns: Sequence[str], contents: Mapping[str, Form]) -> np.ndarray:
     import numpy as np
     import pandas as pd
 
     values = np.empty((len(rows), len(columns)))
-    for column, form in files.items():
+    for column, form in contents.items():
         positions = [position for position, name in enumerate(columns) if _part_of(name) == column]
         places = [int(columns[position].rpartition("\0")[2]) for position in positions]
         if positions:
-            values[:, positions] = file_numbers(rows[column].to_list(), form)[:, places]
+            held = rows[column].to_list()
+            values[:, positions] = (text_numbers(held) if form == OF_WORDS else file_numbers(held, form))[:, places]
     for position, column in enumerate(columns):
         if _is_part(column):
             continue
@@ -139,7 +150,7 @@ def _numbers(rows: pd.DataFrame, columns: Sequence[str], files: Mapping[str, For
 
 
 def _is_part(column: str) -> bool:
-    """True for the hour or weekday of a timestamp column, and for a number of a file."""
+    """True for the hour or weekday of a timestamp column, and for a number of a file or a free text."""
     return "\0" in column
 
 
