@@ -27,6 +27,7 @@ from trainworthy.lifecycle.files.values import is_file_column
 from trainworthy.lifecycle.protocol.checks import CheckResult
 from trainworthy.lifecycle.protocol.results import InputGain, UnreviewedInputs
 from trainworthy.lifecycle.tasks.binary import BINARY
+from trainworthy.lifecycle.tasks.free_text import is_free_text
 from trainworthy.lifecycle.tasks.kind import Kind
 from trainworthy.lifecycle.tasks.probabilities import auc_error
 
@@ -97,8 +98,8 @@ def measure_unreviewed(
         standard_error=auc_error(reached, int(labels.sum()), int(len(labels) - labels.sum())),
         auc_shuffled=shuffled(list(unreviewed)),
         auc_nulls=_auc_of_nulls(training, validation, unreviewed, label, seed),
-        # What a file holds says more together than its numbers one by one: there is no such bound.
-        auc_expected=1.0 if any(is_file_column(rows[name]) for name in features) else together(alone.values()),
+        # What a file or a text holds says more together than its numbers one by one: there is no such bound.
+        auc_expected=1.0 if any(_is_of_many_numbers(training[name]) for name in features) else together(alone.values()),
         copy_auc=kind.copy.auc,
         event=event.name,
         inputs=tuple(
@@ -127,7 +128,7 @@ def alone_aucs(
 ) -> dict[str, float]:
     """The AUC on validation rows of each input alone, as training rows rank its values; at least 0.5.
 
-    Of a file it is that of the linear model of its numbers.
+    Of a file and of a free text it is that of the linear model of its numbers.
     """
     import numpy as np
 
@@ -136,11 +137,16 @@ def alone_aucs(
 
     labels, held = training[label].to_numpy(np.int64), validation[label].to_numpy(np.int64)
     scored = np.ones(len(held), dtype=bool)
-    files = [name for name in features if is_file_column(training[name])]
-    cells = {name: cells_of(training[name], validation[name]) for name in features if name not in files}
+    contents = [name for name in features if _is_of_many_numbers(training[name])]
+    cells = {name: cells_of(training[name], validation[name]) for name in features if name not in contents}
     aucs = {name: power(column_cells, labels, held, scored).auc for name, column_cells in cells.items()}
-    aucs |= {name: _linear_auc(training, validation, name, label) for name in files}
+    aucs |= {name: _linear_auc(training, validation, name, label) for name in contents}
     return {name: max(0.5, aucs[name]) for name in features}
+
+
+def _is_of_many_numbers(values: pd.Series) -> bool:
+    """True for files and free texts, which are many numbers each (tasks/encoding.py)."""
+    return is_file_column(values) or is_free_text(values)
 
 
 def _linear_auc(training: pd.DataFrame, validation: pd.DataFrame, name: str, label: str) -> float:

@@ -13,6 +13,7 @@ import pandas as pd
 
 from trainworthy.lifecycle.contract.draft import ColumnDraft
 from trainworthy.lifecycle.data.snapshot import with_label
+from trainworthy.lifecycle.tasks.free_text import is_free_text
 from trainworthy.pipeline.scaffold.folder_files import FoundFiles
 from trainworthy.pipeline.scaffold.source import Kind
 from trainworthy.pipeline.scaffold.target import FoundTarget
@@ -35,12 +36,22 @@ class Plan:
 OF_TABLE = Plan({"width": 64, "embedding_dim": 4, "min_category_rows": 20, "dropout": 0.1})
 
 
-def plan_of_table(rows: pd.DataFrame, target: FoundTarget) -> Plan:
+# What a network of words has besides. Half of the words of a text at a time: of few rows it knows each text by heart.
+OF_WORDS = {"word_dim": 16, "word_dropout": 0.5}
+
+
+def plan_of_table(rows: pd.DataFrame, target: FoundTarget, *, has_texts: bool) -> Plan:
     """That of a table; of an event with its share of the labelled rows, to two digits: where the network begins."""
-    if target.label.type != "event":
-        return OF_TABLE
-    share = float(with_label(rows, target.label)[target.label.name].mean())
-    return replace(OF_TABLE, hyperparameters={**OF_TABLE.hyperparameters, "base_rate": float(f"{share:.2g}")})
+    hyperparameters = {**OF_TABLE.hyperparameters, **(OF_WORDS if has_texts else {})}
+    if target.label.type == "event":
+        share = float(with_label(rows, target.label)[target.label.name].mean())
+        hyperparameters["base_rate"] = float(f"{share:.2g}")
+    return replace(OF_TABLE, hyperparameters=hyperparameters)
+
+
+def free_texts(rows: pd.DataFrame, columns: Collection[ColumnDraft]) -> list[str]:
+    """Features of which the words are read, in the order of the columns."""
+    return [column.name for column in columns if column.role == "feature" and is_free_text(rows[column.name])]
 
 
 @dataclass(frozen=True)

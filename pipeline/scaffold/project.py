@@ -23,7 +23,7 @@ from trainworthy.lifecycle.errors import DatasetError, Problem, UseCaseError
 from trainworthy.lifecycle.spec.task import KindName
 from trainworthy.lifecycle.storage.state import write_atomic
 from trainworthy.pipeline.scaffold.long_tail import remarks
-from trainworthy.pipeline.scaffold.profile import PARAMETERS, UseCaseDraft
+from trainworthy.pipeline.scaffold.profile import PARAMETERS, UseCaseDraft, free_texts
 from trainworthy.pipeline.scaffold.render import rendered
 from trainworthy.pipeline.scaffold.request import Request
 from trainworthy.pipeline.scaffold.stage_text import with_stage
@@ -37,6 +37,8 @@ STRATA: dict[KindName, str] = {
     "segmentation": "quarter by the share of the first class", "language_model": "quarter by the length",
 }  # fmt: skip
 MOST_SLICES, MOST_SLICE_VALUES = 2, 12
+# Of a text that are read: each has an embedding in a batch.
+MOST_WORDS = 400
 CONTRACT_HEADING = """\
 What every version of the dataset must hold. Drafted from the rows of v1; docs/how-to/contract.md explains it.
 Where it says `reviewed: false`: is the value known when the model is asked? PT0S claims so, and only you can tell.
@@ -127,15 +129,24 @@ def _model_text(request: Request, draft: UseCaseDraft) -> str:
         return rendered("model_language.py.j2", name=request.name, column=draft.target.column)
     if draft.files is not None:
         return draft.files.model_text(request.name, draft.target)
+    texts = free_texts(draft.rows, draft.columns)
     return rendered(
         "model.py.j2",
         name=request.name,
         numbers=draft.inputs("number", "integer", "boolean"),
-        categories=draft.inputs("text"),
+        categories=[name for name in draft.inputs("text") if name not in texts],
+        texts=texts,
+        most_words=most_words(draft.rows[texts]),
         moments=draft.inputs("time", "instant"),
         task=draft.target.task,
         unit=unit_of(draft.target, draft.rows),
     )
+
+
+def most_words(texts: pd.DataFrame) -> int:
+    """Words of 95 in 100 texts of these columns at most, in whole eights, but no more than MOST_WORDS."""
+    lengths = [length for name in texts for length in texts[name].dropna().str.count(r"\w+")]
+    return min(MOST_WORDS, 8 * max(1, math.ceil(float(np.quantile(lengths, 0.95)) / 8))) if lengths else 0
 
 
 def install(request: Request, settings: Settings, made: Path, publish: Callable[[Path], None]) -> None:

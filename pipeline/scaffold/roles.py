@@ -13,6 +13,7 @@ from trainworthy.lifecycle.contract.draft import ColumnDraft
 from trainworthy.lifecycle.contract.model import Label, Role
 from trainworthy.lifecycle.data.snapshot import with_label
 from trainworthy.lifecycle.leakage.later_times import is_later, share_words
+from trainworthy.lifecycle.tasks.free_text import is_free_text
 from trainworthy.lifecycle.tasks.kind import Copy
 from trainworthy.lifecycle.tasks.probabilities import auc
 from trainworthy.pipeline.scaffold.source import Kind
@@ -26,17 +27,18 @@ NEARLY = 0.5
 # Other texts among numbers that are shown; more are values, and no mark of missing ones.
 MOST_SHOWN = 3
 _ONE_VALUE = "one value"
+_WORDS = "free text: its words are read, without their order"
 ID_NAME = re.compile(r"(^|[_\W])(id|key|uuid|guid)$|^Unnamed: \d+$", re.IGNORECASE)
 
 
 def find_key(rows: pd.DataFrame, kinds: Mapping[str, Kind], time: str | None, target: str) -> tuple[str, ...]:
     """Columns that name a row: an id, the time, or the time and a text or an id. () if there are none.
 
-    `rows` are as the file has them; a measured number is no name, however many values it has.
+    `rows` are as the file has them; a measured number is no name, however many values it has, nor are sentences.
     """
     candidates = [name for name in rows.columns if name not in (target, time)]
     texts, ids = (
-        [name for name in candidates if kinds[name] == "text"],
+        [name for name in candidates if kinds[name] == "text" and not (time and is_free_text(rows[name]))],
         [name for name in candidates if ID_NAME.search(name)],
     )
     timed = () if time is None else ((time,), *((time, name) for name in dict.fromkeys((*texts, *ids))))
@@ -78,7 +80,13 @@ def column_roles(
     drafts = []
     for name in rows.columns:
         later = None if time is None else _later(labelled[name], labelled[time])
-        role, note = fixed.get(name) or later or _role(labelled[name], events, label.kind.copy, times, name in named)
+        # By all rows, as whoever drafts the network asks it.
+        is_words = is_free_text(rows[name])
+        role, note = (
+            fixed.get(name)
+            or later
+            or _role(labelled[name], events, label.kind.copy, times, name in named, is_words=is_words)
+        )
         if note == _ONE_VALUE:
             note = _one_value(rows[name], labelled[name])
         drafts.append(ColumnDraft(name=name, role=role, remark=note))
@@ -144,7 +152,13 @@ def numbers_among(texts: pd.Series) -> tuple[int, pd.Series]:
 
 
 def _role(
-    values: pd.Series, events: Sequence[pd.Series], copy: Copy, times: pd.Series | None, names_rows: bool
+    values: pd.Series,
+    events: Sequence[pd.Series],
+    copy: Copy,
+    times: pd.Series | None,
+    names_rows: bool,
+    *,
+    is_words: bool,
 ) -> tuple[Role, str]:
     known, different = int(values.notna().sum()), values.nunique()
     if names_rows:
@@ -155,6 +169,8 @@ def _role(
         return "other", _ONE_VALUE
     if ID_NAME.search(str(values.name)):
         return "entity", "left out: its name says that it is an identifier"
+    if is_words:
+        return "feature", _WORDS
     if _is_text(values) and different > known / 2:
         return "entity", f"left out: looks like an identifier (many different texts{_mostly_numbers(values) or ')'}"
     if copy.of_one_event:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pandas as pd
 
 from trainworthy.lifecycle.errors import Problem, did_you_mean
-from trainworthy.pipeline.scaffold.profile import UseCaseDraft, built, free_name, plan_of_table
+from trainworthy.pipeline.scaffold.profile import UseCaseDraft, built, free_name, free_texts, plan_of_table
 from trainworthy.pipeline.scaffold.reading import Reading, find_reading
 from trainworthy.pipeline.scaffold.render import rendered
 from trainworthy.pipeline.scaffold.request import Request
@@ -99,7 +99,9 @@ def find_out(request: Request, source: Path, work: Path) -> tuple[UseCaseDraft |
     if windows.split.by == "time":
         entities = [column.name for column in columns if column.role == "entity"]
         observations += tuple(recurring(rows, target.label, windows.split, entities))
-    plan = plan_of_table(rows, target)
+    texts = free_texts(rows, columns)
+    observations += tuple(f"{name!r} is free text: its words are read, without their order" for name in texts)
+    plan = plan_of_table(rows, target, has_texts=bool(texts))
     return UseCaseDraft(kinds, target, time, day, tuple(key), text, rows, columns, windows, observations, plan), []
 
 

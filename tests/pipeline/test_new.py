@@ -316,6 +316,7 @@ def test_new_template_refuses_a_name_that_is_none(template):
         "numbers": [],
         "categories": [],
         "moments": [],
+        "texts": [],
         "numbered": None,
         "parts": 1,
         "formats": {},
