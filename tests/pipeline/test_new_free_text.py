@@ -17,7 +17,7 @@ from trainworthy.pipeline.scaffold.profile import OF_TABLE, free_texts, load_dat
 from trainworthy.pipeline.scaffold.project import MOST_WORDS, most_words
 
 ENGLISH = "the shop was open and i went there with two friends to see what they sell near our old house again"
-WORDS: list[str] = ENGLISH.split()
+WORDS = [str(word) for word in ENGLISH.split()]
 GOOD, BAD = ["Lovely", "fine", "great", "helpful"], ["Awful", "dirty", "rude", "broken"]
 
 
