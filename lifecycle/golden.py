@@ -4,7 +4,8 @@ Rows must not ship with a model. So each column is drawn by itself from the vali
 marks as sensitive are blank, and a request that happens to be a training, validation or calibration row in all that is
 not blank is left out. A file is made anew of many rows' files and lies below `golden/` in the artifact: each point of
 a picture is that of another picture at its place, each value of an array that of another array, each word of a text
-one of the words of all. So files are noise of the right form and spread. Equal rows and seed give equal bytes.
+one of the words of all. So files are noise of the right form and spread, and so is free text in a column. Equal
+rows and seed give equal bytes.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import io
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -24,7 +25,9 @@ from trainworthy.lifecycle.files.kind import FileKind
 from trainworthy.lifecycle.files.pictures import open_picture
 from trainworthy.lifecycle.files.values import is_file_column
 from trainworthy.lifecycle.protocol.results import GoldenAnswers
+from trainworthy.lifecycle.sampling import evenly_spread
 from trainworthy.lifecycle.tasks.file_numbers import form_of
+from trainworthy.lifecycle.tasks.free_text import is_free_text
 from trainworthy.lifecycle.tasks.kind import Kind
 
 if TYPE_CHECKING:
@@ -66,7 +69,9 @@ def made_files(paths: Sequence[Path], count: int, generator: np.random.Generator
     """At most `count` files of the form of these, fewer where they are large; one without any content if `blank`."""
     form, suffix = form_of(paths), paths[0].suffix
     if form.kind == "text":
-        return [MadeFile(text.encode(), suffix, "text") for text in _texts(paths, count, generator, blank=blank)]
+        held = [path.read_text(encoding="utf-8") for path in _some(paths)]
+        texts = [_BLANK_TEXT] if blank else _texts(held, count, generator)
+        return [MadeFile(text.encode(), suffix, "text") for text in texts]
     kind: FileKind = "array" if form.kind == "array" else "picture"
     sources = _arrays(paths) if kind == "array" else _pictures(paths)
     made = _mixed(sources, count, generator, axes=2 if kind == "picture" else None, blank=blank)
@@ -158,22 +163,19 @@ def _size(path: Path) -> tuple[int, int]:
 
 def _some(paths: Sequence[Path]) -> list[Path]:
     """SOURCES of the files at most, evenly spread."""
-    from trainworthy.lifecycle.sampling import evenly_spread
-
     return [paths[place] for place in evenly_spread(len(paths), SOURCES)]
 
 
-def _texts(paths: Sequence[Path], count: int, generator: np.random.Generator, *, blank: bool) -> Iterator[str]:
-    """Texts of as many words as one of the texts has, each word drawn from all."""
-    text_words = [re.findall(r"\S+", path.read_text(encoding="utf-8"))[:MOST_WORDS] for path in _some(paths)]
-    texts, words = (
-        {tuple(words_of_text) for words_of_text in text_words},
-        [word for words_of_text in text_words for word in words_of_text],
-    )
-    for _ in range(1 if blank else count):
+def _texts(held: Sequence[str], count: int, generator: np.random.Generator) -> list[str]:
+    """Texts of as many words as one of those held has, each word drawn from all; none is one of them."""
+    text_words = [re.findall(r"\S+", text)[:MOST_WORDS] for text in held]
+    known, words = {tuple(some) for some in text_words}, [word for some in text_words for word in some]
+    made = []
+    for _ in range(count):
         length = len(text_words[int(generator.integers(len(text_words)))])
         drawn = [words[place] for place in generator.integers(len(words), size=length)]
-        yield _BLANK_TEXT if blank or tuple(drawn) in texts else " ".join(drawn)
+        made.append(_BLANK_TEXT if tuple(drawn) in known else " ".join(drawn))
+    return made
 
 
 FILE, FILES, REQUESTS = "golden.parquet", "golden", 50
@@ -201,7 +203,7 @@ def draw_requests(
 
     Blank columns do not count in that: a row without its sensitive values is a row still. A single blank request where
     the columns are so few that every combination that was drawn is a row. Columns of files hold files that are made and
-    not yet written (MadeFile); a request with one is no row.
+    not yet written (MadeFile); a request with one is no row. A free text is made of words of several, as files are.
     """
     import numpy as np
     import pandas as pd
@@ -213,8 +215,7 @@ def draw_requests(
     for name in rows:
         if name in files:
             continue
-        drawn = rows[name].iloc[generator.integers(len(rows), size=_DRAWN)].reset_index(drop=True)
-        columns[name] = _blank(drawn) if name in hidden else drawn
+        columns[name] = _drawn(rows[name], generator, blank=name in hidden)
     requests = pd.DataFrame(columns, index=range(_DRAWN))
     for frame in (rows, *known) if not files.keys() - hidden else ():
         shown = requests[[name for name in requests if name not in hidden]]
@@ -225,6 +226,20 @@ def draw_requests(
     places = range(len(requests))
     drawn = {name: pd.Series([made[place % len(made)] for place in places]) for name, made in files.items()}
     return with_columns(requests, drawn)[list(rows)]
+
+
+def _drawn(column: pd.Series, generator: np.random.Generator, *, blank: bool) -> pd.Series:
+    """_DRAWN values of it, and of free texts as many that nobody wrote."""
+    import pandas as pd
+
+    drawn = column.iloc[generator.integers(len(column), size=_DRAWN)].reset_index(drop=True)
+    if blank:
+        return _blank(drawn)
+    if not is_free_text(column):
+        return drawn
+    known = column.dropna().astype("str")
+    some = known.iloc[evenly_spread(len(known), SOURCES)].to_list()
+    return pd.Series(_texts(some, _DRAWN, generator), dtype="str")
 
 
 def _made(column: pd.Series, generator: np.random.Generator, *, blank: bool) -> list[MadeFile]:

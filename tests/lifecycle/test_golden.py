@@ -77,6 +77,19 @@ def test_golden_requests_of_an_artifact_are_none_of_the_rows_and_hide_what_is_se
     assert requests["shop"].isin(validation["shop"]).all()
 
 
+@pytest.mark.parametrize("others", [{}, {"x": np.arange(400.0)}], ids=["alone", "beside numbers"])
+def test_golden_requests_hold_no_sentence_of_the_rows_but_words_of_them(others):
+    generator = np.random.default_rng(0)
+    words = np.array(["the", "shop", "was", "open", "and", "we", "went", "there", "again", "today", "by", "bus"])
+    texts = [" ".join(generator.choice(words, size=generator.integers(4, 12))) for _ in range(399)]
+    rows = pd.DataFrame({"told": [*texts, None], **others})
+    requests = draw_requests(rows, (), seed=7)
+    assert len(requests) == REQUESTS
+    assert not requests["told"].isin(rows["told"]).any()
+    assert {word for text in requests["told"] for word in text.split()} <= {*words.tolist(), "blank"}
+    assert (draw_requests(rows, ("told",), seed=7)["told"] == "").all()
+
+
 def test_golden_requests_are_no_rows_either_once_the_sensitive_columns_are_left_out():
     rows = pd.DataFrame({"age": np.arange(60) % 6, "zip": np.arange(60) % 10, "mail": [f"m{n}" for n in range(60)]})
     requests = draw_requests(rows, ("mail",), seed=0)
