@@ -158,7 +158,7 @@ def _findings(
     if leaks:
         return leaks
     shares = [f"{name} {repeats.share:.2%}" for name, (repeats, _) in each.items()]
-    evidence = f"rows that equal an older training row: {', '.join(shares)}; to be expected up to {nature:.2%}"
+    evidence = f"rows that equal a training row: {', '.join(shares)}; to be expected up to {nature:.2%}"
     return [Leak(taxon="L1.4", family=family, status="pass", threshold=MINIMUM_SHARE, evidence=evidence)]
 
 
@@ -186,7 +186,7 @@ def _judged(
     else:
         return None
     equal = "equal" if family == "duplicates" else "nearly equal"
-    evidence = f"{repeats.matched:,} rows of {split} ({repeats.share:.2%}) {equal} an older training row; {why}"
+    evidence = f"{repeats.matched:,} rows of {split} ({repeats.share:.2%}) {equal} a training row; {why}"
     return Leak(
         taxon="L1.4", family=family, status=status, observed=repeats.share, threshold=MINIMUM_SHARE, evidence=evidence,
         fix=fix_of(family),

@@ -129,8 +129,26 @@ def test_forecast_that_starts_from_the_last_value_is_no_failure():
     data = TrainData({"last": last}, last + 0.1 * torch.randn(300))
     loss = lambda outputs, targets: (outputs - targets) ** 2
     trial = tried(replace(mlp(0), network=Last, training=data, loss_fn=loss), "start.initial_loss")
-    assert trial.status == "insufficient"
-    assert not trial.required
+    assert trial.status == "pass"
+    assert "here last (correlation" in trial.evidence
+
+
+def test_network_that_knows_measured_targets_before_any_update_is_insufficient():
+    """Its weights were trained before: no input is passed on, and they know the targets all the same."""
+    told = torch.randn(300, 4)
+
+    class Trained(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(()))
+
+        def forward(self, inputs):
+            return self.scale * (inputs["told"] ** 2).sum(dim=1)
+
+    data = TrainData({"told": told}, (told**2).sum(dim=1) + 0.1 * torch.randn(300))
+    loss = lambda outputs, targets: (outputs - targets) ** 2
+    trial = tried(replace(mlp(0), network=Trained, training=data, loss_fn=loss), "start.initial_loss")
+    assert (trial.status, trial.required) == ("insufficient", False)
 
 
 def test_targets_far_from_zero_are_a_warning():

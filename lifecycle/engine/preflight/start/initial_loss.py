@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -29,6 +30,8 @@ FAR_TARGETS, WIDE_TARGETS = 100.0, 1e4
 UNBOUNDED = -100.0
 # A trained start with a loss of this share of the constant's or more has learned nothing of these labels.
 UNTRAINED = 0.9
+# Correlation of fresh outputs with a number of the inputs, from which on it is what they pass on.
+PASSED_ON = 0.95
 # Codes of what is told apart from a loss that is merely too high.
 NO_LOWER_BOUND, NOT_LOADED = "no_lower_bound", "weights_not_loaded"
 NOT_NORMALISED, LABEL_IN_INPUT = "targets_not_normalised", "label_in_input"
@@ -56,7 +59,11 @@ def initial_loss(subject: Subject) -> Outcome:
         )
     if constant.best <= 0 or not math.isfinite(constant.neutral):
         return Outcome("not_applicable", f"{said}: this loss has no zero to measure from")
-    return _judged(subject, losses, constant, said, data.targets)
+    outcome = _judged(subject, losses, constant, said, data.targets)
+    if outcome.status == "insufficient" and _is_real(data.targets):
+        passed_on = _passed_on(data.inputs, outputs)
+        return Outcome("pass", f"{outcome.evidence}: {passed_on}", outcome.observed, TOO_LOW) if passed_on else outcome
+    return outcome
 
 
 def lowest_constants(subject: Subject, outputs: Any, targets: Tensor) -> ConstantLosses:
@@ -114,6 +121,31 @@ def _judged(
         fix = "train on (target - mean) / standard deviation of the training rows, or set the head's bias to the mean"
         return Outcome("fail", said, low, FAR_TARGETS, cause, fix, severity="warning", code=NOT_NORMALISED)
     return Outcome("pass", said, high, TOO_HIGH)
+
+
+def _passed_on(inputs: Mapping[str, Tensor], outputs: Any) -> str:
+    """Which number of the inputs the outputs are, before any update; empty where they are none.
+
+    Of a measured value that is no leak by itself: whether an input may be known is asked of the rows.
+    """
+    if not isinstance(outputs, torch.Tensor) or not outputs.is_floating_point():
+        return ""
+    rows = len(outputs)
+    mean = outputs.detach().double().reshape(rows, -1).mean(dim=1)
+    found, most = "", PASSED_ON
+    for name, tensor in inputs.items():
+        if not tensor.is_floating_point() or len(tensor) != rows:
+            continue
+        columns = tensor.detach().double().reshape(rows, -1)
+        off = columns - columns.mean(dim=0)
+        correlations = (off * (mean - mean.mean())[:, None]).mean(dim=0) / (
+            off.std(dim=0, correction=0) * mean.std(correction=0)
+        )
+        largest = correlations.abs().nan_to_num(0.0).max(dim=0)
+        if float(largest.values) > most:
+            most, place = float(largest.values), f"[{int(largest.indices)}]" if columns.shape[1] > 1 else ""
+            found = f"here {name}{place} (correlation {most:.3f}); leakage asks of the rows whether it may be known"
+    return found
 
 
 def _is_narrow(subject: Subject, targets: Tensor) -> bool:
