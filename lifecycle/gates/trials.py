@@ -76,7 +76,10 @@ def _why_not(check: Check[Any], not_applicable: Mapping[str, str], by_check: Map
     if before is None or before.status in ("pass", "not_applicable"):
         return None
     stopped = stops_the_step(before.status, before.severity, before.required)
-    return untried(check, f"not tried, since {check.after} did not pass", required=stopped)
+    trial = untried(check, f"not tried, since {check.after} did not pass", required=stopped)
+    # What asks the same of more rows answers this one, too: it was left out for that alone.
+    answered_by = before.answered_by if before.status == "insufficient" else ""
+    return trial.model_copy(update={"answered_by": answered_by})
 
 
 def _try(check: Check[Any], subject: Any, device: str, describe: Describe, around: Around) -> Trial:

@@ -46,6 +46,19 @@ def test_check_after_one_that_did_not_pass_stops_only_where_that_one_does(found,
     assert again.required == stopped
 
 
+@pytest.mark.parametrize(
+    ("found", "answered_by"),
+    [
+        (Outcome("insufficient", "too much work", answered_by="references"), "references"),
+        (Outcome("insufficient", "one output is as good as any"), ""),
+        (Outcome("fail", "broken", answered_by="references"), ""),
+    ],
+)
+def test_check_that_was_left_out_for_another_is_answered_by_what_answers_that_one(found, answered_by):
+    checks = [check("first", found), check("second", Outcome("pass", ""), "first")]
+    assert run_checks(checks, None, device="host", not_applicable={})[1].answered_by == answered_by
+
+
 NO_ROWS = SimpleNamespace(training=None)
 
 

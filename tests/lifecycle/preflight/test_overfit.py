@@ -10,7 +10,9 @@ from benchmarks.planted import PLANTED
 from benchmarks.setup import ForwardOf
 from trainworthy.lifecycle.engine.preflight.battery import run_checks
 from trainworthy.lifecycle.engine.preflight.learning_rate import ASCENDS
+from trainworthy.lifecycle.engine.preflight.overfit import fit as overfit_fit
 from trainworthy.lifecycle.engine.preflight.overfit.checks import CHECKS
+from trainworthy.lifecycle.engine.preflight.overfit.held_out import learns_for_unseen_rows
 from trainworthy.lifecycle.engine.preflight.wiring.modes import evaluation_repeats
 from trainworthy.lifecycle.engine.preflight.wiring.reach import uses_inputs
 from trainworthy.lifecycle.engine.training.state import TrainData
@@ -28,6 +30,13 @@ def tried(subject) -> dict[str, Trial]:
 def test_healthy_training_passes(name):
     found = tried(HEALTHY[name](0))
     assert {id: trial.evidence for id, trial in found.items() if trial.status not in ("pass", "not_applicable")} == {}
+
+
+def test_held_out_rows_that_few_updates_tell_nothing_of_are_answered_by_the_stages(monkeypatch):
+    monkeypatch.setattr(overfit_fit, "MOST_WORK", 3e7)
+    found = learns_for_unseen_rows(mlp(0).subject())
+    assert "no more than 4 of 200 were tried" in found.evidence
+    assert (found.status, found.answered_by) == ("insufficient", "references")
 
 
 def test_batch_norm_with_many_accumulated_parts_passes():

@@ -147,7 +147,9 @@ def learns_for_unseen_rows(subject: Subject) -> Outcome:
     neighbours = labels_of_neighbours(measured, evidence, real, line)
     if neighbours is None and updates < planned:
         why = f"an update takes so long that no more than {updates} of {planned} were tried"
-        return Outcome("insufficient", f"{evidence}: {why}", real.value, TIMES_SHUFFLED * chance)
+        told = f"{evidence}: {why}"
+        # The stages make all updates, and permute in the same way.
+        return Outcome("insufficient", told, real.value, TIMES_SHUFFLED * chance, answered_by="references")
     result = neighbours or _not_shown(evidence, real, chance, line, len(groups))
     # That labels are those of other rows is proven: no second look is to be luckier.
     if neighbours is None and result.status == "fail":
