@@ -79,9 +79,12 @@ def leakage_findings(written: SplitFiles, contract: Contract, split: SplitSpec) 
         *near_duplicates(rows, cells, order, by_time=by_time),
     ]
     few = shortage(rows.training_counts, rows.scored_counts)
+    if few and not features:
+        return [*leaks, _ONLY_TEXT if itself else _ONLY_FILES]
     if few:
         fix = "take a dataset version with more rows; until then no statistic says whether a feature is the label"
-        return [*leaks, Leak(taxon="L2", family="single_feature", status="insufficient", evidence=few, fix=fix)]
+        told = f"{few} ({event.name})" if len(rows.events) > 1 else few
+        return [*leaks, Leak(taxon="L2", family="single_feature", status="insufficient", evidence=told, fix=fix)]
     alone = (
         single_feature(rows, {name: cells[name] for name in features})
         if features

@@ -6,6 +6,7 @@ import pytest
 
 from benchmarks import leakage as tables
 from trainworthy.lifecycle.contract.model import Label
+from trainworthy.lifecycle.leakage import separability
 from trainworthy.lifecycle.leakage.battery import leakage_findings
 
 NUMBER = Label(name="label", version=1, column="label", type="number")
@@ -124,7 +125,16 @@ def test_what_one_class_alone_is_asked_for_is_a_warning_that_names_it(tmp_path):
     assert "of the training rows of class b" in found.evidence
 
 
-def test_text_is_no_leak_of_its_next_bytes_and_texts_that_come_again_are_found(tmp_path):
+def test_too_few_rows_of_an_event_are_told_with_its_name(tmp_path, monkeypatch):
+    monkeypatch.setattr(separability, "MINIMUM_TRAINING", 10**9)
+    rows = table("multiclass")
+    contract = tables.contract_of(rows).model_copy(update={"label": CLASS})
+    findings = leakage_findings(tables.written(rows, tmp_path), contract, tables.SPLIT)
+    (found,) = [one for one in findings if one.family == "single_feature"]
+    assert (found.status, found.evidence.endswith("are needed (class a)")) == ("insufficient", True), found.evidence
+
+
+def test_text_is_no_leak_of_its_next_bytes_and_texts_that_come_again_are_found(tmp_path, monkeypatch):
     rows, random = tables.table(3, next(iter(tables.HEALTHY.values()))), np.random.default_rng(0)
     words = np.array(["mean", "of", "the", "rows", "and", "axis", "scale", "eigenvalue"])
     texts = np.array([" ".join(words[random.integers(8, size=12)]) for _ in range(len(rows))], dtype=object)
@@ -140,6 +150,10 @@ def test_text_is_no_leak_of_its_next_bytes_and_texts_that_come_again_are_found(t
     sound = findings(texts, tmp_path / "sound")
     assert not {"fail", "warning"} & set(sound.values())
     assert sound["single_feature"] == "not_applicable"
+    # Of rows too few for any statistic, too: there is no column that it would be asked of.
+    monkeypatch.setattr(separability, "MINIMUM_TRAINING", 10**9)
+    assert findings(texts, tmp_path / "few")["single_feature"] == "not_applicable"
+    monkeypatch.undo()
     again = texts.copy()
     again[::-20] = texts[: len(again[::-20])]
     assert findings(again, tmp_path / "again")["duplicates"] in ("fail", "warning")
