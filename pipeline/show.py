@@ -6,6 +6,7 @@ The history of a use case as text: the verdict log, with data and reasons from t
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
 # As the fix of what ended before its end begins, by itself no one's fault.
 _AGAIN = "Run again: "
+# Of why a run was stopped, in a sentence.
+MOST_LETTERS = 200
 
 
 def newest_verdict(use_case: str) -> Verdict:
@@ -61,7 +64,9 @@ def _never_judged(use_case: str, store: StateRecords, fix: str) -> RecordError:
             going_on = f"{fix} (what it trained goes on from its newest checkpoint)"
             return RecordError(problem, value=f"run {run_id}", fix=going_on)
         return RecordError("there is no verdict yet", value=use_case, fix=fix)
-    problem = f"there is no verdict yet: the newest run was {stop.label.lower()}: {stop.why}"
+    # In full it stands among the checks that did not pass, which are told first.
+    why = textwrap.shorten(stop.why, MOST_LETTERS, placeholder=" …")
+    problem = f"there is no verdict yet: the newest run was {stop.label.lower()}: {why}"
     first = "; ".join(stop.changes)
     # What only has to be run again needs one command, after what is said of it.
     again = first.startswith(_AGAIN) and len(stop.changes) == 1
@@ -201,7 +206,8 @@ def _stopped_since(verdict: Verdict) -> str:
     run_id, stop = newest_stop(verdict.use_case, records_of(read_settings()))
     if stop is None:
         return ""
-    return f"Since then: run {run_id} was {stop.label.lower()}: {stop.why}\n{stop_text(verdict.use_case)}\n"
+    why = textwrap.shorten(stop.why, MOST_LETTERS, placeholder=" …")
+    return f"Since then: run {run_id} was {stop.label.lower()}: {why}\n{stop_text(verdict.use_case)}\n"
 
 
 def _not_entered(use_case: str) -> str:

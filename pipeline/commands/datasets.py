@@ -51,7 +51,11 @@ def run_publish(parsed: argparse.Namespace) -> int:
     """Publish a version."""
     from trainworthy.pipeline.datasets import publish_dataset
 
-    print(publish_dataset(parsed.dataset, parsed.version, parsed.parameters, parsed.source, parsed.backfill))
+    source = parsed.source
+    if source and "://" not in source:
+        # What is kept has to mean the same folder from anywhere.
+        source = str(Path(source).expanduser().resolve())
+    print(publish_dataset(parsed.dataset, parsed.version, parsed.parameters, source, parsed.backfill))
     return 0
 
 

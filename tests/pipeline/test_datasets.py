@@ -148,3 +148,12 @@ def test_datasets_and_preflight_work_without_git_and_in_a_shallow_clone(toy, tmp
     record = toy.record(done.run_id, "preflight")
     assert (record.passed, record.provenance.git_commit is None) == (True, checkout == "without git")
     assert "building toy_rows" not in done.out
+
+
+def test_folder_beside_the_project_is_imported_by_its_whole_path(monkeypatch, tmp_path, capsys):
+    given = []
+    monkeypatch.setattr("trainworthy.pipeline.datasets.publish_dataset", lambda *all_of_it: given.append(all_of_it))
+    monkeypatch.chdir(tmp_path)
+    assert main(["datasets", "publish", "roads", "v1", "--from", "my_data/roads"]) == 0
+    assert main(["datasets", "publish", "roads", "v2", "--from", "s3://bucket/roads"]) == 0
+    assert [one[3] for one in given] == [str(tmp_path / "my_data/roads"), "s3://bucket/roads"]

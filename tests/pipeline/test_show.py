@@ -116,6 +116,17 @@ def test_verdict_that_is_not_in_the_log_is_an_error_where_the_log_has_none(kept)
     assert caught.value.value == late.provenance.run_id
 
 
+def test_long_reason_of_a_stop_is_told_once_in_full(kept, monkeypatch):
+    stop = SimpleNamespace(
+        label="Stopped at snapshot", why="Leakage: " + "498 rows equal a training row; " * 20, changes=("mend it",)
+    )
+    monkeypatch.setattr(show, "newest_stop", lambda use_case, store: ("7", stop))
+    with pytest.raises(RecordError) as caught:
+        show.newest_verdict("flight_delays")
+    assert len(caught.value.problem) < 300
+    assert caught.value.problem.endswith(" …")
+
+
 def test_run_that_was_interrupted_is_told_to_go_on(kept, monkeypatch):
     monkeypatch.setattr(show, "newest_stop", lambda use_case, store: ("7", None))
     with pytest.raises(RecordError, match="was interrupted") as caught:
