@@ -35,6 +35,10 @@ def run_diagnosis(job: DiagnoseJob) -> DiagnoseResult:
         as_it_is = judged_training(setup, device)
     except BudgetSpentError:
         raise TrainingError("the run's budget is as good as spent", fix="raise budget.run_usd") from None
+    say(
+        f"diagnosis: nothing exchanged: validation loss {as_it_is.losses.mean():.4g} after "
+        f"{time.perf_counter() - began:.0f} s; up to {len(job.parts)} parts follow, each about as long, rows twice"
+    )
     labels = labels_of(job.training.rows, setup.folds[0].judged)
     prior = setup.kind.prior(labels_of(job.training.rows, setup.folds[0].training))
     of_prior = setup.kind.row_loss(labels, constant_answers(prior, len(labels)))
