@@ -310,9 +310,10 @@ class Kind(Protocol):
 
     def fit_place_inputs(
         self, training: pd.DataFrame, columns: list[str], labels: np.ndarray
-    ) -> Callable[[pd.DataFrame], dict[str, np.ndarray]]:
-        """What gives feature columns of any rows that have the answers' places, by name: `(N, channels, height, width)`
-        float32, or `(N, length)` int64. None of a kind without places. Raises EvaluationError where no column has them.
+    ) -> tuple[tuple[str, ...], Callable[[pd.DataFrame], dict[str, np.ndarray]]]:
+        """The feature columns that have the answers' places, and what gives them of any rows, by name: `(N, channels,
+        height, width)` float32, or `(N, length)` int64. None of a kind without places. Raises EvaluationError where no
+        column has them.
         """
         ...
 

@@ -297,7 +297,7 @@ class LanguageModel(Places):
 
     def fit_place_inputs(
         self, training: pd.DataFrame, columns: list[str], labels: np.ndarray
-    ) -> Callable[[pd.DataFrame], dict[str, np.ndarray]]:
+    ) -> tuple[tuple[str, ...], Callable[[pd.DataFrame], dict[str, np.ndarray]]]:
         """`before`, the byte before each place; BYTES before the first one and beyond the end."""
         import numpy as np
 
@@ -308,7 +308,7 @@ class LanguageModel(Places):
             codes[:, 1:] = bytes_of(rows[text], self.length)[:, :-1]
             return {"before": np.where(codes == NOTHING, BYTES, codes)}
 
-        return before
+        return (text,), before
 
     def _text_column(self, training: pd.DataFrame, columns: list[str], labels: np.ndarray) -> str:
         """The feature that is the text. Raises EvaluationError."""

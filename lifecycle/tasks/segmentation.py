@@ -372,12 +372,14 @@ class Segmentation(Places):
 
     def fit_place_inputs(
         self, training: pd.DataFrame, columns: list[str], labels: np.ndarray
-    ) -> Callable[[pd.DataFrame], dict[str, np.ndarray]]:
+    ) -> tuple[tuple[str, ...], Callable[[pd.DataFrame], dict[str, np.ndarray]]]:
         """The colours of each picture on the grid."""
         from trainworthy.lifecycle.tasks.pixels import picture_columns, picture_grids
 
         pictures = picture_columns(training, columns)
-        return lambda rows: {name: picture_grids(rows[name], GRID).transpose(0, 3, 1, 2) for name in pictures}
+        return tuple(pictures), lambda rows: {
+            name: picture_grids(rows[name], GRID).transpose(0, 3, 1, 2) for name in pictures
+        }
 
     def sample_labels(self, rows: int) -> np.ndarray:
         """Masks whose classes take turns, another one at the corner of each."""

@@ -38,8 +38,8 @@ class Usual:
 
     def fit_place_inputs(
         self, training: pd.DataFrame, columns: list[str], labels: np.ndarray
-    ) -> Callable[[pd.DataFrame], dict[str, np.ndarray]]:
-        return lambda rows: {}
+    ) -> tuple[tuple[str, ...], Callable[[pd.DataFrame], dict[str, np.ndarray]]]:
+        return (), lambda rows: {}
 
     def claims(self, labels: np.ndarray, answers: np.ndarray) -> tuple[Claim, ...]:
         return ()

@@ -59,22 +59,27 @@ def inputs(setup: Setup, device: str) -> Exchanged:
     texts as bytes."""
     encodings: list[Encoding] = []
     (fold, *_), columns = setup.folds, list(setup.job.rows.features)
-    place_inputs = setup.kind.fit_place_inputs(fold.training, columns, labels_of(setup.job.rows, fold.training))
+    labels = labels_of(setup.job.rows, fold.training)
+    of_places, place_inputs = setup.kind.fit_place_inputs(fold.training, columns, labels)
+    # Numbers of a whole text would tell what comes.
+    others = [name for name in columns if name not in of_places]
     # What stands at a place of the columns is never what is to be answered there.
     places = _Places(_size(setup, device), ())
 
     def fitted(training: pd.DataFrame, hyperparameters: Mapping[str, Any]) -> dict[str, Any]:
-        encodings[:] = [fit_encoding(training, list(training.columns))]
+        encodings[:] = [fit_encoding(training, others)] if others else []
         some = training.iloc[evenly_spaced(len(training), SOME_ROWS)] if places.size else training
         return {_INPUTS: places.described(tensors(some, {}), standardized=True)}
 
     def tensors(rows: pd.DataFrame, preprocessing: Mapping[str, Any]) -> dict[str, Tensor]:
-        numbers, codes = encodings[0].encode(rows)
-        known = {
-            "numbers": torch.from_numpy(numbers).float(),
-            "missing": torch.from_numpy(np.isnan(numbers)).float(),
-            "categories": torch.from_numpy(codes),
-        }
+        known: dict[str, Tensor] = {}
+        for encoding in encodings:
+            numbers, codes = encoding.encode(rows)
+            known |= {
+                "numbers": torch.from_numpy(numbers).float(),
+                "missing": torch.from_numpy(np.isnan(numbers)).float(),
+                "categories": torch.from_numpy(codes),
+            }
         known |= {f"places of {name}": torch.from_numpy(values) for name, values in place_inputs(rows).items()}
         return {name: tensor for name, tensor in known.items() if tensor.numel()}
 

@@ -169,6 +169,15 @@ def test_bytes_that_to_tensors_loses_are_found_in_the_columns(texts, tmp_path):
     assert found.at_fault == "inputs"
 
 
+def test_columns_of_a_text_tell_nothing_of_what_comes(texts):
+    kind, rows = kind_of(TEXTS), pd.read_parquet(texts / "training.parquet")
+    read, before = kind.fit_place_inputs(rows, ["text"], kind.checked_labels(rows["next_bytes"].to_numpy()))
+    changed = rows.assign(text=[text[:20] + "z" * (len(text) - 20) for text in rows["text"]])
+    assert read == ("text",)
+    assert np.array_equal(before(rows)["before"][:, :21], before(changed)["before"][:, :21])
+    assert not np.array_equal(before(rows)["before"][:, 21:], before(changed)["before"][:, 21:])
+
+
 def test_sound_network_of_texts_is_at_fault_in_nothing(texts, tmp_path):
     found = diagnosed(text_job(texts, tmp_path / "sound"))
     assert found.at_fault is None, by_part(found)
