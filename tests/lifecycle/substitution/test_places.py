@@ -152,7 +152,7 @@ def test_sound_network_of_masks_is_at_fault_in_nothing(files, tmp_path):
         "nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 2, 3, padding=1)",
         "nn.Conv2d(1, 32, 5, padding=2), nn.ReLU(), nn.Conv2d(32, 32, 5, padding=2), nn.ReLU(), nn.Conv2d(32, 2, 1)",
     )
-    found = diagnosed(mask_jobs.job(files, tmp_path / "sound", wide))
+    found = diagnosed(mask_jobs.job(files, tmp_path / "sound", wide), ("network", "inputs", "rows"))
     assert found.at_fault is None, by_part(found)
 
 
