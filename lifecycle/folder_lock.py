@@ -34,12 +34,12 @@ def locked(
     every LOOK_SECONDS, and that is called between; what it raises ends the wait.
     """
     with (folder / name).open("a+") as file:
-        if not _taken(file):
+        if not taken(file):
             tell(f"another run does the same work{_holder(folder / name)}; waiting for it to end")
             with queued():
                 if look is None:
                     fcntl.flock(file, fcntl.LOCK_EX)
-                while look is not None and not _taken(file):
+                while look is not None and not taken(file):
                     look()
                     time.sleep(LOOK_SECONDS)
         file.truncate(0)
@@ -52,10 +52,10 @@ def locked(
 def is_free(folder: Path, name: str = LOCK) -> bool:
     """True if nobody holds the folder's lock `name` now."""
     with (folder / name).open("a") as file:
-        return _taken(file)
+        return taken(file)
 
 
-def _taken(file: IO[str]) -> bool:
+def taken(file: IO[str]) -> bool:
     """Take the lock of an open file if nobody holds it; True once this one does."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

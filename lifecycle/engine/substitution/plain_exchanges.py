@@ -137,9 +137,7 @@ def _places(setup: Setup, device: str) -> _Places:
     return _Places(size, tuple(name for name, tensor in codes.items() if tells_target(tensor, some.targets)))
 
 
-def _plain(
-    setup: Setup, places: _Places, **functions: Callable[..., Any] | None
-) -> tuple[Setup, tuple[Part, ...]]:  # fmt: skip
+def _plain(setup: Setup, places: _Places, **functions: Callable[..., Any] | None) -> tuple[Setup, tuple[Part, ...]]:
     """With a plain network and the kind's own loss; and the parts that are exchanged with the network.
 
     model.py's own optimizers may name parts of its own network: then the declared one takes their place.

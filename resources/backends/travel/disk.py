@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO
 
 from trainworthy.lifecycle.errors import BackendError
+from trainworthy.lifecycle.folder_lock import taken
 from trainworthy.lifecycle.progress import say
 
 # A file with the launcher's name, locked by each of its workers that are there.
@@ -24,7 +25,7 @@ MARK = ".trainworthy-node"
 def held(root: Path, launcher: str) -> Iterator[None]:
     """Have the folder `root` for a worker of that launcher. Raises BackendError if that cannot be."""
     with _marked(root) as mark:
-        if _alone(mark):
+        if taken(mark):
             with _told(root):
                 _empty(root)
                 mark.truncate(0)
@@ -73,18 +74,9 @@ def _told(root: Path) -> Iterator[None]:
         raise BackendError(problem, value=str(error.filename or root), fix=fix) from error
 
 
-def _alone(mark: IO[str]) -> bool:
-    """Lock it for this process alone, if no other has it."""
-    try:
-        fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
 def _leave(root: Path, mark: IO[str]) -> None:
     try:
-        if _alone(mark):
+        if taken(mark):
             _empty(root)
     except OSError as error:
         say(f"files of the worker stay on this node, and the next one removes them: {error}")
