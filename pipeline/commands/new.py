@@ -30,8 +30,9 @@ def add(commands: Subparsers) -> None:
         "the next byte of texts, and publishes version v1 of its dataset. Without --data it makes example rows.",
     )
     parser.add_argument("name", help="of the use case, its folder and its dataset: lower-case letters, digits, _")
-    parser.add_argument("--data", type=Path, metavar="PATH", help="rows as .csv or .parquet; or a folder: of a folder "
-        "a class with pictures or .txt files, of images/ and masks/, or of .txt files; a copy is kept")  # fmt: skip
+    parser.add_argument("--data", type=Path, metavar="PATH", help="rows as .csv or .parquet, whose columns may name "
+        "pictures or .txt files beside it; or a folder: of a folder a class with such files, of images/ and masks/, or "
+        "of .txt files; a copy is kept")  # fmt: skip
     parser.add_argument(
         "--target",
         metavar="COLUMN",

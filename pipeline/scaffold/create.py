@@ -71,10 +71,10 @@ def create(request: Request, settings: Settings) -> Created:
         state = claim_state(settings)
         project = work / "project"
         folder = lay_out(request, settings, draft, project)
-        if draft.files is None:
+        if (files := draft.files or draft.table_files) is None:
             place_part(source, project / request.source)
         else:
-            draft.files.place(project / request.source)
+            files.place(project / request.source)
         version = DatasetStore(state.root).publish(project, request.name, "v1", dict(PARAMETERS))
         # A use case that could not be loaded would keep all others from loading too.
         refuse_declarations(load_use_case(folder), load_prices(settings.prices))
@@ -90,7 +90,11 @@ def create(request: Request, settings: Settings) -> Created:
         columns=draft.columns,
         windows=draft.windows,
         observations=draft.observations,
-        copied="file" if draft.files is None else "folder",
+        copied="folder"
+        if draft.files is not None
+        else "table and its files"
+        if draft.table_files is not None
+        else "file",
     )
 
 

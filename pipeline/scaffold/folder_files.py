@@ -45,36 +45,56 @@ class FoundFiles:
         return max(LEAST_SIDE, round(height * scale)), max(LEAST_SIDE, round(width * scale))
 
     @property
+    def mode(self) -> str:
+        """Pillow's, in which pictures are read."""
+        return "RGB" if self.contents.is_coloured else "L"
+
+    @property
     def row_bytes(self) -> int:
         """What a row's tensors take: what the network is given as float32, and a mask as int64 in its own size."""
         if self.folder.form == "texts":
             return 4 * WORDS
-        inputs = 4 * self.size[0] * self.size[1] * (3 if self.contents.is_coloured else 1)
+        inputs = 4 * self.size[0] * self.size[1] * len(self.mode)
         return inputs + (8 * math.prod(self.contents.usual_size) if self.folder.form == "masks" else 0)
+
+    @property
+    def things(self) -> str:
+        """Of what there may be several files."""
+        return "author, case or thread" if self.column == "text" else "patient, place or video"
+
+    def sizes_text(self) -> str:
+        """Sizes and colours of the pictures, and the size in which the network reads them."""
+        height, width = self.contents.usual_size
+        same = self.contents.size is not None
+        sizes = f"all are {height} × {width} pixels" if same else f"sizes differ, {height} × {width} in the middle"
+        colours = "in colours" if self.contents.is_coloured else "grey"
+        return f"{sizes}, {colours}; the network reads them as {self.size[0]} × {self.size[1]} (SIZE in model.py)"
 
     def place(self, folder: Path) -> None:
         """Lay the first part out below `folder`: links to the user's files, since whoever reads them makes a copy."""
         if self.folder.form != "masks":
-            _link(self.path, {name: name for name in self.folder.files}, folder / PART)
+            link(self.path, {name: name for name in self.folder.files}, folder / PART)
             return
         stems = [PurePosixPath(_stem(name, self.folder)) for name in self.folder.files]
         pairs = [*zip(stems, self.folder.files, self.folder.masks, strict=True)]
-        _link(self.path, {name: "images" / _named(stem, name.suffix) for stem, name, _ in pairs}, folder / PART)
+        link(self.path, {name: "images" / _named(stem, name.suffix) for stem, name, _ in pairs}, folder / PART)
         masks = {mask: "masks" / _named(stem, mask.suffix) for stem, _, mask in pairs}
         if not self.contents.converts:
-            _link(self.path, masks, folder / PART)
+            link(self.path, masks, folder / PART)
             return
         for mask, name in masks.items():
             _write_as_places(self.path / mask, folder / PART / name.with_suffix(".png"))
 
-    def model_text(self, name: str, target: FoundTarget) -> str:
-        """The drafted model.py."""
-        given: dict[str, Any] = {"name": name, "task": target.task, "positive": target.positive}
+    def model_text(self, name: str, target: FoundTarget, column: str | None = None, unit: float | None = None) -> str:
+        """The drafted model.py that reads `column` alone; `unit` is the spread of a number that is predicted."""
+        given: dict[str, Any] = {
+            "name": name, "task": target.task, "positive": target.positive, "column": column or self.column,
+            "unit": unit,
+        }  # fmt: skip
         if self.folder.form == "texts":
             return rendered("model_texts.py.j2", **given)
-        mode = "RGB" if self.contents.is_coloured else "L"
         template = "model_masks.py.j2" if self.folder.form == "masks" else "model_pictures.py.j2"
-        return rendered(template, **given, size=self.size, mode=mode, deep=self.contents.is_deep)
+        return rendered(template, **given, size=self.size, mode=self.mode, deep=self.contents.is_deep)
 
 
 def _named(stem: PurePosixPath, suffix: str) -> PurePosixPath:
@@ -88,7 +108,8 @@ def _stem(name: PurePosixPath, folder: Folder) -> str:
     return (inner.parent / inner.stem).as_posix()
 
 
-def _link(source: Path, names: dict[PurePosixPath, PurePosixPath], target: Path) -> None:
+def link(source: Path, names: dict[PurePosixPath, PurePosixPath], target: Path) -> None:
+    """Links to files below `source` under other names below `target`."""
     for name, target_name in names.items():
         path = target / target_name
         path.parent.mkdir(parents=True, exist_ok=True)

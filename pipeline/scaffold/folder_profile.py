@@ -17,7 +17,7 @@ from trainworthy.pipeline.scaffold.contents import Contents, read_contents
 from trainworthy.pipeline.scaffold.folder import NO_CLASSES, PICTURES, TEXTS, Folder, read_folder
 from trainworthy.pipeline.scaffold.folder_files import PART, FoundFiles
 from trainworthy.pipeline.scaffold.held import LEAST_CLASS_ROWS
-from trainworthy.pipeline.scaffold.profile import Plan, UseCaseDraft, load_dataset
+from trainworthy.pipeline.scaffold.profile import Plan, UseCaseDraft, load_dataset, with_base_rate
 from trainworthy.pipeline.scaffold.render import rendered
 from trainworthy.pipeline.scaffold.request import Request
 from trainworthy.pipeline.scaffold.shares import are_groups, choose_shares
@@ -64,10 +64,11 @@ def find_files(request: Request, source: Path, work: Path) -> tuple[UseCaseDraft
     if folder.form == "masks":
         batch_size, epochs = updates(windows.training, windows.pilot, (MASK_BATCH,))
         windows = dataclasses.replace(windows, batch_size=batch_size, epochs=epochs)
+    plan = plan_of_files(files, len(rows))
     return UseCaseDraft(
         kinds={}, target=target, time=None, day=None, key=(KEY,), dataset_text=text, rows=rows,
         columns=tuple(_columns(rows, files, target, group)), windows=windows,
-        observations=tuple(_observations(files, rows, windows, request)), plan=_plan(files, len(rows)),
+        observations=tuple(_observations(files, rows, windows, request)), plan=with_base_rate(plan, rows, target),
         # This file is checked by its folder, and what it imports by the link to it: its own class is another there.
         files=files,  # pyright: ignore[reportArgumentType]
     ), []  # fmt: skip
@@ -191,7 +192,7 @@ def _columns(rows: pd.DataFrame, files: FoundFiles, target: FoundTarget, group: 
             yield ColumnDraft(name=name, role="key")
 
 
-def _plan(files: FoundFiles, rows: int) -> Plan:
+def plan_of_files(files: FoundFiles, rows: int) -> Plan:
     """Sizes of the networks: widths whose training takes minutes on two cores."""
     per_batch = rows * files.row_bytes > MOST_TENSOR_BYTES
     if files.folder.form == "texts":
@@ -219,7 +220,7 @@ def _observations(files: FoundFiles, rows: pd.DataFrame, windows: Windows, reque
         few = f", {counts[-1][0]!r} the fewest ({counts[-1][1]:,})" if counts[-1][1] < counts[0][1] else ""
         yield f"{len(rows):,} {folder.noun}s in {len(counts)} folders: {counts[0][0]!r} has {counts[0][1]:,}{few}"
     if folder.form != "texts":
-        yield _sizes(files)
+        yield files.sizes_text()
     if contents.repeated:
         yield f"{contents.repeated:,} {folder.noun}s repeat another one byte for byte: remove them"
     else:
@@ -228,19 +229,7 @@ def _observations(files: FoundFiles, rows: pd.DataFrame, windows: Windows, reque
         yield f"left out: {'; '.join(folder.left_out)}"
     if windows.split.by != "group":
         yield (
-            f"not seen: whether several {folder.noun}s are of one {_things(folder)}. Those of one must lie "
+            f"not seen: whether several {folder.noun}s are of one {files.things}. Those of one must lie "
             "in one split, or the figures are too good: --group prefix (what stands before the first _ or - of a name) "
             "or --group folder (an inner folder for each)"
         )
-
-
-def _things(folder: Folder) -> str:
-    return "author, case or thread" if folder.form == "texts" else "patient, place or video"
-
-
-def _sizes(files: FoundFiles) -> str:
-    contents = files.contents
-    height, width = contents.usual_size
-    sizes = f"all are {height} × {width} pixels" if contents.size else f"sizes differ, {height} × {width} in the middle"
-    colours = "in colours" if contents.is_coloured else "grey"
-    return f"{sizes}, {colours}; the network reads them as {files.size[0]} × {files.size[1]} (SIZE in model.py)"

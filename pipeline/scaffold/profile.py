@@ -16,6 +16,7 @@ from trainworthy.lifecycle.data.snapshot import with_label
 from trainworthy.lifecycle.tasks.free_text import is_free_text
 from trainworthy.pipeline.scaffold.folder_files import FoundFiles
 from trainworthy.pipeline.scaffold.source import Kind
+from trainworthy.pipeline.scaffold.table_files import FileColumn, TableFiles
 from trainworthy.pipeline.scaffold.target import FoundTarget
 from trainworthy.pipeline.scaffold.windows import Windows
 
@@ -36,29 +37,43 @@ class Plan:
 OF_TABLE = Plan({"width": 64, "embedding_dim": 4, "min_category_rows": 20, "dropout": 0.1})
 
 
+# Filters of the first of three convolutions over a picture, beside other inputs.
+OF_PICTURES = {"filters": 16}
 # What a network of words has besides. Half of the words of a text at a time: of few rows it knows each text by heart.
 OF_WORDS = {"word_dim": 16, "word_dropout": 0.5}
 
 
-def plan_of_table(rows: pd.DataFrame, target: FoundTarget, *, has_texts: bool) -> Plan:
-    """That of a table; of an event with its share of the labelled rows, to two digits: where the network begins."""
-    hyperparameters = {**OF_TABLE.hyperparameters, **(OF_WORDS if has_texts else {})}
-    if target.label.type == "event":
-        share = float(with_label(rows, target.label)[target.label.name].mean())
-        hyperparameters["base_rate"] = float(f"{share:.2g}")
-    return replace(OF_TABLE, hyperparameters=hyperparameters)
+def plan_of_table(
+    rows: pd.DataFrame, target: FoundTarget, *, has_texts: bool, has_pictures: bool = False, per_batch: bool = False
+) -> Plan:
+    """That of a table, `per_batch` where the tensors of its files would not fit into memory."""
+    words, pictures = OF_WORDS if has_texts else {}, OF_PICTURES if has_pictures else {}
+    plan = replace(OF_TABLE, hyperparameters={**OF_TABLE.hyperparameters, **words, **pictures}, per_batch=per_batch)
+    return with_base_rate(plan, rows, target)
+
+
+def with_base_rate(plan: Plan, rows: pd.DataFrame, target: FoundTarget) -> Plan:
+    """Of an event with its share of the labelled rows, to two digits: where the network begins."""
+    if target.label.type != "event":
+        return plan
+    share = float(with_label(rows, target.label)[target.label.name].mean())
+    return replace(plan, hyperparameters={**plan.hyperparameters, "base_rate": float(f"{share:.2g}")})
 
 
 def free_texts(rows: pd.DataFrame, columns: Collection[ColumnDraft]) -> list[str]:
     """Features of which the words are read, in the order of the columns."""
-    return [column.name for column in columns if column.role == "feature" and is_free_text(rows[column.name])]
+    return [
+        column.name for column in columns
+        if column.role == "feature" and column.file is None and is_free_text(rows[column.name])
+    ]  # fmt: skip
 
 
 @dataclass(frozen=True)
 class UseCaseDraft:
     """`rows` are as dataset.py builds them; `day` names a column that it adds, None where the rows hold no times.
 
-    `observations` is what a person should know of the file, a line each; `files` the folder, where rows are files.
+    `observations` is what a person should know of the file, a line each; `files` the folder, where rows are files,
+    `table_files` the columns of a table that name files.
     """
 
     kinds: dict[str, Kind]
@@ -73,10 +88,20 @@ class UseCaseDraft:
     observations: tuple[str, ...]
     plan: Plan = OF_TABLE
     files: FoundFiles | None = None
+    table_files: TableFiles | None = None
+
+    @property
+    def files_alone(self) -> FileColumn | None:
+        """The column of files, where it is the one input; None otherwise."""
+        features = [column for column in self.columns if column.role == "feature"]
+        if self.table_files is None or len(features) > 1:
+            return None
+        (column,) = self.table_files.columns
+        return column
 
     def inputs(self, *kinds: Kind) -> list[str]:
-        """Names of the features of these types, in the order of the columns."""
-        features = [column.name for column in self.columns if column.role == "feature"]
+        """Names of the features of these types that are no files, in the order of the columns."""
+        features = [column.name for column in self.columns if column.role == "feature" and column.file is None]
         return [name for name in features if self.kinds.get(name) in kinds]
 
 

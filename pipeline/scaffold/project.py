@@ -129,17 +129,29 @@ def _model_text(request: Request, draft: UseCaseDraft) -> str:
         return rendered("model_language.py.j2", name=request.name, column=draft.target.column)
     if draft.files is not None:
         return draft.files.model_text(request.name, draft.target)
+    unit = unit_of(draft.target, draft.rows)
+    if (alone := draft.files_alone) is not None:
+        return alone.found.model_text(request.name, draft.target, alone.name, unit)
     texts = free_texts(draft.rows, draft.columns)
+    files = () if draft.table_files is None else draft.table_files.columns
+    pictures = [column for column in files if column.kind == "picture"]
+    text_files = [column.name for column in files if column.kind == "text"]
+    sides = [column.found.size for column in pictures]
     return rendered(
         "model.py.j2",
         name=request.name,
         numbers=draft.inputs("number", "integer", "boolean"),
         categories=[name for name in draft.inputs("text") if name not in texts],
-        texts=texts,
-        most_words=most_words(draft.rows[texts]),
+        texts=[*texts, *text_files],
+        text_files=text_files,
+        most_words=MOST_WORDS if text_files else most_words(draft.rows[texts]),
+        pictures=[column.name for column in pictures],
+        size=max(sides, default=None),
+        mode=max((column.found.mode for column in pictures), key=len, default=""),
+        deep=any(column.found.contents.is_deep for column in pictures),
         moments=draft.inputs("time", "instant"),
         task=draft.target.task,
-        unit=unit_of(draft.target, draft.rows),
+        unit=unit,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from trainworthy.lifecycle.spec.names import NAME_PATTERN
 from trainworthy.lifecycle.spec.task import KindName
 from trainworthy.lifecycle.spec.use_case import OWNER_PATTERN
 from trainworthy.pipeline.scaffold.folder import TEXTS
+from trainworthy.pipeline.scaffold.source import SUFFIXES
 from trainworthy.resources.settings import Settings
 
 
@@ -93,6 +95,10 @@ def _of_tables(request: Request) -> Iterator[Problem]:
         "--null": request.nulls or None,
     }  # fmt: skip
     fix = "leave it out: in a folder the label is the folder's name or the mask, and the key is the file's name"
+    if request.data is not None and (
+        tables := sorted(path for path in request.data.glob("*") if path.suffix in SUFFIXES)
+    ):
+        fix = f"name the table: --data {shlex.quote(str(tables[0]))}; the files that its columns name are read with it"
     for option, value in given.items():
         if value is not None:
             yield Problem(option, "is for tables, and --data is a folder", fix, value)

@@ -1,7 +1,6 @@
 """What a table holds, as far as a use case needs it: types, label, key, roles and windows; or all that is wrong.
 
-What a file holds that a person should know before a model learns from it: what is missing, doubled or misread. And in
-which form a column of text holds dates: ISO 8601, or one of the forms that people write.
+What a file holds that a person should know before a model learns from it: what is missing, doubled or misread.
 """
 
 from __future__ import annotations
@@ -9,34 +8,40 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import product
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 
 from trainworthy.lifecycle.errors import Problem, did_you_mean
-from trainworthy.pipeline.scaffold.profile import UseCaseDraft, built, free_name, free_texts, plan_of_table
+from trainworthy.pipeline.scaffold.folder_profile import MOST_TENSOR_BYTES, plan_of_files
+from trainworthy.pipeline.scaffold.profile import (
+    Plan,
+    UseCaseDraft,
+    built,
+    free_name,
+    free_texts,
+    load_dataset,
+    plan_of_table,
+    with_base_rate,
+)
 from trainworthy.pipeline.scaffold.reading import Reading, find_reading
 from trainworthy.pipeline.scaffold.render import rendered
 from trainworthy.pipeline.scaffold.request import Request
 from trainworthy.pipeline.scaffold.roles import MOST_SHOWN, NEARLY, column_roles, find_key, null_option, numbers_among
 from trainworthy.pipeline.scaffold.shares import choose_shares, find_group
 from trainworthy.pipeline.scaffold.source import DECIMAL_COMMA, Kind, column_kinds, read_source
+from trainworthy.pipeline.scaffold.table_files import (
+    PART,
+    TableFiles,
+    file_observations,
+    find_file_columns,
+    unnamed_files,
+)
+from trainworthy.pipeline.scaffold.table_times import format_of, parsed, time_formats
 from trainworthy.pipeline.scaffold.target import find_target
 from trainworthy.pipeline.scaffold.text_profile import find_texts_of_table
 from trainworthy.pipeline.scaffold.windows import choose_windows, recurring
-
-_DATES = (
-    "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d", "%Y.%m.%d", "%d.%m.%y", "%m/%d/%y",
-    "%d/%m/%y", "%d %b %Y", "%d %B %Y", "%b %d, %Y", "%B %d, %Y", "%d-%b-%Y", "%d-%b-%y", "%Y%m%d",
-)  # fmt: skip
-_TIMES = ("", " %H:%M", " %H:%M:%S", " %H:%M:%S.%f", " %I:%M %p", " %I:%M:%S %p", ", %H:%M", ", %H:%M:%S")
-FORMS = tuple("".join(parts) for parts in product(_DATES, _TIMES))
-# Digits alone are a date in the column of times and a number anywhere else.
-_DIGITS = "%Y%m%d"
-_TRIED, _LONGEST = 50, 40
-# pandas takes 20120101, 2012/01/01 and 2012.01.01 for ISO 8601 too: they are forms of their own.
-_NO_ISO = r"\d+$|\d{4}[/.]"
 
 
 def find_out(request: Request, source: Path, work: Path) -> tuple[UseCaseDraft | None, list[Problem]]:
@@ -65,17 +70,22 @@ def find_out(request: Request, source: Path, work: Path) -> tuple[UseCaseDraft |
     kinds |= {target.column: target.read_as}
     if target.task.kind == "language_model":
         return find_texts_of_table(request, source, work, raw, kinds, target, reading, formats)
+    files, problems = find_file_columns(source, raw, kinds, (target.column, request.time, request.group, *request.keys))
+    if problems:
+        return None, problems
+    mappings = {} if files is None else files.mappings
+    kinds |= dict.fromkeys(mappings, "text")
     time, day = request.time, request.time and free_name("day", request.time, kinds)
-    key = request.keys or find_key(raw, kinds, time, target.column)
+    key = request.keys or find_key(raw.drop(columns=list(mappings)), kinds, time, target.column)
     if time is None and len(key) > 1:
         # Intervals and hashes go by one column.
         key = ()
     numbered = None if key else free_name("row", time or "new", kinds)
     text = rendered(
         "dataset.py.j2", name=request.name, kinds=kinds, time=time, target=target, day=day,
-        numbered=numbered, reading=reading, formats=formats, cut=None,
+        numbered=numbered, reading=reading, formats=formats, cut=None, files=mappings,
     )  # fmt: skip
-    rows = built(text, source, work)
+    rows = built(text, source, work) if files is None else _table_of(text, files, work, numbered)
     key = key or (str(numbered),)
     group = request.group
     if time is None and request.split is None and group is None:
@@ -91,18 +101,46 @@ def find_out(request: Request, source: Path, work: Path) -> tuple[UseCaseDraft |
             rows, time=time, day=day, label=target.label, key=key, remark=target.remark, group=group, in_order=False
         )
     )
+    columns = columns if files is None else files.drafts(columns)
     if not any(column.role == "feature" for column in columns):
         remarks = "; ".join(f"{column.name!r}: {column.remark or column.role}" for column in columns)
         fix = "give columns with several values that are known when the model is asked"
         return None, [Problem("--data", f"no column can be an input of a model ({remarks})", fix)]
     observations = table_observations(raw, rows, kinds, target.column, reading, formats, ambiguous)
+    observations += tuple(unnamed_files(source, raw, files))
+    if files is not None:
+        observations += tuple(file_observations(files, group))
     if windows.split.by == "time":
         entities = [column.name for column in columns if column.role == "entity"]
         observations += tuple(recurring(rows, target.label, windows.split, entities))
     texts = free_texts(rows, columns)
     observations += tuple(f"{name!r} is free text: its words are read, without their order" for name in texts)
-    plan = plan_of_table(rows, target, has_texts=bool(texts))
-    return UseCaseDraft(kinds, target, time, day, tuple(key), text, rows, columns, windows, observations, plan), []
+    draft = UseCaseDraft(
+        kinds, target, time, day, tuple(key), text, rows, columns, windows, observations, table_files=files
+    )
+    return replace(draft, plan=_plan(draft, has_texts=bool(texts))), []
+
+
+def _table_of(text: str, files: TableFiles, work: Path, numbered: str | None) -> pd.DataFrame:
+    """The rows that the generated dataset.py makes of a table and its files, which are not copied for that."""
+    files.place(work / "files")
+    rows = load_dataset(text, work).table(work / "files" / PART)
+    if numbered is not None:
+        rows.insert(0, numbered, range(len(rows)))
+    return rows
+
+
+def _plan(draft: UseCaseDraft, *, has_texts: bool) -> Plan:
+    """That of the files, where one column of them is the one input; else that of a table."""
+    if (alone := draft.files_alone) is not None:
+        return with_base_rate(plan_of_files(alone.found, len(draft.rows)), draft.rows, draft.target)
+    columns = () if draft.table_files is None else draft.table_files.columns
+    row_bytes = sum(column.found.row_bytes for column in columns)
+    kinds = {column.kind for column in columns}
+    return plan_of_table(
+        draft.rows, draft.target, has_texts=has_texts or "text" in kinds, has_pictures="picture" in kinds,
+        per_batch=row_bytes * len(draft.rows) > MOST_TENSOR_BYTES,
+    )  # fmt: skip
 
 
 def _reading(request: Request, source: Path) -> tuple[Reading | None, list[Problem]]:
@@ -276,7 +314,7 @@ def _form_of_days(texts: pd.Series) -> str:
     days = texts.drop_duplicates()
     if len(days) < _FEWEST_DAYS or not days.str.fullmatch(r"\d{6}|\d{8}").all():
         return ""
-    return next((form for form in _DAYS if _parsed(days, form).notna().all()), "")
+    return next((form for form in _DAYS if parsed(days, form).notna().all()), "")
 
 
 def _looks_like_code(name: str, texts: pd.Series) -> bool:
@@ -286,106 +324,3 @@ def _looks_like_code(name: str, texts: pd.Series) -> bool:
     return bool(_CODE_NAME.search(name)) or (
         digits.nunique() == 1 and digits.iloc[0] >= _CODE_DIGITS and texts.nunique() > 1
     )
-
-
-def time_formats(
-    raw: pd.DataFrame, time: str | None, time_format: str | None
-) -> tuple[dict[str, str], dict[str, list[str]], list[Problem]]:
-    """The form of each column of dates that is not ISO 8601; of those that could be several, these; what is wrong.
-
-    `time_format` is the form of the column `time`; of that column alone an ambiguous form is a problem.
-    """
-    formats, ambiguous, problems = {}, {}, []
-    for name in raw.columns:
-        texts = _texts(raw[name])
-        if texts is None:
-            continue
-        if name == time and time_format is not None:
-            problems += _misfits(texts, time_format)
-            formats[name] = time_format
-            continue
-        if not texts.head(_TRIED).str.match(_NO_ISO).all() and _parsed(texts, "ISO8601").notna().all():
-            continue
-        forms = [form for form in _candidates(texts) if name == time or form != _DIGITS]
-        if len(forms) == 1:
-            formats[name] = forms[0]
-        elif forms:
-            ambiguous[name] = forms
-        if name == time:
-            problems += _ambiguous(name, texts, forms) if len(forms) > 1 else _mixed(name, texts) if not forms else []
-    return formats, ambiguous, problems
-
-
-def _texts(values: pd.Series) -> pd.Series | None:
-    """The known values of a column of text that may be dates; None of any other."""
-    known = values.dropna()
-    if known.empty or pd.api.types.infer_dtype(known.head(_TRIED), skipna=True) not in ("string", "categorical"):
-        return None
-    texts = known.astype("str").str.strip()
-    few = texts.head(_TRIED)
-    # What has no digit, or is long, is no date: most columns end here.
-    if not few.str.contains(r"\d").all() or few.str.len().max() > _LONGEST:
-        return None
-    return texts
-
-
-def _parsed(texts: pd.Series, form: str) -> pd.Series:
-    return pd.to_datetime(texts, format=form, utc=True, errors="coerce")
-
-
-def _candidates(texts: pd.Series) -> list[str]:
-    """The forms that read every text: a few texts sort out most of them."""
-    few, different = texts.head(_TRIED), texts.drop_duplicates()
-    forms = (_DIGITS,) if few.str.fullmatch(r"\d+").all() else FORMS
-    near = [form for form in forms if _parsed(few, form).notna().all()]
-    return [form for form in near if _parsed(different, form).notna().all()]
-
-
-def _misfits(texts: pd.Series, form: str) -> list[Problem]:
-    try:
-        wrong = texts[_parsed(texts, form).isna()]
-    except ValueError as error:
-        return [
-            Problem("--time-format", f"is no form of dates: {error}", "write it as %d.%m.%Y or %m/%d/%Y %H:%M", form)
-        ]
-    if wrong.empty:
-        return []
-    fix = f"name the form that the column has, or correct these values; {texts.iloc[0]!r} is its first"
-    return [Problem("--time-format", f"does not fit {len(wrong):,} values, such as {wrong.iloc[0]!r}", fix, form)]
-
-
-def _ambiguous(name: str, texts: pd.Series, forms: list[str]) -> list[Problem]:
-    readings = " or ".join(f"{_parsed(texts.head(1), form).iloc[0]:%d %B %Y} ({form})" for form in forms[:3])
-    fix = " or ".join(f"--time-format {shlex.quote(form)}" for form in forms[:3])
-    problem = f"{name!r} can be read in several ways: {texts.iloc[0]!r} is {readings}"
-    return [Problem("--time", problem, f"write {fix}", texts.iloc[0])]
-
-
-def _mixed(name: str, texts: pd.Series) -> list[Problem]:
-    """Several forms in one column; nothing if it holds no dates at all, which is told elsewhere."""
-    left, examples = texts.drop_duplicates().head(5000), list[str]()
-    for form in ("ISO8601", *FORMS):
-        fits = _parsed(left, form).notna()
-        if fits.any():
-            examples.append(f"{left[fits].iloc[0]!r}")
-            left = left[~fits]
-        if left.empty:
-            break
-    if not examples:
-        return []
-    not_dates = f"{len(left):,} values that are no dates, such as {left.iloc[0]!r}" if len(left) else ""
-    several = f"dates in several forms, such as {' and '.join(examples[:4])}" if len(examples) > 1 else ""
-    contents = "; ".join(part for part in (several, not_dates) if part)
-    return [
-        Problem(
-            "--time",
-            f"{name!r} holds {contents}",
-            "write all of them in one form, best as 2024-01-31",
-            str(texts.iloc[0]),
-        )
-    ]
-
-
-def format_of(formats: Mapping[str, str], name: str) -> str:
-    """The form of a column of times, for people."""
-    return formats.get(name, "ISO 8601")

@@ -19,6 +19,7 @@ from trainworthy.lifecycle.data.file_rows import look_at_files
 from trainworthy.lifecycle.engine.preflight.functions import try_functions
 from trainworthy.lifecycle.protocol.jobs import FunctionsJob, Rows
 from trainworthy.lifecycle.protocol.results import TriedFunction
+from trainworthy.lifecycle.spec.task import TaskSpec, target_of
 from trainworthy.lifecycle.spec.training import TrainingSpec
 from trainworthy.lifecycle.task import load_module
 from trainworthy.lifecycle.use_case import load_use_case
@@ -127,7 +128,8 @@ def tried(folder: Path) -> dict[str, TriedFunction]:
     """The functions of the drafted model.py, on files made from the contract."""
     contract = load_contract(folder / "contract.yaml")
     values = yaml.safe_load((folder / "use_case.yaml").read_text())
-    rows = Rows(features=contract.feature_columns, label=contract.label.name, group="", target=contract.label.target)
+    target = target_of(TaskSpec.model_validate(values["task"]), contract.label.classes)
+    rows = Rows(features=contract.feature_columns, label=contract.label.name, group="", target=target)
     job = FunctionsJob(
         use_case_folder=str(folder), out=str(folder), device="cpu", rows=rows,
         hyperparameters=values["hyperparameters"], training=TrainingSpec.model_validate(values["training"]),
