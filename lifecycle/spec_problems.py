@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
-from trainworthy.lifecycle.errors import Problem, did_you_mean
+from trainworthy.lifecycle.errors import Problem, did_you_mean, nearest
 from trainworthy.lifecycle.spec.task import KINDS
 
 # How keys are added that somebody meets in a file of before there were such.
@@ -17,6 +17,19 @@ _ADDED = {
     "task": f"write task: {{kind: {KINDS[0]}}}, {', '.join(KINDS[1:-1])} or {KINDS[-1]}, or let `trainworthy check "
     "--fix` write what the contract's label is",
 }
+
+
+def spec_problems(
+    errors: Sequence[Any], form: type[BaseModel], file: str = "use_case.yaml", how_to: str = "docs/how-to/use-case.md"
+) -> list[Problem]:
+    """Pydantic's errors of `form` as Problems; a key that is there under a misspelled name is told once."""
+    misspelled = {
+        (*item["loc"][:-1], nearest(str(item["loc"][-1]), _place(item["loc"], form)[1]))
+        for item in errors
+        if item["type"] == "extra_forbidden"
+    }
+    told = [item for item in errors if not (item["type"] == "missing" and tuple(item["loc"]) in misspelled)]
+    return [spec_problem(item, form, file, how_to) for item in told]
 
 
 def spec_problem(

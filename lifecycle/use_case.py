@@ -21,7 +21,7 @@ from trainworthy.lifecycle.spec.frozen import Frozen
 from trainworthy.lifecycle.spec.names import NAME_PATTERN
 from trainworthy.lifecycle.spec.task import target_of
 from trainworthy.lifecycle.spec.use_case import SCRIPT_PATTERN, DatasetSpec, UseCaseSpec
-from trainworthy.lifecycle.spec_problems import spec_problem
+from trainworthy.lifecycle.spec_problems import spec_problems
 from trainworthy.lifecycle.task import REQUIRED_FUNCTIONS
 from trainworthy.lifecycle.tasks import kind_of
 from trainworthy.lifecycle.tasks.declared import kind_problems, metric_problems
@@ -116,7 +116,7 @@ def _read_spec(folder: Path) -> tuple[UseCaseSpec | None, list[Problem], dict[st
     try:
         return UseCaseSpec.model_validate(values), problems, values
     except ValidationError as error:
-        return None, problems + [spec_problem(item, UseCaseSpec) for item in error.errors()], values
+        return None, problems + spec_problems(error.errors(), UseCaseSpec), values
 
 
 def _with_suite(values: dict[str, Any], folder: Path) -> tuple[dict[str, Any], list[Problem]]:

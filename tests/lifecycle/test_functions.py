@@ -101,6 +101,17 @@ def test_functions_misspelled_column_is_told_with_the_nearest_input(tmp_path):
     assert fault.fix == "did you mean 'shop'?"
 
 
+def test_functions_rows_that_are_written_into_are_told_with_how_to_copy(tmp_path):
+    (fault,) = tried(tmp_path, (FIT, f"training['x1'].to_numpy()[0] = 0.0\n    {FIT}"))["fit_preprocessing"].faults
+    assert fault.problem == "changes the rows that it is given"
+    assert "rows.to_numpy(copy=True)" in fault.fix
+
+
+def test_functions_error_of_ones_own_names_the_line_before_what_the_function_has_to_do(tmp_path):
+    (fault,) = tried(tmp_path, (FIT, "return {}['a']"))["fit_preprocessing"].faults
+    assert fault.fix.startswith("correct that line; take the training rows")
+
+
 def test_functions_faults_in_several_are_told_at_once(tmp_path):
     found = tried(
         tmp_path,

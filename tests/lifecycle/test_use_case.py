@@ -254,6 +254,26 @@ def test_missing_key_is_told(folder, key):
     assert f"use_case.yaml: {key}: the key is missing" in only_problem(folder)
 
 
+@pytest.mark.parametrize(
+    ("old", "new"), [("batch_size:", "batchsize:"), ("\nowner:", "\nowners:"), ("\nbudget:", "\nbudgets:")]
+)
+def test_misspelled_key_is_told_once_with_the_name_that_was_meant(folder, old, new):
+    path = folder / "use_case.yaml"
+    path.write_text(path.read_text().replace(old, new))
+    text = only_problem(folder)
+    assert "unknown key" in text
+    assert f"did you mean '{old.strip().removesuffix(':')}'?" in text
+    assert "missing" not in text
+
+
+def test_key_of_another_name_is_told_beside_the_missing_one(folder):
+    path = folder / "use_case.yaml"
+    path.write_text(path.read_text().replace("\nowner:", "\nlizard:"))
+    with pytest.raises(UseCaseError) as caught:
+        load_use_case(folder)
+    assert [problem.problem for problem in caught.value.problems] == ["the key is missing", "unknown key"]
+
+
 @pytest.mark.parametrize("text", ["", "- a\n", "name: [\n", "toy"])
 def test_file_that_is_no_mapping_is_told(folder, text):
     (folder / "use_case.yaml").write_text(text)

@@ -71,8 +71,12 @@ class Trials:
         try:
             value, evidence, wrong = trial()
         except (Exception, SystemExit) as error:
-            known = _unknown_hyperparameter(error, self.hyperparameters) or _unknown_column(error, self.features)
-            problem, fix = known or (_message(error), self.fixes[name])
+            known = (
+                _unknown_hyperparameter(error, self.hyperparameters)
+                or _unknown_column(error, self.features)
+                or _written_into(error)
+            )
+            problem, fix = known or (_message(error), f"correct that line; {self.fixes[name]}")
             self._add(name, faults=(FunctionFault(where=self._where(name, error), problem=problem, fix=fix),))
             return None
         where = self._where(name)
@@ -129,6 +133,13 @@ def _taken(called: str, error: BaseException) -> list[str]:
     for name in rest:
         function = getattr(function, name, None)
     return [name for name in inspect.signature(function).parameters if name != "self"] if callable(function) else []
+
+
+def _written_into(error: BaseException) -> Wrong | None:
+    """For a value that is changed in the rows' own memory, which pandas keeps from that."""
+    if not isinstance(error, ValueError) or "read-only" not in str(error):
+        return None
+    return "changes the rows that it is given", "change a copy: rows.to_numpy(copy=True), or rows[name].copy()"
 
 
 def _unknown_column(error: BaseException, features: Sequence[str]) -> Wrong | None:

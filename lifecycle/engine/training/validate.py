@@ -25,6 +25,7 @@ from trainworthy.lifecycle.engine.training.techniques.focal import class_probabi
 from trainworthy.lifecycle.gates.references_check import ENOUGH_UPDATES
 from trainworthy.lifecycle.leakage.unreviewed import measure_unreviewed
 from trainworthy.lifecycle.plan import stage_rows
+from trainworthy.lifecycle.progress import say
 from trainworthy.lifecycle.protocol.figures import Estimate
 from trainworthy.lifecycle.protocol.jobs import TrainJob
 from trainworthy.lifecycle.protocol.results import References, UnreviewedInputs
@@ -33,6 +34,7 @@ from trainworthy.lifecycle.task import Task
 from trainworthy.lifecycle.tasks import Kind
 from trainworthy.lifecycle.tasks.labels import kind_of_rows, labels_of
 from trainworthy.lifecycle.tasks.metric import value
+from trainworthy.lifecycle.wording import counted
 
 
 def validate(job: TrainJob, prepared: Prepared, state: TrainState, device: str) -> tuple[dict[str, float], References]:
@@ -108,6 +110,8 @@ def unreviewed_inputs(job: TrainJob, prepared: Prepared, state: TrainState, devi
     if not job.unreviewed or job.stage == "smoke":
         return None
     kind = kind_of_rows(job.rows)
+    # Each is shuffled up to twenty times, which takes a while where inputs are files.
+    say(f"{job.stage}: what {counted(len(job.unreviewed), 'unreviewed input')} do for the network")
     return measure_unreviewed(
         lambda rows: predict_rows(prepared.task, state.model, prepared.preprocessing, rows, device, kind),
         _trained_rows(job, prepared), read_rows(job.validation_file, job.rows), job.rows.features, job.unreviewed,

@@ -11,7 +11,7 @@ from pydantic import Field, StringConstraints, ValidationError, field_validator,
 
 from trainworthy.lifecycle.errors import Problem, SettingsError, did_you_mean
 from trainworthy.lifecycle.spec.frozen import Frozen
-from trainworthy.lifecycle.spec_problems import spec_problem
+from trainworthy.lifecycle.spec_problems import spec_problems
 
 FILE, HOW_TO = "kubernetes.yaml", "docs/how-to/kubernetes.md"
 # RFC 1123, as the API asks of most names: a label, and labels with dots between them.
@@ -133,5 +133,5 @@ def cluster_problems(values: Any) -> list[Problem]:
     try:
         Cluster.model_validate(values)
     except ValidationError as error:
-        return [spec_problem(item, Cluster, FILE, HOW_TO) for item in error.errors()]
+        return spec_problems(error.errors(), Cluster, FILE, HOW_TO)
     return []
