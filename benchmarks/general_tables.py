@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
+from trainworthy.lifecycle.gates.catalogue import CATALOGUE
+
 Run = Mapping[str, Any]
 # What is told later costs more: a watched training stands for a whole one, smoke and pilot for those of a table.
 STAGES = ("preflight", "smoke", "pilot", "training")
@@ -16,6 +18,7 @@ STAGES = ("preflight", "smoke", "pilot", "training")
 MOST_WARNED = 0.05
 # One-sided 95 %.
 Z = 1.645
+FOLLOWS = {check.id: check.follows for check in CATALOGUE}
 
 
 @dataclass(frozen=True)
@@ -51,11 +54,20 @@ def lower_bound(hits: int, tries: int) -> float:
 
 
 def told(run: Run, loud: Collection[str] = ()) -> list[Mapping[str, Any]]:
-    """What alarmed or warned, in order, without the warnings of `loud` rules."""
-    return [
+    """What alarmed or warned, as people are told it: in order, what may follow from another alarm of preflight after
+    the others. Without the warnings of `loud` rules.
+    """
+    words = [
         one for one in run["told"]
         if one["says"] == "alarm" or (one["says"] == "warning" and one["rule"] not in loud)
     ]  # fmt: skip
+    failed = {one["rule"] for one in words if one["says"] == "alarm"}
+
+    def place(one: Mapping[str, Any]) -> tuple[bool, bool]:
+        later = one["stage"] != "preflight"
+        return later, not later and not failed.isdisjoint(FOLLOWS.get(one["rule"], ()))
+
+    return sorted(words, key=place)
 
 
 def false_words(run: Run) -> list[Mapping[str, Any]]:

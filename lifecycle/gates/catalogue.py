@@ -12,7 +12,7 @@ from trainworthy.lifecycle.gates.check import Check, CheckWords, Outcome
 SubjectT = TypeVar("SubjectT")
 _FILE = Path(__file__).with_name("catalogue.toml")
 CATALOGUE: tuple[CheckWords, ...] = tuple(
-    CheckWords(**{**entry, "measured_by": tuple(entry.get("measured_by", ()))})
+    CheckWords(**{**entry, **{name: tuple(entry.get(name, ())) for name in ("follows", "measured_by")}})
     for entry in tomllib.loads(_FILE.read_text())["check"]
 )
 _BY_ID = {check.id: check for check in CATALOGUE}

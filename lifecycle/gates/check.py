@@ -65,6 +65,7 @@ class CheckWords:
     severity: Severity = "error"
     on_device: bool = True
     after: str = ""
+    follows: tuple[str, ...] = ()
     measured_by: tuple[str, ...] = ()
     runs: Literal["host", "worker", "script", "after"] = "worker"
 

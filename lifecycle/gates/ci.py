@@ -30,7 +30,7 @@ _NO_XML = "[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 class Row:
     """A check as a reader is told of it: a trial of the battery, a check that has no trials, or a problem (refused.py).
 
-    `file` and `line` are a problem's place; of a check the evidence names it.
+    `file` and `line` are a problem's place; of a check the evidence names it. `follows`: another failure may be why.
     """
 
     step: str
@@ -46,6 +46,7 @@ class Row:
     file: str = ""
     line: int = 0
     code: str = ""
+    follows: bool = False
 
     @property
     def stops(self) -> bool:
@@ -71,7 +72,7 @@ def _rows(step: str, check: CheckResult) -> Iterator[Row]:
     for t in trials:
         yield Row(
             step, t.check, t.status, t.severity, t.required, t.evidence, t.fix, t.seconds, t.symptom, t.cause,
-            code=t.code,
+            code=t.code, follows=bool(t.follows),
         )  # fmt: skip
     if not trials:
         yield Row(
@@ -94,7 +95,10 @@ def summary(rows: Sequence[Row]) -> str:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """The checks that did not pass, worst first, at most 100 columns wide; untried ones in one line."""
+    """The checks that did not pass, worst first, at most 100 columns wide; untried ones in one line.
+
+    What may follow from another failure stands after what does not.
+    """
     loud = [row for row in rows if not row.quiet]
     decided = [row for row in loud if not _untried(row)]
     left = [row for row in loud if _untried(row)]
@@ -103,7 +107,7 @@ def table(rows: Sequence[Row]) -> str:
     else:
         decided, last = loud, ""
     width = min(ID_WIDTH, max((len(row.id) for row in decided), default=0))
-    order = sorted(decided, key=lambda row: (not row.stops, row.status == "insufficient"))
+    order = sorted(decided, key=lambda row: (not row.stops, row.status == "insufficient", row.follows))
     lines = [line for row in order for line in _lines(row, width)]
     return "\n".join([*lines, *textwrap.wrap(last, WIDTH, initial_indent="  ", subsequent_indent="  ")])
 

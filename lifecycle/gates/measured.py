@@ -1,5 +1,8 @@
 """A cause that a measurement supports is told before those that only could be.
 
+What may be the consequence of another failure names that one, and is told after it: rows that mix change a row's answer
+in another order, too.
+
 Each entry of catalogue.toml and stages.toml says in `measured_by` which findings of checks measure one of the causes it
 names, by their code. Where one of those was found, its cause comes first, with its fix.
 """
@@ -20,9 +23,29 @@ _STAGE: Mapping[str, StageWords] = {check.name: check for check in STAGE_CHECKS}
 
 
 def with_measured_causes(trials: Sequence[Trial], leaks: Iterable[Leak] = ()) -> tuple[Trial, ...]:
-    """The trials; those that only guess at their cause name first what others of them, or leaks, measured of it."""
+    """The trials; those that only guess at their cause name first what others of them, or leaks, measured of it, and
+    those that follow from others name these.
+    """
     measured = (*trials, *(_of_leak(leak) for leak in leaks if leak.status == "fail"))
-    return tuple(_with_cause(trial, measured) for trial in trials)
+    return tuple(_with_premises(_with_cause(trial, measured), trials) for trial in trials)
+
+
+def _with_premises(trial: Trial, trials: Sequence[Trial]) -> Trial:
+    check = _CHECKS.get(trial.check)
+    if check is None or trial.status not in ("fail", "error", "insufficient"):
+        return trial
+    failed = {other.check for other in trials if other.status == "fail" and other.severity == "error"}
+    follows = tuple(name for name in check.follows if name in failed)
+    if not follows:
+        return trial
+    names = " and ".join(follows)
+    return trial.model_copy(
+        update={
+            "follows": follows,
+            "cause": f"it may follow from {names}; else: {trial.cause}",
+            "fix": f"see {names} first; else: {trial.fix}",
+        }
+    )
 
 
 def _of_leak(leak: Leak) -> Trial:

@@ -72,7 +72,10 @@ LookedT = TypeVar("LookedT", bound=Looked)
 
 
 def by_badness(looked: Iterable[LookedT]) -> list[LookedT]:
-    """Failed before inconclusive, then what was accepted, then the rest; the severer first, else in order."""
+    """Failed before inconclusive, then what was accepted, then the rest; the severer first, else in order.
+
+    What may follow from another failure comes after what does not.
+    """
     return sorted(looked, key=badness)
 
 
@@ -84,13 +87,15 @@ def is_open(looked: Looked) -> bool:
 _OPEN = ("fail", "error", "insufficient")
 
 
-def badness(looked: Looked) -> tuple[int, int, int]:
+def badness(looked: Looked) -> tuple[int, int, int, int]:
     """What by_badness sorts by; the least is the worst."""
     if not is_open(looked):
-        return (2, 0, 0)
+        return (2, 0, 0, 0)
     # What somebody accepted is severity info, and must not push what is new away.
     accepted = looked.severity == "info"
-    return (accepted, looked.status == "insufficient", ("error", "warning", "info").index(looked.severity))
+    # Trials of preflight alone say what they follow from.
+    follows = bool(getattr(looked, "follows", ()))
+    return (accepted, looked.status == "insufficient", ("error", "warning", "info").index(looked.severity), follows)
 
 
 def at_most(name: str, observed: float, threshold: float, **rest: Any) -> CheckResult:

@@ -13,7 +13,8 @@ class Trial(Frozen):
     of `step` that returned: each of several optimizers, no step within a step, and what a check fits by itself as well.
     `code` names what was found, the check's id where nothing more has to be told apart; trials of before there were
     codes have none. `about` says what was looked at, where that may be another thing in the next run. `own_cause`: the
-    check saw the cause, which is not the one that the catalogue guesses.
+    check saw the cause, which is not the one that the catalogue guesses. `follows` are the checks that failed as well,
+    and whose fault makes this one fail.
     """
 
     check: str
@@ -34,6 +35,7 @@ class Trial(Frozen):
     code: str = ""
     about: tuple[str, ...] = ()
     own_cause: bool = False
+    follows: tuple[str, ...] = ()
 
     @property
     def family(self) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from trainworthy.lifecycle.gates.preflight import trials_of
-from trainworthy.lifecycle.protocol.checks import CheckResult, badness, is_open
+from trainworthy.lifecycle.protocol.checks import CheckResult, badness, by_badness, is_open
 from trainworthy.lifecycle.protocol.figures import CANDIDATE, Comparison, Estimate, Metric
 from trainworthy.lifecycle.protocol.records import STAGES, DatasetVersion, EvaluationReport, Snapshot, Step, Verdict
 from trainworthy.lifecycle.protocol.words import Words
@@ -133,10 +133,10 @@ def _champion(verdict: Verdict) -> Fact:
 
 
 def _with_trials(checks: Iterable[CheckResult]) -> Iterator[CheckResult]:
-    """The checks; in place of a family of preflight its trials."""
+    """The checks; in place of a family of preflight its trials, of which those come last that follow from others."""
     for check in checks:
         trials = trials_of([check])
-        for trial in trials:
+        for trial in by_badness(trials):
             yield CheckResult(
                 name=trial.check, status=trial.status, severity=trial.severity, required=trial.required,
                 evidence=trial.evidence, fix=trial.fix,

@@ -253,6 +253,8 @@ def _check(check: CheckWords) -> Iterator[str]:
     yield from _words(symptom=check.symptom, cause=check.cause, fix=check.fix)
     if check.after:
         yield f"  asked after: {check.after}"
+    if check.follows:
+        yield f"  told after, where they failed too: {', '.join(check.follows)}"
     if check.measured_by:
         yield from _words(**{"causes measured by": ", ".join(check.measured_by)})
     yield from _record(check.id, "checks")

@@ -4,18 +4,21 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from torch import Tensor, nn
 
 from benchmarks.networks import mlp
 from trainworthy.lifecycle.engine.preflight.battery import run_checks
 from trainworthy.lifecycle.engine.preflight.learning_rate import CHECKS, RISES, TOO_LARGE, TOO_SMALL
+from trainworthy.lifecycle.engine.preflight.wiring import checks as wiring
 from trainworthy.lifecycle.engine.preflight.wiring.columns import UNREAD
 from trainworthy.lifecycle.engine.preflight.wiring.one_answer import CONSTANT_OUTPUTS, DEAD_UNITS
 from trainworthy.lifecycle.gates.catalogue import CATALOGUE, check_of
 from trainworthy.lifecycle.gates.check import Outcome, tried
+from trainworthy.lifecycle.gates.ci import rows_of, table
 from trainworthy.lifecycle.gates.findings import LEAKS
 from trainworthy.lifecycle.gates.measured import with_measured_causes, with_measured_fixes
 from trainworthy.lifecycle.gates.stage_words import STAGE_CHECKS, fix_of
-from trainworthy.lifecycle.protocol.checks import CheckResult
+from trainworthy.lifecycle.protocol.checks import CheckResult, by_badness
 from trainworthy.lifecycle.protocol.leak import Leak
 from trainworthy.lifecycle.protocol.trial import Trial
 
@@ -139,3 +142,62 @@ def test_what_is_said_to_measure_a_cause_is_a_check_or_a_code_of_one():
     assert {name for check in CATALOGUE for name in check.measured_by} | by_stage <= known
     codes = {(check.name, code) for check in STAGE_CHECKS for code in check.measured_by if code}
     assert codes <= {(check.name, code) for check in STAGE_CHECKS for code in check.fixes}
+
+
+def test_what_follows_from_another_failure_names_it_and_is_told_after_it():
+    order, mixed = trial("one_batch.predict", cause="rows change their order"), trial("wiring.rows_apart")
+    told = with_measured_causes((order, mixed))
+    assert [one.check for one in by_badness(told)] == ["wiring.rows_apart", "one_batch.predict"]
+    assert told[0].follows == ("wiring.rows_apart",)
+    assert told[0].cause == "it may follow from wiring.rows_apart; else: rows change their order"
+    assert told[0].fix.startswith("see wiring.rows_apart first; else: ")
+    assert told[1] == mixed
+    families = [CheckResult(name=one.family, status="fail", details=(one.model_dump(mode="json"),)) for one in told]
+    lines = [line.split() for line in table(rows_of("preflight", families)).splitlines()]
+    assert [line[1] for line in lines if line[0] == "fail"] == ["wiring.rows_apart", "one_batch.predict"]
+
+
+@pytest.mark.parametrize(
+    "other", [trial("wiring.rows_apart", status="pass"), trial("wiring.rows_apart", status="insufficient"),
+              trial("wiring.rows_apart", severity="warning"), trial("wiring.gradients")],
+    ids=["passed", "inconclusive", "warned", "unrelated"],
+)  # fmt: skip
+def test_what_did_not_fail_is_no_reason_of_what_did(other):
+    order = trial("one_batch.predict")
+    assert with_measured_causes((order, other)) == (order, other)
+
+
+def test_checks_follow_others_of_the_catalogue_and_not_each_other():
+    follows = {check.id: check.follows for check in CATALOGUE}
+    for id, others in follows.items():
+        for other in others:
+            assert other in follows
+            # Else each of two would send the reader to the other.
+            assert id not in follows[other]
+
+
+class Drops(nn.Module):
+    """A network whose dropout is active in evaluation, or that goes on from the last call's outputs."""
+
+    def __init__(self, keeps: bool) -> None:
+        super().__init__()
+        self.layer, self.keeps, self.kept = nn.Linear(12, 1), keeps, None
+
+    def forward(self, inputs: dict[str, Tensor]) -> Tensor:
+        outputs = self.layer(inputs["numbers"]).squeeze(1)
+        if not self.keeps:
+            return nn.functional.dropout(outputs, 0.5)
+        with_kept = outputs if self.kept is None else outputs + self.kept.mean()
+        self.kept = outputs.detach()
+        return with_kept
+
+
+@pytest.mark.parametrize(
+    ("keeps", "cause"), [(True, "a state that forward keeps"), (False, "random numbers are drawn")]
+)
+def test_answers_that_do_not_repeat_are_told_by_a_state_or_by_random_numbers(keeps, cause):
+    subject = replace(mlp(6), network=lambda: Drops(keeps)).subject()
+    check = next(check for check in wiring.CHECKS if check.id == "wiring.evaluation_repeats")
+    (repeats,) = run_checks((check,), subject, device="cpu", not_applicable={})
+    assert repeats.status == "fail"
+    assert repeats.cause.startswith(cause)

@@ -118,6 +118,10 @@ def numbers_of_classes(outputs, targets):
     return (mean - targets).square().mean(dim=(1, 2))
 
 
+def without_one_class(outputs, targets):
+    return nn.functional.cross_entropy(outputs, targets, reduction="none", ignore_index=2).mean(dim=(1, 2))
+
+
 @pytest.mark.parametrize("loss_fn", [pixels, pixels_and_overlap])
 def test_predictions_of_large_masks_pass(loss_fn):
     found = predictions(large_masks(loss_fn, lambda outputs: outputs.softmax(dim=1)))
@@ -130,6 +134,7 @@ def test_predictions_of_large_masks_pass(loss_fn):
         (pixels, lambda outputs: outputs.flip(1).softmax(dim=1), "different orders"),
         (pixels, lambda outputs: outputs.softmax(dim=1).softmax(dim=1), ""),
         (numbers_of_classes, lambda outputs: outputs.softmax(dim=1), "numbers of classes"),
+        (without_one_class, lambda outputs: outputs.softmax(dim=1), "leaves out class c: an ignore_index"),
     ],
 )
 def test_predictions_of_large_masks_that_mean_something_else_fail(loss_fn, predict, cause):

@@ -92,10 +92,10 @@ def _alone(model: nn.Module, data: Any, first: list[Tensor]) -> Outcome:
 
 
 def _why_not_equal(subject: Subject) -> str:
-    """Random numbers, if others give other answers; else a state."""
-    model, data = stirred(subject.model()).eval(), few(subject)
+    """Random numbers, if others give other answers of networks that were never asked; else a state."""
+    data = few(subject)
     with torch.no_grad():
-        first, other = (floats(forward(model, data.inputs, seed)) for seed in (0, 1))
+        first, other = (floats(forward(stirred(subject.model()).eval(), data.inputs, seed)) for seed in (0, 1))
     drawn = _difference(first, other) > EQUAL
     return "random numbers are drawn in evaluation mode: dropout or noise that is not switched off" if drawn else ""
 
