@@ -17,10 +17,10 @@ from trainworthy.lifecycle.artifact import artifact_kind
 from trainworthy.lifecycle.errors import WorkerError
 from trainworthy.lifecycle.evaluation.disjoint import NAME as WINDOW
 from trainworthy.lifecycle.evaluation.disjoint import trained_on_tags
+from trainworthy.lifecycle.gates.earlier import open_checks
 from trainworthy.lifecycle.golden import largest_difference
 from trainworthy.lifecycle.leakage.unreviewed import NAME as REVIEWED
 from trainworthy.lifecycle.promotion.controls import ANSWER_TOLERANCE
-from trainworthy.lifecycle.promotion.earlier import open_checks
 from trainworthy.lifecycle.protocol.checks import CheckResult
 from trainworthy.lifecycle.protocol.records import (
     STEPS,

@@ -43,11 +43,11 @@ from trainworthy.lifecycle.errors import RecordError, SettingsError, StateError,
 from trainworthy.lifecycle.files.versions import published_version
 from trainworthy.lifecycle.gates.baseline import read_baseline, readable_baseline, with_accepted
 from trainworthy.lifecycle.gates.ci import rows_of, table
+from trainworthy.lifecycle.gates.earlier import tell_open
 from trainworthy.lifecycle.gates.preflight import trials_of
 from trainworthy.lifecycle.gates.seeds import updates_of_stages
 from trainworthy.lifecycle.lineage import identity_of, refuse_outdated
 from trainworthy.lifecycle.progress import never_silent
-from trainworthy.lifecycle.promotion.earlier import tell_open
 from trainworthy.lifecycle.protocol.checks import CheckResult, stopping
 from trainworthy.lifecycle.protocol.records import (
     FORM,
@@ -348,9 +348,14 @@ def _message(checks: tuple[CheckResult, ...]) -> str:
         return table(rows_of("preflight", checks))
     lines = []
     for check in stopping(checks):
-        limits_text = f" (found {check.observed}, allowed {check.threshold})" if check.threshold is not None else ""
+        limits = f" (found {_short(check.observed)}, allowed {_short(check.threshold)})"
+        limits_text = limits if check.threshold is not None else ""
         lines.append(f"  - {check.name}: {check.status}{limits_text}: {check.evidence}\n    fix: {check.fix}")
     return "\n".join(lines)
+
+
+def _short(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def step_line(run: StepRun, *, reused: bool = False) -> str:

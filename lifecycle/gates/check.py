@@ -83,7 +83,9 @@ class Check(CheckWords, Generic[SubjectT]):
 
 def tried(check: Check[Any], outcome: Outcome, device: str, seconds: float = 0.0, optimizer_steps: int = 0) -> Trial:
     """The record of a check and what it found; words of a failure only where there is one."""
-    words = {"symptom": check.symptom, "cause": outcome.cause or check.cause, "fix": outcome.fix or check.fix}
+    words: dict[str, Any] = {
+        "symptom": check.symptom, "cause": outcome.cause or check.cause, "fix": outcome.fix or check.fix,
+    }  # fmt: skip
     return Trial(
         check=check.id, status=outcome.status, severity=outcome.severity or check.severity, required=outcome.required,
         device=device if check.on_device else "host", observed=_plain(outcome.observed),

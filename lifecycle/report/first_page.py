@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from trainworthy.lifecycle.gates.earlier import caps, open_checks
 from trainworthy.lifecycle.gates.preflight import trials_of
 from trainworthy.lifecycle.protocol.checks import CheckResult, badness, by_badness, is_open
 from trainworthy.lifecycle.protocol.figures import CANDIDATE, Comparison, Estimate, Metric
@@ -77,7 +78,7 @@ def quality(records: Records) -> list[Fact]:
     return first + _familiar(report)
 
 
-def open_checks(records: Records) -> list[Fact]:
+def left_open(records: Records) -> list[Fact]:
     """Checks that failed or were inconclusive and stopped nothing, with what to do: failed ones first."""
     return [
         Fact(f"{words(step)}: {words(check.name)}", status_words(check.status).lower(), check.fix or check.evidence)
@@ -90,14 +91,18 @@ def checks_not_passed(records: Records) -> list[tuple[Step, CheckResult]]:
     """Checks that failed or were inconclusive with their steps, the worst first; those of preflight one by one.
 
     The verdict's own are left out: they are the controls, which are told apart. What a later stage asked of more rows,
-    and found as well, is told once.
+    and found as well, is told once; what preflight left open, and a stage answered, is not told.
     """
+    by_step: dict[Step, Sequence[CheckResult]] = {
+        step: record.checks for step, record in records.items() if not isinstance(record, Verdict)
+    }
+    still_open = open_checks(by_step, continued=True)
     checks: list[tuple[Step, CheckResult]] = [
         (step, check)
-        for step, record in records.items()
-        if not isinstance(record, Verdict)
-        for check in _with_trials(record.checks)
-        if is_open(check)
+        for step, some in by_step.items()
+        for whole in some
+        for check in _with_trials([whole])
+        if is_open(check) and not (step == "preflight" and caps(check) and f"{step}/{whole.name}" not in still_open)
     ]
     newest = {check.name: step for step, check in checks if step in STAGES}
     told = (item for item in checks if item[0] not in STAGES or newest[item[1].name] == item[0])

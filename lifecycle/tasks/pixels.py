@@ -69,10 +69,15 @@ def _model(name: str, seed: int) -> Any:
 
 
 def picture_columns(rows: pd.DataFrame, columns: list[str]) -> list[str]:
-    """Columns whose files are pictures; arrays and texts beside them have no pixels."""
+    """Columns whose files are pictures; arrays and texts beside them have no pixels. Or of what stands at the points of
+    the grid already, `(side, side, channels)` each.
+    """
     from trainworthy.lifecycle.files.values import is_file_column
     from trainworthy.lifecycle.tasks.file_numbers import form_of
 
+    grids = [name for name in columns if isinstance(rows[name].iloc[0], np.ndarray)]
+    if grids:
+        return grids
     files = [name for name in columns if is_file_column(rows[name])]
     pictures = [name for name in files if form_of(rows[name].dropna().to_list()).kind in ("grey", "colour")]
     if not pictures:
@@ -95,7 +100,9 @@ def _numbers(rows: pd.DataFrame, columns: list[str], side: int) -> np.ndarray:
 
 
 def picture_grids(paths: pd.Series, side: int) -> np.ndarray:
-    """Pictures as colours from 0 to 1, `(N, side, side, 3)`; all grey where there is none."""
+    """Pictures as colours from 0 to 1, `(N, side, side, 3)`; all grey where there is none. Grids as they are."""
+    if isinstance(paths.iloc[0], np.ndarray):
+        return np.stack(paths.tolist())
     grids = []
     for path in paths:
         if path is None:

@@ -14,6 +14,7 @@ from trainworthy.lifecycle.promotion.log import LogEntry
 from trainworthy.lifecycle.protocol.checks import CheckResult
 from trainworthy.lifecycle.protocol.operating_point import OperatingPoint
 from trainworthy.lifecycle.protocol.records import Record, Step, StoppedStep, Verdict
+from trainworthy.lifecycle.protocol.trial import Trial
 from trainworthy.lifecycle.spec.benchmark import DecisionSpec
 from trainworthy.lifecycle.storage.records import StateRecords, record_sha256
 from trainworthy.lifecycle.storage.shared.folder import FolderState
@@ -236,3 +237,18 @@ def test_check_that_two_stages_found_is_told_of_the_later_one_and_what_only_one_
     assert [line.split(",")[0].strip() for line in told.splitlines() if line.startswith("  - ")] == [
         "- pilot/references", "- full/inputs_reviewed",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("answered", [True, False])
+def test_what_preflight_left_open_is_told_unless_a_stage_answered_it(answered):
+    trial = Trial(
+        check="overfit.held_out", status="insufficient", evidence="few updates were tried", answered_by="references"
+    )
+    family = CheckResult(name="overfit", status="insufficient", details=(trial.model_dump(mode="json"),))
+    asked = CheckResult(name="references", status="pass" if answered else "insufficient", evidence="few rows")
+    records: dict[Step, Record] = {
+        step: record.model_copy(update={"checks": {"preflight": (family,), "full": (asked,)}.get(step, ())})
+        for step, record in report_records.experiment().items()
+    }
+    told = [line.split(",")[0] for line in not_passed_text(records).splitlines() if line.startswith("  - ")]
+    assert told == ([] if answered else ["  - preflight/overfit.held_out", "  - full/references"])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainworthy.lifecycle.promotion.earlier import open_checks, tell_open
+from trainworthy.lifecycle.gates.earlier import open_checks, tell_open
 from trainworthy.lifecycle.protocol.checks import CheckResult
 
 

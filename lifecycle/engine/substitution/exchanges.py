@@ -45,6 +45,8 @@ SHRUNK = 0.01
 RATES = tuple(10 ** (number / 2) for number in range(-9, -1))
 RATE_SHARE, FEWEST_UPDATES = 0.05, 8
 SCORED_ROWS = 512
+# Settings within this factor of the standard ones are no difference that is told.
+NEAR = 3.0
 
 
 def precision(setup: Setup, device: str) -> Exchanged:
@@ -125,7 +127,33 @@ def recipe(setup: Setup, device: str) -> Exchanged:
     )  # fmt: skip
     rate = find_rate(standard, device)
     optimizer = OptimizerSpec(name="adamw", learning_rate=rate, weight_decay=0.01)
-    return Exchanged(standard.with_training(optimizer=optimizer), f"AdamW, rate {rate:.3g}, cosine")
+    told = f"AdamW, rate {rate:.3g}, cosine"
+    return Exchanged(standard.with_training(optimizer=optimizer), f"{told}; declared: {_declared(setup, rate)}")
+
+
+def _declared(setup: Setup, rate: float) -> str:
+    """What of the recipe is not the standard one's, in the keys of use_case.yaml."""
+    task, spec = setup.task, setup.training
+    declared, standard = (
+        {"rate": at, "weight_decay": decay, "clip_norm": clip, "warmup": warmup}
+        for at, decay, clip, warmup in (
+            (spec.optimizer.learning_rate, spec.optimizer.weight_decay, spec.clip_norm, spec.schedule.warmup),
+            (rate, 0.01, 1.0, 0.1),
+        )
+    )
+    far = [
+        f"{name} {value:.3g}" for name, value in declared.items()
+        if not standard[name] / NEAR <= value <= standard[name] * NEAR
+    ]  # fmt: skip
+    differs = {
+        "build_optimizers": hasattr(task, "build_optimizers"),
+        "learning_rate of model.py": hasattr(task, "learning_rate"),
+        spec.optimizer.name: spec.optimizer.name != "adamw",
+        f"decay {spec.schedule.decay}": spec.schedule.decay != "cosine",
+        "ema": spec.ema is not None, "early_stopping": spec.early_stopping is not None,
+    }  # fmt: skip
+    told = [*far, *(name for name, is_other in differs.items() if is_other)]
+    return ", ".join(told) or "nearly the same"
 
 
 def rows(setup: Setup, device: str) -> Exchanged:

@@ -15,7 +15,6 @@ from trainworthy.lifecycle.engine.substitution.plain_network import Input, Plain
 from trainworthy.lifecycle.engine.substitution.plain_places import (
     PlaceInputs,
     PlainPlaces,
-    channels_of,
     described_places,
     tells_target,
 )
@@ -27,6 +26,7 @@ from trainworthy.lifecycle.engine.substitution.setup import (
     Setup,
     fresh,
 )
+from trainworthy.lifecycle.engine.training.judging.places import channels_of
 from trainworthy.lifecycle.engine.training.recipe import make_optimizers
 from trainworthy.lifecycle.protocol.training_figures import Part
 from trainworthy.lifecycle.sampling import evenly_spaced
@@ -44,10 +44,13 @@ def network(setup: Setup, device: str) -> Exchanged:
     It takes numbers as they are: one that standardized them would mend what to_tensors did wrong, too.
     """
     task, fit, places = setup.task, setup.task.fit_preprocessing, _places(setup, device)
+    # What Trainworthy adds to the state, which to_tensors may read.
+    target = setup.kind.target_state(labels_of(setup.job.rows, setup.folds[0].training))
 
     def fitted(training: pd.DataFrame, hyperparameters: Mapping[str, Any]) -> dict[str, Any]:
         state = dict(fit(training, hyperparameters))
-        some = task.to_tensors(training.iloc[evenly_spaced(len(training), SOME_ROWS)], state)
+        few = training.iloc[evenly_spaced(len(training), SOME_ROWS)]
+        some = task.to_tensors(few, state | {"target": target})
         return state | {_INPUTS: places.described(some, standardized=False)}
 
     plain, contains = _plain(setup, places, fit_preprocessing=fitted)

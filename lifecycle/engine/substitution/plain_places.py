@@ -8,7 +8,7 @@ all places of their row.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -20,9 +20,8 @@ from trainworthy.lifecycle.engine.substitution.plain_network import (
     Input,
     described,
 )
+from trainworthy.lifecycle.engine.training.judging.places import Layout, channels_of, with_channels
 from trainworthy.lifecycle.tasks import Kind
-
-Layout = Literal["first", "last", "none"]
 
 # Channels of a hidden layer, by the number of directions that places have: at 32 x 32 points a row costs 30 million
 # multiplications forward, at 256 bytes 15 million.
@@ -69,19 +68,6 @@ class PlaceInputs(NamedTuple):
             {name: PlaceInput(**spec) for name, spec in state["places"].items()},
             {name: Input(**spec) for name, spec in state["rows"].items()},
         )
-
-
-def channels_of(tensor: Tensor, places: tuple[int, ...]) -> Layout | None:
-    """Where an input `(N, ...)` has its channels beside so many places; None if it has no such places.
-
-    Pictures may be of another size than their masks, but for their proportions.
-    """
-    shape, count = tuple(tensor.shape[1:]), len(places)
-    if len(shape) == count and _alike(shape, places):
-        return "none"
-    if len(shape) != count + 1:
-        return None
-    return "first" if _alike(shape[1:], places) else "last" if _alike(shape[:-1], places) else None
 
 
 def tells_target(codes: Tensor, targets: Tensor) -> bool:
@@ -170,7 +156,7 @@ class _Channels(nn.Module):
         if self.codes is not None:
             values = self.codes(tensor.long().clamp(0, self.spec.codes - 1)).movedim(-1, 1)
         else:
-            numbers = _with_channels(tensor, self.spec.channels).float()
+            numbers = with_channels(tensor, self.spec.channels).float()
             values = ((numbers - self.get_buffer("mean")) / self.get_buffer("spread")).nan_to_num(0.0)
         if tuple(values.shape[2:]) != self.grid:
             values = functional.interpolate(values, size=self.grid, mode="area")
@@ -189,21 +175,10 @@ def _described(tensor: Tensor, channels: Layout, late: bool, *, standardized: bo
     if channels == "none" and not tensor.is_floating_point():
         codes = int(tensor.long().amax().clamp(0, MOST_CODES - 2)) + 2
         return PlaceInput(channels, codes, [], [], late)
-    values = _with_channels(tensor, channels).double().movedim(1, 0).flatten(1)
+    values = with_channels(tensor, channels).double().movedim(1, 0).flatten(1)
     if not standardized:
         return PlaceInput(channels, 0, [0.0] * len(values), [1.0] * len(values), late)
     known = values.where(values.isfinite(), torch.nan)
     mean = known.nanmean(dim=1, keepdim=True).nan_to_num(0.0)
     spread = (known - mean).square().nanmean(dim=1).sqrt().nan_to_num(0.0)
     return PlaceInput(channels, 0, mean[:, 0].tolist(), torch.where(spread > 0, spread, 1.0).tolist(), late)
-
-
-def _with_channels(tensor: Tensor, channels: Layout) -> Tensor:
-    """`(N, channels, ...)`."""
-    return tensor if channels == "first" else tensor.movedim(-1, 1) if channels == "last" else tensor.unsqueeze(1)
-
-
-def _alike(shape: tuple[int, ...], places: tuple[int, ...]) -> bool:
-    if len(places) == 1:
-        return shape == places
-    return all(size * places[0] == shape[0] * place for size, place in zip(shape, places, strict=True))

@@ -17,7 +17,7 @@ from trainworthy.lifecycle.engine.training.judging.references import (
     measure_references,
 )
 from trainworthy.lifecycle.engine.training.judging.rise import Judge, constant_answers, own_rise
-from trainworthy.lifecycle.engine.training.judging.tensors import tensor_rows
+from trainworthy.lifecycle.engine.training.judging.tensors import MOST_POINT_ROWS, point_rows, tensor_rows
 from trainworthy.lifecycle.engine.training.prepare import Prepared, to_train_data
 from trainworthy.lifecycle.engine.training.random_state import undisturbed
 from trainworthy.lifecycle.engine.training.state import TrainData, TrainState
@@ -65,6 +65,13 @@ def _asking(job: TrainJob, prepared: Prepared, rows: pd.DataFrame, labels: np.nd
     kind, trained_rows, seed = kind_of_rows(job.rows), _trained_rows(job, prepared), job.training.seed
 
     def of_tensors() -> ReferenceRows | None:
+        if len(kind.answer_shape) == 3:
+            # Of masks few rows have as many points as a reference is fitted on.
+            stage = limited(trained_rows, job.rows, MOST_POINT_ROWS, seed)
+            few = to_train_data(prepared.task, stage.iloc[:1], prepared.preprocessing, job, "cpu")
+            height, width, _ = kind.answer_shape
+            points = tuple(few.targets.shape[1:])
+            return point_rows(prepared.task, prepared.preprocessing, stage, rows, job.rows, points, (height, width))
         if len(kind.answer_shape) > 1:
             return None
         stage = limited(trained_rows, job.rows, MOST_ROWS, seed)

@@ -17,6 +17,7 @@ from trainworthy.lifecycle.gates.diagnosis import (
     NAMED_BY_CHANCE,
     ORDER,
     answer,
+    fix_of_part,
     judged,
     part_at_fault,
     parts_in_order,
@@ -70,6 +71,16 @@ def test_rate_that_moves_nothing_is_named_and_the_kinds_own_loss_is_left(cases, 
     assert found.at_fault == "recipe"
     assert by_part(found)["loss"].code == "nothing_to_exchange"
     assert by_part(found)["network"].status == "no_gain"
+    assert "; declared: rate 1e-09" in by_part(found)["recipe"].told
+
+
+def test_recipe_at_fault_tells_the_settings_that_differ_from_the_standard_one(cases, tmp_path):
+    case = cases["regression"].declared(training={"clip_norm": 1e-6, "optimizer": {"name": "sgd"}})
+    found = diagnosed(case, tmp_path, ("recipe",))
+    assert "clip_norm 1e-06" in by_part(found)["recipe"].told
+    assert by_part(found)["recipe"].told.endswith(", sgd")
+    assert found.at_fault == "recipe"
+    assert "clip_norm 1e-06" in answer(found)
 
 
 def test_inputs_that_lose_what_the_columns_tell_are_named(cases, tmp_path):
@@ -198,7 +209,8 @@ def test_answer_names_the_part_with_its_figures_or_those_that_are_not_at_fault()
     left = answer(found.model_copy(update={"at_fault": None, "exchanges": exchanges[1:]}))
     assert "network" in left
     alike = answer(found.model_copy(update={"exchanges": (exchanges[0], exchange("regularization", 0.395))}))
-    assert "regularization" in alike
+    assert "regularization recovers as much" in alike
+    assert f"So {fix_of_part('recipe')}; or {fix_of_part('regularization')}" in alike
     inside = found.model_copy(update={"exchanges": (exchanges[0], exchange("inputs", 0.5, "network", "recipe"))})
     assert "inputs, which contains that exchange, recovers more" in answer(inside)
     as_much = found.model_copy(update={"exchanges": (exchanges[0], exchange("inputs", 0.41, "network", "recipe"))})

@@ -14,10 +14,10 @@ from trainworthy.lifecycle.engine.substitution.diagnose import run_diagnosis
 from trainworthy.lifecycle.engine.substitution.plain_places import (
     PlaceInputs,
     PlainPlaces,
-    channels_of,
     described_places,
     tells_target,
 )
+from trainworthy.lifecycle.engine.training.judging.places import channels_of
 from trainworthy.lifecycle.gates.diagnosis import ORDER
 from trainworthy.lifecycle.protocol.jobs import DiagnoseJob, Rows, TrainJob
 from trainworthy.lifecycle.spec.task import Target
@@ -37,7 +37,8 @@ def fit_preprocessing(training, hyperparameters):
 
 
 def to_tensors(rows, preprocessing):
-    before = np.full((len(rows), 48), 256, dtype=np.int64)
+    # As Trainworthy adds it to the state.
+    before = np.full((len(rows), preprocessing["target"]["length"]), 256, dtype=np.int64)
     for row, text in enumerate(rows["text"]):
         data = np.frombuffer(text.encode(), dtype=np.uint8)[:48]
         before[row, 1 : len(data) + 1] = data[:47]

@@ -47,3 +47,13 @@ def test_masks_that_are_read_batch_by_batch_train_the_same(files, tmp_path):
     for name in ("val_loss", "val_mean_iou"):
         assert loaded.metrics[name] == whole.metrics[name]
     assert loaded.prefix_sha256 == whole.prefix_sha256
+
+
+# The points of a picture, one column after the other in the place of one row after the other.
+SCRAMBLED = ("[:, None]}", ".reshape(-1, 4, 4, 4, 4).permute(0, 2, 4, 1, 3).reshape(-1, 1, 16, 16)}")
+
+
+def test_pilot_whose_pictures_lose_their_places_on_the_way_to_tensors_is_told_so(files, tmp_path):
+    found = learned(run_stage(job(files, tmp_path / "scrambled", SCRAMBLED)))
+    assert found.status == "fail"
+    assert found.fix.startswith("look at to_tensors and fit_preprocessing"), found

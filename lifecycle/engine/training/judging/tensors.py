@@ -10,7 +10,9 @@ import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
+from torch.nn import functional
 
+from trainworthy.lifecycle.engine.training.judging.places import channels_of, with_channels
 from trainworthy.lifecycle.engine.training.judging.references import ReferenceRows
 from trainworthy.lifecycle.engine.training.random_state import random_kept
 from trainworthy.lifecycle.protocol.jobs import Rows
@@ -20,6 +22,9 @@ from trainworthy.lifecycle.tasks.baselines import MOST_TREE_CATEGORIES
 
 # Columns of the table. A picture of 28 x 28 gives every seventh of its 784 numbers.
 MOST_COLUMNS = 128
+# Of a tensor with the points of a mask, of which most are pictures.
+MOST_CHANNELS, COLOURS = 16, 3
+MOST_POINT_ROWS = 1000
 # Numbers of a table, of 8 bytes each; it lies in memory a few times over. Of more rows nobody asks.
 MOST_NUMBERS = 2**25
 
@@ -33,6 +38,31 @@ def tensor_rows(
         return None
     with random_kept():
         tables = [_table(task, preprocessing, rows[list(columns.features)]) for rows in (stage, validation)]
+    return _as_rows(tables, stage, validation, columns)
+
+
+def point_rows(
+    task: Task, preprocessing: Mapping[str, Any], stage: pd.DataFrame, validation: pd.DataFrame, columns: Rows,
+    points: tuple[int, ...], grid: tuple[int, int],
+) -> ReferenceRows | None:  # fmt: skip
+    """Both as what to_tensors makes of them at the points of a mask, each row an array `(*grid, channels)`.
+
+    `points` are a mask's height and width. None where no tensor of numbers has its points in the order of a picture,
+    and of too many rows.
+    """
+    if (len(stage) + len(validation)) * math.prod(grid) * COLOURS > MOST_NUMBERS:
+        return None
+    with random_kept():
+        tables = [
+            _grids(task, preprocessing, rows[list(columns.features)], points, grid) for rows in (stage, validation)
+        ]
+    return _as_rows(tables, stage, validation, columns)
+
+
+def _as_rows(
+    tables: list[pd.DataFrame], stage: pd.DataFrame, validation: pd.DataFrame, columns: Rows
+) -> ReferenceRows | None:
+    """The tables with the rows' labels and groups; None where they have no column."""
     names = [name for name in tables[0] if name in tables[1]]
     if not names:
         return None
@@ -54,6 +84,22 @@ def _table(task: Task, preprocessing: Mapping[str, Any], features: pd.DataFrame)
     some = (features.iloc[start : start + chunk] for start in range(0, len(features), chunk))
     parts = [pd.DataFrame(flat(task.to_tensors(rows, preprocessing), len(rows), MOST_COLUMNS)) for rows in some]
     return pd.concat(parts, ignore_index=True)
+
+
+def _grids(
+    task: Task, preprocessing: Mapping[str, Any], features: pd.DataFrame, points: tuple[int, ...], grid: tuple[int, int]
+) -> pd.DataFrame:
+    """Of each tensor of numbers with these points a column of arrays, the means of what lies in a place of the grid."""
+    chunk = chunk_rows(task.to_tensors(features.iloc[:1], preprocessing))
+    columns: dict[str, list[np.ndarray]] = {}
+    for start in range(0, len(features), chunk):
+        some = features.iloc[start : start + chunk]
+        for name, tensor in task.to_tensors(some, preprocessing).items():
+            layout = channels_of(tensor, points) if tensor.is_floating_point() and len(tensor) == len(some) else None
+            if layout is not None:
+                small = functional.adaptive_avg_pool2d(with_channels(tensor, layout)[:, :MOST_CHANNELS].float(), grid)
+                columns.setdefault(name, []).extend(small.movedim(1, -1).cpu().numpy())
+    return pd.DataFrame({name: pd.Series(arrays, dtype=object) for name, arrays in columns.items()})
 
 
 def flat(inputs: Mapping[str, Tensor], rows: int, most: int) -> dict[str, np.ndarray]:
