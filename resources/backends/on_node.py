@@ -8,8 +8,8 @@ the scheduler.
 Of a training by several nodes that the first one's launcher has started (nodes.py), it runs the agent of another node,
 beside the worker that holds the folder: the lock that it takes is that of its own number.
 
-With `--pods N` it is one of N pods of a Kubernetes Job (kubernetes/meeting.py): its number is its index in the Job,
-FOLDER has a folder for each, and none begins before all are there.
+With `--nodes-of-job N` it is one of N nodes that a cluster chose (meeting.py): its number is given, or a pod's index in
+its Job; FOLDER has a folder for each, and none begins before all are there.
 
 The worker is wanted as long as the file FOLDER/wanted lies there and changes now and then. If it is taken away, or this
 process is asked to end, the worker has its grace for a checkpoint, and its exit code is this process's; if this process
@@ -45,8 +45,8 @@ from trainworthy.lifecycle.spec.frozen import Frozen
 from trainworthy.lifecycle.storage.state import write_atomic
 from trainworthy.lifecycle.worker import read_job
 from trainworthy.resources.backends.backend import SIGNALLED, Ended, Start
-from trainworthy.resources.backends.kubernetes.meeting import PodMeeting, meeting_of
 from trainworthy.resources.backends.local import LOCAL
+from trainworthy.resources.backends.meeting import FolderMeeting, meeting_of
 from trainworthy.resources.backends.signs import Given, ObservedSign
 from trainworthy.resources.memory_usage import MemoryWatch
 from trainworthy.resources.process_group import EndAskedError
@@ -57,7 +57,7 @@ WANTED, ALIVE, END = "wanted", "alive", "end.json"
 STDOUT, STDERR = "stdout", "stderr"
 # Whoever wants the worker is gone after so long without a sign: a day's training shall not be paid for nobody.
 ABANDONED_SECONDS = 600.0
-# So long another pod than the first waits for the word of the first, which has a minute for its own; between two looks.
+# So long another node waits for the word of the first, which has a minute for its own; between two looks.
 FIRST_SECONDS, LOOK_SECONDS = 90.0, 0.2
 # So long a sign may say no time, as a few beats of its giver.
 SIGN_SECONDS = 30.0
@@ -98,10 +98,14 @@ class _OnNode:
 
     def expect_wanted(self) -> None:
         """Raises _AskedToEndError if the worker is no longer wanted."""
-        if not self._wanted.there():
+        if not self.is_wanted():
             self._end("it is no longer wanted by whoever started it")
         if (silent := self._wanted.silent_seconds()) > self._abandoned_seconds:
             self._end(f"whoever started it has given no sign of life for {silent:.0f} s")
+
+    def is_wanted(self) -> bool:
+        """False once the sign of its starter is taken away."""
+        return self._wanted.there()
 
     def submitted(self, submitted: float) -> float:
         """Since when a machine is waited for, by this one's clock: that of its starter is read off the sign.
@@ -161,7 +165,9 @@ def main(
         "--abandoned", type=float, default=ABANDONED_SECONDS, help="seconds without a sign to go on for"
     )
     parser.add_argument("--packages", default="", help="versions, as JSON, that whoever starts this counts on here")
-    parser.add_argument("--pods", type=int, default=1, help="pods of a Job that train together, of which this is one")
+    parser.add_argument("--nodes-of-job", type=int, default=1, help="nodes of a cluster's job, of which this is one")
+    parser.add_argument("--number", default="", help="of this one, 0 the first; a pod knows its own")
+    parser.add_argument("--address", default="", help="by which the others reach it; a pod knows its own")
     add_arguments(parser)
     options = parser.parse_args(arguments)
     job, node = read_job(options.job), node_of(options)
@@ -169,10 +175,10 @@ def main(
         return EXIT_BAD_INPUT
     try:
         with _refusal_left(job, node):
-            meeting = meeting_of(options.folder, options.pods)
+            meeting = meeting_of(options.folder, options.nodes_of_job, options.number, options.address)
         return _run(options, job, node, meeting, afterwards)
     except SettingsError as error:
-        # Of the clock, or of the pods' meeting: nothing has begun.
+        # Of the clock, or of the meeting: nothing has begun.
         say(str(error))
         return EXIT_BAD_INPUT
     except OSError as error:
@@ -186,11 +192,11 @@ def main(
 
 
 def _run(
-    options: argparse.Namespace, job: AnyJob, node: Node, meeting: PodMeeting | None,
+    options: argparse.Namespace, job: AnyJob, node: Node, meeting: FolderMeeting | None,
     afterwards: Callable[[int, FrameType | None], object] | signal.Handlers,
 ) -> int:  # fmt: skip
     """Run the worker to its end, and leave how it ended. Raises SettingsError for another clock,
-    or if pods cannot meet.
+    or if nodes cannot meet.
     """
     folder = options.folder if meeting is None else meeting.folder
     following, memory = _OnNode(folder, options.abandoned), MemoryWatch()
@@ -225,7 +231,7 @@ def _run(
     if meeting is not None:
         meeting.leave()
         if ended.exit_code and not ended.seen and not node.first:
-            _after_the_first(options.folder / "0")
+            _after_the_first(options.folder / "0", following.is_wanted)
     return SIGNALLED - ended.exit_code if ended.exit_code < 0 else ended.exit_code
 
 
@@ -249,14 +255,14 @@ def _leave(path: Path, content: object) -> None:
         say(f"{path.name} could not be left, and the exit code tells the end: {error}")
 
 
-def _after_the_first(folder: Path) -> None:
-    """Wait until the first pod has said how all ended, but not for ever: with this one's end the cluster ends it.
+def _after_the_first(folder: Path, is_wanted: Callable[[], bool] = lambda: True) -> None:
+    """Wait until the first node has said how all ended, but not for ever: with this one's end the cluster ends it.
 
-    A SIGTERM says that the cluster has done so already.
+    A SIGTERM says that the cluster has done so already, and a sign that is gone that nobody waits for a word.
     """
     until, ended = time.monotonic() + FIRST_SECONDS, threading.Event()
     signal.signal(signal.SIGTERM, lambda number, frame: ended.set())
-    while read_end(folder) is None and time.monotonic() < until and not ended.wait(LOOK_SECONDS):
+    while read_end(folder) is None and time.monotonic() < until and is_wanted() and not ended.wait(LOOK_SECONDS):
         pass
 
 

@@ -34,8 +34,8 @@ from trainworthy.resources.backends.kubernetes.manifest import (
     job_name,
     refuse_outside,
 )
-from trainworthy.resources.backends.kubernetes.meeting import ADDRESS, INDEX
 from trainworthy.resources.backends.local import LOCAL
+from trainworthy.resources.backends.meeting import ADDRESS, INDEX
 from trainworthy.resources.backends.travel.named import files_of
 from trainworthy.resources.settings import DATABASE, PROJECT, VAR
 from trainworthy.resources.worker_process import Nobody
@@ -117,7 +117,7 @@ def test_several_nodes_are_one_indexed_job_that_is_let_in_and_fails_as_a_whole()
 
 def test_pod_of_several_has_what_a_node_has_and_learns_its_number_and_address():
     (container,) = nodes_manifest()["spec"]["template"]["spec"]["containers"]
-    assert container["command"][-2:] == ["--pods", "2"]
+    assert container["command"][-2:] == ["--nodes-of-job", "2"]
     assert container["resources"]["limits"]["nvidia.com/gpu"] == "2"
     # Six whole cores for its two of the four processes.
     assert {"name": "OMP_NUM_THREADS", "value": "3"} in container["env"]
@@ -132,7 +132,7 @@ def test_what_is_no_training_by_several_has_one_pod_also_with_nodes():
     made = job_manifest(start_of(verify_job()), FOLDER, asked, {}, "", 0.0)
     (container,) = made["spec"]["template"]["spec"]["containers"]
     assert (made["spec"]["completions"], "completionMode" in made["spec"]) == (1, False)
-    assert "--pods" not in container["command"]
+    assert "--nodes-of-job" not in container["command"]
     assert ADDRESS not in [one["name"] for one in container["env"]]
 
 

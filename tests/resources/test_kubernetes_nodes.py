@@ -14,11 +14,11 @@ from trainworthy.lifecycle.errors import BackendError, SettingsError
 from trainworthy.lifecycle.failure import MemorySeen
 from trainworthy.lifecycle.identity import canonical_json
 from trainworthy.lifecycle.nodes.node import Node
-from trainworthy.resources.backends import on_node
+from trainworthy.resources.backends import meeting, on_node
 from trainworthy.resources.backends.backend import Ended
-from trainworthy.resources.backends.kubernetes import logs, meeting, submitted
-from trainworthy.resources.backends.kubernetes.ends import judged
-from trainworthy.resources.backends.kubernetes.meeting import ADDRESS, INDEX, PodMeeting, absent, meeting_of, prepare
+from trainworthy.resources.backends.kubernetes import logs, submitted
+from trainworthy.resources.backends.meeting import ADDRESS, INDEX, FolderMeeting, absent, meeting_of, prepare
+from trainworthy.resources.backends.node_ends import judged
 from trainworthy.resources.backends.on_node import END, NodeEnd
 
 KILLED = MemorySeen(kernel_kills=1, counted_in="its container")
@@ -327,7 +327,7 @@ def test_nobody_known_to_have_asked_leaves_the_nodes_own_words():
 
 
 def meet(folder: Path, number: int, found: dict[int, Node], look=lambda: None) -> threading.Thread:
-    one = PodMeeting(folder, number, 2, f"127.0.0.{2 + number}")
+    one = FolderMeeting(folder, number, 2, f"127.0.0.{2 + number}")
     thread = threading.Thread(target=lambda: found.update({number: one.node(look)}), daemon=True)
     thread.start()
     return thread
@@ -337,7 +337,7 @@ def test_pods_meet_at_the_first_ones_address_once_all_are_there(tmp_path, monkey
     monkeypatch.setattr(meeting, "LOOK_SECONDS", 0.01)
     prepare(start := tmp_path / "start", 2)
     # Of a second pod that was there before and ended in order: it is none that one waits for.
-    before = PodMeeting(start, 1, 2, "127.0.0.9")
+    before = FolderMeeting(start, 1, 2, "127.0.0.9")
     (start / "1" / "address").write_text("127.0.0.9 0000\n")
     before.leave()
     found, looks = dict[int, Node](), list[int]()
@@ -413,13 +413,13 @@ def test_endpoint_that_an_earlier_pod_was_told_is_not_taken(tmp_path, monkeypatc
             raise EnoughError
 
     with pytest.raises(EnoughError):
-        PodMeeting(start, 1, 2, "127.0.0.3").node(look)
+        FolderMeeting(start, 1, 2, "127.0.0.3").node(look)
 
 
 def test_pod_without_a_number_or_an_address_begins_nothing_and_says_so(tmp_path, monkeypatch):
     monkeypatch.delenv(INDEX, raising=False)
     assert meeting_of(tmp_path, 1) is None
-    with pytest.raises(SettingsError, match="JOB_COMPLETION_INDEX names none of 2 pods"):
+    with pytest.raises(SettingsError, match="none of the 2 nodes of its job"):
         meeting_of(tmp_path, 2)
     monkeypatch.setenv(INDEX, "0")
     prepare(start := tmp_path / "start", 2)
@@ -427,7 +427,7 @@ def test_pod_without_a_number_or_an_address_begins_nothing_and_says_so(tmp_path,
     monkeypatch.setenv(ADDRESS, "192.0.2.1")
     one = meeting_of(start, 2)
     assert one is not None
-    with pytest.raises(SettingsError, match="POD_IP is no address of this pod"):
+    with pytest.raises(SettingsError, match="another address than it is told"):
         one.node(lambda: None)
 
 
@@ -448,3 +448,13 @@ def test_other_node_waits_for_the_first_ones_word_but_not_after_the_cluster_asks
         on_node._after_the_first(tmp_path)
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def test_other_node_waits_for_no_word_that_nobody_wants(tmp_path, monkeypatch):
+    monkeypatch.setattr(on_node, "LOOK_SECONDS", 0.01)
+    before, looks = signal.getsignal(signal.SIGTERM), iter([True, True, False])
+    try:
+        on_node._after_the_first(tmp_path, lambda: next(looks))
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert list(looks) == []

@@ -24,7 +24,7 @@ from trainworthy.lifecycle.failure import MemorySeen
 from trainworthy.lifecycle.nodes.node import Node
 from trainworthy.resources.backends import on_node
 from trainworthy.resources.backends.backend import Ended
-from trainworthy.resources.backends.kubernetes.meeting import INDEX, PodMeeting, prepare
+from trainworthy.resources.backends.meeting import INDEX, FolderMeeting, prepare
 from trainworthy.resources.backends.on_node import NodeEnd, _AskedToEndError, _OnNode, read_end
 
 ROOT = Path(__file__).parents[2]
@@ -308,7 +308,7 @@ def test_node_that_ended_badly_by_itself_lets_the_first_one_judge(
     prepare(start := tmp_path / "start", 2)
     (start / str(number) / "wanted").write_text(str(time.time_ns()))
     monkeypatch.setenv(INDEX, str(number))
-    monkeypatch.setattr(PodMeeting, "node", lambda *_: Node(number, 2, "127.0.0.2", 4000))
+    monkeypatch.setattr(FolderMeeting, "node", lambda *_: Node(number, 2, "127.0.0.2", 4000))
     monkeypatch.setattr(on_node, "LOOK_SECONDS", 0.001)
     # Its word comes at the third look.
     asked: list[Path] = []
@@ -320,5 +320,5 @@ def test_node_that_ended_badly_by_itself_lets_the_first_one_judge(
         return NodeEnd(exit_code=65) if len(asked) == 3 else None
 
     monkeypatch.setattr(on_node, "read_end", read)
-    assert here(code, "--folder", start, "--pods", 2, seen=seen) == (code if code >= 0 else 128 - code)
+    assert here(code, "--folder", start, "--nodes-of-job", 2, seen=seen) == (code if code >= 0 else 128 - code)
     assert asked == [start / "0"] * (3 if waits else 0)

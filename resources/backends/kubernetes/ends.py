@@ -3,7 +3,7 @@
 A Job, its newest pod and Kueue's Workload come in as the API tells them. The pod's container has the last word, since
 it alone knows an exit code; where a pod is gone without one, it was asked to end, as a preempted machine is.
 
-Pods of one training are its nodes (meeting.py). The agent of the first one judges the end of all (rank_ends.py), and
+Pods of one training are its nodes (../meeting.py). The agent of the first one judges the end of all (rank_ends.py), and
 its exit code is the training's, if it is given the time. What was done to the pods, the first one too, the cluster
 tells.
 """
@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from trainworthy.lifecycle.failure import EXIT_PREEMPTED, EXIT_RANK_LOST, MemorySeen
+from trainworthy.lifecycle.failure import MemorySeen
 from trainworthy.resources.backends.backend import SIGNALLED, Ended
 from trainworthy.resources.backends.kubernetes.manifest import CONTAINER
-from trainworthy.resources.backends.on_node import NodeEnd
+from trainworthy.resources.backends.node_ends import node_of
 
 Json = dict[str, Any]
 # Reasons of a container that waits: which no time mends, and which a registry or a node that is busy causes as well.
@@ -33,8 +33,6 @@ NOT_BEGUN = ("StartError", "ContainerCannotRun")
 POD_IS_MADE = "the cluster makes its pod"
 # What the kubelet tells with a signal that it sends; the code alone would not say who sent it.
 _SENT = (SIGNALLED + signal.SIGTERM, SIGNALLED + signal.SIGKILL)
-# By these a node ends for the sake of the others.
-_FOR_OTHERS = (0, EXIT_PREEMPTED, EXIT_RANK_LOST)
 
 
 @dataclass(frozen=True)
@@ -288,7 +286,7 @@ def have_run(snapshots: Sequence[WorkerSnapshot]) -> bool:
 
 
 def state_of_all(snapshots: Sequence[WorkerSnapshot], states: Sequence[State], *, began: bool) -> State:
-    """In which state the whole is; `began`: all pods had run at once. How it ended `judged` says.
+    """In which state the whole is; `began`: all pods had run at once. How it ended `judged` says (../node_ends.py).
 
     Of several it has ended only when none runs any more: the first may have to tell the end yet.
     """
@@ -339,30 +337,6 @@ def first_asked(snapshots: Sequence[WorkerSnapshot]) -> str:
     return f"{node_of(at, snapshots)}: {causes[at]}"
 
 
-def judged(states: Sequence[Ended], words: Sequence[NodeEnd | None], cause: str) -> Ended:
-    """How the whole ended: by the pods' ends, what their nodes have left of them and its first `cause`, or ""."""
-    first, word = states[0], words[0]
-    kills = [end.memory for end in (*states, *words) if end is not None and end.memory.kernel_kills]
-    memory = kills[0] if kills else word.memory if word is not None else MemorySeen()
-    if len(states) == 1:
-        return Ended(first.exit_code, memory, first.seen or (word.seen if word is not None else ""))
-    if first.exit_code == 0 or (word is not None and word.exit_code == 0):
-        return Ended(0, memory)
-    if word is not None and not word.seen:
-        # It ended by itself, and so by its agent's judgement of all.
-        return Ended(word.exit_code, memory, cause if word.exit_code == EXIT_PREEMPTED else "")
-    own = [at for at, end in enumerate(states) if end.exit_code not in _FOR_OTHERS and _by_itself(end)]
-    if own:
-        return Ended(states[own[0]].exit_code, memory, f"it was {node_of(own[0], states)}")
-    preempted = EXIT_PREEMPTED in (first.exit_code, word.exit_code if word is not None else None)
-    why = cause or (word.seen if word is not None else "") or first.seen
-    return Ended(EXIT_PREEMPTED if preempted else -signal.SIGTERM, memory, why)
-
-
-def _by_itself(ended: Ended) -> bool:
-    return not ended.seen or bool(ended.memory.kernel_kills)
-
-
 def _waits(states: Sequence[State]) -> Waits | None:
     """What they wait for, each that does by its number, unless it is the same for all."""
     waiting = {at: state for at, state in enumerate(states) if isinstance(state, Waits)}
@@ -372,8 +346,3 @@ def _waits(states: Sequence[State]) -> Waits | None:
     together = len(waiting) == len(states) and len(whats) == 1
     waits = whats if together else [f"{node_of(at, states)}: {state.what}" for at, state in waiting.items()]
     return Waits("; ".join(waits), trouble=any(state.trouble for state in waiting.values()))
-
-
-def node_of(number: int, of: Sequence[object]) -> str:
-    """As which an error names one of them."""
-    return f"node {number} of {len(of)}"

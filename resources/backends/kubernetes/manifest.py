@@ -14,7 +14,7 @@ from trainworthy.lifecycle.identity import canonical_json, told_packages
 from trainworthy.lifecycle.protocol.jobs import AnyJob, processes_of
 from trainworthy.resources.backends.backend import ENVIRONMENT, Start
 from trainworthy.resources.backends.kubernetes.cluster import FILE, HOW_TO, Cluster, Machine, Toleration
-from trainworthy.resources.backends.kubernetes.meeting import ADDRESS
+from trainworthy.resources.backends.meeting import ADDRESS
 from trainworthy.resources.backends.travel.named import refuse_not_below
 from trainworthy.resources.backends.travel.places import ARRIVAL, LAST_SECONDS, start_prefix
 
@@ -154,7 +154,7 @@ def _pod(
                     "python", "-m", *_entry(name, folder, request), "--folder", str(folder), "--job", str(start.path),
                     "--queued", str(start.queued), "--submitted", str(submitted), "--grace", str(start.grace_seconds),
                     "--abandoned", str(ABANDONED_SECONDS), "--packages", canonical_json(told_packages()).decode(),
-                    *(["--pods", str(pods)] if pods > 1 else []),
+                    *(["--nodes-of-job", str(pods)] if pods > 1 else []),
                 ],
                 "workingDir": cluster.volume.mount,
                 "env": [

@@ -31,17 +31,16 @@ from trainworthy.resources.backends.kubernetes.ends import (
     have_run,
     is_ending,
     is_over,
-    judged,
-    node_of,
     ran_seconds,
     state_of,
     state_of_all,
 )
 from trainworthy.resources.backends.kubernetes.logs import LogCopy
 from trainworthy.resources.backends.kubernetes.manifest import Json, selector
-from trainworthy.resources.backends.kubernetes.meeting import absent, folders, prepare
 from trainworthy.resources.backends.kubernetes.patience import Time, patiently, pause
 from trainworthy.resources.backends.kubernetes.pods import Pods, owner_of
+from trainworthy.resources.backends.meeting import absent, folders, prepare
+from trainworthy.resources.backends.node_ends import judged, node_of
 from trainworthy.resources.backends.on_node import WANTED, read_end
 from trainworthy.resources.backends.signs import Given, Sign, kept_up
 from trainworthy.resources.backends.travel.journey import Journey
