@@ -82,7 +82,7 @@ class ComputeSpec(Frozen):
     processes: int = Field(
         default=1,
         ge=1,
-        description="Processes of a training, for launcher torchrun, in pods of kubernetes, or on one node of ray; "
+        description="Processes of a training, for launcher torchrun, in pods of kubernetes, or on nodes of ray; "
         "with GPUs one for each.",
     )
     sharding: Sharding = Field(
@@ -93,8 +93,8 @@ class ComputeSpec(Frozen):
     nodes: int = Field(
         default=1,
         ge=1,
-        description="Machines of the SKU that the processes are on, as many on each, for launcher torchrun or "
-        "kubernetes (pods). Changes no result.",
+        description="Machines of the SKU that the processes are on, as many on each, for launcher torchrun, "
+        "kubernetes (pods) or ray. Changes no result.",
     )
     collective_timeout_seconds: float = Field(
         default=COLLECTIVE_TIMEOUT_SECONDS,
@@ -146,12 +146,11 @@ class ComputeSpec(Frozen):
         if self.sharding != "none" and self.processes == 1:
             raise ValueError(
                 f"sharding: {self.sharding} divides a model over processes, of which there is one: set processes: 2 or "
-                "more with launcher: torchrun or kubernetes, or remove sharding"
+                "more with launcher: torchrun, kubernetes or ray, or remove sharding"
             )
-        if self.nodes > 1 and self.launcher not in ("torchrun", "kubernetes"):
-            where = "on one node of the cluster" if self.launcher == "ray" else "on this machine"
+        if self.nodes > 1 and self.launcher == "local":
             raise ValueError(
-                f"nodes: {self.nodes} needs launcher: torchrun or kubernetes; {self.launcher} trains {where}"
+                f"nodes: {self.nodes} needs launcher: torchrun, kubernetes or ray; local trains on this machine"
             )
         if self.processes % self.nodes:
             raise ValueError(

@@ -53,6 +53,8 @@ from trainworthy.resources.process_group import EndAskedError
 
 # In the folder of one start.
 WANTED, ALIVE, END = "wanted", "alive", "end.json"
+# The locks of other nodes than the first, by their numbers.
+OTHER_LOCKS = ".node*.lock"
 # And what it wrote, where nobody else keeps that.
 STDOUT, STDERR = "stdout", "stderr"
 # Whoever wants the worker is gone after so long without a sign: a day's training shall not be paid for nobody.
@@ -275,7 +277,7 @@ def _code_of_asked(error: EndAskedError) -> int:
 
 def lock_of(node: Node) -> str:
     """The file in the job's folder whose lock is held while anything of a node's worker is there."""
-    return LOCK if node.first else f".node{node.number}.lock"
+    return LOCK if node.first else OTHER_LOCKS.replace("*", str(node.number))
 
 
 def read_end(folder: Path) -> NodeEnd | None:

@@ -13,20 +13,22 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from trainworthy.lifecycle.cost.prices import load_prices
 from trainworthy.lifecycle.errors import PriceError, SettingsError
 from trainworthy.lifecycle.failure import MemorySeen
-from trainworthy.lifecycle.folder_lock import is_free
+from trainworthy.lifecycle.protocol.jobs import AnyJob, processes_of
 from trainworthy.lifecycle.spec.use_case import ComputeSpec
 from trainworthy.resources.backends.backend import LAUNCH_LOCK, Ended, Start, Watcher
+from trainworthy.resources.backends.meeting import folders, prepare
 from trainworthy.resources.backends.on_node import ALIVE, STDERR, STDOUT, WANTED, NodeEnd, last_line, read_end
 from trainworthy.resources.backends.ray_client import RayAwayError, RayClient, ray_address
-from trainworthy.resources.backends.ray_ends import end_earlier, end_earlier_on_road, over, settle, stop
+from trainworthy.resources.backends.ray_ends import all_free, end_earlier, end_earlier_on_road, over, settle, stop
 from trainworthy.resources.backends.ray_jobs import (
+    HELD,
     PENDING,
     STARTS,
     SUCCEEDED,
@@ -61,14 +63,16 @@ HANDED_ON = ("TRAINWORTHY_SPOT_NOTICE",)
 class RayBackend:
     """Starts workers on the cluster at `address`, each on a node that has what `node` says.
 
-    `memory_bytes` is what such a node is said to have, by its SKU; Ray does not bound what a worker uses of it. With a
-    `road` nodes share no storage with this machine: files come and go by a bucket.
+    A training by several processes has them on so many `nodes`. `memory_bytes` is what each is said to have, by its
+    SKU; Ray does not bound what a worker uses of it. With a `road` nodes share no storage with this machine: files come
+    and go by a bucket.
     """
 
     address: str
     node: Node
     memory_bytes: int
     road: Road | None = None
+    nodes: int = 1
 
     name = "ray"
     # The worker takes its own on its node: an earlier one that still runs keeps the next from training beside it.
@@ -80,7 +84,8 @@ class RayBackend:
         folder = out / STARTS / new_id(prefix)
         if self.road is None:
             end_earlier(ray, prefix, start, tell)
-            return self._run(ray, folder, start, Given(folder / WANTED), watcher, tell)
+            places = {folder, *folders(folder, self.nodes_of(start.job))}
+            return self._run(ray, folder, start, [Given(place / WANTED) for place in places], watcher, tell)
         named = all_of(start.job)
         fix = f"move them below it, or name a folder above them in {RAY_FOLDER} ({HOW_TO})"
         refuse_not_below(self.road.root, named, f"not below {self.road.root}, which alone nodes are sent", fix)
@@ -88,24 +93,29 @@ class RayBackend:
         journey.end_earlier()
         end_earlier_on_road(ray, prefix, start, tell)
         with journey.under_way(named):
-            return self._run(ray, folder, start, journey.sign, watcher, tell, journey)
+            return self._run(ray, folder, start, [journey.sign], watcher, tell, journey)
+
+    def nodes_of(self, job: AnyJob) -> int:
+        """How many nodes a job has."""
+        return self.nodes if processes_of(job) > 1 else 1
 
     def _run(
-        self, ray: RayClient, folder: Path, start: Start, wanted_sign: Sign, watcher: Watcher,
+        self, ray: RayClient, folder: Path, start: Start, wanted_signs: Sequence[Sign], watcher: Watcher,
         tell: Callable[[str], None], journey: Journey | None = None,
     ) -> Ended:  # fmt: skip
         """Submit it, follow it to its end, and leave nothing."""
-        id, out = folder.name, Path(start.job.out)
-        folder.mkdir(parents=True)
-        for name in (STDOUT, STDERR):
-            # Streams that a journey adds to.
-            (folder / name).touch()
+        id, out, nodes = folder.name, Path(start.job.out), self.nodes_of(start.job)
+        prepare(folder, nodes)
+        for place in {folder, *folders(folder, nodes)}:
+            for name in (STDOUT, STDERR):
+                # Streams that a journey adds to.
+                (place / name).touch()
         handed_on = resolved_variables(read_settings())
         handed_on |= {name: os.environ[name] for name in HANDED_ON if name in os.environ}
-        gone = (lambda: is_free(out)) if journey is None else (lambda: read_end(folder) is not None or over(ray, [id]))
+        gone = (lambda: all_free(out)) if journey is None else (lambda: read_end(folder) is not None or over(ray, [id]))
         try:
-            with kept_up(wanted_sign):
-                ray.submit(request(start, self.node, id, folder, handed_on, time.time(), self.road))
+            with kept_up(*wanted_signs):
+                ray.submit(request(start, self.node, id, folder, handed_on, time.time(), self.road, nodes))
                 return self._follow(ray, id, start, watcher, tell, journey)
         finally:
             if read_end(folder) is None and not stop(ray, [id], gone, stop_seconds(start, self.road)):
@@ -117,8 +127,8 @@ class RayBackend:
         journey: Journey | None,
     ) -> Ended:  # fmt: skip
         """Wait for the worker's end, by what its node or else Ray says."""
-        folder, submitted = Path(start.job.out) / STARTS / id, time.monotonic()
-        following = _Following(ray, id, folder, journey)
+        folder, submitted, nodes = Path(start.job.out) / STARTS / id, time.monotonic(), self.nodes_of(start.job)
+        following = _Following(ray, id, folder, journey, several=nodes > 1)
         announced: set[str] = set()
 
         def once(what: str, line: str) -> None:
@@ -126,19 +136,26 @@ class RayBackend:
                 announced.add(what)
                 tell(line)
 
-        with _copied(folder / STDOUT, start.output[0]) as copy_out, _copied(folder / STDERR, start.output[1]) as copy:
+        with contextlib.ExitStack() as opened:
+            copies = [
+                opened.enter_context(_copied(place / name, descriptor, f"node {number}: " if number else ""))
+                for number, place in enumerate(folders(folder, nodes))
+                for name, descriptor in zip((STDOUT, STDERR), start.output, strict=True)
+            ]
             while True:
                 watcher.look()
                 ended = following.look()
-                copy_out()
-                copy()
+                for copy in copies:
+                    copy()
                 if "began" not in announced:
                     watcher.waited(time.monotonic() - submitted)
                     announced |= {"began"} if following.began else set()
                 if ended is not None:
                     return ended
                 if following.pending:
-                    once("pending", f"waits for a node of Ray at {self.address} with {self.node.words(start.job)}")
+                    a_node, each = (f"{nodes} nodes", "each with") if nodes > 1 else ("a node", "with")
+                    words = self.node.words(start.job)
+                    once("pending", f"waits for {a_node} of Ray at {self.address} {each} {words}")
                 if following.away:
                     once("away", f"Ray at {self.address} does not answer ({following.away}); the worker may go on")
                 time.sleep(LOOK_SECONDS)
@@ -147,8 +164,10 @@ class RayBackend:
 class _Following:
     """What is known of one start: from its node's files, which a journey fetches if there is one, and from Ray."""
 
-    def __init__(self, ray: RayClient, id: str, folder: Path, journey: Journey | None = None) -> None:
-        self._ray, self._id, self._folder, self._journey = ray, id, folder, journey
+    def __init__(
+        self, ray: RayClient, id: str, folder: Path, journey: Journey | None = None, *, several: bool = False
+    ) -> None:  # fmt: skip
+        self._ray, self._id, self._folder, self._journey, self._several = ray, id, folder, journey, several
         self._alive = ObservedSign(folder / ALIVE) if journey is None else journey.alive()
         self._answered = time.monotonic()
         self.began, self.pending, self.away = False, False, ""
@@ -164,7 +183,8 @@ class _Following:
             silent = min(silent, time.monotonic() - self._answered)
             silence = f"neither Ray's head nor the worker gave a sign of life for {silent:.0f} s: {self.away}"
             return Ended(-signal.SIGKILL, MemorySeen(), seen=silence) if silent > PATIENCE_SECONDS else None
-        self.pending = job.status == PENDING
+        # The entry of several nodes runs while it waits for them.
+        self.pending = job.status == PENDING or (self._several and not (self._folder / HELD).exists())
         return self._without_word(job) if job.over else None
 
     def _job(self) -> JobSnapshot | None:
@@ -197,22 +217,29 @@ def _as_ended(end: NodeEnd) -> Ended:
 
 
 @contextlib.contextmanager
-def _copied(path: Path, descriptor: int) -> Iterator[Callable[[], None]]:
-    """A function that writes to the descriptor what has come to the file since the last time."""
+def _copied(path: Path, descriptor: int, prefix: str = "") -> Iterator[Callable[[], None]]:
+    """A function that writes to the descriptor what has come to the file since the last time; a prefix to each line."""
     at = 0
 
-    def copy() -> None:
+    def copy(*, last: bool = False) -> None:
         nonlocal at
         with contextlib.suppress(OSError), path.open("rb") as file:
             file.seek(at)
             while chunk := file.read(65_536):
-                os.write(descriptor, chunk)
+                if prefix and not last:
+                    # By whole lines: else the end of one would follow the beginning of another node's.
+                    chunk = chunk[: chunk.rfind(b"\n") + 1]
+                    if not chunk:
+                        return
+                lines = chunk.splitlines(keepends=True) if prefix else [chunk]
+                os.write(descriptor, b"".join(prefix.encode() + line for line in lines))
                 at += len(chunk)
+                file.seek(at)
 
     try:
         yield copy
     finally:
-        copy()
+        copy(last=True)
 
 
 def ray_backend(compute: ComputeSpec) -> RayBackend:
@@ -224,12 +251,12 @@ def ray_backend(compute: ComputeSpec) -> RayBackend:
     """
     settings = read_settings()
     sku = load_prices(settings.prices).sku(compute.sku)
-    cpus = sku.cpus or compute.processes + (compute.loaders or 0)
+    cpus = sku.cpus or compute.processes // compute.nodes + (compute.loaders or 0)
     if sku.memory_gb is None:
         fix = f"enter memory_gb of {compute.sku} in prices.yaml: preflight holds a training against it"
         raise PriceError("compute.launcher: ray needs the memory of its nodes", value=compute.sku, fix=fix)
     node = Node(cpus=cpus, gpus=compute.gpus, resources={compute.sku: 1.0})
-    return RayBackend(ray_address(), node, int(sku.memory_gb * 2**30), _road(compute, settings))
+    return RayBackend(ray_address(), node, int(sku.memory_gb * 2**30), _road(compute, settings), compute.nodes)
 
 
 def _road(compute: ComputeSpec, settings: Settings) -> Road | None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from trainworthy.lifecycle.errors import BackendError
 from trainworthy.lifecycle.folder_lock import is_free
 from trainworthy.resources.backends.backend import Start
-from trainworthy.resources.backends.on_node import WANTED, read_end
+from trainworthy.resources.backends.on_node import OTHER_LOCKS, WANTED, read_end
 from trainworthy.resources.backends.ray_client import RayAwayError, RayClient
 from trainworthy.resources.backends.ray_jobs import PENDING, STARTS, JobSnapshot
 from trainworthy.resources.backends.travel.places import LAST_SECONDS
@@ -24,14 +24,19 @@ GONE_SECONDS = 30.0
 SETTLE_SECONDS = 10.0
 
 
+def all_free(out: Path) -> bool:
+    """True if nothing of a worker is there, on none of its nodes."""
+    return is_free(out) and all(is_free(out, path.name) for path in out.glob(OTHER_LOCKS))
+
+
 def end_earlier(ray: RayClient, prefix: str, start: Start, tell: Callable[[str], None]) -> None:
     """End what an earlier start of this job, whose starter is gone, has left on the cluster."""
     out = Path(start.job.out)
-    for sign in (out / STARTS).glob(f"*/{WANTED}"):
+    for sign in (out / STARTS).rglob(WANTED):
         sign.unlink(missing_ok=True)
     running = [job.id for job in ray.jobs(prefix) if not job.over and read_end(out / STARTS / job.id) is None]
     _tell_earlier(running, tell)
-    if stop(ray, running, lambda: is_free(out), start.grace_seconds):
+    if stop(ray, running, lambda: all_free(out), start.grace_seconds):
         shutil.rmtree(out / STARTS, ignore_errors=True)
 
 

@@ -16,7 +16,8 @@ from typing import Any
 from trainworthy.lifecycle.errors import BackendError
 from trainworthy.lifecycle.failure import EXIT_DISK_FULL, EXIT_PREEMPTED, EXIT_STORAGE, MemorySeen
 from trainworthy.lifecycle.identity import canonical_json, told_packages
-from trainworthy.lifecycle.protocol.jobs import AnyJob, processes_of
+from trainworthy.lifecycle.protocol.jobs import AnyJob, TrainJob, processes_of
+from trainworthy.lifecycle.spec.use_case import COLLECTIVE_TIMEOUT_SECONDS
 from trainworthy.resources.backends.backend import ENVIRONMENT, Ended, Start
 from trainworthy.resources.backends.local import python_path
 from trainworthy.resources.backends.on_node import ABANDONED_SECONDS, STDERR, STDOUT, WANTED
@@ -25,14 +26,23 @@ from trainworthy.resources.backends.travel.road import Road
 from trainworthy.resources.settings import RAY_FOLDER
 
 ON_NODE = "trainworthy.resources.backends.on_node"
+ENTRY = "trainworthy.resources.backends.ray_entry"
 # Below the job's folder: a folder for each start, with what the node writes.
 STARTS = "ray"
+# In the folder of a start by several nodes: Ray holds them all.
+HELD = "held"
+# So long a job may wait for its node, by this variable of Ray's head; our entry there waits as long for several.
+START_TIMEOUT, START_SECONDS = "RAY_JOB_START_TIMEOUT_SECONDS", 900.0
+# By which the entry ends where that was in vain, and where the head does not see the folder of the start.
+NO_NODES, NO_FOLDER = 69, 72
 # From what our own process on the node needs to Ray's SIGKILL, seconds.
 STOP_MARGIN = 5
+# The entry of several waits for theirs, and a while for Ray's word of a node that is gone.
+SEVERAL_MARGINS = 4
 PENDING, STOPPED, SUCCEEDED, FAILED = "PENDING", "STOPPED", "SUCCEEDED", "FAILED"
 ENDED = (STOPPED, SUCCEEDED, FAILED)
 # Ray 2.60's words for kills of its memory monitor, for a node that was asked to end, and for one that was not.
-_MEMORY = "due to the node running low on memory"
+MEMORY_WORDS = "due to the node running low on memory"
 _NODE_ENDED = ("terminated expectedly", "preempted")
 _NODE_DIED = "node has died"
 # By these our own process on the node says what is wrong there, or that another entry of the job does the work.
@@ -41,7 +51,7 @@ _OF_NODE = (EXIT_DISK_FULL, EXIT_STORAGE, EXIT_PREEMPTED)
 
 @dataclass(frozen=True)
 class Node:
-    """What a job asks of its node: cores, GPUs, and how many of each further resource that Ray counts there."""
+    """What a job asks of each node: cores, GPUs, and how many of each further resource that Ray counts there."""
 
     cpus: int
     gpus: int = 0
@@ -51,11 +61,24 @@ class Node:
         """Those of a job, which may be meant for the CPU."""
         return 0 if job.device == "cpu" else self.gpus
 
+    def bundle_of(self, job: AnyJob) -> dict[str, float]:
+        """What it asks for, by Ray's names."""
+        gpus = self.gpus_of(job)
+        return {"CPU": self.cpus, **({"GPU": gpus} if gpus else {}), **self.resources}
+
     def words(self, job: AnyJob) -> str:
         """What it asks for, in words."""
         gpus = self.gpus_of(job)
         amounts = [f"{self.cpus} CPU"] + ([f"{gpus} GPU"] if gpus else [])
         return ", ".join(amounts + [f"{count:g} of {name!r}" for name, count in self.resources.items()])
+
+
+@dataclass(frozen=True)
+class Several:
+    """So many nodes that train together, each as `node`."""
+
+    nodes: int
+    node: Node
 
 
 @dataclass(frozen=True)
@@ -76,7 +99,8 @@ class JobSnapshot:
     @property
     def leaves_its_end(self) -> bool:
         """Its command ended by itself or was asked to, and so has written how, or never could."""
-        return self.status == STOPPED or (self.exit_code is not None and self.exit_code >= 0)
+        code = self.exit_code
+        return self.status == STOPPED or (code is not None and code >= 0 and code not in (NO_NODES, NO_FOLDER))
 
 
 def id_prefix(job: AnyJob, road: Road | None = None) -> str:
@@ -99,8 +123,12 @@ def worker_name(job: AnyJob, road: Road) -> str:
     return id_prefix(job, road).rstrip("-")
 
 
-def command(start: Start, folder: Path, submitted: float, road: Road | None = None) -> str:
+def command(
+    start: Start, folder: Path, submitted: float, road: Road | None = None, several: Several | None = None
+) -> str:  # fmt: skip
     """The command line of the job: nothing, if it is no longer wanted once Ray has a node for it.
+
+    With `several` it runs on the head, which holds the nodes.
 
     Ray cannot take a job back that waits for a node. What the worker writes goes to files of `folder`, of which nothing
     is lost with the node; `exec` lets Ray see the exit code itself. On a road the node has a Python of its own, and no
@@ -112,10 +140,26 @@ def command(start: Start, folder: Path, submitted: float, road: Road | None = No
     ]  # fmt: skip
     if road is not None:
         return f"exec {shlex.join(_on_road(road, worker_name(start.job, road), folder, given))}"
-    python = ["env", f"PYTHONPATH={python_path()}", sys.executable, "-m", ON_NODE, *given]
+    python = ["env", f"PYTHONPATH={python_path()}", sys.executable, "-m"]
     sign = shlex.quote(str(folder / WANTED))
     files = f">{shlex.quote(str(folder / STDOUT))} 2>{shlex.quote(str(folder / STDERR))}"
-    return f"test -e {sign} || exit 75; echo {shlex.quote(f'writes to {folder}')}; exec {shlex.join(python)} {files}"
+    run, absent = [*python, ON_NODE, *given], "exit 75"
+    if several is not None:
+        run, absent = (
+            [*python, *_entry(several, start, folder), "--", *run, "--nodes-of-job", str(several.nodes)],
+            (f"{{ echo {shlex.quote(f'the head of Ray does not see {folder}')}; exit {NO_FOLDER}; }}"),
+        )
+    return f"test -e {sign} || {absent}; echo {shlex.quote(f'writes to {folder}')}; exec {shlex.join(run)} {files}"
+
+
+def _entry(several: Several, start: Start, folder: Path) -> list[str]:
+    """What runs on Ray's head, and holds the nodes."""
+    meet = start.job.collective_timeout_seconds if isinstance(start.job, TrainJob) else COLLECTIVE_TIMEOUT_SECONDS
+    return [
+        ENTRY, "--folder", str(folder), "--nodes", str(several.nodes),
+        "--bundle", canonical_json(several.node.bundle_of(start.job)).decode(), "--grace", str(start.grace_seconds),
+        "--abandoned", str(ABANDONED_SECONDS), "--meet", str(meet),
+    ]  # fmt: skip
 
 
 def _on_road(road: Road, worker: str, folder: Path, given: list[str]) -> list[str]:
@@ -130,25 +174,28 @@ def _on_road(road: Road, worker: str, folder: Path, given: list[str]) -> list[st
 
 def request(
     start: Start, node: Node, id: str, folder: Path, handed_on: Mapping[str, str], submitted: float,
-    road: Road | None = None,
+    road: Road | None = None, nodes: int = 1,
 ) -> dict[str, Any]:  # fmt: skip
-    """Arguments of JobSubmissionClient.submit_job. `handed_on` are variables of the project, none of them secret."""
-    stop = math.ceil(stop_seconds(start, road)) + STOP_MARGIN
+    """Arguments of JobSubmissionClient.submit_job. `handed_on` are variables of the project, none of them secret.
+
+    A job by several `nodes` asks for none itself: its entry does (ray_entry.py).
+    """
+    stop = math.ceil(stop_seconds(start, road)) + STOP_MARGIN * (1 if nodes == 1 else SEVERAL_MARGINS)
     # Each of several processes has its part of the cores; Ray itself would give all of them to each.
-    threads = max(1, node.cpus // processes_of(start.job))
+    threads = max(1, node.cpus * nodes // processes_of(start.job))
     variables = {
         **ENVIRONMENT, "OMP_NUM_THREADS": str(threads), **handed_on, **start.environment,
         "RAY_JOB_STOP_WAIT_TIME_S": str(stop),
     }  # fmt: skip
-    arguments: dict[str, Any] = {
-        "submission_id": id,
+    arguments: dict[str, Any] = {"submission_id": id, "runtime_env": {"env_vars": variables}}
+    if nodes > 1:
+        return arguments | {"entrypoint": command(start, folder, submitted, several=Several(nodes, node))}
+    return arguments | {
         "entrypoint": command(start, folder, submitted, road),
-        "runtime_env": {"env_vars": variables},
         "entrypoint_num_cpus": node.cpus,
         "entrypoint_num_gpus": node.gpus_of(start.job),
         "entrypoint_resources": dict(node.resources),
     }
-    return arguments
 
 
 def stop_seconds(start: Start, road: Road | None) -> float:
@@ -164,13 +211,14 @@ def end_without_word(job: JobSnapshot, began: bool, last_line: str) -> Ended:
     said = " ".join(job.message.split())[:500]
     # Of a command that ended by itself the message is its log.
     of_node = job.message if job.exit_code is None else ""
-    if _MEMORY in of_node:
+    if MEMORY_WORDS in of_node:
         # Ray's own words say who killed it.
         memory = MemorySeen(kernel_kills=1)
         return Ended(-signal.SIGKILL, memory, seen=f"Ray said: {said}")
-    if job.error == "JOB_SUPERVISOR_ACTOR_START_TIMEOUT":
-        fix = "start a node that has them, or let jobs wait longer: RAY_JOB_START_TIMEOUT_SECONDS on Ray's head"
-        raise BackendError("Ray had no node for the job in the time that its head allows", value=said, fix=fix)
+    if job.error == "JOB_SUPERVISOR_ACTOR_START_TIMEOUT" or job.exit_code == NO_NODES:
+        fix = f"start a node that has them, or let jobs wait longer: {START_TIMEOUT} on Ray's head"
+        value = said if job.error else last_line
+        raise BackendError("Ray had no node for the job in the time that its head allows", value=value, fix=fix)
     if any(words in of_node for words in _NODE_ENDED):
         return Ended(-signal.SIGTERM, MemorySeen(), seen=f"its node was taken away; Ray said: {_node_words(said)}")
     if _NODE_DIED in of_node:

@@ -394,11 +394,11 @@ def test_keys_that_do_not_go_together_are_told_without_the_whole_file():
         ),
         (
             {"nodes": 2}, "use_case.yaml: compute",
-            "nodes: 2 needs launcher: torchrun or kubernetes; local trains on this machine",
+            "nodes: 2 needs launcher: torchrun, kubernetes or ray; local trains on this machine",
         ),
         (
-            {"launcher": "ray", "processes": 2, "nodes": 2}, "use_case.yaml: compute",
-            "nodes: 2 needs launcher: torchrun or kubernetes; ray trains on one node of the cluster",
+            {"launcher": "ray", "processes": 3, "nodes": 2}, "use_case.yaml: compute",
+            "nodes: 2 do not divide processes: 3",
         ),
         (
             {"sharding": "fsdp"}, "use_case.yaml: compute",

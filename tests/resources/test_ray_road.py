@@ -65,10 +65,9 @@ def test_folder_without_a_bucket_is_refused_with_both_ways_out(project, monkeypa
 
 
 def test_folder_for_copies_and_several_nodes_are_refused(project, monkeypatch):
-    with pytest.raises(ValueError, match="nodes: 2 needs launcher"):
-        ComputeSpec(sku="local-2cpu", launcher="ray", processes=2, nodes=2)
-    with pytest.raises(SettingsError, match="several nodes needs a volume"):
-        backend_of(COMPUTE.model_copy(update={"processes": 2, "nodes": 2}))
+    with pytest.raises(SettingsError, match="several nodes needs a volume") as refused:
+        backend_of(ComputeSpec(sku="local-2cpu", launcher="ray", processes=2, nodes=2))
+    assert f"unset {RAY_FOLDER}" in refused.value.fix
     monkeypatch.setenv("TRAINWORTHY_DURABLE", str(project))
     with pytest.raises(SettingsError, match="TRAINWORTHY_DURABLE is a folder, which workers there do not have"):
         backend_of(COMPUTE)
