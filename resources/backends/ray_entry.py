@@ -25,13 +25,24 @@ from types import FrameType
 from typing import Any
 
 from trainworthy.lifecycle.failure import EXIT_PREEMPTED, MemorySeen
+from trainworthy.lifecycle.folder_lock import locked
 from trainworthy.lifecycle.identity import canonical_json
 from trainworthy.lifecycle.progress import say
 from trainworthy.lifecycle.storage.state import write_atomic
 from trainworthy.resources.backends.backend import Ended
 from trainworthy.resources.backends.meeting import absent, folders
 from trainworthy.resources.backends.node_ends import node_of
-from trainworthy.resources.backends.on_node import ALIVE, END, STDERR, STDOUT, WANTED, NodeEnd, last_line, read_end
+from trainworthy.resources.backends.on_node import (
+    ALIVE,
+    END,
+    OTHER_LOCKS,
+    STDERR,
+    STDOUT,
+    WANTED,
+    NodeEnd,
+    last_line,
+    read_end,
+)
 from trainworthy.resources.backends.ray_jobs import HELD, NO_NODES, START_SECONDS, START_TIMEOUT
 from trainworthy.resources.backends.ray_nodes import (
     NODE_WORDS,
@@ -43,6 +54,8 @@ from trainworthy.resources.backends.ray_nodes import (
 from trainworthy.resources.backends.signs import Given, ObservedSign
 
 LOOK_SECONDS = 1.0
+# In the job's folder, among those of its nodes.
+LOCK = OTHER_LOCKS.replace("*", "s")
 # From the end of the workers' grace to that of what runs them.
 MARGIN_SECONDS = 10.0
 # So long Ray's table of nodes may take to say why one is gone: its health check took 18 s.
@@ -63,6 +76,12 @@ class _Asked:
             self.why = f"whoever started it has given no sign of life for {silent:.0f} s"
         return self.why
 
+    def expect_wanted(self) -> None:
+        """Ends this process if the worker is no longer wanted."""
+        if self.look():
+            say(self.why)
+            sys.exit(EXIT_PREEMPTED)
+
     def stop(self, number: int, frame: FrameType | None) -> None:
         """A signal asks for the end."""
         self.why = self.why or "its job of Ray was stopped by somebody else"
@@ -72,6 +91,13 @@ def main(arguments: list[str] | None = None) -> int:
     """Run one job by several nodes to its end; 0 if all ended well."""
     options = _options(arguments)
     asked = _Asked(options.folder, options.abandoned)
+    with locked(options.folder.parents[1], say, LOCK, asked.expect_wanted) as lock:
+        # Held until this process is gone: by it a launcher knows that, also where Ray's head does not answer.
+        os.dup(lock)
+        return _run(options, asked)
+
+
+def _run(options: argparse.Namespace, asked: _Asked) -> int:
     with _group(options.nodes, json.loads(options.bundle), asked) as group:
         if not _held(group, asked):
             return _not_held(options, asked)

@@ -217,7 +217,7 @@ def end_without_word(job: JobSnapshot, began: bool, last_line: str) -> Ended:
         return Ended(-signal.SIGKILL, memory, seen=f"Ray said: {said}")
     if job.error == "JOB_SUPERVISOR_ACTOR_START_TIMEOUT" or job.exit_code == NO_NODES:
         fix = f"start a node that has them, or let jobs wait longer: {START_TIMEOUT} on Ray's head"
-        value = said if job.error else last_line
+        value = last_line if job.exit_code == NO_NODES else said
         raise BackendError("Ray had no node for the job in the time that its head allows", value=value, fix=fix)
     if any(words in of_node for words in _NODE_ENDED):
         return Ended(-signal.SIGTERM, MemorySeen(), seen=f"its node was taken away; Ray said: {_node_words(said)}")

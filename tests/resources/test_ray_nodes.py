@@ -1,34 +1,46 @@
 """A training over several nodes of a real Ray cluster of this machine, which Ray holds all at once."""
 
+import contextlib
+import os
+import signal
+import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from ray_cluster import SKU, RayCluster, ray_cluster
-from test_ray import Watched, workers_of
-from test_supervisor import planted
+from test_ray import Watched, at_step, workers_of
+from test_supervisor import in_training, planted
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "lifecycle"))
 import toy_jobs
 
-from trainworthy.lifecycle.protocol.jobs import TrainJob
+from trainworthy.lifecycle.errors import BackendError, WorkerError
+from trainworthy.lifecycle.protocol.jobs import JobFile, TrainJob
 from trainworthy.lifecycle.protocol.results import TrainResult
+from trainworthy.lifecycle.storage.checkpoints import reached_step
+from trainworthy.lifecycle.storage.rank_files import read_places
 from trainworthy.resources.backends.ray import RayBackend
 from trainworthy.resources.backends.ray_client import RayClient
-from trainworthy.resources.backends.ray_jobs import Node, id_prefix
+from trainworthy.resources.backends.ray_jobs import ENTRY, ON_NODE, Node, id_prefix
+from trainworthy.resources.supervisor import supervise
 from trainworthy.resources.worker_process import run_worker
 
 pytestmark = [pytest.mark.slow, pytest.mark.engine, pytest.mark.timeout(600)]
 ROOT = Path(__file__).parents[2]
+# Of 24 updates, so that what is done at the fifth comes before the end.
+SLOWLY = in_training("    time.sleep(0.4)")
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[RayCluster]:
     with ray_cluster(variables={"RAY_JOB_START_TIMEOUT_SECONDS": "20"}) as running:
-        running.add("first")
-        running.add("second")
+        for name in ("first", "second"):
+            running.add(name, TRAINWORTHY_TEST_NODE=name)
         yield running
 
 
@@ -47,17 +59,48 @@ def backend(cluster: RayCluster, **resources: float) -> RayBackend:
     return RayBackend(cluster.address, Node(cpus=1, resources=resources or {SKU: 1}), 2**30, nodes=2)
 
 
-def job_of(splits: Any, folder: Path, *edits: tuple[str, str], **fields: Any) -> TrainJob:
-    job = planted(splits, folder, *edits, **fields)
+def job_of(splits: Any, folder: Path, *edits: tuple[str, str], device: str = "cpu") -> TrainJob:
+    job = planted(splits, folder, *edits, stage="smoke", device=device)
     return job.model_copy(update={"processes": 2})
 
 
-def statuses(cluster: RayCluster, job: TrainJob) -> list[str]:
-    return [one.status for one in RayClient(cluster.address).jobs(id_prefix(job))]
+def processes_of(job: TrainJob, module: str) -> list[psutil.Process]:
+    """Those of a module of ours that work on the job."""
+    found = []
+    for one in workers_of(job):
+        with contextlib.suppress(psutil.Error):
+            if one.cmdline()[1:3] == ["-m", module]:
+                found.append(one)
+    return found
+
+
+def node_of(job: TrainJob, number: int) -> str:
+    """The name of Ray's node on which that of the job is."""
+    (one,) = [one for one in processes_of(job, ON_NODE) if f"--number {number} " in f"{' '.join(one.cmdline())} "]
+    return one.environ()["TRAINWORTHY_TEST_NODE"]
+
+
+def held(cluster: RayCluster) -> list[str]:
+    """The states of placement groups that Ray has not removed."""
+    from ray.util.state import list_placement_groups  # pyright: ignore[reportMissingImports]
+
+    states = [str(vars(group)["state"]) for group in list_placement_groups(address=cluster.address)]
+    return [state for state in states if state != "REMOVED"]
+
+
+def is_left(cluster: RayCluster, job: TrainJob) -> list[object]:
+    """What is left of it: processes, jobs that run, groups that are held or wanted."""
+    until = time.monotonic() + 20
+    while True:
+        running = [one.id for one in RayClient(cluster.address).jobs(id_prefix(job)) if not one.over]
+        left = [*workers_of(job), *running, *held(cluster)]
+        if not left or time.monotonic() > until:
+            return left
+        time.sleep(0.2)
 
 
 def test_two_nodes_of_ray_train_as_two_processes_here_do_bit_for_bit(cluster, splits, tmp_path):
-    ours, theirs = (job_of(splits, tmp_path / name, stage="smoke") for name in ("a", "b"))
+    ours, theirs = (job_of(splits, tmp_path / name) for name in ("a", "b"))
     here = run_worker(ours)
     lines, watched = list[str](), Watched()
     with (tmp_path / "err").open("wb") as err:
@@ -70,6 +113,181 @@ def test_two_nodes_of_ray_train_as_two_processes_here_do_bit_for_bit(cluster, sp
     assert lines == [f"waits for 2 nodes of Ray at {cluster.address} each with 1 CPU, 1 of '{SKU}'"]
     assert 0 < watched.seconds[-1] < there.seconds.queue + 10
     assert "loss" in (tmp_path / "err").read_text()
-    # Nothing of torch where Ray's head is, and no job that Ray counts as lost.
-    assert workers_of(theirs) == []
-    assert statuses(cluster, theirs) == ["SUCCEEDED"]
+    assert [one.status for one in RayClient(cluster.address).jobs(id_prefix(theirs))] == ["SUCCEEDED"]
+    assert is_left(cluster, theirs) == []
+
+
+@pytest.fixture(scope="module")
+def quiet(splits, tmp_path_factory) -> TrainResult:
+    """The same by two processes of this machine, which nothing happens to."""
+    answer = run_worker(job_of(splits, tmp_path_factory.mktemp("quiet")))
+    assert isinstance(answer, TrainResult)
+    return answer
+
+
+def test_nodes_and_ranks_that_go_are_named_and_the_training_goes_on_on_the_nodes_that_are_there(
+    cluster, splits, tmp_path, quiet
+):
+    job = job_of(splits, tmp_path, SLOWLY)
+
+    def gone(way: str, number: int) -> None:
+        getattr(cluster, way)(node_of(job, number))
+        cluster.add(f"after-{way}", TRAINWORTHY_TEST_NODE=f"after-{way}")
+
+    happens = {
+        5: lambda: gone("kill", 1),
+        10: lambda: os.kill(read_places(Path(job.out))[1].pid, signal.SIGKILL),
+        15: lambda: gone("end", 0),
+    }
+
+    def attempt():
+        step = min(happens, default=100)
+        watched = at_step(job, step, lambda: happens.pop(step)())
+        return run_worker(job, backend=backend(cluster), watcher=watched, tell=print)
+
+    answer = supervise(job, attempt, print)
+    assert isinstance(answer, TrainResult)
+    died, killed, ended = answer.attempts
+    assert [one.cause for one in answer.attempts] == ["killed", "killed", "preempted"]
+    assert "node 1 of 2: its node died" in died.told
+    assert "rank 1 of 2 (node 1 on " in killed.told
+    assert "node 0 of 2: its node was taken away" in ended.told
+    assert answer.resumed_from_step >= 15
+    assert answer.parameters_sha256 == quiet.parameters_sha256
+    assert is_left(cluster, job) == []
+
+
+def test_entry_that_is_killed_takes_all_nodes_along(cluster, splits, tmp_path):
+    job = job_of(splits, tmp_path, SLOWLY)
+
+    def kill() -> None:
+        (entry,) = processes_of(job, ENTRY)
+        # Of Ray's driver only Ray is there, and no library that would take a device or its memory.
+        assert not [one.path for one in entry.memory_maps() if "torch" in one.path]
+        entry.kill()
+
+    with pytest.raises(WorkerError, match="what started it on the node ended first") as caught:
+        run_worker(job, backend=backend(cluster), watcher=at_step(job, 5, kill))
+    assert caught.value.cause == "killed"
+    assert is_left(cluster, job) == []
+
+
+def test_cancel_leaves_no_process_no_job_and_no_group_and_a_checkpoint(cluster, splits, tmp_path):
+    job = job_of(splits, tmp_path, SLOWLY)
+
+    def cancel() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_worker(job, backend=backend(cluster), watcher=at_step(job, 5, cancel), grace_seconds=10)
+    assert is_left(cluster, job) == []
+    assert "checkpoint is written" in toy_jobs.error_of(job)["problem"]
+
+
+def test_somebody_who_stops_the_job_in_ray_is_told_as_preempted_with_its_checkpoint(cluster, splits, tmp_path):
+    job = job_of(splits, tmp_path, SLOWLY)
+
+    def stop() -> None:
+        ray = RayClient(cluster.address)
+        ray.stop(*[one.id for one in ray.jobs(id_prefix(job)) if not one.over])
+
+    with pytest.raises(WorkerError, match="its job of Ray was stopped by somebody else") as caught:
+        run_worker(job, backend=backend(cluster), watcher=at_step(job, 5, stop))
+    assert caught.value.cause == "preempted"
+    assert "checkpoint is written" in caught.value.problem
+    assert is_left(cluster, job) == []
+
+
+def test_nodes_that_are_not_there_are_waited_for_told_once_and_a_cancel_or_rays_limit_leaves_nothing(
+    cluster, splits, tmp_path
+):
+    job, lines, looks = job_of(splits, tmp_path), list[str](), list[str]()
+
+    def cancel() -> None:
+        looks.extend(state for state in held(cluster) if lines)
+        if len(looks) > 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_worker(job, backend=backend(cluster, late=1), tell=lines.append, watcher=Watched(cancel))
+    assert set(looks) == {"PENDING"}
+    assert lines == [f"waits for 2 nodes of Ray at {cluster.address} each with 1 CPU, 1 of 'late'"]
+    assert is_left(cluster, job) == []
+    with pytest.raises(BackendError, match="Ray had no node for the job in the time") as refused:
+        run_worker(job, backend=backend(cluster, late=1))
+    assert "2 nodes, each with" in str(refused.value.value)
+    assert is_left(cluster, job) == []
+
+
+def test_node_on_which_nothing_can_begin_is_named_and_ends_the_others(cluster, splits, tmp_path, monkeypatch):
+    monkeypatch.setattr("trainworthy.resources.backends.ray_jobs.ON_NODE", "trainworthy.no_such_module")
+    monkeypatch.setattr("trainworthy.resources.backends.ray.LATE_SECONDS", 1.0)
+    job = job_of(splits, tmp_path)
+    with pytest.raises(BackendError, match="could not begin on the node") as refused:
+        run_worker(job, backend=backend(cluster))
+    assert "node 0 of 2" in str(refused.value.value)
+    assert "no_such_module" in str(refused.value.value)
+    assert is_left(cluster, job) == []
+
+
+def test_refusal_of_all_nodes_is_told_once(cluster, splits, tmp_path):
+    job = job_of(splits, tmp_path, device="cuda")
+    with pytest.raises(WorkerError) as refused:
+        run_worker(job, backend=backend(cluster))
+    assert (refused.value.cause, refused.value.problem.lower().count("cuda")) == ("bad_input", 1)
+    assert is_left(cluster, job) == []
+
+
+PARENT = """
+import pathlib, sys
+from trainworthy.lifecycle.protocol.jobs import JobFile
+from trainworthy.resources.backends.ray import RayBackend
+from trainworthy.resources.backends.ray_jobs import Node
+from trainworthy.resources.worker_process import run_worker
+job = JobFile.model_validate_json(pathlib.Path(sys.argv[1]).read_text()).job
+run_worker(job, backend=RayBackend(sys.argv[2], Node(cpus=1, resources={sys.argv[3]: 1}), 2**30, nodes=2))
+"""
+
+
+def test_training_whose_launcher_was_killed_is_ended_on_all_nodes_before_the_next_one_begins(
+    cluster, splits, tmp_path, quiet
+):
+    job = job_of(splits, tmp_path, SLOWLY)
+    (tmp_path / "given.json").write_text(JobFile(job=job).model_dump_json())
+    given = [str(tmp_path / "given.json"), cluster.address, SKU]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    parent = subprocess.Popen([sys.executable, "-c", PARENT, *given], env=environment, cwd=ROOT)
+    try:
+        until = time.monotonic() + 120
+        while reached_step(Path(job.out)) < 5:
+            assert time.monotonic() < until
+            time.sleep(0.1)
+    finally:
+        parent.kill()
+        parent.wait()
+    most, lines = [0], list[str]()
+    watched = Watched(lambda: most.append(len(processes_of(job, ON_NODE))))
+    answer = run_worker(job, backend=backend(cluster), watcher=watched, tell=lines.append)
+    assert isinstance(answer, TrainResult)
+    assert answer.resumed_from_step >= 5
+    assert "an earlier start of this job is still on the cluster" in lines[0]
+    assert max(most) == 2
+    assert answer.parameters_sha256 == quiet.parameters_sha256
+    assert is_left(cluster, job) == []
+
+
+def test_head_that_goes_during_a_training_keeps_nobody_from_cancelling_it(cluster, splits, tmp_path):
+    job, lines = job_of(splits, tmp_path, SLOWLY), list[str]()
+    killed = list[int]()
+
+    def look() -> None:
+        reached = reached_step(Path(job.out))
+        if reached >= 5 and not killed:
+            killed.append(reached)
+            os.kill(cluster.head().pid, signal.SIGKILL)
+        if killed and reached > killed[0] and any("does not answer" in line for line in lines):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_worker(job, backend=backend(cluster), watcher=Watched(look), tell=lines.append, grace_seconds=5)
+    assert workers_of(job) == []
