@@ -51,10 +51,11 @@ class TaskEnd:
         """Somebody asked its node to end."""
         return self.exit_code is None and self.reason in ASKED_REASONS
 
-    def ended(self) -> Ended:
-        """In the words of a backend."""
+    def ended(self, word: NodeEnd | None = None) -> Ended:
+        """In the words of a backend; `word` is what the node has left, which knows whether it was asked to end."""
         if self.exit_code is not None:
-            return Ended(SIGNALLED - self.exit_code if self.exit_code > SIGNALLED else self.exit_code, MemorySeen())
+            code = SIGNALLED - self.exit_code if self.exit_code > SIGNALLED else self.exit_code
+            return Ended(code, MemorySeen(), "" if word is None else word.seen)
         if MEMORY_WORDS in self.lost:
             return Ended(-signal.SIGKILL, MemorySeen(kernel_kills=1), f"Ray said: {self.lost}")
         said = f"; Ray said: {self.reason_words or self.lost}"
@@ -88,7 +89,7 @@ def judged_of_nodes(ends: Sequence[TaskEnd], words: Sequence[NodeEnd | None], as
 
     `asked` says who asked for the end of all, "" if nobody did.
     """
-    states, first = [end.ended() for end in ends], words[0]
+    states, first = [end.ended(word) for end, word in zip(ends, words, strict=True)], words[0]
     gone = sorted((at for at, end in enumerate(ends) if end.exit_code is None), key=lambda at: not ends[at].taken_away)
     if gone and not asked and (first is None or first.seen or first.exit_code in _OF_LOST_NODES):
         state = states[gone[0]]

@@ -230,11 +230,23 @@ def test_node_on_which_nothing_can_begin_is_named_and_ends_the_others(cluster, s
     assert is_left(cluster, job) == []
 
 
-def test_refusal_of_all_nodes_is_told_once(cluster, splits, tmp_path):
-    job = job_of(splits, tmp_path, device="cuda")
+OTHER_ADDRESS = """
+import sys
+from trainworthy.resources.backends.on_node import main
+sys.exit(main([*sys.argv[1:], *(["--address", "192.0.2.1"] if "--number 1 " in " ".join(sys.argv) else [])]))
+"""
+
+
+def test_node_that_refuses_before_they_have_met_is_told_once_and_ends_the_other(cluster, splits, tmp_path, monkeypatch):
+    (tmp_path / "other_address.py").write_text(OTHER_ADDRESS)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr("trainworthy.resources.backends.ray_jobs.ON_NODE", "other_address")
+    job = job_of(splits, tmp_path)
     with pytest.raises(WorkerError) as refused:
         run_worker(job, backend=backend(cluster))
-    assert (refused.value.cause, refused.value.problem.lower().count("cuda")) == ("bad_input", 1)
+    assert refused.value.cause == "bad_input"
+    assert refused.value.problem.count("a node has another address than it is told") == 1
+    assert refused.value.value == "192.0.2.1"
     assert is_left(cluster, job) == []
 
 

@@ -1,0 +1,376 @@
+"""A training over several nodes of Ray, without Ray: what is asked, how the entry waits and ends, whose end counts."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "lifecycle"))
+import toy_jobs
+
+from trainworthy.lifecycle.errors import BackendError
+from trainworthy.lifecycle.failure import MemorySeen
+from trainworthy.lifecycle.spec.use_case import ComputeSpec
+from trainworthy.resources.backends import ray, ray_entry
+from trainworthy.resources.backends.backend import Ended, Start
+from trainworthy.resources.backends.choose import backend_of
+from trainworthy.resources.backends.meeting import absent, prepare
+from trainworthy.resources.backends.on_node import NodeEnd, read_end
+from trainworthy.resources.backends.ray_ends import all_free
+from trainworthy.resources.backends.ray_jobs import NO_FOLDER, NO_NODES, JobSnapshot, Node, end_without_word, request
+from trainworthy.resources.backends.ray_nodes import (
+    JUDGE_SECONDS,
+    TaskEnd,
+    could_not_begin,
+    judged_of_nodes,
+    seconds_for_the_others,
+)
+from trainworthy.resources.settings import RAY_ADDRESS, RAY_FOLDER
+
+LOST_NODE = "Task failed because the node it was running on is dead or unavailable."
+NODE = Node(cpus=4, gpus=2, resources={"ec2-l4": 1})
+
+
+def start_of(out: Path, processes: int = 2, device: str = "cuda") -> Start:
+    job = toy_jobs.train_job(out, out, processes=processes, device=device)
+    return Start(job, out / "job.json", 1.5, {}, (1, 2), 10.0, False, 0)
+
+
+# What is asked of Ray
+
+
+def test_job_by_several_nodes_asks_for_nothing_itself_and_its_entry_for_a_bundle_on_each(tmp_path):
+    asked = request(start_of(tmp_path, processes=4), NODE, "id", tmp_path / "ray" / "id", {}, 7.0, nodes=2)
+    assert not [name for name in asked if name.startswith("entrypoint_")]
+    assert '--nodes 2 --bundle \'{"CPU":4,"GPU":2,"ec2-l4":1}\'' in asked["entrypoint"]
+    assert "--submitted 7.0 --grace 10.0 --nodes-of-job 2" in asked["entrypoint"]
+    # Two processes on each node, which have four cores there.
+    assert asked["runtime_env"]["env_vars"]["OMP_NUM_THREADS"] == "2"
+    assert int(asked["runtime_env"]["env_vars"]["RAY_JOB_STOP_WAIT_TIME_S"]) > 10 + ray_entry.MARGIN_SECONDS
+    on_cpu = request(start_of(tmp_path, device="cpu"), NODE, "id", tmp_path, {}, 7.0, nodes=2)
+    assert '{"CPU":4,"ec2-l4":1}' in on_cpu["entrypoint"]
+
+
+def test_head_that_does_not_see_the_folder_says_so_and_is_no_preemption(tmp_path):
+    line = request(start_of(tmp_path), NODE, "id", tmp_path / "none", {}, 7.0, nodes=2)["entrypoint"]
+    done = subprocess.run(["/bin/sh", "-c", line], check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (NO_FOLDER, f"the head of Ray does not see {tmp_path / 'none'}\n")
+    with pytest.raises(BackendError, match="could not begin") as refused:
+        end_without_word(JobSnapshot("i", "FAILED", exit_code=NO_FOLDER, message=done.stdout), False, "")
+    assert "the head of Ray does not see" in str(refused.value.value)
+
+
+def test_wait_for_nodes_in_vain_is_told_in_the_entrys_words():
+    job = JobSnapshot("i", "FAILED", exit_code=NO_NODES, error="JOB_ENTRYPOINT_COMMAND_ERROR", message="exit code 69")
+    assert not job.leaves_its_end
+    with pytest.raises(BackendError, match="had no node for the job in the time") as refused:
+        end_without_word(job, False, "2 nodes, each with 4 CPU")
+    assert refused.value.value == "2 nodes, each with 4 CPU"
+    assert "RAY_JOB_START_TIMEOUT_SECONDS" in refused.value.fix
+
+
+def test_launcher_ray_has_nodes_each_with_its_part_of_the_processes(monkeypatch, tmp_path):
+    monkeypatch.setenv(RAY_ADDRESS, "http://10.0.0.5:8265/")
+    monkeypatch.delenv(RAY_FOLDER, raising=False)
+    found = backend_of(ComputeSpec(launcher="ray", sku="local-2cpu", processes=4, nodes=2, loaders=1))
+    assert isinstance(found, ray.RayBackend)
+    assert (found.nodes, found.node.cpus) == (2, 3)
+    # Preflight, evaluation and what promotion measures are one process.
+    assert [found.nodes_of(start_of(tmp_path, processes=processes).job) for processes in (1, 4)] == [1, 2]
+
+
+def test_lock_of_any_node_keeps_a_start_from_being_gone(tmp_path):
+    from trainworthy.lifecycle.folder_lock import locked
+
+    assert all_free(tmp_path)
+    for name in (".lock", ".node1.lock", ray_entry.LOCK):
+        with locked(tmp_path, print, name):
+            assert not all_free(tmp_path)
+    assert all_free(tmp_path)
+
+
+def test_lines_of_another_node_come_whole_and_with_its_number(tmp_path):
+    with (tmp_path / "copy").open("wb") as copy, ray._copied(tmp_path / "out", copy.fileno(), "node 1: ") as more:
+        (tmp_path / "out").write_bytes(b"one\ntw")
+        more()
+        assert (tmp_path / "copy").read_bytes() == b"node 1: one\n"
+        with (tmp_path / "out").open("ab") as out:
+            out.write(b"o\nthree")
+        more()
+    assert (tmp_path / "copy").read_bytes() == b"node 1: one\nnode 1: two\nnode 1: three"
+
+
+def test_entry_that_runs_and_does_not_hold_its_nodes_is_a_wait(tmp_path):
+    class Running:
+        def job(self, id: str) -> JobSnapshot:
+            return JobSnapshot("i", "RUNNING")
+
+    following = ray._Following(Running(), "i", tmp_path, several=True)  # pyright: ignore[reportArgumentType]
+    assert following.look() is None
+    assert following.pending
+    (tmp_path / "held").touch()
+    assert following.look() is None
+    assert not following.pending
+
+
+# Whose end counts
+
+DIED = TaskEnd(lost=LOST_NODE, reason=2, reason_words="missed too many heartbeats")
+TAKEN = TaskEnd(lost=LOST_NODE, reason=1, reason_words="received SIGTERM")
+CRASHED = TaskEnd(lost="The worker died unexpectedly")
+MEMORY = TaskEnd(lost="Task was killed due to the node running low on memory.")
+ASKED = NodeEnd(exit_code=-15, seen="it is no longer wanted")
+
+
+@pytest.mark.parametrize(
+    ("ends", "words", "asked", "ended"),
+    [
+        ((TaskEnd(0), TaskEnd(0)), (NodeEnd(exit_code=0), None), "", Ended(0, MemorySeen())),
+        # The first one judges, where it is there to.
+        ((TaskEnd(65), TaskEnd(77)), (NodeEnd(exit_code=65), None), "", Ended(65, MemorySeen())),
+        ((TaskEnd(0), DIED), (NodeEnd(exit_code=0), None), "", Ended(0, MemorySeen())),
+        # Of a node without a word Ray knows more than the first.
+        ((TaskEnd(137), DIED), (NodeEnd(exit_code=-9), None), "", (-9, "node 1 of 2: its node died; Ray said: missed")),
+        ((TaskEnd(137), TAKEN), (NodeEnd(exit_code=-9), None), "", (-15, "node 1 of 2: its node was taken away")),
+        ((DIED, TaskEnd(77)), (None, NodeEnd(exit_code=77)), "", (-9, "node 0 of 2: its node died")),
+        ((TaskEnd(143), DIED), (ASKED, None), "", (-9, "node 1 of 2: its node died")),
+        ((CRASHED, TaskEnd(77)), (None, None), "", (-9, "what started it on the node ended first; Ray said: The wor")),
+        # A node that is taken away is the reason, although another one died with it.
+        ((DIED, TAKEN), (None, None), "", (-15, "node 1 of 2: its node was taken away")),
+        # One that refused before they met, for whose sake the other was ended.
+        ((TaskEnd(143), TaskEnd(65)), (ASKED, None), "", (65, "it was node 1 of 2")),
+        # Somebody asked all of them, with a checkpoint or without.
+        ((TaskEnd(75), TaskEnd(75)), (NodeEnd(exit_code=75, seen="x"), None), "stopped", (75, "stopped")),
+        ((TaskEnd(143), TaskEnd(lost="late")), (ASKED, None), "stopped", (-15, "stopped")),
+    ],
+)  # fmt: skip
+def test_end_of_all_is_the_first_nodes_judgement_or_that_of_a_node_that_is_gone(ends, words, asked, ended):
+    found = judged_of_nodes(ends, words, asked)
+    if isinstance(ended, Ended):
+        assert found == ended
+    else:
+        assert found.exit_code == ended[0]
+        assert ended[1] in found.seen
+
+
+def test_kill_by_rays_memory_monitor_ran_out_of_memory_wherever_it_was():
+    found = judged_of_nodes((TaskEnd(137), MEMORY), (NodeEnd(exit_code=-9), None), "")
+    assert (found.exit_code, found.memory.kernel_kills) == (-9, 1)
+    assert "running low on memory" in found.seen
+
+
+def test_node_on_which_nothing_began_is_no_end_of_a_training():
+    assert (
+        could_not_begin((TaskEnd(143), TaskEnd(127)), (True, False), ("", "no such python"))
+        == "node 1 of 2: no such python"
+    )
+    assert "node 0 of 2: [Errno 2]" in could_not_begin(
+        (TaskEnd(lost="[Errno 2]"), TaskEnd(143)), (False, False), ("", "")
+    )
+    # What on_node.py says itself, a node that died, and what had begun are ends.
+    for end in (TaskEnd(65), TaskEnd(74), DIED, MEMORY):
+        assert could_not_begin((TaskEnd(143), end), (True, False), ("", "words")) == ""
+    assert could_not_begin((TaskEnd(1), TaskEnd(77)), (True, True), ("words", "")) == ""
+
+
+def test_others_are_let_judge_but_not_where_nobody_would():
+    assert seconds_for_the_others({1: TaskEnd(65)}, met=False, first_word=False) == 0
+    assert seconds_for_the_others({0: DIED}, met=True, first_word=False) == 0
+    assert seconds_for_the_others({0: TaskEnd(137)}, met=True, first_word=True) == JUDGE_SECONDS
+    assert seconds_for_the_others({1: DIED}, met=True, first_word=False) == JUDGE_SECONDS
+
+
+# The entry, by a Ray that is played
+
+
+class Played:
+    """A Ray whose group is there after some looks, and whose tasks end as the test says."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path, held_after: int = 1) -> None:
+        self.folder, self.looks, self.held_after, self.removed = folder, 0, held_after, False
+        self.ends, self.does = dict[int, int | Exception](), dict[int, Callable[[], object]]()
+        self.asked: dict[str, Any] = {}
+        self.error = type("RayTaskError", (Exception,), {})
+        modules = {
+            "ray": {"init": lambda **_: None, "remote": lambda function: self, "wait": self.wait, "get": self.get,
+                    "nodes": list},
+            "ray.util": {"placement_group": self.group, "remove_placement_group": self.remove,
+                         "placement_group_table": lambda group: {"bundles_to_node_id": {0: "a", 1: "b"}}},
+            "ray.util.scheduling_strategies": {"PlacementGroupSchedulingStrategy": lambda group, number: number},
+            "ray.exceptions": {"RayTaskError": self.error},
+        }  # fmt: skip
+        for name, members in modules.items():
+            module = types.ModuleType(name)
+            vars(module).update(members)
+            monkeypatch.setitem(sys.modules, name, module)
+        monkeypatch.setattr(ray_entry, "LOOK_SECONDS", 0.0)
+        # Its lock is held until the process is gone, which is not to be this one.
+        monkeypatch.setattr(ray_entry.os, "dup", lambda descriptor: descriptor)
+
+    def group(self, bundles: list[dict[str, float]], strategy: str) -> "Played":
+        self.asked = {"bundles": bundles, "strategy": strategy}
+        return self
+
+    def remove(self, group: object) -> None:
+        self.removed = True
+
+    def _look(self) -> None:
+        self.looks += 1
+        assert self.looks < 1000, "it waits for ever"
+        self.does.pop(self.looks, lambda: None)()
+
+    def options(self, scheduling_strategy: int, **given: Any) -> "Played":
+        self.asked[f"task {scheduling_strategy}"] = given
+        return self
+
+    def remote(self, command: list[str], number: int, *output: str) -> int:
+        return number
+
+    def wait(self, tasks: Any, timeout: float | None = None) -> Any:
+        """Of tasks; and of the group, which is given the seconds alone."""
+        self._look()
+        if isinstance(tasks, float):
+            return self.looks >= self.held_after
+        done = [task for task in tasks if task in self.ends]
+        return done, [task for task in tasks if task not in done]
+
+    def get(self, task: int) -> int:
+        end = self.ends[task]
+        if isinstance(end, Exception):
+            raise end
+        return end
+
+    def run(self, meet: float = 1000.0, abandoned: float = 1000.0, grace: float = 1000.0) -> int:
+        given = [
+            "--folder", self.folder, "--nodes", 2, "--bundle", '{"CPU":1,"local-2cpu":1}', "--grace", grace,
+            "--abandoned", abandoned, "--meet", meet, "--", "python",
+        ]  # fmt: skip
+        return ray_entry.main([str(one) for one in given])
+
+
+@pytest.fixture
+def played(tmp_path, monkeypatch):
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    prepare(folder := tmp_path / "ray" / "id", 2)
+    for place in (folder, folder / "0", folder / "1"):
+        (place / "wanted").write_text("1")
+    yield Played(monkeypatch, folder)
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+def leaves(played: Played, number: int, code: int, seen: str = "") -> None:
+    (played.folder / str(number) / "end.json").write_text(json.dumps({"exit_code": code, "seen": seen}))
+    played.ends[number] = code
+
+
+def meet(played: Played) -> None:
+    """Both nodes are there, and have met."""
+    for number in (0, 1):
+        (played.folder / str(number) / "alive").write_text("1")
+        (played.folder / str(number) / "address").write_text(f"127.0.0.1 t{number} t0\n")
+    (played.folder / "0" / "address").write_text("127.0.0.1 t0\n")
+    (played.folder / "endpoint").write_text("127.0.0.1 4000 t0 t1\n")
+    assert absent(played.folder, 2) == []
+
+
+def wanted(played: Played) -> list[bool]:
+    return [(played.folder / name / "wanted").exists() for name in (".", "0", "1")]
+
+
+def test_entry_holds_all_nodes_by_a_bundle_on_each_and_leaves_one_end(played):
+    played.held_after = 3
+    played.does = {4: lambda: meet(played), 6: lambda: [leaves(played, number, 0) for number in (0, 1)]}
+    assert played.run() == 0
+    assert played.asked["bundles"] == [{"CPU": 1, "local-2cpu": 1}] * 2
+    assert played.asked["strategy"] == "STRICT_SPREAD"
+    own = {"num_cpus": 1, "num_gpus": 0, "resources": {"local-2cpu": 1}, "max_retries": 0}
+    assert (played.asked["task 0"], played.asked["task 1"]) == (own, own)
+    assert read_end(played.folder) == NodeEnd(exit_code=0)
+    assert (played.folder / "held").exists()
+    assert (played.folder / "alive").exists()
+    assert played.removed
+
+
+@pytest.mark.parametrize("way", ["cancel", "SIGTERM"])
+def test_entry_that_waits_for_nodes_ends_when_it_is_asked_to(played, way):
+    played.held_after = 10_000
+    cancel = (played.folder / "wanted").unlink
+    played.does = {3: cancel if way == "cancel" else lambda: os.kill(os.getpid(), signal.SIGTERM)}
+    assert played.run() == 75
+    end = read_end(played.folder)
+    assert end is not None
+    assert end.exit_code == -signal.SIGTERM
+    assert ("no longer wanted" if way == "cancel" else "stopped by somebody else") in end.seen
+    assert not (played.folder / "held").exists()
+    assert played.removed
+
+
+def test_entry_whose_nodes_never_come_ends_by_rays_own_limit(played, monkeypatch, capsys):
+    monkeypatch.setenv("RAY_JOB_START_TIMEOUT_SECONDS", "0.01")
+    played.held_after = 10_000_000
+    monkeypatch.setattr(played, "_look", lambda: None)
+    assert played.run() == NO_NODES
+    assert '2 nodes, each with {"CPU":1,"local-2cpu":1}' in capsys.readouterr().err
+    assert read_end(played.folder) is None
+    assert played.removed
+
+
+def test_node_that_refuses_before_they_have_met_ends_the_other(played):
+    def refuse() -> None:
+        (played.folder / "0" / "alive").write_text("1")
+        played.ends[1] = 65
+
+    played.does = {3: refuse, 6: lambda: leaves(played, 0, 143, "asked")}
+    assert played.run() == 1
+    assert wanted(played) == [True, False, False]
+    end = read_end(played.folder)
+    assert end is not None
+    assert (end.exit_code, end.seen) == (65, "it was node 1 of 2")
+
+
+def test_node_that_is_lost_after_they_have_met_lets_the_first_one_judge(played):
+    def lose() -> None:
+        played.ends[1] = RuntimeError("The worker died")
+
+    played.does = {3: lambda: meet(played), 5: lose, 9: lambda: leaves(played, 0, 65)}
+    assert played.run() == 1
+    assert wanted(played) == [True, True, True]
+    assert read_end(played.folder) == NodeEnd(exit_code=65)
+
+
+def test_nodes_that_never_end_after_they_were_asked_are_given_up(played, monkeypatch):
+    monkeypatch.setattr(ray_entry, "MARGIN_SECONDS", 0.0)
+    played.does = {3: lambda: meet(played), 5: (played.folder / "wanted").unlink}
+    assert played.run(grace=0.0) == 1
+    assert wanted(played) == [False, False, False]
+    end = read_end(played.folder)
+    assert end is not None
+    assert "no longer wanted" in end.seen
+
+
+def test_nodes_that_are_held_and_do_not_meet_are_ended_with_who_is_missing(played):
+    def ends() -> None:
+        for number in (0, 1):
+            (played.folder / str(number) / "alive").write_text("1")
+            leaves(played, number, 143, "asked")
+
+    played.does = {5: ends}
+    assert played.run(meet=0.0) == 1
+    end = read_end(played.folder)
+    assert end is not None
+    assert "for an address of node 0 of 2, node 1 of 2" in end.seen
+
+
+def test_what_kept_a_task_from_beginning_is_the_entrys_last_line(played, capsys):
+    played.ends = {0: 143, 1: played.error("Traceback\n  ray::run_on_node\nFileNotFoundError: /var/stdout")}
+    assert played.run() == 1
+    assert capsys.readouterr().err.strip().splitlines()[-1] == "node 1 of 2: FileNotFoundError: /var/stdout"
+    assert read_end(played.folder) is None
