@@ -43,7 +43,7 @@ from trainworthy.resources.backends.on_node import (
     last_line,
     read_end,
 )
-from trainworthy.resources.backends.ray_jobs import HELD, NO_NODES, START_SECONDS, START_TIMEOUT
+from trainworthy.resources.backends.ray_jobs import HELD, NO_MEETING, NO_NODES, START_SECONDS, START_TIMEOUT
 from trainworthy.resources.backends.ray_nodes import (
     NODE_WORDS,
     TaskEnd,
@@ -102,9 +102,13 @@ def _run(options: argparse.Namespace, asked: _Asked) -> int:
         if not _held(group, asked):
             return _not_held(options, asked)
         (options.folder / HELD).touch()
-        ends = _Run(options, group, asked).to_its_end()
+        run = _Run(options, group, asked)
+        ends = run.to_its_end()
+    if run.missing:
+        say(run.missing)
+        return NO_MEETING
     places = folders(options.folder, options.nodes)
-    alive = [(place / ALIVE).exists() for place in places]
+    alive = [ObservedSign(place / ALIVE).there() for place in places]
     if not asked.why and (words := could_not_begin(ends, alive, [last_line(place / STDERR) for place in places])):
         say(words)
         return 1
@@ -131,7 +135,11 @@ def _group(nodes: int, bundle: Mapping[str, float], asked: _Asked) -> Iterator[A
     import ray  # pyright: ignore[reportMissingImports]
     from ray.util import placement_group, remove_placement_group  # pyright: ignore[reportMissingImports]
 
-    ray.init(log_to_driver=False, logging_level=logging.ERROR)
+    try:
+        ray.init(log_to_driver=False, logging_level=logging.ERROR)
+    except RuntimeError as error:
+        # Of another version, in many lines.
+        sys.exit(" ".join(str(error).split()))
     # Ray has one of its own by now, which would end this at once, and Ray then all that it started.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, asked.stop)
@@ -166,6 +174,9 @@ class _Run:
         self._options, self._group, self._asked = options, group, asked
         self._places = folders(options.folder, options.nodes)
         self._alive, self._met = Given(options.folder / ALIVE), False
+        self._signs = [ObservedSign(place / ALIVE) for place in self._places]
+        # Whose address the others waited for in vain, in words.
+        self.missing = ""
         self._ends = dict[int, TaskEnd]()
         # When the first node ended, and the time of the last one at most.
         self._first_end, self._until = math.inf, math.inf
@@ -208,16 +219,19 @@ class _Run:
 
     def _look(self, held_seconds: float) -> None:
         """Say that they live, and ask them to end if nobody else would."""
-        if all((place / ALIVE).exists() for place in self._places):
+        if all(sign.there() for sign in self._signs):
             self._alive.give()
-        self._met = self._met or not absent(self._options.folder, len(self._places))
-        if not self._asked.look() and not self._met and held_seconds > self._options.meet:
-            missing = ", ".join(node_of(at, self._places) for at in absent(self._options.folder, len(self._places)))
-            self._asked.why = f"its nodes waited {held_seconds:.0f} s for an address of {missing}"
-        if self._until == math.inf and (self._asked.why or self._nobody_ends_them()):
+        absent_nodes = [] if self._met else absent(self._options.folder, len(self._places))
+        self._met = not absent_nodes
+        if absent_nodes and not self._asked.look() and not self._ends and held_seconds > self._options.meet:
+            names = ", ".join(node_of(at, self._places) for at in absent_nodes)
+            self.missing = f"after {held_seconds:.0f} s no address of {names} below {self._options.folder}"
+        if self._until < math.inf or self._asked.look() or self.missing or self._nobody_ends_them():
+            self._until = min(self._until, time.monotonic() + self._options.grace + MARGIN_SECONDS)
             for place in self._places:
-                (place / WANTED).unlink(missing_ok=True)
-            self._until = time.monotonic() + self._options.grace + MARGIN_SECONDS
+                # Again and again, where the storage does not answer.
+                with contextlib.suppress(OSError):
+                    (place / WANTED).unlink(missing_ok=True)
 
     def _nobody_ends_them(self) -> bool:
         if not self._ends:

@@ -33,8 +33,8 @@ STARTS = "ray"
 HELD = "held"
 # So long a job may wait for its node, by this variable of Ray's head; our entry there waits as long for several.
 START_TIMEOUT, START_SECONDS = "RAY_JOB_START_TIMEOUT_SECONDS", 900.0
-# By which the entry ends where that was in vain, and where the head does not see the folder of the start.
-NO_NODES, NO_FOLDER = 69, 72
+# By which the entry ends where that was in vain, where nodes do not meet, and where the head does not see the folder.
+NO_NODES, NO_MEETING, NO_FOLDER = 69, 68, 72
 # From what our own process on the node needs to Ray's SIGKILL, seconds.
 STOP_MARGIN = 5
 # The entry of several waits for theirs, and a while for Ray's word of a node that is gone.
@@ -100,7 +100,9 @@ class JobSnapshot:
     def leaves_its_end(self) -> bool:
         """Its command ended by itself or was asked to, and so has written how, or never could."""
         code = self.exit_code
-        return self.status == STOPPED or (code is not None and code >= 0 and code not in (NO_NODES, NO_FOLDER))
+        return self.status == STOPPED or (
+            code is not None and code >= 0 and code not in (NO_NODES, NO_MEETING, NO_FOLDER)
+        )
 
 
 def id_prefix(job: AnyJob, road: Road | None = None) -> str:
@@ -219,6 +221,9 @@ def end_without_word(job: JobSnapshot, began: bool, last_line: str) -> Ended:
         fix = f"start a node that has them, or let jobs wait longer: {START_TIMEOUT} on Ray's head"
         value = last_line if job.exit_code == NO_NODES else said
         raise BackendError("Ray had no node for the job in the time that its head allows", value=value, fix=fix)
+    if job.exit_code == NO_MEETING:
+        fix = "see what keeps it from writing there, then run again; or a larger compute.collective_timeout_seconds"
+        raise BackendError("the nodes of Ray did not find each other", value=last_line, fix=fix)
     if any(words in of_node for words in _NODE_ENDED):
         return Ended(-signal.SIGTERM, MemorySeen(), seen=f"its node was taken away; Ray said: {_node_words(said)}")
     if _NODE_DIED in of_node:

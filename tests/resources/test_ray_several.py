@@ -24,7 +24,15 @@ from trainworthy.resources.backends.choose import backend_of
 from trainworthy.resources.backends.meeting import absent, prepare
 from trainworthy.resources.backends.on_node import NodeEnd, read_end
 from trainworthy.resources.backends.ray_ends import all_free
-from trainworthy.resources.backends.ray_jobs import NO_FOLDER, NO_NODES, JobSnapshot, Node, end_without_word, request
+from trainworthy.resources.backends.ray_jobs import (
+    NO_FOLDER,
+    NO_MEETING,
+    NO_NODES,
+    JobSnapshot,
+    Node,
+    end_without_word,
+    request,
+)
 from trainworthy.resources.backends.ray_nodes import (
     JUDGE_SECONDS,
     TaskEnd,
@@ -356,17 +364,32 @@ def test_nodes_that_never_end_after_they_were_asked_are_given_up(played, monkeyp
     assert "no longer wanted" in end.seen
 
 
-def test_nodes_that_are_held_and_do_not_meet_are_ended_with_who_is_missing(played):
+def test_nodes_that_are_held_and_do_not_meet_are_ended_with_who_is_missing(played, capsys):
     def ends() -> None:
         for number in (0, 1):
             (played.folder / str(number) / "alive").write_text("1")
             leaves(played, number, 143, "asked")
 
     played.does = {5: ends}
-    assert played.run(meet=0.0) == 1
-    end = read_end(played.folder)
-    assert end is not None
-    assert "for an address of node 0 of 2, node 1 of 2" in end.seen
+    assert played.run(meet=0.0) == NO_MEETING
+    assert wanted(played) == [True, False, False]
+    assert read_end(played.folder) is None
+    words = capsys.readouterr().err.strip().splitlines()[-1]
+    assert "no address of node 0 of 2, node 1 of 2" in words
+    job = JobSnapshot("i", "FAILED", exit_code=NO_MEETING, message="exit code 68")
+    with pytest.raises(BackendError, match="did not find each other") as refused:
+        end_without_word(job, True, words)
+    assert refused.value.value == words
+
+
+def test_entry_of_another_version_than_its_cluster_says_so_in_one_line(played, monkeypatch, capsys):
+    def init(**_: object) -> None:
+        raise RuntimeError("Version mismatch: the cluster:\n    Python: 3.11.7\nThis process:\n    Python: 3.11.9\n")
+
+    monkeypatch.setattr(sys.modules["ray"], "init", init)
+    with pytest.raises(SystemExit) as ended:
+        played.run()
+    assert ended.value.code == "Version mismatch: the cluster: Python: 3.11.7 This process: Python: 3.11.9"
 
 
 def test_what_kept_a_task_from_beginning_is_the_entrys_last_line(played, capsys):
