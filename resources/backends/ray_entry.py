@@ -45,7 +45,6 @@ from trainworthy.resources.backends.on_node import (
 )
 from trainworthy.resources.backends.ray_jobs import HELD, NO_MEETING, NO_NODES, START_SECONDS, START_TIMEOUT
 from trainworthy.resources.backends.ray_nodes import (
-    NODE_WORDS,
     TaskEnd,
     could_not_begin,
     judged_of_nodes,
@@ -197,7 +196,8 @@ class _Run:
                 self._first_end = min(self._first_end, time.monotonic())
             self._look(time.monotonic() - held_at)
         ends = [self._ends.get(at, TaskEnd(lost="it did not end in its grace")) for at in range(len(tasks))]
-        return _with_reasons(ends, node_ids)
+        # Nobody waits for reasons where all were asked to end.
+        return _with_reasons(ends, node_ids, 0.0 if self._asked.why else REASON_SECONDS)
 
     def _started(self) -> dict[Any, int]:
         import ray  # pyright: ignore[reportMissingImports]
@@ -281,11 +281,11 @@ def _end_of(task: Any) -> TaskEnd:
         return TaskEnd(lost=(lines[-1] if in_task else " ".join(lines))[:500])
 
 
-def _with_reasons(ends: Sequence[TaskEnd], node_ids: Mapping[int, str]) -> list[TaskEnd]:
-    """With what Ray's table of nodes says of those that are gone, once it does."""
+def _with_reasons(ends: Sequence[TaskEnd], node_ids: Mapping[int, str], seconds: float) -> list[TaskEnd]:
+    """With what Ray's table of nodes says of those that are gone, as far as it does in so many seconds."""
     import ray  # pyright: ignore[reportMissingImports]
 
-    until, lost = time.monotonic() + REASON_SECONDS, {at for at, end in enumerate(ends) if NODE_WORDS in end.lost}
+    until, lost = time.monotonic() + seconds, {at for at, end in enumerate(ends) if end.node_gone}
     while True:
         table = {row["NodeID"]: row for row in ray.nodes()} if lost else {}
         rows = [table.get(node_ids.get(at, ""), {}) if at in lost else {} for at in range(len(ends))]

@@ -23,7 +23,7 @@ from trainworthy.resources.backends.on_node import NodeEnd
 from trainworthy.resources.backends.ray_jobs import MEMORY_WORDS
 
 # What Ray says of a task whose node is gone.
-NODE_WORDS = "the node it was running on is dead"
+_NODE_WORDS = "the node it was running on is dead"
 # The first node judges all: a minute of its own for it, and what an agent waits for others before.
 JUDGE_SECONDS = 120.0
 # Of Ray's table of nodes (DeathReason in 2.60): it was asked to end, preempted, or taken away as idle.
@@ -47,6 +47,11 @@ class TaskEnd:
     reason_words: str = ""
 
     @property
+    def node_gone(self) -> bool:
+        """Its node is there no more."""
+        return _NODE_WORDS in self.lost
+
+    @property
     def taken_away(self) -> bool:
         """Somebody asked its node to end."""
         return self.exit_code is None and self.reason in ASKED_REASONS
@@ -61,7 +66,7 @@ class TaskEnd:
         said = f"; Ray said: {self.reason_words or self.lost}"
         if self.taken_away:
             return Ended(-signal.SIGTERM, MemorySeen(), f"its node was taken away{said}")
-        what = "its node died" if self.reason else "what started it on the node ended first"
+        what = "its node died" if self.node_gone else "what started it on the node ended first"
         return Ended(-signal.SIGKILL, MemorySeen(), f"{what}{said}")
 
 
@@ -78,7 +83,7 @@ def seconds_for_the_others(ends: Mapping[int, TaskEnd], *, met: bool, first_word
 def could_not_begin(ends: Sequence[TaskEnd], alive: Sequence[bool], last_lines: Sequence[str]) -> str:
     """Of a node on which nothing came to life, and which did not say why by its exit code: its last words, else ""."""
     for number, end in enumerate(ends):
-        never = not alive[number] and not end.reason and (end.exit_code is None or end.exit_code not in _SAID)
+        never = not alive[number] and not end.node_gone and (end.exit_code is None or end.exit_code not in _SAID)
         if never and MEMORY_WORDS not in end.lost:
             return f"{node_of(number, ends)}: {last_lines[number] or end.lost or f'it ended with {end.exit_code}'}"
     return ""
