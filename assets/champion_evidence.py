@@ -208,7 +208,7 @@ def earlier_champions(run: StepRun, judged: RegisteredModel) -> tuple[EarlierCha
 
     Each answers once for a benchmark: its answers are kept. One that cannot be asked is told with the reason.
     """
-    declared = run.use_case.spec.gates.earlier_champions
+    declared = run.use_case.spec.promotion.earlier_champions
     if not declared:
         return ()
     models = {model.version: model for model in run.tracking.versions(judged.name)}

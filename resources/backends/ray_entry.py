@@ -20,6 +20,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -128,11 +129,17 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
+def _ray() -> Any:
+    """The package: by `import ray` a type checker takes ray.py of this folder for it."""
+    return import_module("ray")
+
+
 @contextlib.contextmanager
 def _group(nodes: int, bundle: Mapping[str, float], asked: _Asked) -> Iterator[Any]:
     """The placement group while this is within; it need not be there yet."""
-    import ray  # pyright: ignore[reportMissingImports]
     from ray.util import placement_group, remove_placement_group  # pyright: ignore[reportMissingImports]
+
+    ray = _ray()
 
     try:
         ray.init(log_to_driver=False, logging_level=logging.ERROR)
@@ -182,8 +189,9 @@ class _Run:
 
     def to_its_end(self) -> list[TaskEnd]:
         """How each node's ended, in Ray's words where it did not end by itself."""
-        import ray  # pyright: ignore[reportMissingImports]
         from ray.util import placement_group_table  # pyright: ignore[reportMissingImports]
+
+        ray = _ray()
 
         # Later Ray may have put a bundle on another node.
         node_ids = placement_group_table(self._group)["bundles_to_node_id"]
@@ -200,10 +208,11 @@ class _Run:
         return _with_reasons(ends, node_ids, 0.0 if self._asked.why else REASON_SECONDS)
 
     def _started(self) -> dict[Any, int]:
-        import ray  # pyright: ignore[reportMissingImports]
         from ray.util.scheduling_strategies import (  # pyright: ignore[reportMissingImports]
             PlacementGroupSchedulingStrategy,
         )
+
+        ray = _ray()
 
         bundle = json.loads(self._options.bundle)
         named = {name: amount for name, amount in bundle.items() if name not in ("CPU", "GPU")}
@@ -251,9 +260,9 @@ def run_on_node(command: list[str], number: int, stdout: str, stderr: str) -> in
     import os
     import signal
     import subprocess
+    from importlib import import_module
 
-    import ray  # pyright: ignore[reportMissingImports]
-
+    ray: Any = import_module("ray")
     prctl, parent = ctypes.CDLL(None).prctl, os.getpid()
 
     def end_with_parent() -> None:
@@ -269,8 +278,9 @@ def run_on_node(command: list[str], number: int, stdout: str, stderr: str) -> in
 
 
 def _end_of(task: Any) -> TaskEnd:
-    import ray  # pyright: ignore[reportMissingImports]
     from ray.exceptions import RayTaskError  # pyright: ignore[reportMissingImports]
+
+    ray = _ray()
 
     try:
         return TaskEnd(exit_code=ray.get(task))
@@ -283,8 +293,7 @@ def _end_of(task: Any) -> TaskEnd:
 
 def _with_reasons(ends: Sequence[TaskEnd], node_ids: Mapping[int, str], seconds: float) -> list[TaskEnd]:
     """With what Ray's table of nodes says of those that are gone, as far as it does in so many seconds."""
-    import ray  # pyright: ignore[reportMissingImports]
-
+    ray = _ray()
     until, lost = time.monotonic() + seconds, {at for at, end in enumerate(ends) if end.node_gone}
     while True:
         table = {row["NodeID"]: row for row in ray.nodes()} if lost else {}

@@ -87,7 +87,7 @@ def test_report_of_rejected_model_tells_what_would_change_it(pages: dict[str, st
     assert outcome.all_comparisons(example.judged("reject"))[0].reference == "champion"
     # A failed check that is only a warning decides nothing, and is named with what to do.
     assert "Tailnum null share:" not in text
-    assert first_page.open_checks(example.judged("reject")) == [
+    assert first_page.left_open(example.judged("reject")) == [
         ("snapshot: tailnum null share", "failed", "ask the owner of the source, or widen the rule in contract.yaml")
     ]
 
@@ -136,14 +136,14 @@ def test_first_page_names_what_failed_before_what_was_inconclusive_and_what_was_
     records = example.judged("shadow")
     check = CheckResult(name="seconds", status="insufficient", fix="time it on this machine")
     records["preflight"] = records["preflight"].model_copy(update={"checks": (check,)})
-    found = first_page.open_checks(records)
+    found = first_page.left_open(records)
     assert found[-1] == ("preflight: seconds", "inconclusive", "time it on this machine")
     assert [fact.name for fact in found[:-1]] == ["snapshot: tailnum null share"]
     accepted = check.model_copy(update={"name": "early", "status": "fail", "severity": "info"})
     records["dataset"] = records["dataset"].model_copy(update={"checks": (accepted,)})
-    assert first_page.open_checks(records)[-1].name == "dataset: early"
+    assert first_page.left_open(records)[-1].name == "dataset: early"
     # What stopped the run is its first sentence already.
-    assert first_page.open_checks(example.stopped_at_pilot()) == first_page.open_checks(example.judged())
+    assert first_page.left_open(example.stopped_at_pilot()) == first_page.left_open(example.judged())
 
 
 @pytest.mark.parametrize(
