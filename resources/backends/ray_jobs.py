@@ -33,8 +33,10 @@ STARTS = "ray"
 HELD = "held"
 # So long a job may wait for its node, by this variable of Ray's head; our entry there waits as long for several.
 START_TIMEOUT, START_SECONDS = "RAY_JOB_START_TIMEOUT_SECONDS", 900.0
-# By which the entry ends where that was in vain, where nodes do not meet, and where the head does not see the folder.
+# By which the entry ends where that was in vain, and where nodes do not meet; the command where it sees no folder.
 NO_NODES, NO_MEETING, NO_FOLDER = 69, 68, 72
+# So late may a file server show a new folder.
+SEEN_SECONDS = 60
 # From what our own process on the node needs to Ray's SIGKILL, seconds.
 STOP_MARGIN = 5
 # The entry of several waits for theirs, and a while for Ray's word of a node that is gone.
@@ -132,9 +134,10 @@ def command(
 
     With `several` it runs on the head, which holds the nodes.
 
-    Ray cannot take a job back that waits for a node. What the worker writes goes to files of `folder`, of which nothing
-    is lost with the node; `exec` lets Ray see the exit code itself. On a road the node has a Python of its own, and no
-    folder before its files have come.
+    Ray cannot take a job back that waits for a node. A node that does not see `folder` says so, after a
+    while in which it could come. What the worker writes goes to files of `folder`, of which nothing is lost with the
+    node; `exec` lets Ray see the exit code itself. On a road the node has a Python of its own, and no folder before its
+    files have come.
     """
     given = [
         "--folder", str(folder), "--job", str(start.path), "--queued", str(start.queued), "--submitted", str(submitted),
@@ -145,13 +148,16 @@ def command(
     python = ["env", f"PYTHONPATH={python_path()}", sys.executable, "-m"]
     sign = shlex.quote(str(folder / WANTED))
     files = f">{shlex.quote(str(folder / STDOUT))} 2>{shlex.quote(str(folder / STDERR))}"
-    run, absent = [*python, ON_NODE, *given], "exit 75"
+    run, where = [*python, ON_NODE, *given], f"the node {'`hostname`'}"
     if several is not None:
-        run, absent = (
-            [*python, *_entry(several, start, folder), "--", *run, "--nodes-of-job", str(several.nodes)],
-            (f"{{ echo {shlex.quote(f'the head of Ray does not see {folder}')}; exit {NO_FOLDER}; }}"),
-        )
-    return f"test -e {sign} || {absent}; echo {shlex.quote(f'writes to {folder}')}; exec {shlex.join(run)} {files}"
+        run = [*python, *_entry(several, start, folder), "--", *run, "--nodes-of-job", str(several.nodes)]
+        where = "the head of Ray"
+    # Without the folder nobody can tell whether it is wanted.
+    waits = f"for look in `seq {SEEN_SECONDS}`; do test -d {shlex.quote(str(folder))} && break; sleep 1; done"
+    unseen = f'echo "{where} does not see "{shlex.quote(str(folder))}; exit {NO_FOLDER}'
+    absent = f"{{ test -d {shlex.quote(str(folder))} && exit {EXIT_PREEMPTED}; {unseen}; }}"
+    told = shlex.quote(f"writes to {folder}")
+    return f"{waits}; test -e {sign} || {absent}; echo {told}; exec {shlex.join(run)} {files}"
 
 
 def _entry(several: Several, start: Start, folder: Path) -> list[str]:

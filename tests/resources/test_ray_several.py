@@ -1,5 +1,6 @@
 """A training over several nodes of Ray, without Ray: what is asked, and whose end counts."""
 
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -10,9 +11,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "lifecycle"))
 import toy_jobs
 
 from trainworthy.lifecycle.errors import BackendError
-from trainworthy.lifecycle.failure import MemorySeen
+from trainworthy.lifecycle.failure import EXIT_PREEMPTED, MemorySeen
 from trainworthy.lifecycle.spec.use_case import ComputeSpec
-from trainworthy.resources.backends import ray, ray_entry
+from trainworthy.resources.backends import ray, ray_entry, ray_jobs
 from trainworthy.resources.backends.backend import Ended, Start
 from trainworthy.resources.backends.choose import backend_of
 from trainworthy.resources.backends.on_node import NodeEnd
@@ -58,13 +59,19 @@ def test_job_by_several_nodes_asks_for_nothing_itself_and_its_entry_for_a_bundle
     assert '{"CPU":4,"ec2-l4":1}' in on_cpu["entrypoint"]
 
 
-def test_head_that_does_not_see_the_folder_says_so_and_is_no_preemption(tmp_path):
-    line = request(start_of(tmp_path), NODE, "id", tmp_path / "none", {}, 7.0, nodes=2)["entrypoint"]
+@pytest.mark.parametrize(("nodes", "where"), [(1, f"the node {socket.gethostname()}"), (2, "the head of Ray")])
+def test_machine_that_does_not_see_the_folder_says_so_and_is_no_preemption(tmp_path, monkeypatch, nodes, where):
+    monkeypatch.setattr(ray_jobs, "SEEN_SECONDS", 1)
+    folder = tmp_path / "of a $team"
+    line = request(start_of(tmp_path), NODE, "id", folder, {}, 7.0, nodes=nodes)["entrypoint"]
     done = subprocess.run(["/bin/sh", "-c", line], check=False, capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (NO_FOLDER, f"the head of Ray does not see {tmp_path / 'none'}\n")
+    assert (done.returncode, done.stdout) == (NO_FOLDER, f"{where} does not see {folder}\n")
     with pytest.raises(BackendError, match="could not begin") as refused:
         end_without_word(JobSnapshot("i", "FAILED", exit_code=NO_FOLDER, message=done.stdout), False, "")
-    assert "the head of Ray does not see" in str(refused.value.value)
+    assert f"{where} does not see" in str(refused.value.value)
+    # It sees the folder, and nobody wants the job any more.
+    folder.mkdir()
+    assert subprocess.run(["/bin/sh", "-c", line], check=False).returncode == EXIT_PREEMPTED
 
 
 def test_wait_for_nodes_in_vain_is_told_in_the_entrys_words():
