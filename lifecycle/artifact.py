@@ -87,6 +87,7 @@ def export_model(model: torch.nn.Module, example: dict[str, torch.Tensor], path:
     example's shapes are traced, not its values: the file keeps its example, and rows must not ship with it.
     """
     import copy
+    import warnings
 
     import torch
 
@@ -94,7 +95,10 @@ def export_model(model: torch.nn.Module, example: dict[str, torch.Tensor], path:
     batch = torch.export.Dim("batch")
     shapes = ({name: {0: batch} for name in example},)
     blank = {name: torch.zeros_like(tensor, device="cpu") for name, tensor in example.items()}
-    program = torch.export.export(exported, (blank,), dynamic_shapes=shapes)
+    with warnings.catch_warnings():
+        # What torch's own recurrent layers keep beside their weights, and no state of the use case's.
+        warnings.filterwarnings("ignore", message=r"The tensor attributes? self\.\S*_flat_weights")
+        program = torch.export.export(exported, (blank,), dynamic_shapes=shapes)
     _forget_sources(program)
     torch.export.save(program, path)
 

@@ -62,7 +62,7 @@ def row_independence(
                     taxon="L1.2",
                     family=FAMILY,
                     status="fail",
-                    evidence=f"{what}: {difference} with {way}",
+                    evidence=f"{what}: {difference} {way}",
                     fix=fix_of(FAMILY),
                 )
     what = "tensors and outputs" if model is not None else "tensors"
@@ -77,12 +77,12 @@ def _ways(
     plain, count = compute(chosen), len(chosen)
     yield "a second call", plain, compute(chosen)
     backwards = compute(chosen.iloc[::-1].reset_index(drop=True))
-    yield "the rows in reversed order", plain, {name: tensor.flip(0) for name, tensor in backwards.items()}
+    yield "when the rows come in reversed order", plain, {name: tensor.flip(0) for name, tensor in backwards.items()}
     for place in range(0, count, max(1, count // ALONE)):
-        yield "a row alone", _slice(plain, place, 1), compute(chosen.iloc[[place]])
+        yield "when it comes alone", _slice(plain, place, 1), compute(chosen.iloc[[place]])
     among = compute(pd.concat([extremes, chosen, extremes], ignore_index=True))
-    yield "other rows beside them", plain, _slice(among, len(extremes), count)
-    yield "other rows seen before", plain, compute(chosen)
+    yield "beside other rows", plain, _slice(among, len(extremes), count)
+    yield "after other rows", plain, compute(chosen)
 
 
 def extreme_rows(rows: pd.DataFrame, count: int) -> pd.DataFrame:
@@ -108,10 +108,10 @@ def _differs(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> str:
     import torch
 
     if set(first) != set(second):
-        return "other tensors came out"
+        return "other tensors come out"
     for name, tensor in first.items():
         if tensor.shape != second[name].shape:
-            return f"{name} has the shape {tuple(second[name].shape)}, not {tuple(tensor.shape)},"
+            return f"{name} has the shape {tuple(second[name].shape)}, and not {tuple(tensor.shape)},"
         if not torch.allclose(tensor.double(), second[name].double(), rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True):
-            return f"{name} changes"
+            return f"what {name} holds of a row changes"
     return ""

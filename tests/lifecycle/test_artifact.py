@@ -4,10 +4,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 import toy_jobs
 from refusals import refused
 
-from trainworthy.lifecycle.artifact import load_artifact, verify_artifact
+from trainworthy.lifecycle.artifact import export_model, load_artifact, verify_artifact
 from trainworthy.lifecycle.engine.train import run_stage
 from trainworthy.lifecycle.errors import CheckpointError, EvaluationError, UseCaseError
 from trainworthy.lifecycle.predict import run_predict
@@ -185,3 +186,20 @@ def test_artifact_ships_no_training_rows(trained):
 
     inputs, _ = torch.export.load(Path(trained.artifact) / "model.pt2").example_inputs
     assert all(float(tensor.abs().sum()) == 0 for tensor in inputs[0].values())
+
+
+class Recurrent(torch.nn.Module):
+    """Reads a sequence by a recurrent layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.GRU(3, 4, batch_first=True)
+
+    def forward(self, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+        return self.layer(inputs["steps"])[0][:, -1, 0]
+
+
+def test_export_of_a_recurrent_layer_is_silent(tmp_path, recwarn):
+    export_model(Recurrent(), {"steps": torch.randn(2, 5, 3)}, tmp_path / "model.pt2")
+    assert not [str(warning.message) for warning in recwarn if "_flat_weights" in str(warning.message)]
+    assert (tmp_path / "model.pt2").is_file()

@@ -1,3 +1,4 @@
+import re
 from dataclasses import replace
 
 import pytest
@@ -68,6 +69,13 @@ def test_advised_rate_is_the_upper_end_of_the_range_that_is_worth_trying():
     fix = tried(replace(mlp(0), learning_rate=1e-6)).fix
     advised = fix.removeprefix("declare a rate of about ").partition(";")[0]
     assert fix.endswith(f" to {advised}")
+
+
+def test_in_the_place_of_a_rate_that_is_too_large_the_middle_of_that_range_is_advised():
+    fix = tried(replace(mlp(0), learning_rate=1.0)).fix
+    advised, low, high = (float(number) for number in re.findall(r"[\d.]+(?:e-?\d+)?", fix))
+    assert low < advised < high
+    assert advised == pytest.approx((low * high) ** 0.5, rel=0.1)
 
 
 def test_more_planned_updates_make_a_small_rate_enough():
