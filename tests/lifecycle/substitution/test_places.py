@@ -120,14 +120,14 @@ def text_job(texts: Path, folder: Path, *changed: tuple[str, str], training: str
 
 
 def test_network_that_does_not_see_the_picture_is_named(files, tmp_path):
-    found = diagnosed(mask_jobs.job(files, tmp_path / "blind", seen=0), ("recipe", "network"))
+    found = diagnosed(mask_jobs.job(files, tmp_path / "blind", seen=0, epochs=5), ("recipe", "network"))
     assert found.at_fault == "network"
     assert by_part(found)["network"].told == "two hidden layers of convolutions"
 
 
 def test_pictures_that_to_tensors_loses_are_found_in_the_columns(files, tmp_path):
     lost = ("(pictures - 0.5)", "(0 * pictures)")
-    found = diagnosed(mask_jobs.job(files, tmp_path / "lost", lost), ("network", "inputs"))
+    found = diagnosed(mask_jobs.job(files, tmp_path / "lost", lost, epochs=4), ("network", "inputs"))
     assert found.at_fault == "inputs"
 
 
@@ -203,7 +203,7 @@ def test_no_plain_network_takes_inputs_without_the_places_of_the_answers(files, 
         ("[:, None]}", ".flatten(1)}"),
         ('self.layers(inputs["picture"])', 'self.layers(inputs["picture"].reshape(-1, 1, 16, 16))'),
     )
-    found = by_part(diagnosed(mask_jobs.job(files, tmp_path / "flat", *flat), ("network", "inputs")))
+    found = by_part(diagnosed(mask_jobs.job(files, tmp_path / "flat", *flat, epochs=1), ("network", "inputs")))
     assert (found["network"].status, found["network"].code) == ("not_tried", "not_exchangeable")
     assert "16 x 16 places" in (found["network"].told or "")
     assert found["inputs"].loss is not None
