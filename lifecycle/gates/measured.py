@@ -27,10 +27,15 @@ def with_measured_causes(trials: Sequence[Trial], leaks: Iterable[Leak] = ()) ->
     those that follow from others name these.
     """
     measured = (*trials, *(_of_leak(leak) for leak in leaks if leak.status == "fail"))
-    return tuple(_with_premises(_with_cause(trial, measured), trials) for trial in trials)
+    told = [_with_cause(trial, measured) for trial in trials]
+    return tuple(
+        _with_premises(now, trials, seen=trial.own_cause or now != trial)
+        for trial, now in zip(trials, told, strict=True)
+    )  # fmt: skip
 
 
-def _with_premises(trial: Trial, trials: Sequence[Trial]) -> Trial:
+def _with_premises(trial: Trial, trials: Sequence[Trial], *, seen: bool) -> Trial:
+    """With what it may follow from: after its cause where that was `seen`, else before a cause that is a guess."""
     check = _CHECKS.get(trial.check)
     if check is None or trial.status not in ("fail", "error", "insufficient"):
         return trial
@@ -39,13 +44,12 @@ def _with_premises(trial: Trial, trials: Sequence[Trial]) -> Trial:
     if not follows:
         return trial
     names = " and ".join(follows)
-    return trial.model_copy(
-        update={
-            "follows": follows,
-            "cause": f"it may follow from {names}; else: {trial.cause}",
-            "fix": f"see {names} first; else: {trial.fix}",
-        }
-    )
+    told = {
+        "cause": f"it may follow from {names}; else: {trial.cause}", "fix": f"see {names} first; else: {trial.fix}",
+    }  # fmt: skip
+    if seen:
+        told = {"cause": f"{trial.cause}; it may follow from {names} as well"}
+    return trial.model_copy(update={"follows": follows, **told})
 
 
 def _of_leak(leak: Leak) -> Trial:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from trainworthy.lifecycle.gates.earlier import caps, open_checks
 from trainworthy.lifecycle.gates.preflight import trials_of
-from trainworthy.lifecycle.protocol.checks import CheckResult, badness, by_badness, is_open
+from trainworthy.lifecycle.protocol.checks import CheckResult, badness, is_open
 from trainworthy.lifecycle.protocol.figures import CANDIDATE, Comparison, Estimate, Metric
 from trainworthy.lifecycle.protocol.records import STAGES, DatasetVersion, EvaluationReport, Snapshot, Step, Verdict
 from trainworthy.lifecycle.protocol.words import Words
@@ -97,12 +97,20 @@ def checks_not_passed(records: Records) -> list[tuple[Step, CheckResult]]:
         step: record.checks for step, record in records.items() if not isinstance(record, Verdict)
     }
     still_open = open_checks(by_step, continued=True)
-    checks: list[tuple[Step, CheckResult]] = [
-        (step, check)
+
+    def is_answered(step: Step, whole: CheckResult) -> bool:
+        return step == "preflight" and caps(whole) and f"{step}/{whole.name}" not in still_open
+
+    found: list[tuple[Step, CheckResult, bool]] = [
+        (step, check, follows)
         for step, some in by_step.items()
         for whole in some
-        for check in _with_trials([whole])
-        if is_open(check) and not (step == "preflight" and caps(check) and f"{step}/{whole.name}" not in still_open)
+        for check, follows in _with_trials(whole)
+        if is_open(check) and not (caps(check) and is_answered(step, whole))
+    ]
+    # What may follow from another failure comes after it, whichever family of checks the two are of.
+    checks: list[tuple[Step, CheckResult]] = [
+        (step, check) for step, check, _ in sorted(found, key=lambda item: (badness(item[1]), item[2]))
     ]
     newest = {check.name: step for step, check in checks if step in STAGES}
     told = (item for item in checks if item[0] not in STAGES or newest[item[1].name] == item[0])
@@ -137,17 +145,17 @@ def _champion(verdict: Verdict) -> Fact:
     return Fact("Champion after this run", after, "as before" if after == before else f"before: {before}")
 
 
-def _with_trials(checks: Iterable[CheckResult]) -> Iterator[CheckResult]:
-    """The checks; in place of a family of preflight its trials, of which those come last that follow from others."""
-    for check in checks:
-        trials = trials_of([check])
-        for trial in by_badness(trials):
-            yield CheckResult(
-                name=trial.check, status=trial.status, severity=trial.severity, required=trial.required,
-                evidence=trial.evidence, fix=trial.fix,
-            )  # fmt: skip
-        if not trials:
-            yield check
+def _with_trials(check: CheckResult) -> Iterator[tuple[CheckResult, bool]]:
+    """The check, or in place of a family of preflight its trials; and whether it may follow from another failure."""
+    trials = trials_of([check])
+    for trial in trials:
+        found = CheckResult(
+            name=trial.check, status=trial.status, severity=trial.severity, required=trial.required,
+            evidence=trial.evidence, fix=trial.fix,
+        )  # fmt: skip
+        yield found, bool(trial.follows)
+    if not trials:
+        yield check, False
 
 
 def _familiar(report: EvaluationReport) -> list[Fact]:

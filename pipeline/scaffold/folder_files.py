@@ -62,13 +62,14 @@ class FoundFiles:
         """Of what there may be several files."""
         return "author, case or thread" if self.column == "text" else "patient, place or video"
 
-    def sizes_text(self) -> str:
-        """Sizes and colours of the pictures, and the size in which the network reads them."""
+    def sizes_text(self, read_as: tuple[int, int] | None = None) -> str:
+        """Sizes and colours of the pictures, and the size in which the network reads them, their own if not given."""
+        read_as = read_as or self.size
         height, width = self.contents.usual_size
         same = self.contents.size is not None
         sizes = f"all are {height} × {width} pixels" if same else f"sizes differ, {height} × {width} in the middle"
         colours = "in colours" if self.contents.is_coloured else "grey"
-        return f"{sizes}, {colours}; the network reads them as {self.size[0]} × {self.size[1]} (SIZE in model.py)"
+        return f"{sizes}, {colours}; the network reads them as {read_as[0]} × {read_as[1]} (SIZE in model.py)"
 
     def place(self, folder: Path) -> None:
         """Lay the first part out below `folder`: links to the user's files, since whoever reads them makes a copy."""

@@ -133,10 +133,9 @@ def _model_text(request: Request, draft: UseCaseDraft) -> str:
     if (alone := draft.files_alone) is not None:
         return alone.found.model_text(request.name, draft.target, alone.name, unit)
     texts = free_texts(draft.rows, draft.columns)
-    files = () if draft.table_files is None else draft.table_files.columns
-    pictures = [column for column in files if column.kind == "picture"]
-    text_files = [column.name for column in files if column.kind == "text"]
-    sides = [column.found.size for column in pictures]
+    files = draft.table_files
+    pictures = [] if files is None else files.pictures
+    text_files = [] if files is None else [column.name for column in files.columns if column.kind == "text"]
     return rendered(
         "model.py.j2",
         name=request.name,
@@ -146,8 +145,8 @@ def _model_text(request: Request, draft: UseCaseDraft) -> str:
         text_files=text_files,
         most_words=MOST_WORDS if text_files else most_words(draft.rows[texts]),
         pictures=[column.name for column in pictures],
-        size=max(sides, default=None),
-        mode=max((column.found.mode for column in pictures), key=len, default=""),
+        size=None if files is None else files.size,
+        mode="" if files is None else files.mode,
         deep=any(column.found.contents.is_deep for column in pictures),
         moments=draft.inputs("time", "instant"),
         task=draft.target.task,

@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import pandas as pd
 
@@ -23,112 +23,201 @@ from trainworthy.pipeline.scaffold.folder import PICTURES, TEXTS, Folder, shown
 from trainworthy.pipeline.scaffold.folder_files import PART, FoundFiles, link
 from trainworthy.pipeline.scaffold.source import Kind
 
-# Files that are looked at beside a table: one that lies among more than these has none that would be meant.
-MOST_NEAR = 200_000
-# Values that show where a column's files lie, and the share of them that must be there.
-LOOKED_AT, NEARLY_ALL = 50, 0.5
-_WHOLE_NAME = rf"(?i:{'|'.join(re.escape(suffix) for suffix in (*PICTURES, *TEXTS))})$"
+# How much is looked at below the table's folder: a table in somebody's home names nothing of all that lies there.
+MOST_FILES, MOST_FOLDERS, DEEPEST = 200_000, 1_000, 3
+# Values that show where a column's files lie, spread over the rows.
+LOOKED_AT = 50
+_WHOLE_NAME = re.compile(rf"(?:{'|'.join(re.escape(suffix) for suffix in (*PICTURES, *TEXTS))})$", re.IGNORECASE)
 # The table's name in a part.
 ROWS = "rows"
 
 
+class Place(NamedTuple):
+    """A value of the column `source` names the file before + value + behind, below the table's folder."""
+
+    source: str
+    before: str
+    behind: str
+
+    def file(self, value: object) -> str:
+        return f"{self.before}{value}{self.behind}"
+
+    def __str__(self) -> str:
+        return f"{self.before}…{self.behind}"
+
+
 @dataclass(frozen=True)
 class FileColumn:
-    """A value of the column names the file `before` + value + `behind`, below the table's folder."""
+    """A column of files, `name` in the dataset; `repeats` where several rows name one file."""
 
     name: str
     kind: Literal["picture", "text"]
-    before: str
-    behind: str
+    place: Place
     found: FoundFiles
+    repeats: bool
 
 
 @dataclass(frozen=True)
 class TableFiles:
-    """A table at `path` and its columns of files."""
+    """A table at `path`, its columns of files, and what is to be known of others that look like such, a line each."""
 
     path: Path
     columns: tuple[FileColumn, ...]
+    notes: tuple[str, ...] = ()
 
     def place(self, folder: Path) -> None:
         """Lay the first part out below `folder`: links to the user's files, since whoever reads them makes a copy."""
-        for column in self.columns:
-            link(self.path.parent, {file: file for file in column.found.folder.files}, folder / PART)
+        files = {file: file for column in self.columns for file in column.found.folder.files}
+        link(self.path.parent, files, folder / PART)
         link(self.path.parent, {PurePosixPath(self.path.name): PurePosixPath(ROWS + self.path.suffix)}, folder / PART)
 
     @property
-    def mappings(self) -> dict[str, tuple[str, str]]:
-        """Of each column what stands before and behind a value."""
-        return {column.name: (column.before, column.behind) for column in self.columns}
+    def places(self) -> dict[str, Place]:
+        """Where the files of each column lie."""
+        return {column.name: column.place for column in self.columns}
+
+    @property
+    def pictures(self) -> list[FileColumn]:
+        return [column for column in self.columns if column.kind == "picture"]
+
+    @property
+    def size(self) -> tuple[int, int] | None:
+        """Height and width to which the network brings every picture; None without one."""
+        sizes = [column.found.size for column in self.pictures]
+        return (max(height for height, _ in sizes), max(width for _, width in sizes)) if sizes else None
+
+    @property
+    def mode(self) -> str:
+        """Pillow's, in which they are read."""
+        return max((column.found.mode for column in self.pictures), key=len, default="")
+
+    @property
+    def row_bytes(self) -> int:
+        """What the tensors of a row's files take."""
+        height, width = self.size or (0, 0)
+        texts = sum(column.found.row_bytes for column in self.columns if column.kind == "text")
+        return texts + 4 * height * width * len(self.mode) * len(self.pictures)
 
     def drafts(self, columns: Sequence[ColumnDraft]) -> tuple[ColumnDraft, ...]:
-        """The columns, those of files as inputs."""
-        inputs = {
-            column.name: ColumnDraft(name=column.name, role="feature", file=column.kind) for column in self.columns
-        }
-        return tuple(inputs.get(column.name, column) for column in columns)
+        """The columns, those of files as inputs; the name of a file that stays beside it is none."""
+        drafts = {draft.name: draft for draft in columns}
+        for column in self.columns:
+            source = column.place.source
+            if source != column.name and drafts[source].role == "feature":
+                remark = f"left out: the name of a file, which is read as {column.name!r}"
+                drafts[source] = ColumnDraft(name=source, role="entity", remark=remark)
+            drafts[column.name] = ColumnDraft(name=column.name, role="feature", file=column.kind)
+        return tuple(drafts.values())
 
 
 def find_file_columns(
-    path: Path, raw: pd.DataFrame, kinds: dict[str, Kind], others: Sequence[str | None]
-) -> tuple[TableFiles | None, list[Problem]]:
-    """The table's columns of files, each file opened once; None if it has none, and what is wrong with them.
+    path: Path, raw: pd.DataFrame, kinds: dict[str, Kind], target: str, kept: Collection[str | None]
+) -> tuple[TableFiles, list[Problem]]:
+    """The table's columns of files, each file opened once, and what is wrong with them.
 
-    `others` are the target and whatever else is no input.
+    Columns that are `kept`, such as the key, and those whose files repeat, which are a group, stay as they are: their
+    files get a column of their own.
     """
-    near = _Near(path.parent)
-    columns, problems = list[FileColumn](), list[Problem]()
-    for name in raw.columns:
-        if name in others or kinds.get(name) not in ("text", "integer"):
+    near, columns, notes, problems = _Near(path.parent), list[FileColumn](), list[str](), list[Problem]()
+    for name in map(str, raw.columns):
+        if name == target or kinds.get(name) not in ("text", "integer"):
             continue
-        if (place := near.place_of(raw[name])) is None:
+        place, told = near.place_of(name, raw[name])
+        if isinstance(told, Problem):
+            problems.append(told)
+        elif told:
+            notes.append(told)
+        if place is None:
             continue
-        column, wrong = _opened(path, str(name), raw[name], *place)
+        found, wrong = _opened(path, place, raw[name])
         problems += wrong
-        columns += [] if column is None else [column]
-    return (TableFiles(path, tuple(columns)) if columns else None), problems
+        if found is None:
+            continue
+        same = next((other.place.source for other in columns if other.found.folder.files == found.folder.files), None)
+        if same is not None:
+            notes.append(f"{name!r} names the files that {same!r} names, which are read once")
+            continue
+        repeats = len(found.folder.files) < len(raw)
+        taken = [*map(str, raw.columns), *(column.name for column in columns)]
+        own = _free_name(f"{name}_file", taken) if name in kept or repeats else name
+        kind: Literal["picture", "text"] = "text" if found.folder.form == "texts" else "picture"
+        columns.append(FileColumn(own, kind, place, found, repeats))
+    return TableFiles(path, tuple(columns), tuple(notes)), problems
+
+
+def _free_name(name: str, taken: Collection[str]) -> str:
+    return name if name not in taken else _free_name(f"{name}_2", taken)
 
 
 class _Near:
-    """Pictures and texts in the folder and below it, by their names with and without what stands behind the dot."""
+    """Pictures and texts below the folder, by their names with and without what stands behind the dot."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._by_name: dict[str, list[str]] | None = None
+        self._found: dict[str, list[str]] | None = None
 
-    def place_of(self, values: pd.Series) -> tuple[str, str] | None:
-        """What stands before and behind each value, None where most of them name no file."""
+    def place_of(self, name: str, values: pd.Series) -> tuple[Place | None, str | Problem]:
+        """Where the files of a column lie, None if it is no column of files; and what is to be told of that."""
         known = values.dropna().drop_duplicates().astype("str")
-        # Small numbers, such as ages, are names of some numbered files, too: what is bare names nearly each row.
-        if len(known) <= NEARLY_ALL * len(values) and not known.head(LOOKED_AT).str.contains(_WHOLE_NAME).all():
-            return None
-        known = known.head(LOOKED_AT)
-        places = Counter[tuple[str, str]]()
-        for value in known:
-            places.update(set(self._places(value)))
-        (place, count), *_ = places.most_common(1) or [(("", ""), 0)]
-        return place if count > NEARLY_ALL * len(known) else None
+        whole = bool(len(known)) and known.head(LOOKED_AT).str.contains(_WHOLE_NAME).all()
+        # Small numbers, such as ages, are names of some numbered files, too: what is left of a name names most rows.
+        if not whole and (len(known) * 2 <= len(values) or known.str.len().max() > 200):
+            return None, ""
+        looked = known.iloc[:: max(1, len(known) // LOOKED_AT)]
+        counts = Counter[Place]()
+        for value in looked:
+            counts.update(dict.fromkeys(self._places(name, value), 1))
+        most = max(counts.values(), default=0)
+        best = sorted(place for place, count in counts.items() if count == most)
+        if most * 2 <= len(looked) or (not whole and most < len(looked)):
+            return None, self._told(name, known, most, len(looked)) if whole else ""
+        if len(best) > 1:
+            fix = f"write the whole path into {name!r}, or move the table away from files that it does not name"
+            several = f"its values name files in several places: {' and '.join(map(str, best[:3]))}"
+            return None, Problem(f"column {name!r}", several, fix, str(self._folder))
+        if not whole and not all((self._folder / best[0].file(value)).is_file() for value in known):
+            return None, ""
+        if empty := int(values.isna().sum()):
+            return (
+                None,
+                f"{name!r} names files, and none in {empty:,} rows: left out; remove these rows to have it read",
+            )
+        return best[0], ""
 
-    def _places(self, value: str) -> Iterator[tuple[str, str]]:
-        if "\\" in value or value.startswith(("/", ".")) or value.endswith("/"):
+    def _told(self, name: str, known: pd.Series, found: int, looked: int) -> str:
+        start = f"{name!r} names files, such as {known.iloc[0]!r}: of {looked} looked at {found} lie"
+        return f"{start} below {self._folder}, so none is read. Values are paths below the table's own folder"
+
+    def _places(self, source: str, value: str) -> Iterator[Place]:
+        if not is_inside(value):
             return
-        if self._by_name is None:
-            self._by_name = _by_name(self._folder)
-        for file in self._by_name.get(PurePosixPath(value).name, ()):
+        if (self._folder / value).is_file():
+            yield Place(source, "", "")
+            return
+        if self._found is None:
+            self._found = _by_name(self._folder)
+        for file in self._found.get(PurePosixPath(value).name, ()):
             behind = "" if file.endswith(value) else PurePosixPath(file).suffix
             before = file.removesuffix(f"{value}{behind}")
             if before + value + behind == file and (not before or before.endswith("/")):
-                yield before, behind
+                yield Place(source, before, behind)
+
+
+def is_inside(value: str) -> bool:
+    """Whether it is a plain path below a folder: no backslash, nothing absolute, no part that is empty, . or .. ."""
+    return "\\" not in value and "\0" not in value and not {"", ".", ".."} & set(value.split("/"))
 
 
 def _by_name(folder: Path) -> dict[str, list[str]]:
-    files, count = defaultdict[str, list[str]](list), 0
+    """Nothing where there is too much to be looked at."""
+    files, count, folders_seen = defaultdict[str, list[str]](list), 0, 0
     for parent, folders, names in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not name.startswith((".", "__MACOSX")))
+        depth = len(Path(parent).relative_to(folder).parts)
+        folders[:] = sorted(name for name in folders if not name.startswith((".", "__MACOSX"))) * (depth < DEEPEST)
+        count, folders_seen = count + len(names), folders_seen + 1
+        if count > MOST_FILES or folders_seen > MOST_FOLDERS:
+            return {}
         for name in names:
-            count += 1
-            if count > MOST_NEAR:
-                return {}
             stem, suffix = os.path.splitext(name)
             if suffix.lower() in (*PICTURES, *TEXTS) and not name.startswith("."):
                 file = Path(parent, name).relative_to(folder).as_posix()
@@ -137,62 +226,50 @@ def _by_name(folder: Path) -> dict[str, list[str]]:
     return files
 
 
-def _opened(
-    path: Path, name: str, values: pd.Series, before: str, behind: str
-) -> tuple[FileColumn | None, list[Problem]]:
-    """The column with what its files hold; None and what is wrong with them."""
-    where = f"column {name!r}"
-    if empty := int(values.isna().sum()):
-        return None, [Problem(where, f"names no file in {empty:,} rows", "remove these rows, or name a file in each")]
-    files = [PurePosixPath(f"{before}{value}{behind}") for value in values.astype("str").drop_duplicates()]
-    inside = path.parent.resolve()
-    missing = [
-        file for file in files
-        if not (path.parent / file).is_file() or not (path.parent / file).resolve().is_relative_to(inside)
-    ]  # fmt: skip
+def _opened(path: Path, place: Place, values: pd.Series) -> tuple[FoundFiles | None, list[Problem]]:
+    """The files of a column with what they hold; None and what is wrong with them."""
+    where, folder = f"column {place.source!r}", path.parent
+    files = [place.file(value) for value in values.astype("str").drop_duplicates()]
+    inside: dict[str, bool] = {}
+
+    def is_there(file: str) -> bool:
+        whole = folder / file
+        parent = os.path.dirname(file)
+        if parent not in inside:
+            inside[parent] = (folder / parent).resolve().is_relative_to(folder.resolve())
+        own = not whole.is_symlink() or whole.resolve().is_relative_to(folder.resolve())
+        return is_inside(file) and inside[parent] and own and whole.is_file()
+
+    missing = [file for file in files if not is_there(file)]
     if missing:
         problem = f"{len(missing):,} of the {len(files):,} files that it names are missing: {shown(missing)}"
-        fix = f"put them beside {path.name}, or remove these rows"
-        return None, [Problem(where, problem, fix, str(path.parent))]
-    suffixes = {file.suffix.lower() for file in files}
+        return None, [Problem(where, problem, f"put them below {folder}, or remove these rows", str(folder))]
+    suffixes = {os.path.splitext(file)[1].lower() for file in files}
     if not (suffixes <= set(PICTURES) or suffixes <= set(TEXTS)):
         problem = f"names files of several kinds: {', '.join(sorted(suffixes))}"
         return None, [Problem(where, problem, "name pictures alone, or texts alone")]
-    kind: Literal["picture", "text"] = "text" if suffixes <= set(TEXTS) else "picture"
-    folder = Folder("texts" if kind == "text" else "pictures", tuple(files))
-    contents, problems = read_contents(path.parent, folder)
-    if contents is None:
-        return None, problems
-    return FileColumn(name, kind, before, behind, FoundFiles(path.parent, folder, contents)), []
+    found = Folder("texts" if suffixes <= set(TEXTS) else "pictures", tuple(map(PurePosixPath, files)))
+    contents, problems = read_contents(folder, found)
+    return (None, problems) if contents is None else (FoundFiles(folder, found, contents), [])
 
 
 def file_observations(files: TableFiles, group: str | None) -> Iterator[str]:
     """What a person should know of the files, a line each."""
     for column in files.columns:
-        noun, contents = column.found.folder.noun, column.found.contents
-        place = f"{column.before}…{column.behind}" if column.before or column.behind else "beside the table"
-        yield f"{column.name!r} names {len(column.found.folder.files):,} {noun}s, {place}"
+        noun, contents, source = column.found.folder.noun, column.found.contents, column.place.source
+        names = [str(file) for file in column.found.folder.files]
+        place = str(column.place) if column.place[1:] != ("", "") else f"such as {names[0]}"
+        yield f"{source!r} names {len(names):,} {noun}s, {place}"
         if column.kind == "picture":
-            yield column.found.sizes_text()
+            yield column.found.sizes_text(files.size)
+        if column.repeats:
+            yield f"several rows name one {noun}: its name stays as {source!r}, the {noun} is {column.name!r}"
         if contents.repeated:
-            yield f"{contents.repeated:,} {noun}s of {column.name!r} repeat another one byte for byte: remove them"
-        if group is None:
-            yield (
-                f"not seen: whether several {noun}s are of one {column.found.things}. Those of one must lie in one "
-                "split, or the figures are too good: --group COLUMN"
-            )
-
-
-def unnamed_files(path: Path, raw: pd.DataFrame, files: TableFiles | None) -> Iterator[str]:
-    """Columns whose values look like names of files, where none of them was found."""
-    taken = {column.name for column in files.columns} if files is not None else set[str]()
-    for name in raw.columns:
-        texts = raw[name].dropna()
-        if name in taken or texts.empty or not isinstance(texts.iloc[0], str):
-            continue
-        named = texts.head(LOOKED_AT).astype("str").str.lower().str.endswith((*PICTURES, *TEXTS))
-        if named.mean() > NEARLY_ALL:
-            yield (
-                f"{name!r} names files, such as {texts.iloc[0]!r}, and most do not lie below {path.parent}: put the "
-                "table beside them, with paths below its folder, and they are read"
-            )
+            yield f"{contents.repeated:,} {noun}s of {source!r} repeat another one byte for byte: remove them"
+    if files.columns and group is None:
+        first = files.columns[0].found
+        yield (
+            f"not seen: whether several {first.folder.noun}s are of one {first.things}. Those of one must lie in one "
+            "split, or the figures are too good: --group COLUMN"
+        )
+    yield from files.notes

@@ -36,7 +36,6 @@ from trainworthy.pipeline.scaffold.table_files import (
     TableFiles,
     file_observations,
     find_file_columns,
-    unnamed_files,
 )
 from trainworthy.pipeline.scaffold.table_times import format_of, parsed, time_formats
 from trainworthy.pipeline.scaffold.target import find_target
@@ -70,26 +69,26 @@ def find_out(request: Request, source: Path, work: Path) -> tuple[UseCaseDraft |
     kinds |= {target.column: target.read_as}
     if target.task.kind == "language_model":
         return find_texts_of_table(request, source, work, raw, kinds, target, reading, formats)
-    files, problems = find_file_columns(source, raw, kinds, (target.column, request.time, request.group, *request.keys))
+    time, day = request.time, request.time and free_name("day", request.time, kinds)
+    key = request.keys or find_key(raw, kinds, time, target.column)
+    files, problems = find_file_columns(source, raw, kinds, target.column, (time, request.group, *key))
     if problems:
         return None, problems
-    mappings = {} if files is None else files.mappings
-    kinds |= dict.fromkeys(mappings, "text")
-    time, day = request.time, request.time and free_name("day", request.time, kinds)
-    key = request.keys or find_key(raw.drop(columns=list(mappings)), kinds, time, target.column)
+    kinds |= {place.source: "text" for place in files.places.values()}
     if time is None and len(key) > 1:
         # Intervals and hashes go by one column.
         key = ()
     numbered = None if key else free_name("row", time or "new", kinds)
     text = rendered(
         "dataset.py.j2", name=request.name, kinds=kinds, time=time, target=target, day=day,
-        numbered=numbered, reading=reading, formats=formats, cut=None, files=mappings,
+        numbered=numbered, reading=reading, formats=formats, cut=None, files=files.places,
     )  # fmt: skip
-    rows = built(text, source, work) if files is None else _table_of(text, files, work, numbered)
+    rows = _table_of(text, files, work, numbered) if files.columns else built(text, source, work)
     key = key or (str(numbered),)
     group = request.group
     if time is None and request.split is None and group is None:
-        group = find_group(rows, target.column, key)
+        repeated = next((column.place.source for column in files.columns if column.repeats), None)
+        group = repeated or find_group(rows, target.column, key)
     if day is not None:
         windows, problems = choose_windows(rows, day, target.label)
     else:
@@ -101,23 +100,22 @@ def find_out(request: Request, source: Path, work: Path) -> tuple[UseCaseDraft |
             rows, time=time, day=day, label=target.label, key=key, remark=target.remark, group=group, in_order=False
         )
     )
-    columns = columns if files is None else files.drafts(columns)
+    columns = files.drafts(columns)
     if not any(column.role == "feature" for column in columns):
         remarks = "; ".join(f"{column.name!r}: {column.remark or column.role}" for column in columns)
         fix = "give columns with several values that are known when the model is asked"
         return None, [Problem("--data", f"no column can be an input of a model ({remarks})", fix)]
     observations = table_observations(raw, rows, kinds, target.column, reading, formats, ambiguous)
-    observations += tuple(unnamed_files(source, raw, files))
-    if files is not None:
-        observations += tuple(file_observations(files, group))
+    observations += tuple(file_observations(files, group))
     if windows.split.by == "time":
         entities = [column.name for column in columns if column.role == "entity"]
         observations += tuple(recurring(rows, target.label, windows.split, entities))
     texts = free_texts(rows, columns)
     observations += tuple(f"{name!r} is free text: its words are read, without their order" for name in texts)
     draft = UseCaseDraft(
-        kinds, target, time, day, tuple(key), text, rows, columns, windows, observations, table_files=files
-    )
+        kinds, target, time, day, tuple(key), text, rows, columns, windows, observations,
+        table_files=files if files.columns else None,
+    )  # fmt: skip
     return replace(draft, plan=_plan(draft, has_texts=bool(texts))), []
 
 
@@ -134,12 +132,11 @@ def _plan(draft: UseCaseDraft, *, has_texts: bool) -> Plan:
     """That of the files, where one column of them is the one input; else that of a table."""
     if (alone := draft.files_alone) is not None:
         return with_base_rate(plan_of_files(alone.found, len(draft.rows)), draft.rows, draft.target)
-    columns = () if draft.table_files is None else draft.table_files.columns
-    row_bytes = sum(column.found.row_bytes for column in columns)
-    kinds = {column.kind for column in columns}
+    if (files := draft.table_files) is None:
+        return plan_of_table(draft.rows, draft.target, has_texts=has_texts)
     return plan_of_table(
-        draft.rows, draft.target, has_texts=has_texts or "text" in kinds, has_pictures="picture" in kinds,
-        per_batch=row_bytes * len(draft.rows) > MOST_TENSOR_BYTES,
+        draft.rows, draft.target, has_texts=has_texts or len(files.pictures) < len(files.columns),
+        has_pictures=bool(files.pictures), per_batch=files.row_bytes * len(draft.rows) > MOST_TENSOR_BYTES,
     )  # fmt: skip
 
 

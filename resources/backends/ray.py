@@ -55,6 +55,8 @@ PATIENCE_SECONDS = 300.0
 # A file of another machine may be seen so much later than Ray's word that its writer has ended.
 LATE_SECONDS = 60.0
 HOW_TO = "docs/how-to/ray.md#without-a-common-storage"
+# Of what a worker has written, bytes that are copied at a time.
+CHUNK = 65_536
 # Of the variables of this process these are handed on as they are, besides the project's folders.
 HANDED_ON = ("TRAINWORTHY_SPOT_NOTICE",)
 
@@ -219,21 +221,24 @@ def _as_ended(end: NodeEnd) -> Ended:
 @contextlib.contextmanager
 def _copied(path: Path, descriptor: int, prefix: str = "") -> Iterator[Callable[[], None]]:
     """A function that writes to the descriptor what has come to the file since the last time; a prefix to each line."""
-    at = 0
+    at, within_line = 0, False
 
     def copy(*, last: bool = False) -> None:
-        nonlocal at
+        nonlocal at, within_line
         with contextlib.suppress(OSError), path.open("rb") as file:
             file.seek(at)
-            while chunk := file.read(65_536):
+            while chunk := file.read(CHUNK):
                 if prefix and not last:
-                    # By whole lines: else the end of one would follow the beginning of another node's.
-                    chunk = chunk[: chunk.rfind(b"\n") + 1]
+                    # By whole lines: else the end of one would follow the beginning of another node's. A line longer
+                    # than this is told in parts.
+                    ends = max(chunk.rfind(b"\n"), chunk.rfind(b"\r")) + 1
+                    chunk = chunk[: ends or (len(chunk) if len(chunk) == CHUNK else 0)]
                     if not chunk:
                         return
                 lines = chunk.splitlines(keepends=True) if prefix else [chunk]
-                os.write(descriptor, b"".join(prefix.encode() + line for line in lines))
-                at += len(chunk)
+                begun = [b"" if within_line and not place else prefix.encode() for place in range(len(lines))]
+                os.write(descriptor, b"".join(start + line for start, line in zip(begun, lines, strict=True)))
+                at, within_line = at + len(chunk), not chunk.endswith((b"\n", b"\r"))
                 file.seek(at)
 
     try:

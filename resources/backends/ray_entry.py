@@ -203,7 +203,7 @@ class _Run:
                 self._ends[running.pop(task)] = _end_of(task)
                 self._first_end = min(self._first_end, time.monotonic())
             self._look(time.monotonic() - held_at)
-        ends = [self._ends.get(at, TaskEnd(lost="it did not end in its grace")) for at in range(len(tasks))]
+        ends = [self._ends.get(at, TaskEnd(runs=True)) for at in range(len(tasks))]
         # Nobody waits for reasons where all were asked to end.
         return _with_reasons(ends, node_ids, 0.0 if self._asked.why else REASON_SECONDS)
 

@@ -38,11 +38,13 @@ _SAID = (0, EXIT_BAD_INPUT, EXIT_DISK_FULL, EXIT_STORAGE, EXIT_PREEMPTED, SIGNAL
 class TaskEnd:
     """How what ran on a node ended, as Ray saw it: by an exit code, or without one by `lost`, in Ray's words.
 
-    `reason` and `reason_words` are what Ray's table says of a node that is gone, 0 of one that is not known to be.
+    One that `runs` had not ended when its time was over. `reason` and `reason_words` are what Ray's table says of a
+    node that is gone, 0 of one that is not known to be.
     """
 
     exit_code: int | None = None
     lost: str = ""
+    runs: bool = False
     reason: int = 0
     reason_words: str = ""
 
@@ -61,6 +63,8 @@ class TaskEnd:
         if self.exit_code is not None:
             code = SIGNALLED - self.exit_code if self.exit_code > SIGNALLED else self.exit_code
             return Ended(code, MemorySeen(), "" if word is None else word.seen)
+        if self.runs:
+            return Ended(-signal.SIGKILL, MemorySeen(), "it did not end in its grace, and was killed")
         if MEMORY_WORDS in self.lost:
             return Ended(-signal.SIGKILL, MemorySeen(kernel_kills=1), f"Ray said: {self.lost}")
         said = f"; Ray said: {self.reason_words or self.lost}"

@@ -13,7 +13,7 @@ from test_new_folder import is_tidy, made, noise, published, save, tried
 from trainworthy.lifecycle.contract.read import load_contract
 from trainworthy.lifecycle.data.file_rows import look_at_files
 from trainworthy.pipeline.cli import main
-from trainworthy.pipeline.scaffold import shares, table_profile, windows
+from trainworthy.pipeline.scaffold import shares, table_files, table_profile, windows
 from trainworthy.pipeline.scaffold.profile import UseCaseDraft, load_dataset
 from trainworthy.pipeline.scaffold.project import lay_out
 from trainworthy.pipeline.scaffold.request import Request
@@ -172,7 +172,7 @@ def test_values_name_files_with_folder_and_suffix_or_by_what_is_left_of_them(tmp
     whole = rows.assign(shot=[f"b c/{name}.JPG" for name in rows["shot"]])
     _, built, result = laid_out(tmp_path, monkeypatch, whole, suffix=suffix)
     assert result.table_files is not None
-    assert result.table_files.mappings == {"shot": ("a/", "")}
+    assert result.table_files.places == {"shot": ("shot", "a/", "")}
     assert pd.read_parquet(built / "part-0001.parquet")["shot"][0] == "files/part-0001/a/b c/0000.JPG"
     assert (built / "files" / "part-0001" / "a" / "b c" / "0000.JPG").is_file()
 
@@ -202,9 +202,9 @@ def test_tensors_of_many_files_are_made_batch_by_batch(tmp_path, monkeypatch):
     assert result.plan.hyperparameters["filters"] == 16
 
 
-def test_files_that_no_model_could_read_are_one_error_with_examples(tmp_path):
+def test_missing_files_are_one_error_with_examples(tmp_path):
     data = tmp_path / "data"
-    rows = shots(data)[["shot", "weight"]]
+    rows = shots(data)[["shot", "weight"]].assign(shot=[f"img/{one:04}.png" for one in range(ROWS)])
     (data / "img" / "0005.png").unlink()
     (data / "img" / "0006.png").unlink()
     assert "column 'shot': 2 of the 400 files that it names are missing: 'img/0005.png', 'img/0006.png'" in told(
@@ -212,14 +212,11 @@ def test_files_that_no_model_could_read_are_one_error_with_examples(tmp_path):
     )
 
 
-def test_damaged_files_and_rows_without_a_file_are_told(tmp_path):
+def test_damaged_files_are_told(tmp_path):
     data = tmp_path / "data"
     rows = notes(data, shots(data))[["shot", "note", "weight"]]
     (data / "img" / "0005.png").write_bytes(b"no picture")
-    rows.loc[3, "note"] = None
-    text = told(tmp_path, rows)
-    assert "1 of 400 pictures can't be read: 'img/0005.png'" in text
-    assert "column 'note': names no file in 1 rows" in text
+    assert "1 of 400 pictures can't be read: 'img/0005.png'" in told(tmp_path, rows)
 
 
 def test_files_of_several_kinds_in_one_column_are_told(tmp_path):
@@ -237,15 +234,122 @@ def test_link_that_leads_out_of_the_folder_counts_as_missing(tmp_path):
     assert "1 of the 400 files that it names are missing: 'img/0005.png'" in told(tmp_path, rows)
 
 
-@pytest.mark.parametrize("name", ["/tmp/x/{}.png", "../elsewhere/{}.png"])
-def test_names_of_files_that_lie_elsewhere_are_no_input_and_that_is_told(tmp_path, name):
+@pytest.mark.parametrize("name", ["/tmp/x/{}.png", "../elsewhere/{}.png", "img/../img/{}.png", "./img/{}.png"])
+def test_names_of_files_that_are_no_paths_below_the_folder_are_no_input_and_that_is_told(tmp_path, name):
     data = tmp_path / "data"
     rows = shots(data)[["shot", "weight", "age"]]
     result = drafted(tmp_path, rows.assign(shot=[name.format(shot) for shot in rows["shot"]]))
     assert result.table_files is None
     (line,) = (line for line in result.observations if line.startswith("'shot' names files"))
-    assert "most do not lie below" in line
+    assert "0 lie below" in line
     assert {column.name: column.role for column in result.columns}["shot"] == "entity"
+
+
+def test_column_with_rows_without_a_file_is_left_out_and_that_is_told(tmp_path):
+    data = tmp_path / "data"
+    rows = shots(data)[["shot", "weight", "age"]].assign(shot=[f"img/{one:04}.png" for one in range(ROWS)])
+    rows.loc[3:22, "shot"] = None
+    result = drafted(tmp_path, rows)
+    assert result.table_files is None
+    assert any("none in 20 rows: left out" in line for line in result.observations)
+
+
+def test_numbers_that_are_names_of_some_files_name_none(tmp_path):
+    data = tmp_path / "data"
+    rows = shots(data, folder="photos/")[["weight", "age"]].assign(visit=[f"{one:04}" for one in range(ROWS)])
+    for one in range(300, ROWS):
+        (data / "photos" / f"{one:04}.png").unlink()
+    result = drafted(tmp_path, rows)
+    assert result.table_files is None
+    assert not any("names files" in line for line in result.observations)
+
+
+@pytest.mark.parametrize(("folder", "suffix"), [("masks/", ".png"), ("img/", ".txt")])
+def test_bare_names_that_files_of_two_places_have_are_an_error_that_names_both(tmp_path, folder, suffix):
+    data = tmp_path / "data"
+    rows = shots(data)[["shot", "weight"]]
+    for one in range(ROWS):
+        other = data / folder / f"{one:04}{suffix}"
+        other.parent.mkdir(exist_ok=True)
+        shutil.copy(data / "img" / f"{one:04}.png", other)
+    text = told(tmp_path, rows)
+    assert "its values name files in several places: " in text
+    assert f"{folder}…{suffix}" in text
+    assert "img/….png" in text
+
+
+@pytest.mark.parametrize("options", [{}, {"keys": ("shot",)}, {"group": "shot"}], ids=["id", "key", "group"])
+def test_column_that_is_key_or_group_stays_and_its_files_get_one_of_their_own(tmp_path, monkeypatch, options):
+    data = tmp_path / "data"
+    rows = shots(data)[["shot", "weight", "age"]]
+    if not options:
+        # Found as the key by its name.
+        rows = rows.rename(columns={"shot": "id"})
+    name = str(rows.columns[0])
+    folder, built, result = laid_out(tmp_path, monkeypatch, rows, **options)
+    made_rows = pd.read_parquet(built / "part-0001.parquet")
+    assert made_rows[[name, f"{name}_file"]].iloc[7].tolist() == ["0007", "files/part-0001/img/0007.png"]
+    assert result.key == (("row",) if "group" in options else (name,))
+    contract = load_contract(folder / "contract.yaml")
+    assert contract.feature_columns == (f"{name}_file", "age") or set(contract.feature_columns) == {
+        f"{name}_file", "age",
+    }  # fmt: skip
+    assert tried(folder)["to_tensors"].evidence
+
+
+def test_rows_of_one_picture_lie_in_one_split(tmp_path, monkeypatch):
+    data = tmp_path / "data"
+    rows = shots(data)[["shot", "weight"]]
+    twice = pd.concat([rows, rows.assign(weight=rows["weight"] + 1)], ignore_index=True)
+    twice["shot"] = [f"img/{name}.png" for name in twice["shot"]]
+    _, built, result = laid_out(tmp_path, monkeypatch, twice)
+    assert result.windows.split.by == "group"
+    assert result.windows.split.group == "shot"
+    assert any("several rows name one picture" in line for line in result.observations)
+    assert not any("not seen" in line for line in result.observations)
+    assert pd.read_parquet(built / "part-0001.parquet")["shot_file"].nunique() == ROWS
+
+
+def test_two_columns_of_pictures_are_brought_to_one_size_and_two_names_of_the_same_files_are_one(tmp_path, monkeypatch):
+    data = tmp_path / "data"
+    rows = shots(data)[["shot", "weight"]].assign(left=[f"img/{one:04}.png" for one in range(ROWS)])
+    for one in range(ROWS):
+        save(data / "right" / f"{one}.png", noise(one, (20, 40), ()))
+    rows["right"] = [f"right/{one}.png" for one in range(ROWS)]
+    folder, _, result = laid_out(tmp_path, monkeypatch, rows)
+    assert result.table_files is not None
+    assert [column.name for column in result.table_files.columns] == ["shot", "right"]
+    assert "'left' names the files that 'shot' names, which are read once" in result.observations
+    assert result.table_files.size == (20, 40)
+    assert result.table_files.mode == "RGB"
+    tensors = tried(folder)["to_tensors"].evidence
+    assert "picture shot (64, 3, 20, 40)" in tensors
+    assert "picture right (64, 3, 20, 40)" in tensors
+    is_tidy(folder)
+
+
+@pytest.mark.parametrize("value", ["../../secret", "/etc/hostname", "none", None])
+def test_next_part_that_names_no_file_of_its_own_stops_the_build(tmp_path, monkeypatch, value):
+    data = tmp_path / "data"
+    rows = shots(data, folder="")[["shot", "weight"]]
+    _, _, result = laid_out(tmp_path, monkeypatch, rows)
+    save(tmp_path / "secret.png", noise(0))
+    (tmp_path / "source" / "part-0002").mkdir()
+    pd.DataFrame({"shot": [value], "weight": [1.5]}).to_parquet(tmp_path / "source" / "part-0002" / "rows.parquet")
+    with pytest.raises(SystemExit, match="part-0002: shot holds"):
+        load_dataset(result.dataset_text, tmp_path).build(tmp_path / "source", tmp_path / "both", 2)
+    assert not (tmp_path / "both" / "part-0002.parquet").exists()
+
+
+def test_table_among_more_than_is_looked_at_names_nothing(tmp_path, monkeypatch):
+    data = tmp_path / "data"
+    rows = shots(data)[["shot", "weight", "age"]]
+    monkeypatch.setattr(table_files, "MOST_FILES", ROWS)
+    assert drafted(tmp_path, rows).table_files is None
+    # By whole paths nothing has to be searched.
+    (tmp_path / "whole").mkdir()
+    whole = shots(tmp_path / "whole" / "data").assign(shot=[f"img/{one:04}.png" for one in range(ROWS)])
+    assert drafted(tmp_path / "whole", whole[["shot", "weight", "age"]]).table_files is not None
 
 
 def test_table_among_files_that_no_column_names_is_a_table(tmp_path):

@@ -252,3 +252,29 @@ def test_what_preflight_left_open_is_told_unless_a_stage_answered_it(answered):
     }
     told = [line.split(",")[0] for line in not_passed_text(records).splitlines() if line.startswith("  - ")]
     assert told == ([] if answered else ["  - preflight/overfit.held_out", "  - full/references"])
+
+
+def told_of_preflight(*trials: Trial) -> list[str]:
+    """The checks that did not pass, in the order in which a terminal names them, of trials as a gate has them."""
+    families = dict.fromkeys(trial.family for trial in trials)
+    checks = tuple(
+        CheckResult(
+            name=family, status="fail",
+            details=tuple(trial.model_dump(mode="json") for trial in trials if trial.family == family),
+        )
+        for family in families
+    )  # fmt: skip
+    records: dict[Step, Record] = {"preflight": report_records.preflight().model_copy(update={"checks": checks})}
+    return [line.split("/")[1].split(",")[0] for line in not_passed_text(records).splitlines() if "preflight/" in line]
+
+
+def test_inconclusive_check_of_a_family_that_failed_is_told_as_well():
+    failed = Trial(check="wiring.rows_apart", status="fail", evidence="seen")
+    unsure = Trial(check="wiring.modes", status="insufficient", evidence="nothing moved")
+    assert told_of_preflight(failed, unsure) == ["wiring.rows_apart", "wiring.modes"]
+
+
+def test_what_may_follow_from_a_failure_of_another_family_is_told_after_it():
+    order = Trial(check="one_batch.predict", status="fail", evidence="seen", follows=("wiring.rows_apart",))
+    mixed = Trial(check="wiring.rows_apart", status="fail", evidence="seen")
+    assert told_of_preflight(order, mixed) == ["wiring.rows_apart", "one_batch.predict"]

@@ -1,5 +1,6 @@
 """A training over several nodes of Ray, without Ray: what is asked, and whose end counts."""
 
+import signal
 import socket
 import subprocess
 import sys
@@ -103,6 +104,19 @@ def test_lock_of_any_node_keeps_a_start_from_being_gone(tmp_path):
     assert all_free(tmp_path)
 
 
+def test_line_of_a_node_that_is_longer_than_what_is_copied_at_a_time_holds_nothing_up(tmp_path, monkeypatch):
+    monkeypatch.setattr(ray, "CHUNK", 16)
+    with (tmp_path / "copy").open("wb") as copy, ray._copied(tmp_path / "out", copy.fileno(), "node 1: ") as more:
+        (tmp_path / "out").write_bytes(b"x" * 40 + b"\nsecond\n")
+        more()
+        assert (tmp_path / "copy").read_bytes() == b"node 1: " + b"x" * 40 + b"\nnode 1: second\n"
+        with (tmp_path / "out").open("ab") as out:
+            out.write(b"10%\r20%\rthird")
+        more()
+        assert (tmp_path / "copy").read_bytes().endswith(b"node 1: 10%\rnode 1: 20%\r")
+    assert (tmp_path / "copy").read_bytes().endswith(b"node 1: third")
+
+
 def test_lines_of_another_node_come_whole_and_with_its_number(tmp_path):
     with (tmp_path / "copy").open("wb") as copy, ray._copied(tmp_path / "out", copy.fileno(), "node 1: ") as more:
         (tmp_path / "out").write_bytes(b"one\ntw")
@@ -192,3 +206,8 @@ def test_others_are_let_judge_but_not_where_nobody_would():
     assert seconds_for_the_others({0: DIED}, met=True, first_word=False) == 0
     assert seconds_for_the_others({0: TaskEnd(137)}, met=True, first_word=True) == JUDGE_SECONDS
     assert seconds_for_the_others({1: DIED}, met=True, first_word=False) == JUDGE_SECONDS
+
+
+def test_node_that_did_not_end_in_its_grace_is_told_so_and_not_in_words_of_ray():
+    ended = TaskEnd(runs=True).ended()
+    assert (ended.exit_code, ended.seen) == (-signal.SIGKILL, "it did not end in its grace, and was killed")

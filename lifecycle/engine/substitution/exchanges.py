@@ -45,6 +45,8 @@ SHRUNK = 0.01
 RATES = tuple(10 ** (number / 2) for number in range(-9, -1))
 RATE_SHARE, FEWEST_UPDATES = 0.05, 8
 SCORED_ROWS = 512
+# The standard recipe's, beside a rate that is found.
+WEIGHT_DECAY, CLIP_NORM, WARMUP = 0.01, 1.0, 0.1
 # Settings within this factor of the standard ones are no difference that is told.
 NEAR = 3.0
 
@@ -120,25 +122,25 @@ def loss(setup: Setup, device: str) -> Exchanged:
 
 def recipe(setup: Setup, device: str) -> Exchanged:
     """AdamW at a found rate, warmed up and lowered to zero, gradients clipped at 1; the last weights count."""
-    schedule = ScheduleSpec(warmup=0.1, decay="cosine")
+    schedule = ScheduleSpec(warmup=WARMUP, decay="cosine")
     standard = setup.with_functions(build_optimizers=None, learning_rate=None).with_training(
-        schedule=schedule, clip_norm=1.0, ema=None, early_stopping=None,
-        optimizer=OptimizerSpec(name="adamw", learning_rate=1e-3, weight_decay=0.01),
+        schedule=schedule, clip_norm=CLIP_NORM, ema=None, early_stopping=None,
+        optimizer=OptimizerSpec(name="adamw", learning_rate=1e-3, weight_decay=WEIGHT_DECAY),
     )  # fmt: skip
     rate = find_rate(standard, device)
-    optimizer = OptimizerSpec(name="adamw", learning_rate=rate, weight_decay=0.01)
+    optimizer = OptimizerSpec(name="adamw", learning_rate=rate, weight_decay=WEIGHT_DECAY)
     told = f"AdamW, rate {rate:.3g}, cosine"
     return Exchanged(standard.with_training(optimizer=optimizer), f"{told}; declared: {_declared(setup, rate)}")
 
 
 def _declared(setup: Setup, rate: float) -> str:
-    """What of the recipe is not the standard one's, in the keys of use_case.yaml."""
+    """What of the recipe is not the standard one's, as use_case.yaml and model.py have it."""
     task, spec = setup.task, setup.training
     declared, standard = (
-        {"rate": at, "weight_decay": decay, "clip_norm": clip, "warmup": warmup}
+        {"learning_rate": at, "weight_decay": decay, "clip_norm": clip, "warmup": warmup}
         for at, decay, clip, warmup in (
             (spec.optimizer.learning_rate, spec.optimizer.weight_decay, spec.clip_norm, spec.schedule.warmup),
-            (rate, 0.01, 1.0, 0.1),
+            (rate, WEIGHT_DECAY, CLIP_NORM, WARMUP),
         )
     )
     far = [
@@ -147,7 +149,7 @@ def _declared(setup: Setup, rate: float) -> str:
     ]  # fmt: skip
     differs = {
         "build_optimizers": hasattr(task, "build_optimizers"),
-        "learning_rate of model.py": hasattr(task, "learning_rate"),
+        "learning_rate()": hasattr(task, "learning_rate"),
         spec.optimizer.name: spec.optimizer.name != "adamw",
         f"decay {spec.schedule.decay}": spec.schedule.decay != "cosine",
         "ema": spec.ema is not None, "early_stopping": spec.early_stopping is not None,
@@ -216,7 +218,7 @@ def find_rate(setup: Setup, device: str) -> float:
     losses = dict[float, float]()
     for rate in RATES:
         steady = setup.with_training(
-            optimizer=OptimizerSpec(name="adamw", learning_rate=rate, weight_decay=0.01),
+            optimizer=OptimizerSpec(name="adamw", learning_rate=rate, weight_decay=WEIGHT_DECAY),
             schedule=ScheduleSpec(warmup=0.0, decay="constant"),
         )
         losses[rate] = mean_loss(setup, prepared, trained(steady, prepared, device, updates), rows)

@@ -145,16 +145,24 @@ def test_what_is_said_to_measure_a_cause_is_a_check_or_a_code_of_one():
 
 
 def test_what_follows_from_another_failure_names_it_and_is_told_after_it():
-    order, mixed = trial("one_batch.predict", cause="rows change their order"), trial("wiring.rows_apart")
+    order, mixed = trial("one_batch.predict"), trial("wiring.rows_apart")
+    guessed = order.cause
     told = with_measured_causes((order, mixed))
     assert [one.check for one in by_badness(told)] == ["wiring.rows_apart", "one_batch.predict"]
     assert told[0].follows == ("wiring.rows_apart",)
-    assert told[0].cause == "it may follow from wiring.rows_apart; else: rows change their order"
+    assert told[0].cause == f"it may follow from wiring.rows_apart; else: {guessed}"
     assert told[0].fix.startswith("see wiring.rows_apart first; else: ")
     assert told[1] == mixed
     families = [CheckResult(name=one.family, status="fail", details=(one.model_dump(mode="json"),)) for one in told]
     lines = [line.split() for line in table(rows_of("preflight", families)).splitlines()]
     assert [line[1] for line in lines if line[0] == "fail"] == ["wiring.rows_apart", "one_batch.predict"]
+
+
+def test_cause_that_a_check_saw_stays_before_what_it_may_follow_from():
+    seen = trial("one_batch.predict", cause="rows change their order", fix="keep it")
+    (told, _) = with_measured_causes((seen, trial("wiring.rows_apart")))
+    assert told.cause == "rows change their order; it may follow from wiring.rows_apart as well"
+    assert (told.fix, told.follows) == ("keep it", ("wiring.rows_apart",))
 
 
 @pytest.mark.parametrize(

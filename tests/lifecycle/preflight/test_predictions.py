@@ -134,7 +134,7 @@ def test_predictions_of_large_masks_pass(loss_fn):
         (pixels, lambda outputs: outputs.flip(1).softmax(dim=1), "different orders"),
         (pixels, lambda outputs: outputs.softmax(dim=1).softmax(dim=1), ""),
         (numbers_of_classes, lambda outputs: outputs.softmax(dim=1), "numbers of classes"),
-        (without_one_class, lambda outputs: outputs.softmax(dim=1), "leaves out class c: an ignore_index"),
+        (without_one_class, lambda outputs: outputs.softmax(dim=1), "no gradient from class c: an ignore_index"),
     ],
 )
 def test_predictions_of_large_masks_that_mean_something_else_fail(loss_fn, predict, cause):

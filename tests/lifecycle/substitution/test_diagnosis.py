@@ -71,7 +71,7 @@ def test_rate_that_moves_nothing_is_named_and_the_kinds_own_loss_is_left(cases, 
     assert found.at_fault == "recipe"
     assert by_part(found)["loss"].code == "nothing_to_exchange"
     assert by_part(found)["network"].status == "no_gain"
-    assert "; declared: rate 1e-09" in by_part(found)["recipe"].told
+    assert "; declared: learning_rate 1e-09" in by_part(found)["recipe"].told
 
 
 def test_recipe_at_fault_tells_the_settings_that_differ_from_the_standard_one(cases, tmp_path):

@@ -42,7 +42,8 @@ def test_masks_of_other_pictures_never_pass(files, tmp_path):
 
 def test_masks_that_are_read_batch_by_batch_train_the_same(files, tmp_path):
     whole, loaded = (
-        run_stage(job(files, tmp_path / tensors, tensors=tensors, epochs=1, batch_size=64)) for tensors in ("ahead", "per_batch")
+        run_stage(job(files, tmp_path / tensors, tensors=tensors, epochs=1, batch_size=64))
+        for tensors in ("ahead", "per_batch")
     )
     for name in ("val_loss", "val_mean_iou"):
         assert loaded.metrics[name] == whole.metrics[name]

@@ -80,8 +80,8 @@ def _predicted_classes(subject: Subject) -> Outcome:
         if falls_without_end(lambda some: loss_fn(some, data.targets), outputs, bests[0]):
             away = leads_away(subject, outputs, data.targets)
             return away or Outcome("insufficient", f"{evidence}; but {ENDLESS}")
-        other = None if axis is None else _without_gradient(subject, outputs, data.targets, axis)
-        other = other or (_other_order(subject, ats[0], targets) if several else None)
+        other = _other_order(subject, ats[0], targets) if several else None
+        other = other or (None if axis is None else _without_gradient(subject, outputs, data.targets, axis))
         cause, fix = other or (("", "") if gap == gaps[0][0] else _NOT_THE_CLASS)
         return Outcome("fail", evidence, gap, LEAST_GAP, cause=cause, fix=fix)
     values, levels = (outputs.unique().numel() if outputs.ndim > 2 else len(outputs.unique(dim=0))), len(now.unique())
@@ -113,10 +113,11 @@ def _without_gradient(subject: Subject, outputs: Tensor, targets: Tensor, axis: 
     moved = gradient.abs().sum(dim=axis) > 0
     classes = [place for place in targets.unique().tolist() if place >= 0]
     names = [subject.kind.classes[int(place)] for place in classes if not bool(moved[targets == place].any())]
-    if not names:
+    if not names or len(names) == len(classes):
+        # Of a loss that takes nothing from any output other checks tell.
         return None
     shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-    return f"loss_fn leaves out class {shown}: an ignore_index that is a real class, or a class weight of 0", (
+    return f"the loss takes no gradient from class {shown}: an ignore_index that is a real class, or a weight of 0", (
         "let every class of the contract count in loss_fn; what has no label has a target below 0"
     )
 

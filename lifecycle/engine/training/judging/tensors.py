@@ -22,9 +22,8 @@ from trainworthy.lifecycle.tasks.baselines import MOST_TREE_CATEGORIES
 
 # Columns of the table. A picture of 28 x 28 gives every seventh of its 784 numbers.
 MOST_COLUMNS = 128
-# Of a tensor with the points of a mask, of which most are pictures.
-MOST_CHANNELS, COLOURS = 16, 3
-MOST_POINT_ROWS = 1000
+# Of a tensor with the points of a mask; and rows of a stage, which have as many points as a reference is fitted on.
+MOST_CHANNELS, MOST_POINT_ROWS = 16, 1000
 # Numbers of a table, of 8 bytes each; it lies in memory a few times over. Of more rows nobody asks.
 MOST_NUMBERS = 2**25
 
@@ -50,9 +49,11 @@ def point_rows(
     `points` are a mask's height and width. None where no tensor of numbers has its points in the order of a picture,
     and of too many rows.
     """
-    if (len(stage) + len(validation)) * math.prod(grid) * COLOURS > MOST_NUMBERS:
-        return None
     with random_kept():
+        one = _grids(task, preprocessing, stage[list(columns.features)].iloc[:1], points, grid)
+        numbers = sum(array.size for array in one.iloc[0]) if len(one) else 0
+        if (len(stage) + len(validation)) * numbers > MOST_NUMBERS:
+            return None
         tables = [
             _grids(task, preprocessing, rows[list(columns.features)], points, grid) for rows in (stage, validation)
         ]
