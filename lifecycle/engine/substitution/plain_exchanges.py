@@ -26,7 +26,7 @@ from trainworthy.lifecycle.engine.substitution.setup import (
     Setup,
     fresh,
 )
-from trainworthy.lifecycle.engine.training.judging.places import channels_of
+from trainworthy.lifecycle.engine.training.judging.places import Layout, channels_of
 from trainworthy.lifecycle.engine.training.recipe import make_optimizers
 from trainworthy.lifecycle.protocol.training_figures import Part
 from trainworthy.lifecycle.sampling import evenly_spaced
@@ -36,6 +36,8 @@ from trainworthy.lifecycle.tasks.labels import labels_of
 
 # The key of a fitted state under which a plain network's inputs are described.
 _INPUTS = "plain_network"
+# What a column has at the answers' places, whatever proportions the masks have.
+OF_COLUMNS = "places of "
 
 
 def network(setup: Setup, device: str) -> Exchanged:
@@ -83,7 +85,7 @@ def inputs(setup: Setup, device: str) -> Exchanged:
                 "missing": torch.from_numpy(np.isnan(numbers)).float(),
                 "categories": torch.from_numpy(codes),
             }
-        known |= {f"places of {name}": torch.from_numpy(values) for name, values in place_inputs(rows).items()}
+        known |= {f"{OF_COLUMNS}{name}": torch.from_numpy(values) for name, values in place_inputs(rows).items()}
         return {name: tensor for name, tensor in known.items() if tensor.numel()}
 
     # What an augmentation changes are the tensors of to_tensors: it goes with them.
@@ -107,7 +109,11 @@ class _Places(NamedTuple):
     def described(self, some: Mapping[str, Tensor], *, standardized: bool) -> dict[str, Any]:
         """What build needs to know of tensors like these, as JSON has it."""
         if self.size:
-            return described_places(some, self.size, self.late, standardized=standardized).state()
+            known: dict[str, Layout] = {
+                name: "none" if tensor.dim() == 2 else "first"
+                for name, tensor in some.items() if name.startswith(OF_COLUMNS)
+            }  # fmt: skip
+            return described_places(some, self.size, self.late, known, standardized=standardized).state()
         return {name: spec._asdict() for name, spec in described(some, standardized=standardized).items()}
 
     def build(self, kind: Kind, preprocessing: Mapping[str, Any]) -> nn.Module:

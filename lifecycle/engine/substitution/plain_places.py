@@ -83,11 +83,15 @@ def tells_target(codes: Tensor, targets: Tensor) -> bool:
 
 
 def described_places(
-    inputs: Mapping[str, Tensor], places: tuple[int, ...], late: tuple[str, ...], *, standardized: bool
-) -> PlaceInputs:
-    """Of training rows' inputs, each `(N, ...)`; without `standardized`, the network takes numbers as they are."""
+    inputs: Mapping[str, Tensor], places: tuple[int, ...], late: tuple[str, ...], known: Mapping[str, Layout], *,
+    standardized: bool,
+) -> PlaceInputs:  # fmt: skip
+    """Of training rows' inputs, each `(N, ...)`; without `standardized`, the network takes numbers as they are.
+
+    Of those that are `known` to have the places, on a grid of any proportions, that is not asked.
+    """
     found: dict[str, Layout | None] = {
-        name: channels_of(tensor, places) for name, tensor in inputs.items() if tensor.numel()
+        name: known.get(name) or channels_of(tensor, places) for name, tensor in inputs.items() if tensor.numel()
     }
     return PlaceInputs(
         {

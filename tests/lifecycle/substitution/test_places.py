@@ -235,10 +235,13 @@ def test_plain_network_takes_inputs_with_and_without_places_in_any_layout():
     inputs = {
         "first": torch.randn(6, 3, 32, 48), "last": torch.randn(6, 16, 24, 3), "grey": torch.randn(6, 16, 24),
         "codes": torch.randint(0, 5, (6, 16, 24)), "row": torch.randn(6, 4), "none": torch.zeros(6, 0),
+        "places of picture": torch.randn(6, 3, 32, 32),
     }  # fmt: skip
-    spec = described_places(inputs, places, (), standardized=True)
+    # Columns have a grid of their own, whatever the proportions of the masks.
+    spec = described_places(inputs, places, (), {"places of picture": "first"}, standardized=True)
     assert {name: one.channels for name, one in spec.places.items()} == {
         "first": "first", "last": "last", "grey": "none", "codes": "none",
+        "places of picture": "first",
     }  # fmt: skip
     assert list(spec.rows) == ["row"]
     model = PlainPlaces(PlaceInputs.of_state(spec.state()), kind, places)
@@ -256,7 +259,7 @@ def test_plain_network_of_texts_sees_nothing_of_a_place_and_what_follows_where_t
     changed["bytes"][:, 20:] = 7
     for late, known in ((("bytes",), 21), ((), 20)):
         torch.manual_seed(0)
-        model = PlainPlaces(described_places(inputs, places, late, standardized=False), kind, places)
+        model = PlainPlaces(described_places(inputs, places, late, {}, standardized=False), kind, places)
         outputs, other = model(inputs), model(changed)
         assert outputs.shape == (4, 48, 256)
         assert torch.equal(outputs[:, :known], other[:, :known])
