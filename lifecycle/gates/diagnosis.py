@@ -150,11 +150,11 @@ def answer(diagnosis: Diagnosis) -> str:
         )
     before, now, prior = figures(diagnosis.loss, at_fault.loss or 0.0, diagnosis.prior_loss)
     losses = f"the validation loss is {now} in the place of {before}; the best constant answer has {prior}"
-    others = _alike(diagnosis, at_fault)
+    others, beyond = _alike(diagnosis, at_fault), _more_with(diagnosis, at_fault)
     alike = "".join(f"; {part} recovers as much" for part in others)
-    more = "".join(f"; {part}, which contains that exchange, recovers more" for part in _more_with(diagnosis, at_fault))
+    more = "".join(f"; {part}, which contains that exchange, recovers more" for part in beyond)
     exchanged = f"{at_fault.part}: with {part_name(at_fault.part)} exchanged ({at_fault.told})"
-    fixes = "; or ".join(fix_of_part(part) for part in (at_fault.part, *others))
+    fixes = "; or ".join(fix_of_part(part) for part in (at_fault.part, *others, *beyond))
     return f"{exchanged}, {losses}{alike}{more}. So {fixes}"
 
 

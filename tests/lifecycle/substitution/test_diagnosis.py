@@ -213,6 +213,7 @@ def test_answer_names_the_part_with_its_figures_or_those_that_are_not_at_fault()
     assert f"So {fix_of_part('recipe')}; or {fix_of_part('regularization')}" in alike
     inside = found.model_copy(update={"exchanges": (exchanges[0], exchange("inputs", 0.5, "network", "recipe"))})
     assert "inputs, which contains that exchange, recovers more" in answer(inside)
+    assert answer(inside).endswith(f"; or {fix_of_part('inputs')}")
     as_much = found.model_copy(update={"exchanges": (exchanges[0], exchange("inputs", 0.41, "network", "recipe"))})
     assert "inputs" not in answer(as_much)
 
