@@ -12,6 +12,8 @@ PLAIN_SECONDS = 5.0
 # After so long without a line a person wonders whether anything still happens.
 SILENT_SECONDS = 8.0
 LOOKS_SECONDS = 1.0
+# So long one word of a wait counts: those who wait look every second or two.
+WAIT_SECONDS = 5.0
 
 
 class Progress:
@@ -49,14 +51,20 @@ class Progress:
 
 
 class _Shown:
-    """When this process, or a worker of it, last wrote to the terminal."""
+    """When this process, or a worker of it, last wrote to the terminal; and until when it is known to wait."""
 
     at = time.monotonic()
+    waits_until = 0.0
 
 
 def was_shown() -> None:
     """Something was just written to the terminal by other ways than `say`."""
     _Shown.at = time.monotonic()
+
+
+def waits() -> None:
+    """A machine is waited for, and nothing runs meanwhile; said anew every few seconds."""
+    _Shown.waits_until = time.monotonic() + WAIT_SECONDS
 
 
 def say(line: str) -> None:
@@ -74,7 +82,8 @@ def never_silent(title: str, silent_seconds: float = SILENT_SECONDS) -> Iterator
         while not done.wait(min(LOOKS_SECONDS, silent_seconds)):
             now = time.monotonic()
             if now - _Shown.at >= silent_seconds:
-                say(f"{title}: still running, {now - began:.0f} s so far")
+                doing = "waits for a machine" if now < _Shown.waits_until else "still running"
+                say(f"{title}: {doing}, {now - began:.0f} s so far")
 
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()

@@ -13,7 +13,7 @@ from trainworthy.lifecycle.errors import WorkerError
 from trainworthy.lifecycle.failure import End, error_of
 from trainworthy.lifecycle.folder_lock import locked
 from trainworthy.lifecycle.identity import canonical_json
-from trainworthy.lifecycle.progress import say
+from trainworthy.lifecycle.progress import say, waits
 from trainworthy.lifecycle.protocol.jobs import AnyJob, JobFile, TrainJob
 from trainworthy.lifecycle.protocol.results import AnyResult, TrainResult
 from trainworthy.lifecycle.storage.state import write_atomic
@@ -44,6 +44,7 @@ class _Queueing:
     def waited(self, seconds: float) -> None:
         count_queued(max(0.0, seconds - self._counted))
         self._counted = max(self._counted, seconds)
+        waits()
         self._watcher.waited(seconds)
 
 
