@@ -139,14 +139,16 @@ def find_file_columns(
             continue
         repeats = len(found.folder.files) < len(raw)
         taken = [*map(str, raw.columns), *(column.name for column in columns)]
-        own = _free_name(f"{name}_file", taken) if name in kept or repeats else name
         kind: Literal["picture", "text"] = "text" if found.folder.form == "texts" else "picture"
+        own = _free_name((kind, f"{name}_{kind}"), taken) if name in kept or repeats else name
         columns.append(FileColumn(own, kind, place, found, repeats))
     return TableFiles(path, tuple(columns), tuple(notes)), problems
 
 
-def _free_name(name: str, taken: Collection[str]) -> str:
-    return name if name not in taken else _free_name(f"{name}_2", taken)
+def _free_name(names: tuple[str, str], taken: Collection[str]) -> str:
+    """The first of these names, or of the second one numbered, that no column has."""
+    numbered = (f"{names[1]}_{number}" for number in range(2, len(taken) + 3))
+    return next(name for name in (*names, *numbered) if name not in taken)
 
 
 class _Near:

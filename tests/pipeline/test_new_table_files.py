@@ -288,12 +288,10 @@ def test_column_that_is_key_or_group_stays_and_its_files_get_one_of_their_own(tm
     name = str(rows.columns[0])
     folder, built, result = laid_out(tmp_path, monkeypatch, rows, **options)
     made_rows = pd.read_parquet(built / "part-0001.parquet")
-    assert made_rows[[name, f"{name}_file"]].iloc[7].tolist() == ["0007", "files/part-0001/img/0007.png"]
+    assert made_rows[[name, "picture"]].iloc[7].tolist() == ["0007", "files/part-0001/img/0007.png"]
     assert result.key == (("row",) if "group" in options else (name,))
     contract = load_contract(folder / "contract.yaml")
-    assert contract.feature_columns == (f"{name}_file", "age") or set(contract.feature_columns) == {
-        f"{name}_file", "age",
-    }  # fmt: skip
+    assert set(contract.feature_columns) == {"picture", "age"}
     assert tried(folder)["to_tensors"].evidence
 
 
@@ -307,7 +305,7 @@ def test_rows_of_one_picture_lie_in_one_split(tmp_path, monkeypatch):
     assert result.windows.split.group == "shot"
     assert any("several rows name one picture" in line for line in result.observations)
     assert not any("not seen" in line for line in result.observations)
-    assert pd.read_parquet(built / "part-0001.parquet")["shot_file"].nunique() == ROWS
+    assert pd.read_parquet(built / "part-0001.parquet")["picture"].nunique() == ROWS
 
 
 def test_two_columns_of_pictures_are_brought_to_one_size_and_two_names_of_the_same_files_are_one(tmp_path, monkeypatch):
