@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import hashlib
 import io
+import re
 import statistics
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -116,7 +117,9 @@ def _look(
     try:
         facts = _text(data, may_be_empty) if is_text else _picture(data, is_mask=is_mask)
     except Exception as error:  # Decoders of damaged bytes raise whatever they like.
-        return FileFacts(f"{type(error).__name__}: {' '.join(str(error).split())[:120]}")
+        # Without the address of what was read, which says nothing.
+        said = re.sub(r" <_io\.BytesIO object at \w+>", "", " ".join(str(error).split()))
+        return FileFacts(f"{type(error).__name__}: {said[:120]}")
     return dataclasses.replace(facts, sha256=hashlib.sha256(data).hexdigest())
 
 

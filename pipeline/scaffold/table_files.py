@@ -18,6 +18,7 @@ import pandas as pd
 
 from trainworthy.lifecycle.contract.draft import ColumnDraft
 from trainworthy.lifecycle.errors import Problem
+from trainworthy.lifecycle.wording import counted
 from trainworthy.pipeline.scaffold.contents import read_contents
 from trainworthy.pipeline.scaffold.folder import PICTURES, TEXTS, Folder, shown
 from trainworthy.pipeline.scaffold.folder_files import PART, FoundFiles, link
@@ -27,7 +28,11 @@ from trainworthy.pipeline.scaffold.source import Kind
 MOST_FILES, MOST_FOLDERS, DEEPEST = 200_000, 1_000, 3
 # Values that show where a column's files lie, spread over the rows.
 LOOKED_AT = 50
+# So many of all say that a column of bare names is meant, and that a row without a file is a slip.
+NEARLY_ALL = 0.9
 _WHOLE_NAME = re.compile(rf"(?:{'|'.join(re.escape(suffix) for suffix in (*PICTURES, *TEXTS))})$", re.IGNORECASE)
+# A longer value is no name of a file.
+MOST_LETTERS = 200
 # The table's name in a part.
 ROWS = "rows"
 
@@ -119,10 +124,11 @@ def find_file_columns(
     files get a column of their own.
     """
     near, columns, notes, problems = _Near(path.parent), list[FileColumn](), list[str](), list[Problem]()
-    for name in map(str, raw.columns):
-        if name == target or kinds.get(name) not in ("text", "integer"):
-            continue
-        place, told = near.place_of(name, raw[name])
+    names = [name for name in map(str, raw.columns) if name != target and kinds.get(name) in ("text", "integer")]
+    # Whole paths first: what they name, no bare name beside them has to be asked about.
+    for name in sorted(names, key=lambda name: not is_whole(raw[name])):
+        claimed = {str(file) for column in columns for file in column.found.folder.files}
+        place, told = near.place_of(name, raw[name], claimed)
         if isinstance(told, Problem):
             problems.append(told)
         elif told:
@@ -133,15 +139,15 @@ def find_file_columns(
         problems += wrong
         if found is None:
             continue
-        same = next((other.place.source for other in columns if other.found.folder.files == found.folder.files), None)
-        if same is not None:
-            notes.append(f"{name!r} names the files that {same!r} names, which are read once")
+        if any(other.found.folder.files == found.folder.files for other in columns):
+            notes.append(f"{name!r} names the files that another column names, which are read once")
             continue
         repeats = len(found.folder.files) < len(raw)
         taken = [*map(str, raw.columns), *(column.name for column in columns)]
         kind: Literal["picture", "text"] = "text" if found.folder.form == "texts" else "picture"
         own = _free_name((kind, f"{name}_{kind}"), taken) if name in kept or repeats else name
         columns.append(FileColumn(own, kind, place, found, repeats))
+    columns.sort(key=lambda column: names.index(column.place.source))
     return TableFiles(path, tuple(columns), tuple(notes)), problems
 
 
@@ -158,37 +164,55 @@ class _Near:
         self._folder = folder
         self._found: dict[str, list[str]] | None = None
 
-    def place_of(self, name: str, values: pd.Series) -> tuple[Place | None, str | Problem]:
-        """Where the files of a column lie, None if it is no column of files; and what is to be told of that."""
-        known = values.dropna().drop_duplicates().astype("str")
-        whole = bool(len(known)) and known.head(LOOKED_AT).str.contains(_WHOLE_NAME).all()
-        # Small numbers, such as ages, are names of some numbered files, too: what is left of a name names most rows.
-        if not whole and (len(known) * 2 <= len(values) or known.str.len().max() > 200):
+    def place_of(
+        self, name: str, values: pd.Series, claimed: Collection[str]
+    ) -> tuple[Place | None, str | Problem]:  # fmt: skip
+        """Where the files of a column lie, None if it is no column of files; and what is to be told of that.
+
+        `claimed` are files that other columns name by their whole paths.
+        """
+        known, whole = values.dropna().drop_duplicates().astype("str"), is_whole(values)
+        if known.empty or (not whole and known.str.len().max() > MOST_LETTERS):
             return None, ""
         looked = known.iloc[:: max(1, len(known) // LOOKED_AT)]
         counts = Counter[Place]()
         for value in looked:
-            counts.update(dict.fromkeys(self._places(name, value), 1))
+            counts.update({place for place in self._places(name, value) if whole or place.file(value) not in claimed})
         most = max(counts.values(), default=0)
         best = sorted(place for place, count in counts.items() if count == most)
-        if most * 2 <= len(looked) or (not whole and most < len(looked)):
+        if most * 2 <= len(looked):
             return None, self._told(name, known, most, len(looked)) if whole else ""
+        if not whole and not self._are_meant(best[0], known, len(values)):
+            return None, ""
         if len(best) > 1:
             fix = f"write the whole path into {name!r}, or move the table away from files that it does not name"
             several = f"its values name files in several places: {' and '.join(map(str, best[:3]))}"
             return None, Problem(f"column {name!r}", several, fix, str(self._folder))
-        if not whole and not all((self._folder / best[0].file(value)).is_file() for value in known):
-            return None, ""
+        there = sum((self._folder / best[0].file(value)).is_file() for value in known) / len(known)
+        if not whole and there < NEARLY_ALL:
+            return None, f"{there:.0%} of the values of {name!r} name files ({best[0]}): too few for it to be meant"
         if empty := int(values.isna().sum()):
-            return (
-                None,
-                f"{name!r} names files, and none in {empty:,} rows: left out; remove these rows to have it read",
-            )
+            told = f"names files, and none in {counted(empty, 'row')}"
+            if empty <= (1 - NEARLY_ALL) * len(values):
+                return None, Problem(f"column {name!r}", told, "remove these rows, or name a file in each")
+            return None, f"{name!r} {told}: left out; remove these rows to have it read"
         return best[0], ""
 
+    def _are_meant(self, place: Place, known: pd.Series, rows: int) -> bool:
+        """Whether what is left of names is: small numbers, such as ages, are names of some numbered files, too."""
+        files = [file for named in (self._found or {}).values() for file in named]
+        of_place = {
+            file for file in files
+            if file.startswith(place.before) and file.endswith(place.behind) and "/" not in file[len(place.before) :]
+        }  # fmt: skip
+        return len(known) * 2 > rows or len(known) >= NEARLY_ALL * len(of_place)
+
     def _told(self, name: str, known: pd.Series, found: int, looked: int) -> str:
-        start = f"{name!r} names files, such as {known.iloc[0]!r}: of {looked} looked at {found} lie"
-        return f"{start} below {self._folder}, so none is read. Values are paths below the table's own folder"
+        value = str(known.iloc[0])
+        start = f"{name!r} names files, such as {value!r}, and none is read: "
+        if value.startswith(f"{self._folder}/"):
+            return f"{start}write them below the table's folder, as {os.path.relpath(value, self._folder)!r}"
+        return f"{start}of {looked} looked at {found} lie below {self._folder}, where such paths begin"
 
     def _places(self, source: str, value: str) -> Iterator[Place]:
         if not is_inside(value):
@@ -203,6 +227,12 @@ class _Near:
             before = file.removesuffix(f"{value}{behind}")
             if before + value + behind == file and (not before or before.endswith("/")):
                 yield Place(source, before, behind)
+
+
+def is_whole(values: pd.Series) -> bool:
+    """Whether the values are names with what stands behind the dot."""
+    known = values.dropna().head(LOOKED_AT).astype("str")
+    return bool(len(known)) and bool(known.str.contains(_WHOLE_NAME).all())
 
 
 def is_inside(value: str) -> bool:

@@ -248,10 +248,48 @@ def test_names_of_files_that_are_no_paths_below_the_folder_are_no_input_and_that
 def test_column_with_rows_without_a_file_is_left_out_and_that_is_told(tmp_path):
     data = tmp_path / "data"
     rows = shots(data)[["shot", "weight", "age"]].assign(shot=[f"img/{one:04}.png" for one in range(ROWS)])
-    rows.loc[3:22, "shot"] = None
+    rows.loc[3:62, "shot"] = None
     result = drafted(tmp_path, rows)
     assert result.table_files is None
-    assert any("none in 20 rows: left out" in line for line in result.observations)
+    assert any("none in 60 rows: left out" in line for line in result.observations)
+
+
+@pytest.mark.parametrize("named", ["{}", "img/{}.png"])
+@pytest.mark.parametrize(("value", "problem"), [("9999", "are missing: 'img/9999.png'"), (None, "none in 1 row")])
+def test_one_row_without_its_file_is_an_error_however_files_are_named(tmp_path, named, value, problem):
+    data = tmp_path / "data"
+    rows = shots(data)[["shot", "weight", "age"]].assign(shot=[named.format(f"{one:04}") for one in range(ROWS)])
+    rows.loc[7, "shot"] = None if value is None else named.format(value)
+    assert problem in told(tmp_path, rows)
+
+
+def test_bare_names_of_several_rows_each_are_found_where_they_name_all_files(tmp_path):
+    data = tmp_path / "data"
+    rows = shots(data)[["shot", "weight"]]
+    thrice = pd.concat([rows, rows, rows], ignore_index=True).assign(weight=np.arange(3 * ROWS) * 1.5)
+    result = drafted(tmp_path, thrice)
+    assert result.table_files is not None
+    assert (result.table_files.columns[0].name, result.windows.split.by) == ("picture", "group")
+
+
+def test_id_beside_whole_paths_is_asked_nothing(tmp_path):
+    data = tmp_path / "data"
+    rows = shots(data)[["shot", "weight"]].rename(columns={"shot": "id"})
+    for one in range(ROWS):
+        save(data / "right" / f"{one:04}.png", noise(one + 1000))
+    rows = rows.assign(
+        left=[f"img/{name}.png" for name in rows["id"]], right=[f"right/{one:04}.png" for one in range(ROWS)]
+    )
+    result = drafted(tmp_path, rows)
+    assert result.table_files is not None
+    assert [column.name for column in result.table_files.columns] == ["left", "right"]
+    assert result.key == ("id",)
+
+
+def test_whole_paths_of_this_machine_are_told_how_to_be_written(tmp_path):
+    data = tmp_path / "data"
+    rows = shots(data)[["shot", "weight", "age"]].assign(shot=[f"{data}/img/{one:04}.png" for one in range(ROWS)])
+    assert any("as 'img/0000.png'" in line for line in drafted(tmp_path, rows).observations)
 
 
 def test_numbers_that_are_names_of_some_files_name_none(tmp_path):
@@ -261,7 +299,7 @@ def test_numbers_that_are_names_of_some_files_name_none(tmp_path):
         (data / "photos" / f"{one:04}.png").unlink()
     result = drafted(tmp_path, rows)
     assert result.table_files is None
-    assert not any("names files" in line for line in result.observations)
+    assert "75% of the values of 'visit' name files (photos/….png): too few for it to be meant" in result.observations
 
 
 @pytest.mark.parametrize(("folder", "suffix"), [("masks/", ".png"), ("img/", ".txt")])
@@ -313,15 +351,16 @@ def test_two_columns_of_pictures_are_brought_to_one_size_and_two_names_of_the_sa
     rows = shots(data)[["shot", "weight"]].assign(left=[f"img/{one:04}.png" for one in range(ROWS)])
     for one in range(ROWS):
         save(data / "right" / f"{one}.png", noise(one, (20, 40), ()))
+    rows["again"] = rows["left"]
     rows["right"] = [f"right/{one}.png" for one in range(ROWS)]
     folder, _, result = laid_out(tmp_path, monkeypatch, rows)
     assert result.table_files is not None
-    assert [column.name for column in result.table_files.columns] == ["shot", "right"]
-    assert "'left' names the files that 'shot' names, which are read once" in result.observations
+    assert [column.name for column in result.table_files.columns] == ["left", "right"]
+    assert "'again' names the files that another column names, which are read once" in result.observations
     assert result.table_files.size == (20, 40)
     assert result.table_files.mode == "RGB"
     tensors = tried(folder)["to_tensors"].evidence
-    assert "picture shot (64, 3, 20, 40)" in tensors
+    assert "picture left (64, 3, 20, 40)" in tensors
     assert "picture right (64, 3, 20, 40)" in tensors
     is_tidy(folder)
 
