@@ -70,10 +70,10 @@ def test_refused_use_case_is_a_failed_test_case_a_problem(folder):
     error = refusal(folder)
     suite = ElementTree.fromstring(junit("toy", refused_rows("use_case", error, folder), "2026-01-01", {}))
     cases = {case.get("name"): case.find("failure") for case in suite.iter("testcase")}
-    assert len(cases) == len(error.problems) == 3
+    assert len(cases) == len(error.problems) == 2
     assert "did you mean 'owner'?" in (cases["use_case.yaml: ownr"].text or "")
     assert "not UTF-8" in (cases["model.py"].get("message") or "")
-    assert suite.get("failures") == "3"
+    assert suite.get("failures") == "2"
 
 
 def test_refused_step_without_a_file_is_told_at_the_use_case(folder):
