@@ -105,12 +105,6 @@ class UseCaseDraft:
         return [name for name in features if self.kinds.get(name) in kinds]
 
 
-def free_name(name: str, time: str, taken: Collection[str]) -> str:
-    """A name for a column that dataset.py adds, which the file does not have."""
-    names = (name, f"{time}_{name}", *(f"{name}_{number}" for number in range(2, len(taken) + 3)))
-    return next(candidate for candidate in names if candidate not in taken)
-
-
 def built(text: str, source: Path, work: Path) -> pd.DataFrame:
     """The rows that the generated dataset.py makes of the file."""
     part = place_part(source, work / "source")

@@ -146,3 +146,9 @@ def _too_large(values: pd.Series) -> str:
         "infinite values" if np.isinf(numbers[beyond]).all() else "values beyond ±3.4e38, more than a network can hold"
     )
     return f"holds {what}, such as {values[beyond].iloc[0]} (in {int(beyond.sum()):,} rows)"
+
+
+def free_name(name: str, of: str, taken: Collection[str]) -> str:
+    """A name for a column that dataset.py adds to the column `of`, which the file does not have."""
+    names = (name, f"{of}_{name}", *(f"{name}_{number}" for number in range(2, len(taken) + 3)))
+    return next(candidate for candidate in names if candidate not in taken)

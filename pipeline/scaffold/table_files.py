@@ -22,7 +22,7 @@ from trainworthy.lifecycle.wording import counted
 from trainworthy.pipeline.scaffold.contents import read_contents
 from trainworthy.pipeline.scaffold.folder import PICTURES, TEXTS, Folder, shown
 from trainworthy.pipeline.scaffold.folder_files import PART, FoundFiles, link
-from trainworthy.pipeline.scaffold.source import Kind
+from trainworthy.pipeline.scaffold.source import Kind, free_name
 
 # How much is looked at below the table's folder: a table in somebody's home names nothing of all that lies there.
 MOST_FILES, MOST_FOLDERS, DEEPEST = 200_000, 1_000, 3
@@ -145,16 +145,10 @@ def find_file_columns(
         repeats = len(found.folder.files) < len(raw)
         taken = [*map(str, raw.columns), *(column.name for column in columns)]
         kind: Literal["picture", "text"] = "text" if found.folder.form == "texts" else "picture"
-        own = _free_name((kind, f"{name}_{kind}"), taken) if name in kept or repeats else name
+        own = free_name(kind, name, taken) if name in kept or repeats else name
         columns.append(FileColumn(own, kind, place, found, repeats))
     columns.sort(key=lambda column: names.index(column.place.source))
     return TableFiles(path, tuple(columns), tuple(notes)), problems
-
-
-def _free_name(names: tuple[str, str], taken: Collection[str]) -> str:
-    """The first of these names, or of the second one numbered, that no column has."""
-    numbered = (f"{names[1]}_{number}" for number in range(2, len(taken) + 3))
-    return next(name for name in (*names, *numbered) if name not in taken)
 
 
 class _Near:

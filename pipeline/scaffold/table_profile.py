@@ -19,7 +19,6 @@ from trainworthy.pipeline.scaffold.profile import (
     Plan,
     UseCaseDraft,
     built,
-    free_name,
     free_texts,
     load_dataset,
     plan_of_table,
@@ -30,7 +29,7 @@ from trainworthy.pipeline.scaffold.render import rendered
 from trainworthy.pipeline.scaffold.request import Request
 from trainworthy.pipeline.scaffold.roles import MOST_SHOWN, NEARLY, column_roles, find_key, null_option, numbers_among
 from trainworthy.pipeline.scaffold.shares import choose_shares, find_group
-from trainworthy.pipeline.scaffold.source import DECIMAL_COMMA, Kind, column_kinds, read_source
+from trainworthy.pipeline.scaffold.source import DECIMAL_COMMA, Kind, column_kinds, free_name, read_source
 from trainworthy.pipeline.scaffold.table_files import (
     PART,
     TableFiles,

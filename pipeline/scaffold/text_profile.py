@@ -15,12 +15,12 @@ from trainworthy.pipeline.scaffold.contents import Contents
 from trainworthy.pipeline.scaffold.folder import TEXTS, Folder
 from trainworthy.pipeline.scaffold.folder_files import PART, FoundFiles
 from trainworthy.pipeline.scaffold.pieces import Cut, Names, cut_of, of_pieces, piece_bytes, splits_hold_whole_texts
-from trainworthy.pipeline.scaffold.profile import Plan, UseCaseDraft, built, free_name, load_dataset
+from trainworthy.pipeline.scaffold.profile import Plan, UseCaseDraft, built, load_dataset
 from trainworthy.pipeline.scaffold.reading import Reading
 from trainworthy.pipeline.scaffold.render import rendered
 from trainworthy.pipeline.scaffold.request import Request
 from trainworthy.pipeline.scaffold.shares import are_groups, choose_shares, find_group
-from trainworthy.pipeline.scaffold.source import Kind
+from trainworthy.pipeline.scaffold.source import Kind, free_name
 from trainworthy.pipeline.scaffold.target import FoundTarget
 from trainworthy.pipeline.scaffold.windows import Windows, choose_windows
 

@@ -136,16 +136,15 @@ def recipe(setup: Setup, device: str) -> Exchanged:
 def _declared(setup: Setup, rate: float) -> str:
     """What of the recipe is not the standard one's, as use_case.yaml and model.py have it."""
     task, spec = setup.task, setup.training
-    declared, standard = (
-        {"learning_rate": at, "weight_decay": decay, "clip_norm": clip, "warmup": warmup}
-        for at, decay, clip, warmup in (
-            (spec.optimizer.learning_rate, spec.optimizer.weight_decay, spec.clip_norm, spec.schedule.warmup),
-            (rate, WEIGHT_DECAY, CLIP_NORM, WARMUP),
-        )
+    settings = (
+        ("learning_rate", spec.optimizer.learning_rate, rate),
+        ("weight_decay", spec.optimizer.weight_decay, WEIGHT_DECAY),
+        ("clip_norm", spec.clip_norm, CLIP_NORM),
+        ("warmup", spec.schedule.warmup, WARMUP),
     )
     far = [
-        f"{name} {value:.3g}" for name, value in declared.items()
-        if not standard[name] / NEAR <= value <= standard[name] * NEAR
+        f"{name} {declared:.3g}" for name, declared, standard in settings
+        if not standard / NEAR <= declared <= standard * NEAR
     ]  # fmt: skip
     differs = {
         "build_optimizers": hasattr(task, "build_optimizers"),

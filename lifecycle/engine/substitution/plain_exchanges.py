@@ -36,8 +36,6 @@ from trainworthy.lifecycle.tasks.labels import labels_of
 
 # The key of a fitted state under which a plain network's inputs are described.
 _INPUTS = "plain_network"
-# What a column has at the answers' places, whatever proportions the masks have.
-OF_COLUMNS = "places of "
 
 
 def network(setup: Setup, device: str) -> Exchanged:
@@ -74,7 +72,13 @@ def inputs(setup: Setup, device: str) -> Exchanged:
     def fitted(training: pd.DataFrame, hyperparameters: Mapping[str, Any]) -> dict[str, Any]:
         encodings[:] = [fit_encoding(training, others)] if others else []
         some = training.iloc[evenly_spaced(len(training), SOME_ROWS)] if places.size else training
-        return {_INPUTS: places.described(tensors(some, {}), standardized=True)}
+        of_columns = at_places(some)
+        # Their grid has its own proportions, whatever those of the masks are.
+        known: dict[str, Layout] = {name: "none" if held.dim() == 2 else "first" for name, held in of_columns.items()}
+        return {_INPUTS: places.described(tensors(some, {}), known, standardized=True)}
+
+    def at_places(rows: pd.DataFrame) -> dict[str, Tensor]:
+        return {f"places of {name}": torch.from_numpy(values) for name, values in place_inputs(rows).items()}
 
     def tensors(rows: pd.DataFrame, preprocessing: Mapping[str, Any]) -> dict[str, Tensor]:
         known: dict[str, Tensor] = {}
@@ -85,7 +89,7 @@ def inputs(setup: Setup, device: str) -> Exchanged:
                 "missing": torch.from_numpy(np.isnan(numbers)).float(),
                 "categories": torch.from_numpy(codes),
             }
-        known |= {f"{OF_COLUMNS}{name}": torch.from_numpy(values) for name, values in place_inputs(rows).items()}
+        known |= at_places(rows)
         return {name: tensor for name, tensor in known.items() if tensor.numel()}
 
     # What an augmentation changes are the tensors of to_tensors: it goes with them.
@@ -106,14 +110,12 @@ class _Places(NamedTuple):
             return "two hidden layers on flattened inputs"
         return "two hidden layers of convolutions" if len(self.size) > 1 else "two hidden layers on the bytes before"
 
-    def described(self, some: Mapping[str, Tensor], *, standardized: bool) -> dict[str, Any]:
-        """What build needs to know of tensors like these, as JSON has it."""
+    def described(
+        self, some: Mapping[str, Tensor], known: Mapping[str, Layout] | None = None, *, standardized: bool
+    ) -> dict[str, Any]:
+        """What build needs to know of tensors like these, as JSON has it; of those `known` the places are given."""
         if self.size:
-            known: dict[str, Layout] = {
-                name: "none" if tensor.dim() == 2 else "first"
-                for name, tensor in some.items() if name.startswith(OF_COLUMNS)
-            }  # fmt: skip
-            return described_places(some, self.size, self.late, known, standardized=standardized).state()
+            return described_places(some, self.size, self.late, known or {}, standardized=standardized).state()
         return {name: spec._asdict() for name, spec in described(some, standardized=standardized).items()}
 
     def build(self, kind: Kind, preprocessing: Mapping[str, Any]) -> nn.Module:

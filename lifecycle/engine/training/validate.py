@@ -118,7 +118,7 @@ def unreviewed_inputs(job: TrainJob, prepared: Prepared, state: TrainState, devi
         return None
     kind = kind_of_rows(job.rows)
     # Each is shuffled up to twenty times, which takes a while where inputs are files.
-    say(f"{job.stage}: what {counted(len(job.unreviewed), 'unreviewed input')} do for the network")
+    say(f"{job.stage}: measuring what the network gains from {counted(len(job.unreviewed), 'unreviewed input')}")
     return measure_unreviewed(
         lambda rows: predict_rows(prepared.task, state.model, prepared.preprocessing, rows, device, kind),
         _trained_rows(job, prepared), read_rows(job.validation_file, job.rows), job.rows.features, job.unreviewed,
