@@ -154,6 +154,9 @@ FILES: dict[str, Messy] = {
     "encoding_latin_1": Messy(
         lambda rows: text(rows.assign(place="Köln")).encode("latin-1"), ("not UTF-8", "Köln", "--encoding"),
     ),
+    "encoding_gb18030": Messy(
+        lambda rows: text(rows.assign(place="北京")).encode("gb18030"), ("not UTF-8", "北京", "or gb18030"),
+    ),
     "encoding_asked": Messy(
         lambda rows: text(rows.assign(place=np.where(rows["x"] > 0.5, "Köln", "Genf"))).encode("cp1252"),
         seen=("cp1252",), asked={"encoding": "cp1252"},

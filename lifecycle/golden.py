@@ -14,7 +14,6 @@ import hashlib
 import io
 import json
 import math
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +28,7 @@ from trainworthy.lifecycle.sampling import evenly_spread
 from trainworthy.lifecycle.tasks.file_numbers import form_of
 from trainworthy.lifecycle.tasks.free_text import is_free_text
 from trainworthy.lifecycle.tasks.kind import Kind
+from trainworthy.lifecycle.tasks.words import joined, pieces_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -167,14 +167,18 @@ def _some(paths: Sequence[Path]) -> list[Path]:
 
 
 def _texts(held: Sequence[str], count: int, generator: np.random.Generator) -> list[str]:
-    """Texts of as many words as one of those held has, each word drawn from all; none is one of them."""
-    text_words = [re.findall(r"\S+", text)[:MOST_WORDS] for text in held]
+    """Texts of as many words as one of those held has, each word drawn from all; none is one of them.
+
+    Of a script without blanks each two letters count as a word.
+    """
+    text_words = [pieces_of(text)[:MOST_WORDS] for text in held]
     known, words = {tuple(some) for some in text_words}, [word for some in text_words for word in some]
     made = []
     for _ in range(count):
         length = len(text_words[int(generator.integers(len(text_words)))])
         drawn = [words[place] for place in generator.integers(len(words), size=length)]
-        made.append(_BLANK_TEXT if tuple(drawn) in known else " ".join(drawn))
+        text = joined(drawn)
+        made.append(_BLANK_TEXT if tuple(pieces_of(text)) in known else text)
     return made
 
 

@@ -36,6 +36,7 @@ from trainworthy.lifecycle.protocol.figures import (
     Perturbation,
 )
 from trainworthy.lifecycle.protocol.jobs import ChangedInputsJob, InputColumn
+from trainworthy.lifecycle.tasks.free_text import is_free_text
 from trainworthy.lifecycle.tasks.interval import mean_estimate
 
 if TYPE_CHECKING:
@@ -209,11 +210,16 @@ def unasked(column: InputColumn, change: Change, training: pd.Series) -> str:
 
 
 def _dependences(probe: InputProbe, ranked: Iterable[InputColumn], training: pd.DataFrame) -> Iterator[Dependence]:
-    """Curves of the most important features that are not sensitive, for the first claims."""
+    """Curves of the most important features that are not sensitive, for the first claims.
+
+    None of a free text: each of its values is one row's.
+    """
     claims = list(probe.plain_numbers)[:MOST_CURVES_OF_ONE]
     showable = [
-        column for column in ranked if not column.sensitive and column.logical_type in (*NUMBERS, "string", "boolean")
-    ]
+        column for column in ranked
+        if not column.sensitive and column.logical_type in (*NUMBERS, "string", "boolean")
+        and not is_free_text(training[column.name])
+    ]  # fmt: skip
     for column in showable[:MOST_CURVES] if claims else ():
         try:
             yield from _dependence(probe, column, grid(column, training[column.name]), claims)

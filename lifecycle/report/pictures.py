@@ -17,6 +17,7 @@ from trainworthy.lifecycle.protocol.figures import CANDIDATE, Comparison, Estima
 from trainworthy.lifecycle.protocol.records import EvaluationReport, StageReport
 from trainworthy.lifecycle.protocol.words import Words
 from trainworthy.lifecycle.report import changed_inputs
+from trainworthy.lifecycle.report.letters import drawable
 from trainworthy.lifecycle.report.training_curve import training_curve
 from trainworthy.lifecycle.tasks import is_better_higher, words_of
 from trainworthy.lifecycle.wording import figures, metric_name
@@ -324,7 +325,8 @@ def _png(figure: Figure, grid: Literal["x", "both"] = "both") -> bytes:
         _calm(axes, grid)
     # The pixels as they are: savefig would compress them for the next line to decompress, and draw all twice.
     canvas, file = FigureCanvasAgg(figure), io.BytesIO()
-    canvas.draw()
+    with drawable(figure):
+        canvas.draw()
     drawn = Image.frombytes("RGBA", canvas.get_width_height(), bytes(canvas.buffer_rgba()))
     # 64 colours look the same and take a third of the bytes, if a thin line's colour is kept as well as a surface's.
     few = drawn.convert("RGB").quantize(64, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import math
 import mimetypes
-import re
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Literal
 from trainworthy.lifecycle.errors import EvaluationError
 from trainworthy.lifecycle.files.pictures import in_eight_bits, open_picture
 from trainworthy.lifecycle.files.tree import in_threads
+from trainworthy.lifecycle.tasks.words import words_in
 
 if TYPE_CHECKING:
     import numpy as np
@@ -153,5 +153,5 @@ def _word_counts(text: str) -> np.ndarray:
     """Logarithms of one more than the counts of the words by bucket, `(BUCKETS,)`."""
     import numpy as np
 
-    buckets = [zlib.crc32(word.encode()) % BUCKETS for word in re.findall(r"\w+", text[:MOST_LETTERS].lower())]
+    buckets = [zlib.crc32(word.encode()) % BUCKETS for word in words_in(text[:MOST_LETTERS].lower())]
     return np.log1p(np.bincount(buckets, minlength=BUCKETS))

@@ -21,6 +21,7 @@ from trainworthy.lifecycle.errors import Problem
 from trainworthy.lifecycle.files.decode import MASK_MODES, MOST_PIXELS
 from trainworthy.lifecycle.files.pictures import open_picture
 from trainworthy.lifecycle.files.tree import in_threads
+from trainworthy.lifecycle.tasks.words import has_unspaced
 from trainworthy.pipeline.scaffold.folder import CLASSES_FILE, Folder, shown
 
 _GREY = ("1", "L", "LA", "I", "I;16", "I;16L", "I;16B", "F")
@@ -32,7 +33,8 @@ BLACK_AND_WHITE = (0, 255)
 
 @dataclass(frozen=True)
 class FileFacts:
-    """One file: in words what is wrong with it; of texts the bytes without white space around them; of pictures height,
+    """One file: in words what is wrong with it; of texts the bytes without white space around them, and
+    whether there are words without blanks between them; of pictures height,
     width and Pillow's mode; of masks also how many pixels have each value."""
 
     wrong: str = ""
@@ -41,6 +43,7 @@ class FileFacts:
     mode: str = ""
     values: tuple[tuple[int, int], ...] = ()
     bytes: int = 0
+    unspaced: bool = False
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,11 @@ class Contents:
     @property
     def is_coloured(self) -> bool:
         return any(picture.mode not in _GREY for picture in self.pictures)
+
+    @property
+    def has_unspaced(self) -> bool:
+        """Whether texts have words without blanks between them."""
+        return any(text.unspaced for text in self.texts)
 
     @property
     def is_deep(self) -> bool:
@@ -125,7 +133,8 @@ def _look(
 
 def _text(data: bytes, may_be_empty: bool) -> FileFacts:
     text = data.decode("utf-8-sig").strip()
-    return FileFacts("" if text or may_be_empty else "it holds white space alone", bytes=len(text.encode()))
+    wrong = "" if text or may_be_empty else "it holds white space alone"
+    return FileFacts(wrong, bytes=len(text.encode()), unspaced=has_unspaced(text))
 
 
 def _picture(data: bytes, *, is_mask: bool) -> FileFacts:

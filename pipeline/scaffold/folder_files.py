@@ -93,7 +93,7 @@ class FoundFiles:
             "unit": unit,
         }  # fmt: skip
         if self.folder.form == "texts":
-            return rendered("model_texts.py.j2", **given)
+            return rendered("model_texts.py.j2", **given, unspaced=self.contents.has_unspaced)
         template = "model_masks.py.j2" if self.folder.form == "masks" else "model_pictures.py.j2"
         return rendered(template, **given, size=self.size, mode=self.mode, deep=self.contents.is_deep)
 

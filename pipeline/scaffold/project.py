@@ -9,7 +9,7 @@ import contextlib
 import math
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from trainworthy.lifecycle.cost.prices import load_prices
 from trainworthy.lifecycle.errors import DatasetError, Problem, UseCaseError
 from trainworthy.lifecycle.spec.task import KindName
 from trainworthy.lifecycle.storage.state import write_atomic
+from trainworthy.lifecycle.tasks.words import has_unspaced, words_in
 from trainworthy.pipeline.scaffold.long_tail import remarks
 from trainworthy.pipeline.scaffold.profile import PARAMETERS, UseCaseDraft, free_texts
 from trainworthy.pipeline.scaffold.render import rendered
@@ -142,6 +143,7 @@ def _model_text(request: Request, draft: UseCaseDraft) -> str:
         numbers=draft.inputs("number", "integer", "boolean"),
         categories=[name for name in draft.inputs("text") if name not in texts],
         texts=[*texts, *text_files],
+        unspaced=_has_unspaced(draft, texts),
         text_files=text_files,
         most_words=MOST_WORDS if text_files else most_words(draft.rows[texts]),
         pictures=[column.name for column in pictures],
@@ -154,9 +156,16 @@ def _model_text(request: Request, draft: UseCaseDraft) -> str:
     )
 
 
+def _has_unspaced(draft: UseCaseDraft, texts: Sequence[str]) -> bool:
+    """Whether a text of these columns, or of files that a column names, has words without blanks between them."""
+    files = () if draft.table_files is None else draft.table_files.columns
+    in_files = any(column.kind == "text" and column.found.contents.has_unspaced for column in files)
+    return in_files or any(has_unspaced(text) for name in texts for text in draft.rows[name].dropna().astype("str"))
+
+
 def most_words(texts: pd.DataFrame) -> int:
     """Words of 95 in 100 texts of these columns at most, in whole eights, but no more than MOST_WORDS."""
-    lengths = [length for name in texts for length in texts[name].dropna().str.count(r"\w+")]
+    lengths = [len(words_in(text)) for name in texts for text in texts[name].dropna().astype("str")]
     return min(MOST_WORDS, 8 * max(1, math.ceil(float(np.quantile(lengths, 0.95)) / 8))) if lengths else 0
 
 

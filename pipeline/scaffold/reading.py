@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import codecs
 import csv
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +24,8 @@ _MARKS = {
     codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF32_BE: "utf-32", codecs.BOM_UTF8: "utf-8-sig",
     codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16",
 }  # fmt: skip
+# What files that are not UTF-8 are mostly written in: Western European and Cyrillic Windows, Chinese, Japanese, Korean.
+_USUAL = ("cp1252", "cp1251", "gb18030", "cp932", "cp949")
 _BLOCK = 1 << 20
 _SHOWN = 60
 
@@ -84,8 +86,10 @@ def _encoding(path: Path, given: str | None) -> tuple[str, list[Problem]]:
     wrong = _undecodable(path, marked or "utf-8")
     if wrong is None:
         return marked or "utf-8", []
-    problem = f"can't be read: {_shown(path, wrong)} is not UTF-8"
-    fix = "write --encoding cp1252 if that reads right (Western European Windows), or name another, or save it as UTF-8"
+    readable = [name for name in _USUAL if _undecodable(path, name) is None]
+    problem = f"can't be read: {_shown(path, wrong, readable)}"
+    named = f"write --encoding {' or '.join(readable)}, if that reads right, or name another" if readable else "name it"
+    fix = f"{named} (docs.python.org: Standard Encodings), or save the file as UTF-8"
     return "", [Problem("--data", problem, fix, str(path))]
 
 
@@ -106,14 +110,15 @@ def _undecodable(path: Path, encoding: str) -> int | None:
     return None
 
 
-def _shown(path: Path, place: int) -> str:
-    """The line of a byte, and what stands around it in cp1252."""
+def _shown(path: Path, place: int, encodings: Iterable[str]) -> str:
+    """The line of a byte, and what stands around it in each of the encodings."""
     with path.open("rb") as file:
         before = file.read(place)
         rest = file.read(_SHOWN)
     line = before.rpartition(b"\n")[2][-_SHOWN // 2 :] + rest.partition(b"\n")[0][: _SHOWN // 2]
-    text = line.decode("cp1252", errors="replace").strip()
-    return f"line {before.count(bytes([10])) + 1} (in cp1252 it reads {text!r})"
+    read = [f"{line.decode(name, errors='replace').strip()!r} in {name}" for name in encodings]
+    reads = f"; it reads {', '.join(read)}" if read else ""
+    return f"line {before.count(bytes([10])) + 1} is not UTF-8{reads}"
 
 
 def _separator(path: Path, encoding: str) -> str:

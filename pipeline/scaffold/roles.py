@@ -22,6 +22,8 @@ from trainworthy.pipeline.scaffold.source import Kind
 BINS = 64
 # Rank correlation with time from which on a column counts as a clock: the month number of one year has 1.0.
 CLOCK_CORRELATION = 0.99
+# Rows that a column of whole numbers may be the numbers of. Of fewer, ages or years are all different by chance.
+FEWEST_NUMBERED = 50
 # Share of numbers from which on a column of texts counts as one of numbers with a few slips.
 NEARLY = 0.5
 # Other texts among numbers that are shown; more are values, and no mark of missing ones.
@@ -32,14 +34,14 @@ ID_NAME = re.compile(r"(^|[_\W])(id|key|uuid|guid)$|^Unnamed: \d+$", re.IGNORECA
 
 
 def find_key(rows: pd.DataFrame, kinds: Mapping[str, Kind], time: str | None, target: str) -> tuple[str, ...]:
-    """Columns that name a row: an id, the time, or the time and a text or an id. () if there are none.
+    """Columns that name a row: an id, a number for each row, the time, or the time and a text or an id. () if none do.
 
     `rows` are as the file has them; a measured number is no name, however many values it has, nor are sentences.
     """
     candidates = [name for name in rows.columns if name not in (target, time)]
     texts, ids = (
         [name for name in candidates if kinds[name] == "text" and not (time and is_free_text(rows[name]))],
-        [name for name in candidates if ID_NAME.search(name)],
+        [name for name in candidates if ID_NAME.search(name) or numbers_rows(rows[name])],
     )
     timed = () if time is None else ((time,), *((time, name) for name in dict.fromkeys((*texts, *ids))))
     for names in (*((name,) for name in ids), *timed):
@@ -47,6 +49,16 @@ def find_key(rows: pd.DataFrame, kinds: Mapping[str, Kind], time: str | None, ta
         if not part.isna().any(axis=None) and not part.duplicated().any():
             return names
     return ()
+
+
+def numbers_rows(values: pd.Series) -> bool:
+    """Whether a column gives each row a whole number of its own, more than half of those from its least to its largest.
+
+    Nothing that is measured does: of 50 such numbers that are drawn at random two are alike all but always.
+    """
+    if len(values) < FEWEST_NUMBERED or not types.is_integer_dtype(values.dtype) or not values.is_unique:
+        return False
+    return not values.isna().any() and int(values.max()) - int(values.min()) < 2 * len(values)
 
 
 def column_roles(
@@ -169,6 +181,8 @@ def _role(
         return "other", _ONE_VALUE
     if ID_NAME.search(str(values.name)):
         return "entity", "left out: its name says that it is an identifier"
+    if numbers_rows(values):
+        return "entity", "left out: it numbers the rows"
     if is_words:
         return "feature", _WORDS
     if _is_text(values) and different > known / 2:

@@ -91,6 +91,14 @@ def test_partial_dependence_is_sklearns_on_the_same_values():
     assert [point.answer.value for point in shops.points] == pytest.approx([of_x1(planted.rows()).mean()] * 3)
 
 
+def test_a_free_text_has_no_dependence_since_each_of_its_values_is_one_row_s():
+    shown, generator = found().dependence, np.random.default_rng(0)
+    words = [" ".join(generator.choice(["it", "was", "a", "very", "good", "visit"], 12)) for _ in range(len(SEEN))]
+    assert "shop" in {one.column for one in shown}
+    told = changed_inputs(planted.asked(of_x1), SEEN.assign(shop=words), planted.job(), lambda _: None).dependence
+    assert {one.column for one in told} == {one.column for one in shown} - {"shop"}
+
+
 def test_flip_rates_are_the_share_of_rows_whose_decision_changes():
     """A model that decides by the shop alone: any other shop flips n against the two others."""
     decides_by_shop = lambda some: np.where(some["shop"] == "n", 0.9, 0.1)

@@ -90,6 +90,17 @@ def test_golden_requests_hold_no_sentence_of_the_rows_but_words_of_them(others):
     assert (draw_requests(rows, ("told",), seed=7)["told"] == "").all()
 
 
+def test_golden_requests_hold_no_sentence_without_blanks_but_pairs_of_its_letters():
+    generator = np.random.default_rng(0)
+    letters = list("送的早餐很棒房间离墙只有几公分其它都可以")
+    texts = ["".join(generator.choice(letters, size=generator.integers(20, 40))) for _ in range(400)]
+    requests = draw_requests(pd.DataFrame({"told": texts}), (), seed=7)["told"]
+    pairs = {text[place : place + 2] for text in texts for place in range(0, len(text), 2)}
+    assert len(requests) == REQUESTS
+    assert not any(text[place : place + 6] in known for text in requests[:5] for place in (0, 8) for known in texts)
+    assert {piece for text in requests for piece in (text[place : place + 2] for place in range(0, 8, 2))} <= pairs
+
+
 def test_golden_requests_are_no_rows_either_once_the_sensitive_columns_are_left_out():
     rows = pd.DataFrame({"age": np.arange(60) % 6, "zip": np.arange(60) % 10, "mail": [f"m{n}" for n in range(60)]})
     requests = draw_requests(rows, ("mail",), seed=0)

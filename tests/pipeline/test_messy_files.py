@@ -11,7 +11,8 @@ from trainworthy.pipeline.scaffold.table_profile import find_out
 # Each costs a third of a second; all of them are read in `make bench NAME=evening`.
 CHOSEN = (
     "dates_german", "dates_ambiguous", "dates_in_four_forms", "dates_with_a_slip", "dates_compact", "encoding_bom",
-    "encoding_latin_1", "encoding_utf_16", "separator_decimal_comma", "file_empty", "file_of_numbers_without_header",
+    "encoding_latin_1", "encoding_gb18030", "encoding_utf_16", "separator_decimal_comma", "file_empty",
+    "file_of_numbers_without_header",
     "rows_short", "rows_long", "rows_open_quote", "rows_doubled", "target_y_n", "target_three_classes",
     "target_spelt_twice", "target_one_class", "target_null", "target_of_a_follow_up", "column_huge",
     "column_nearly_numbers", "column_codes", "column_names_alike", "column_names_hostile", "column_nested", "no_time",

@@ -11,6 +11,7 @@ from test_new import built_rows, new, set_up
 from test_new_folder import is_tidy
 
 from trainworthy.lifecycle.contract.read import load_contract
+from trainworthy.lifecycle.tasks.words import words_in
 from trainworthy.lifecycle.use_case import load_use_case
 from trainworthy.pipeline.cli import main
 from trainworthy.pipeline.scaffold.profile import OF_TABLE, free_texts, load_dataset
@@ -110,6 +111,24 @@ def test_drafted_network_reads_the_words_and_passes_check(tmp_path, monkeypatch,
     made = built_rows(project)
     model = load_dataset((folder / "model.py").read_text(), tmp_path)
     constant, learned = losses(model, load_use_case(folder).spec, made.sample(frac=1, random_state=0), target)
+    assert learned < 0.6 * constant, (constant, learned)
+
+
+def test_words_without_blanks_between_them_are_read_as_everywhere(tmp_path, monkeypatch, capsys):
+    rows = reviews(alone=True).drop(columns="stars")
+    draw = random.Random(3)
+    common, told = "送的早餐房间离墙只有几公分其它都可以", {"yes": "很棒", "no": "郁闷"}
+    rows["told"] = [f"{''.join(draw.choices(common, k=30))}{told[bought]} iPhone手机。" for bought in rows["bought"]]
+    project = set_up(tmp_path, monkeypatch)
+    assert new(project, rows, "--target", "bought", suffix=".parquet") == 0, capsys.readouterr().err
+    assert "'told' is free text" in capsys.readouterr().out
+    folder = project / "use_cases" / "shop"
+    is_tidy(folder)
+    model = load_dataset((folder / "model.py").read_text(encoding="utf-8"), tmp_path)
+    for text in (*rows["told"][:20], "早", "映画を見た THAT was 12 ภาพยนตร์ a早b", ""):
+        assert model.words_in(text) == words_in(text.lower())
+    made = built_rows(project)
+    constant, learned = losses(model, load_use_case(folder).spec, made.sample(frac=1, random_state=0), "bought")
     assert learned < 0.6 * constant, (constant, learned)
 
 

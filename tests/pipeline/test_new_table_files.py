@@ -183,15 +183,15 @@ def test_numbers_name_files_and_a_next_part_is_built_with_its_own(tmp_path, monk
     for one in range(ROWS):
         (data / f"{one:04}.png").rename(data / f"{1000 + one}.png")
     _, built, result = laid_out(tmp_path, monkeypatch, rows)
-    assert result.key == ("row",)
+    assert result.key == ("shot",)
     (tmp_path / "source" / "part-0002").mkdir()
     save(tmp_path / "source" / "part-0002" / "7.png", noise(7))
     pd.DataFrame({"shot": [7], "weight": [1.5]}).to_csv(tmp_path / "source" / "part-0002" / "rows.csv", index=False)
     load_dataset(result.dataset_text, tmp_path).build(tmp_path / "source", tmp_path / "both", 2)
     second = pd.read_parquet(tmp_path / "both" / "part-0002.parquet")
-    assert second[["row", "shot"]].to_numpy().tolist() == [[ROWS, "files/part-0002/7.png"]]
+    assert second[["shot", "picture"]].to_numpy().tolist() == [["7", "files/part-0002/7.png"]]
     assert (tmp_path / "both" / "files" / "part-0002" / "7.png").is_file()
-    assert pd.read_parquet(built / "part-0001.parquet")["shot"][0] == "files/part-0001/1000.png"
+    assert pd.read_parquet(built / "part-0001.parquet")["picture"][0] == "files/part-0001/1000.png"
 
 
 def test_tensors_of_many_files_are_made_batch_by_batch(tmp_path, monkeypatch):

@@ -36,6 +36,10 @@ def sentence(draw: random.Random, words=WORDS, least: int = 3, most: int = 20) -
     return " ".join(draw.choices(words, k=draw.randint(least, most))).capitalize() + draw.choice(".!?")
 
 
+def chinese(draw: random.Random, letters: int) -> str:
+    return "".join(draw.choices("天地玄黄宇宙洪荒日月盈昃辰宿列张寒来暑往秋收冬藏", k=letters)) + "。"
+
+
 TEXTS = {
     "sentences": sentence,
     "short comments": lambda draw: " ".join(draw.choices(WORDS, k=draw.randint(2, 5))),
@@ -46,6 +50,9 @@ TEXTS = {
     "with numbers and addresses": lambda draw: f"{sentence(draw)} 12 https://a.example/{draw.random()} #42",
     "paragraphs": lambda draw: "\n\n".join(sentence(draw, most=60) for _ in range(5)),
     "tags": lambda draw: ", ".join(draw.sample(WORDS, 4)),
+    "chinese": lambda draw: chinese(draw, 30),
+    "chinese with latin words": lambda draw: f"{chinese(draw, 16)} iPhone {draw.randrange(9)} {chinese(draw, 9)}",
+    "thai": lambda draw: "".join(draw.choices("กขคงจชซดตทนบปผพมยรลวสหอ", k=40)),
     "a third missing": lambda draw: None if draw.random() < 0.3 else sentence(draw),
 }
 NO_TEXTS = {
@@ -63,7 +70,9 @@ NO_TEXTS = {
     "durations": lambda draw: f"{draw.randrange(99)} days {draw.randrange(24)} hours {draw.randrange(60)} minutes",
     "one form": lambda draw: f"the order {draw.randrange(10**6)} was sent",
     "few texts": lambda draw: draw.choice(["it is very good", "it is rather bad", "no answer was given"]),
-    "chinese": lambda draw: "".join(draw.choices("天地玄黄宇宙洪荒日月盈昃", k=20)),
+    "chinese names": lambda draw: chinese(draw, 3),
+    "chinese names of places": lambda draw: f"{chinese(draw, 8)}{draw.randrange(99)}号",
+    "chinese of one form": lambda draw: f"您的订单{draw.randrange(10**6)}已经发货请注意查收",
     "all missing": lambda draw: None,
     "empty": lambda draw: "",
     "lists": lambda draw: draw.choices(WORDS, k=4),
