@@ -43,6 +43,7 @@ DIAGNOSED = ("finite", "monitors", "loss_rise", NAME)
 FIRST: Mapping[str, tuple[Part, ...]] = {
     "rows": ("rows",),
     "inputs": ("network", "inputs", "regularization"),
+    "by_heart": ("recipe", "network"),
     "less_inputs": ("network", "inputs", "regularization"),
 }
 DIAGNOSED_STAGES = ("smoke", "pilot")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from trainworthy.lifecycle.gates.references_check import LEARNED_LESS
+from trainworthy.lifecycle.gates.references_check import LEARNED
 from trainworthy.lifecycle.gates.references_check import NAME as REFERENCES
 from trainworthy.lifecycle.protocol.checks import RENAMED, CheckResult
 from trainworthy.lifecycle.protocol.records import STAGES, STEPS, Step
@@ -84,8 +84,8 @@ def _answered_later(
 
 
 def _answers(check: CheckResult) -> bool:
-    """A pass, or a network that has learned something and less than a reference: that is a question of its own."""
-    return check.status == "pass" or (check.name == REFERENCES and check.code in LEARNED_LESS)
+    """A pass, or a network that has learned something and could have learned more: that is a question of its own."""
+    return check.status == "pass" or (check.name == REFERENCES and check.code in LEARNED)
 
 
 def _today(name: str) -> str:

@@ -39,8 +39,9 @@ SMALLEST_FALL = SMALLEST_SHARE / 2
 # for a table that suits trees alone (0.10 and 0.16); those with a planted fault that had learned something lay at 0.12
 # to 0.54.
 FAR_SHARE = 0.10
-# Codes of a network that has learned something, and less than a reference.
-LEARNED_LESS = frozenset({"less", "less_inputs"})
+# Codes of a network that has learned something: less than a reference, or its own rows by heart as well.
+LEARNED_LESS, BY_HEART = frozenset({"less", "less_inputs"}), "by_heart"
+LEARNED = LEARNED_LESS | {BY_HEART}
 NAME = "references"
 # How many standard errors the progressive loss must fall by to count as moved.
 FALL_STANDARD_ERRORS = 3.0
@@ -63,7 +64,9 @@ def references_check(
     above the prior's; or if the rows show measurably nothing. Otherwise it is insufficient, and the next stage asks
     again; smoke fails of no update before there were ENOUGH_UPDATES.
 
-    The pilot warns of a network that has learned something and is measurably worse than a reference of the same rows.
+    The pilot warns of a network that has learned something and is measurably worse than a reference of the same rows;
+    it and full warn of one that knows its rows by heart. Neither is a training that failed: with more rows, or
+    calibrated, the same network may be a good one.
     """
     if references is None:
         return CheckResult(
@@ -78,10 +81,12 @@ def references_check(
     threshold = _threshold(references)
     by_rise = verdict.status == "pass" or not references.network.value >= threshold
     # What smoke's few rows leave open, the pilot is asked, and is no question of the verdict.
-    warns = verdict.code in LEARNED_LESS or (verdict.status == "insufficient" and stage == "smoke")
+    warns = verdict.code in LEARNED or (verdict.status == "insufficient" and stage == "smoke")
     observed, limit = references.network.value, threshold if by_rise else None
     if verdict.code in LEARNED_LESS:
         observed, limit = verdict.share, FAR_SHARE
+    if verdict.code == BY_HEART:
+        observed, limit = references.network_loss, MOST_OF_PRIOR * references.prior_loss
     return CheckResult(
         name=NAME, status=verdict.status, severity="warning" if warns else "error", device=device, observed=observed,
         threshold=limit, evidence=evidence, fix=fix, code=verdict.code,
@@ -140,7 +145,7 @@ def _judged(facts: _StageFacts) -> _Verdict:
 def _of_updates(facts: _StageFacts) -> _Verdict | None:
     """What the training did to its loss, where that alone tells."""
     references, progress, moved = facts.references, facts.progress, facts.moved
-    wild = _wild(references)
+    wild = _wild(references) and not _by_heart(references)
     if wild and moved == "fell" and _on_its_way(references, progress):
         return _Verdict("insufficient", _nearer(references), _still_far(references, progress))
     stayed = moved == "not" and _stayed(references, progress)
@@ -178,12 +183,16 @@ def _of_rows(references: References) -> _Verdict | None:
 def _of_what_it_shows(facts: _StageFacts, threshold: float) -> _Verdict | None:
     """The network has learned something; whether it could have learned more."""
     references, network = facts.references, facts.references.network
-    if not (network.low > 0 and network.value >= threshold) or _wild(references) or facts.moved == "little":
+    by_heart = _wild(references) and _by_heart(references)
+    wild = _wild(references) and not by_heart
+    if not (network.low > 0 and network.value >= threshold) or wild or facts.moved == "little":
         return None
     if references.own is not None and references.own.high < threshold / references.label_entropy:
         # That its own rows tell something, and little, is what a slow start looks like, too.
         slow = references.own.low > 0 and not facts.enough
         return _Verdict("fail", "few_updates" if slow else "rows", _not_of_its_rows(facts))
+    if by_heart and facts.stage != "smoke":
+        return _Verdict("fail", BY_HEART, _known_by_heart(references))
     better = _better(references) if facts.enough and facts.stage == "pilot" else None
     if better is None:
         return _Verdict("pass")
@@ -219,6 +228,11 @@ def _linear(references: References) -> Arm:
 
 def _wild(references: References) -> bool:
     return references.network_loss > MOST_OF_PRIOR * references.prior_loss
+
+
+def _by_heart(references: References) -> bool:
+    """True if rows that it learned from, asked in the same way, cost less than a constant: no training that failed."""
+    return references.own_loss is not None and references.own_loss < references.prior_loss
 
 
 def _better(references: References) -> Arm | None:
@@ -344,6 +358,15 @@ def _diverged(references: References, own: Progress | None) -> str:
         rose = f"the training rows' loss went from {first} to {now}; "
     loss, prior = figures(references.network_loss, references.prior_loss)
     return f"{rose}the validation loss of {loss} stands beside {prior}, the loss of {references.words.constant}"
+
+
+def _known_by_heart(references: References) -> str:
+    assert references.own_loss is not None
+    own, loss, prior = figures(references.own_loss, references.network_loss, references.prior_loss)
+    return (
+        f"the loss is {own} on rows that it learned from and {loss} on validation rows, where "
+        f"{references.words.constant} has {prior}: it knows its rows by heart, and is surer of others than it may be"
+    )
 
 
 def _not_of_its_rows(facts: _StageFacts) -> str:

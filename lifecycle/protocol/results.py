@@ -76,14 +76,16 @@ class References(Frozen):
     answers are stretched alike, and standard errors resample groups. `arms` are the references', in the order in which
     they were asked: the kind's linear model always is, the others where what was found before leaves something open.
     `own` is the network's rise on rows that it learned from, as a share of their own labels' entropy, None where they
-    lie in too few groups. `label_entropy` is the loss of the validation rows' own best constant answer: what there is
-    to explain. `network_loss` and `prior_loss` are the losses of the network, as it is and stretched, and of the
+    lie in too few groups, and `own_loss` its loss there, None where it answered none. `label_entropy` is the loss of
+    the validation rows' own best constant answer: what there is to explain. `network_loss`, `stretched_loss` and
+    `prior_loss` are the losses of the network, as it is and stretched, and of the
     training rows' best constant answer.
     """
 
     network: Estimate
     arms: tuple[Arm, ...]
     own: Estimate | None = None
+    own_loss: float | None = None
     label_entropy: float
     network_loss: float
     stretched_loss: float

@@ -60,7 +60,7 @@ def test_open_trials_of_preflight_are_answered_by_the_check_of_a_stage_that_asks
     assert found(preflight=[overfit("references")], full=learned, continued=True) == ()
 
 
-@pytest.mark.parametrize("code", ["less", "less_inputs"])
+@pytest.mark.parametrize("code", ["less", "less_inputs", "by_heart"])
 def test_open_checks_are_answered_by_a_network_that_learned_something_and_less_than_a_reference(code):
     behind = check("references", "fail", "warning", code=code)
     assert found(preflight=[overfit("references")], pilot=[behind]) == ()

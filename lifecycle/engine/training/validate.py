@@ -51,7 +51,7 @@ def validate(job: TrainJob, prepared: Prepared, state: TrainState, device: str) 
         "val_loss_of_prior": float(kind.row_loss(labels, constant_answers(prior, len(labels))).mean()),
     }
     asking = _asking(job, prepared, rows, labels, answers)
-    own = _own_rise(job, prepared, state, asking.columns.stage, len(rows), device)
+    own = _on_own_rows(job, prepared, state, asking.columns.stage, len(rows), device)
     # Full has too many rows to fit all references on; fewer updates tell nothing of a network that is behind them.
     nonlinear = job.stage != "full"
     compare_network = nonlinear and state.step >= ENOUGH_UPDATES
@@ -83,19 +83,20 @@ def _asking(job: TrainJob, prepared: Prepared, rows: pd.DataFrame, labels: np.nd
     )
 
 
-def _own_rise(
+def _on_own_rows(
     job: TrainJob, prepared: Prepared, state: TrainState, trained_rows: pd.DataFrame, most: int, device: str
-) -> Estimate | None:
-    """What the network shows of about `most` of the rows that it learned from."""
+) -> tuple[Estimate | None, float | None]:
+    """What the network shows of about `most` of the rows that it learned from, and its mean loss there."""
     kind = kind_of_rows(job.rows)
     learned_from = limited(trained_rows, job.rows, most, job.training.seed)
     answers = _answers(job, prepared, state, learned_from, device)
     # A row without a finite answer was skipped in training: nothing was learned from it.
     answered = np.isfinite(answers).reshape(len(answers), -1).all(axis=1)
     if not answered.any():
-        return None
+        return None, None
     labels, answers = kind.checked(learned_from[job.rows.label].to_numpy()[answered], answers[answered])
-    return own_rise(kind, labels, answers, learned_from[job.rows.group].to_numpy()[answered], job.training.seed)
+    rise = own_rise(kind, labels, answers, learned_from[job.rows.group].to_numpy()[answered], job.training.seed)
+    return rise, float(kind.row_loss(labels, answers).mean())
 
 
 def _answers(job: TrainJob, prepared: Prepared, state: TrainState, rows: pd.DataFrame, device: str) -> np.ndarray:

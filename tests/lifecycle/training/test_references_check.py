@@ -191,6 +191,32 @@ def test_rows_that_were_not_learned_are_told_with_what_is_known(own, curve, code
     assert check.fix.startswith(first)
 
 
+@pytest.mark.parametrize(
+    ("own_loss", "rise", "stage", "status", "code"),
+    [
+        # Its own rows cost next to nothing, and what it shows of others is there: few rows, learned by heart.
+        (0.01, 0.05, "smoke", "pass", ""),
+        (0.01, 0.05, "pilot", "fail", "by_heart"),
+        (0.01, 0.05, "full", "fail", "by_heart"),
+        # It shows nothing of others: what was learned by heart tells nothing.
+        (0.01, 0.0, "smoke", "insufficient", "more"),
+        (0.01, 0.0, "pilot", "fail", "network"),
+        # Its own rows cost as much as others.
+        (0.7, 0.05, "pilot", "fail", "diverged"),
+        (None, 0.05, "pilot", "fail", "diverged"),
+    ],
+)
+def test_rows_that_are_known_by_heart_are_no_training_that_diverged(own_loss, rise, stage, status, code):
+    measured = references(rise, 0.05, stage=0.05, network_loss=1.0).model_copy(update={"own_loss": own_loss})
+    check = references_check(measured, moved(0.4), "cpu", MANY, stage)
+    assert (check.status, check.code) == (status, code)
+    assert check.stops == (code in ("network", "diverged"))
+    if code == "by_heart":
+        assert "0.0100 on rows that it learned from and 1.0000 on validation" in check.evidence
+        assert (check.severity, check.observed) == ("warning", 1.0)
+        assert check.fix.startswith("stop earlier")
+
+
 def test_groups_that_would_tell_are_told():
     check = references_check(references(0.0, 0.0, error=0.05, stage=0.0), moved(0.2), "cpu", MANY)
     assert (check.status, check.code) == ("insufficient", "more")

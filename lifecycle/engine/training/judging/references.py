@@ -239,14 +239,15 @@ def measure_references(
     asking: Asking,
     network: np.ndarray,
     prior: np.ndarray,
-    own: Estimate | None,
+    own: tuple[Estimate | None, float | None],
     *,
     nonlinear: bool,
     compare_network: bool,
 ) -> References:
     """What the `network`'s answers `(N, ...)` and the references show of the validation rows.
 
-    `prior` is the best constant answer of the training rows, and `own` what own_rise says of the network; `nonlinear`
+    `prior` is the best constant answer of the training rows, and `own` what own_rise says of the network on
+    rows that it learned from, and its loss there; `nonlinear`
     and `compare_network` are as in ask_references.
     """
     judge = asking.judge
@@ -254,7 +255,8 @@ def measure_references(
     return References(
         network=judge.mean(asking.network.rises),
         arms=ask_references(asking, nonlinear=nonlinear, compare_network=compare_network),
-        own=own,
+        own=own[0],
+        own_loss=own[1],
         label_entropy=judge.entropy,
         network_loss=float(kind.row_loss(labels, network).mean()),
         stretched_loss=float(asking.network.losses.mean()),
