@@ -11,6 +11,7 @@ and as long as the rows are trained on, a model learns of carriers that do not f
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -66,10 +67,11 @@ def _shortage(axis: Axis) -> str:
     """Why history can't say what is usual, in words; empty if it can."""
     blocks = axis.history / axis.length
     if blocks < MINIMUM_BLOCKS:
-        return (
-            f"{axis.history} {axis.noun}{' before' if axis.in_time else ' of training beside'} a window of "
-            f"{axis.length}: thresholds need {MINIMUM_BLOCKS:g} times the window"
-        )
+        too_few = "can't tell what is usual"
+        if axis.in_time:
+            least = math.ceil(MINIMUM_BLOCKS * axis.length)
+            return f"{axis.history} days before the benchmark's {axis.length}: fewer than {least} {too_few}"
+        return f"training has {blocks:.2g} times the benchmark's rows: less than {MINIMUM_BLOCKS:g} times {too_few}"
     rows = int(axis.rows[axis.history :].sum())
     return f"the window has {rows} rows, fewer than {_LEAST_ROWS}" if rows < _LEAST_ROWS else ""
 
