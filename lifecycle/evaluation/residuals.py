@@ -187,7 +187,8 @@ def _bins(values: np.ndarray, name: str) -> tuple[np.ndarray, list[str]]:
     edges = np.unique(np.quantile(known, np.arange(1, BINS) / BINS, method="inverted_cdf")) if len(known) else known
     edges = edges[edges < known.max()] if len(known) else edges
     codes = np.where(np.isnan(values), len(edges) + 1, np.searchsorted(edges, values, side="left"))
-    ends = [f"{edge:.4g}" for edge in edges]
+    # Whole numbers of five digits and more would be told by a power of ten.
+    ends = [f"{edge:,.0f}" if 10_000 <= abs(edge) < 1e12 else f"{edge:.4g}" for edge in edges]
     between = [f"{low} < {name} <= {high}" for low, high in pairwise(ends)]
     first, last = ([f"{name} <= {ends[0]}"], [f"{name} > {ends[-1]}"]) if ends else ([name], [])
     return codes, [*first, *between, *last, f"{name} missing"][: int(codes.max()) + 1]

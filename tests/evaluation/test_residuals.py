@@ -75,6 +75,14 @@ def test_residuals_name_the_best_baseline_and_missing_values():
     assert {one.by for one in found.axes} == {"group", "answer", "wind", "origin"}
 
 
+@pytest.mark.parametrize(("by", "of_the_first"), [(0.1, "wind <= 0."), (1000, "wind <= "), (1e6, ",")])
+def test_residuals_name_ends_of_parts_without_powers_of_ten(by, of_the_first):
+    frame, features = drawn()
+    parts = axis(looked(frame, features[["wind"]] * by), "wind").parts
+    assert not any("e+" in part.name for part in parts)
+    assert any(of_the_first in part.name for part in parts)
+
+
 def test_residuals_of_a_part_in_few_groups_say_why_it_has_no_interval():
     frame, features = drawn()
     features.loc[frame["group"] < "2024-01-06", "origin"] = "XXX"
