@@ -95,6 +95,11 @@ def test_functions_planted_fault_is_found_with_its_line_and_a_fix(tmp_path, name
     assert not any(found[one].faults or found[one].untried for one in earlier)
 
 
+def test_functions_loss_that_is_not_finite_is_not_told_as_one_that_reads_no_labels(tmp_path):
+    found = tried(tmp_path, (LOSS, LOSS + ".log() * float('inf')"))["loss_fn"].faults
+    assert [fault.problem for fault in found if "swapped" in fault.problem] == []
+
+
 def test_functions_misspelled_column_is_told_with_the_nearest_input(tmp_path):
     (fault,) = tried(tmp_path, (FIT, 'return training["shp"]'))["fit_preprocessing"].faults
     assert fault.problem == "reads 'shp': no column of the role feature in contract.yaml"

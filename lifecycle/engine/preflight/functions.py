@@ -198,11 +198,12 @@ def _loss(
         )
         return None, "", [(f"{len(targets)} rows became {tuple(loss.shape)}", fix)]
     wrong: list[Wrong] = []
-    if not loss.isfinite().all():
+    finite = bool(loss.isfinite().all())
+    if not finite:
         wrong.append(("losses are not finite", "keep logarithms away from 0, for example by a loss with logits"))
     # Each row gets the label of the row before: of two labels in turn the other one.
     swapped = task.loss_fn(outputs, targets.roll(1, 0)).detach() if uses_labels else None
-    if swapped is not None and float(outputs.detach().std()) > 0 and _alike(loss.detach(), swapped):
+    if swapped is not None and finite and float(outputs.detach().std()) > 0 and _alike(loss.detach(), swapped):
         wrong.append(("the loss is the same for swapped targets", _LABELS))
     if not loss.requires_grad:
         fix = "do not detach, and compute with torch only, from the parameters to the loss"

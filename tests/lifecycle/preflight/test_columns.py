@@ -112,6 +112,21 @@ def with_constants():
     return table(KeepsFirst, x)
 
 
+class Scaled(Table):
+    """Its answers grow by a number of the row, as by an exposure."""
+
+    def __init__(self):
+        super().__init__(8)
+
+    def forward(self, inputs):
+        return super().forward({"x": inputs["x"]}) + inputs["hours"]
+
+
+def with_one_number():
+    hours = torch.where(torch.arange(ROWS) < ROWS - 1, 1.0, 2.0)
+    return subject(Scaled, TrainData({"x": X, "hours": hours}, LABEL), bce)
+
+
 class KeepsFirst(Table):
     """Leaves out what is constant."""
 
@@ -144,10 +159,10 @@ def test_columns_that_no_output_depends_on_are_a_warning_that_names_them(of, sho
 @pytest.mark.parametrize(
     "of",
     [
-        table(), table(Rounded), table(InputDropout), table(ClosedGate), with_constants(), codes(Codes), masked(),
+        table(), with_one_number(), table(Rounded), table(InputDropout), table(ClosedGate), with_constants(), codes(Codes), masked(),
         colours(Channels), table(recipe={"augment": augmented}),
     ],
-    ids=["whole", "rounded", "dropout", "gates", "constants", "codes", "masked", "channels", "augmented"],
+    ids=["whole", "one_number", "rounded", "dropout", "gates", "constants", "codes", "masked", "channels", "augmented"],
 )  # fmt: skip
 def test_columns_that_are_read_somewhere_or_say_nothing_pass(of):
     assert trial(of, "uses_inputs").status == "pass"

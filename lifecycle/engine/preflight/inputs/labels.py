@@ -33,6 +33,14 @@ UNBOUNDED = -5.0
 MANY = 0.02
 
 
+# Of numbers there is no class for a head to lack.
+_NOT_FINITE = (
+    "a logarithm, root or division in the loss of outputs that may be zero or below, or labels that are missing",
+    "give the loss what it reads: raw outputs for one that takes logits or logarithms (log_input=True), else outputs "
+    "that are bounded; leave out rows without a label",
+)
+
+
 def labels_in_range(subject: Subject) -> Outcome:
     """More than one label, each within the head and the loss's range."""
     values = subject.training.targets.flatten().cpu()
@@ -46,7 +54,8 @@ def labels_in_range(subject: Subject) -> Outcome:
     if not bool(probe.losses.isfinite().all()):
         rows = int((~probe.losses.isfinite()).sum())
         evidence = f"the fresh network's loss is not finite on {rows} of {len(probe.losses)} rows"
-        return Outcome("fail", f"{shown(subject, values.unique())}: {evidence}")
+        cause, fix = _NOT_FINITE if _are_numbers(subject) else ("", "")
+        return Outcome("fail", f"{shown(subject, values.unique())}: {evidence}", cause=cause, fix=fix)
     unbounded = _unbounded(probe)
     if unbounded is not None:
         return unbounded
@@ -62,6 +71,12 @@ def labels_in_range(subject: Subject) -> Outcome:
     only = shown(subject, counted) if len(counted) else "an ignored label"
     cause = "rows cut from one end of sorted data, a label column that was overwritten, or a wrong positive class"
     return Outcome("fail", f"all of {len(values):,} labels are {only}", len(counted), 2, cause=cause)
+
+
+def _are_numbers(subject: Subject) -> bool:
+    targets = subject.training.targets
+    is_known = subject.kind is not None and not subject.kind.classes
+    return is_known and targets.is_floating_point()
 
 
 def _beyond_head(subject: Subject) -> Outcome | None:

@@ -168,7 +168,7 @@ def _other_values(subject: Subject, data: TrainData, name: str) -> Tensor | None
     changed = other_rows(subject, len(own)).inputs[name]
     if not changed.equal(own):
         return changed
-    differing = (known != own[:1]).flatten(1).any(1)
+    differing = (known != own[:1]).reshape(len(known), -1).any(1)
     if differing.any():
         return known[int(differing.int().argmax())].expand_as(own).clone()
     if own.is_floating_point():
