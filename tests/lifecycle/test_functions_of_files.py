@@ -46,6 +46,13 @@ def test_functions_that_read_pictures_are_well_and_a_fault_is_told(tmp_path):
     assert found["to_tensors"].faults
 
 
+def test_functions_that_reshape_what_they_had_to_permute_are_told(tmp_path):
+    contract_of(tmp_path, file="picture", size=[8, 8])
+    (fault,) = functions(tmp_path, MODEL.replace(".permute(0, 3, 1, 2)", ".reshape(-1, 3, 8, 8)"))["to_tensors"].faults
+    assert fault.problem == "x of shape (3, 8, 8) is picture of shape (8, 8, 3), reshaped"
+    assert fault.fix.startswith("exchange axes by transpose or permute")
+
+
 def test_functions_of_arrays_without_a_size_are_not_tried_and_say_why(tmp_path):
     contract_of(tmp_path, file="array")
     assert "no size of picture" in functions(tmp_path)["to_tensors"].untried

@@ -20,6 +20,7 @@ from trainworthy.lifecycle.contract.read import load_contract
 from trainworthy.lifecycle.contract.sample import FIT_ROWS, sample_rows
 from trainworthy.lifecycle.contract.sample_files import with_sample_files, without_size
 from trainworthy.lifecycle.engine.preflight.function_trials import FIXES, OPTIONAL_FIXES, Trials, Wrong
+from trainworthy.lifecycle.engine.preflight.inputs import axes
 from trainworthy.lifecycle.engine.preflight.optional_functions import try_optional
 from trainworthy.lifecycle.engine.preflight.own import own_checks
 from trainworthy.lifecycle.engine.preflight.wiring.descent import WRONG_WAY, descend
@@ -117,7 +118,8 @@ def _tensors(task: Task, rows: pd.DataFrame, state: dict[str, Any]) -> tuple[Any
     short = [f"{name} {tuple(t.shape)}" for name, t in inputs.items() if t.ndim == 0 or len(t) != len(rows)]
     if short:
         return None, "", [(f"{len(rows)} rows became {', '.join(short)}", "give each tensor one row for each row")]
-    wrong = [*_not_finite(inputs, rows), *_depends_on_others(task, rows, state, inputs)]
+    mixed = [(found, axes.FIX) for found in axes.reshaped(rows, inputs)]
+    wrong = [*_not_finite(inputs, rows), *_depends_on_others(task, rows, state, inputs), *mixed]
     shown = ", ".join(f"{name} {tuple(t.shape)} {str(t.dtype).removeprefix('torch.')}" for name, t in inputs.items())
     return inputs, shown, wrong
 

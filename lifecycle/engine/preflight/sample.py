@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from trainworthy.lifecycle.data.rows import read_rows
+from trainworthy.lifecycle.engine.preflight.inputs.axes import reshaped
 from trainworthy.lifecycle.engine.preflight.subject import Scored, Subject
 from trainworthy.lifecycle.engine.preflight.throughput.blocked import spent
 from trainworthy.lifecycle.engine.training.prepare import loaded_rows, seed_everything, to_train_data
@@ -113,6 +114,7 @@ def draw_sample(job: PreflightJob, rows: pd.DataFrame, device: str, most: int | 
         processes=job.processes,
         sharding=job.sharding,
         nodes=job.nodes,
+        reshaped=tuple(reshaped(drawn, training.valued)),
         claims=job.claims,
         device=device,
     )

@@ -55,7 +55,8 @@ class Subject:
     `made`, what making the tensors of `training` took, where that is not known.
     `activation_checkpointing` names modules as the use case does: an update recomputes them, while a look at the
     network, which has the same values, needs no update. `compiled`: a stage compiles its updates. `fewest_rows` are
-    those of the smallest update that any stage makes, where that is known. `processes` share out the rows of each
+    those of the smallest update that any stage makes, where that is known. `reshaped` says which inputs are files whose
+    axes were exchanged by a reshape. `processes` share out the rows of each
     update, as many on each of `nodes`; `sharding` divides the network over them.
     """
 
@@ -80,6 +81,7 @@ class Subject:
     processes: int = 1
     nodes: int = 1
     sharding: Sharding = "none"
+    reshaped: tuple[str, ...] = ()
     claims: PreflightSpec = field(default_factory=PreflightSpec)
     device: str = "cpu"
 

@@ -159,8 +159,8 @@ def test_columns_that_no_output_depends_on_are_a_warning_that_names_them(of, sho
 @pytest.mark.parametrize(
     "of",
     [
-        table(), with_one_number(), table(Rounded), table(InputDropout), table(ClosedGate), with_constants(), codes(Codes), masked(),
-        colours(Channels), table(recipe={"augment": augmented}),
+        table(), with_one_number(), table(Rounded), table(InputDropout), table(ClosedGate), with_constants(),
+        codes(Codes), masked(), colours(Channels), table(recipe={"augment": augmented}),
     ],
     ids=["whole", "one_number", "rounded", "dropout", "gates", "constants", "codes", "masked", "channels", "augmented"],
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Does a convolution of pictures get their channels first, as torch wants them?
+"""Are axes where the network takes them to be: channels first, as a convolution of torch wants them, and permuted?
 
 Of (N, H, W, C) it would take the rows of the picture for channels, and slide over columns and colours. Rows give
 themselves away: neighbours are alike and distant ones are not, just as columns are, while channels have no order.
@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
+from trainworthy.lifecycle.engine.preflight.inputs.axes import CAUSE, FIX
 from trainworthy.lifecycle.engine.preflight.subject import Subject
 from trainworthy.lifecycle.engine.preflight.wiring.passes import forward, spread
 from trainworthy.lifecycle.gates.catalogue import check_of
@@ -27,7 +28,13 @@ ORDERED = 0.2
 
 
 def channels_first(subject: Subject) -> Outcome:
-    """By the two-dimensional convolutions that get an input as it is, or turned and scaled only."""
+    """By the two-dimensional convolutions that get an input as it is, or turned and scaled only; and by files.
+
+    What was reshaped where it had to be permuted is told first, whatever the network is.
+    """
+    if subject.reshaped:
+        evidence = "; ".join(subject.reshaped)
+        return Outcome("fail", evidence, len(subject.reshaped), 0, cause=CAUSE, fix=FIX)
     pictures = {name: tensor for name, tensor in subject.training.valued.items() if _last(tensor)}
     if not pictures:
         return Outcome("not_applicable", "no input has the shape (N, H, W, C) of pictures with channels last")
@@ -48,7 +55,7 @@ def channels_first(subject: Subject) -> Outcome:
                 f"a convolution takes {name} of shape (N, {', '.join(map(str, values.shape[1:]))}) as it is: its "
             )
             evidence += f"{values.shape[1]} channels are ordered as the rows of a picture are"
-            return Outcome("fail", evidence, round(_order(values, 1), 3), ORDERED)
+            return Outcome("fail", evidence, round(_order(values, 1), 3), ORDERED, severity="warning")
     return Outcome("pass", f"no convolution takes {', '.join(pictures)} with channels last")
 
 
