@@ -42,6 +42,7 @@ DIAGNOSED = ("finite", "monitors", "loss_rise", NAME)
 # if there is one, the augmentation.
 FIRST: Mapping[str, tuple[Part, ...]] = {
     "rows": ("rows",),
+    "shift": ("rows",),
     "inputs": ("network", "inputs", "regularization"),
     "by_heart": ("recipe", "network"),
     "less_inputs": ("network", "inputs", "regularization"),

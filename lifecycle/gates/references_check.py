@@ -176,7 +176,12 @@ def _of_rows(references: References) -> _Verdict | None:
         if fitted.rise.high < there.rise.low and fitted.rise.value < _least(references, there):
             name = references.words.reference(there.reference)
             why = f"{name} learns nothing from the stage's rows, and does from as many validation rows"
-            return _Verdict("fail", "rows", why)
+            if fitted.of_itself is None or fitted.of_itself.low <= 0:
+                return _Verdict("fail", "rows", why)
+            itself = (
+                f"of each other the stage's rows tell something ({_rise(fitted.of_itself)} {references.words.a_row})"
+            )
+            return _Verdict("fail", "shift", f"{why}; {itself}: what the inputs mean differs between the two")
     return None
 
 
@@ -338,8 +343,9 @@ def _arms(references: References) -> list[str]:
     there, said = there or _linear(references), references.words
     fitted = references.arm(there.reference, "stage", there.inputs)
     on = " on the network's tensors" if there.inputs == "tensors" else ""
+    where = "within a group" if references.within_groups else "between rows"
     evidence = (
-        f"exchanging predictions within a group costs {_rise(references.network)} {said.a_row}; "
+        f"exchanging predictions {where} costs {_rise(references.network)} {said.a_row}; "
         f"for {said.reference(there.reference)}{on}, fitted on validation rows, {_rise(there.rise)}"
     )
     evidence += f", on the stage's rows {_rise(fitted.rise)}" if fitted is not None else ""

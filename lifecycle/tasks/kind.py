@@ -284,6 +284,13 @@ class Kind(Protocol):
         """Answers with a state of fit_calibration."""
         ...
 
+    def tamed(self, labels: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+        """Brings labels and answers of rows with these labels to a scale on which no few rows outweigh all others.
+
+        It keeps their order, so that what answers tell of labels is told there too.
+        """
+        ...
+
     def stretched(self, labels: np.ndarray, answers: np.ndarray) -> Callable[[np.ndarray], np.ndarray] | None:
         """What makes answers as sure as rows with these labels bear, keeping their order.
 

@@ -65,7 +65,7 @@ class Regression(FewNumbers):
             linear="ridge regression",
             constant=f"always answering the training rows' {'quantiles' if self.quantiles else 'mean'}",
             unit="",
-            a_row=f"of {'pinball loss' if self.quantiles else 'squared error'} a row",
+            a_row=f"of {'pinball loss' if self.quantiles else 'squared error'} a row, large numbers tamed",
             predicted="mean answer",
             observed="mean label",
             familiar=(
@@ -249,6 +249,14 @@ class Regression(FewNumbers):
             return lambda other_answers: self.calibrated(other_answers, state)
         level = float(labels.mean())
         return lambda other_answers: level + slope * (other_answers - center)
+
+    def tamed(self, labels: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+        """Nearly as they are within the labels' mean distance from their median, like a logarithm beyond."""
+        import numpy as np
+
+        middle = np.median(labels)
+        distance = float(np.abs(labels - middle).mean()) or 1.0
+        return lambda values: np.arcsinh((values - middle) / distance)
 
     def answer_scale(self, answers: np.ndarray) -> np.ndarray:
         """How far answers lie apart, and a twentieth of each answer's size: float32 knows so many digits of it."""

@@ -26,6 +26,10 @@ class Usual:
         """As they are: no class weighs a row."""
         return answers
 
+    def tamed(self, labels: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+        """As they are: the loss of a class or of a byte is a logarithm already."""
+        return lambda values: values
+
     def answer_scale(self, answers: np.ndarray) -> np.ndarray:
         import numpy as np
 

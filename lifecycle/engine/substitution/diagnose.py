@@ -57,7 +57,8 @@ def run_diagnosis(job: DiagnoseJob) -> DiagnoseResult:
             loss = exchanges[-1].loss
             say(f"diagnosis: {part}: {'not tried' if loss is None else f'validation loss {loss:.4g}'}")
     # What one has to show depends on how many there are.
-    found = judged(exchanges, before.judge.entropy)
+    of_own_prior = setup.kind.row_loss(labels, constant_answers(setup.kind.prior(labels), len(labels)))
+    found = judged(exchanges, float(of_own_prior.mean()))
     return DiagnoseResult(
         diagnosis=Diagnosis(
             rows=len(setup.folds[0].training),

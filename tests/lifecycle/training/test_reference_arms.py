@@ -3,14 +3,17 @@
 import numpy as np
 import pandas as pd
 import pytest
+from gated import FALLING, moved
 
 from trainworthy.lifecycle.engine.training.judging.references import (
     REFITS,
     Asking,
     ReferenceRows,
     ask_references,
+    measure_references,
 )
 from trainworthy.lifecycle.engine.training.judging.rise import Judge
+from trainworthy.lifecycle.gates.references_check import references_check
 from trainworthy.lifecycle.protocol.jobs import Rows
 from trainworthy.lifecycle.protocol.results import LINEAR, Arm
 from trainworthy.lifecycle.tasks.labels import kind_of_rows
@@ -47,6 +50,29 @@ def test_rows_that_show_as_much_are_fitted_once():
     assert arm.rise.low > 0
     assert arm.behind is not None
     assert arm.behind.low > 0
+
+
+def other_codes(rows):
+    """What `x` means is turned round, as by another unit or code."""
+    return rows.assign(x=-rows["x"])
+
+
+def other_labels(rows):
+    return rows.assign(late=np.random.default_rng(4).permutation(rows["late"].to_numpy()))
+
+
+@pytest.mark.parametrize(("made", "code", "told"), [(other_labels, "rows", False), (other_codes, "shift", True)])
+def test_rows_that_tell_nothing_of_validation_are_asked_of_themselves(made, code, told):
+    asking = arms_of(made(drawn_rows(3000, seed=2)))
+    arm = linear_of(asking, "stage")
+    assert arm.of_itself is not None
+    assert (arm.of_itself.low > 0) == told
+    judge, network = asking.judge, np.full(1200, 0.5)
+    measured = measure_references(asking, network, np.asarray(0.5), (None, None), nonlinear=True, compare_network=True)
+    check = references_check(measured, moved(0.2), "cpu", FALLING, "smoke")
+    assert (check.status, check.code, check.stops) == ("fail", code, True)
+    assert ("tell something" in check.evidence) == told
+    assert judge.within_groups
 
 
 @pytest.mark.parametrize("compare_network", [True, False])

@@ -44,6 +44,52 @@ def test_references_of_numbers_are_told_in_their_words(kind):
         assert not {"nats", "logistic", "positives"} & set(told.evidence.split())
 
 
+def of_counties(seed=0):
+    """Counts of 600 places of all sizes, in groups of 20, and good answers; a few have nearly all of the squares."""
+    generator = np.random.default_rng(seed)
+    rates = np.exp(generator.normal(0, 3, 600))
+    return generator.poisson(rates).astype(float), rates * np.exp(generator.normal(0, 0.3, 600)), np.arange(600) // 20
+
+
+def test_numbers_with_a_heavy_tail_are_told_though_few_rows_have_most_of_the_squares(monkeypatch):
+    labels, answers, groups = of_counties()
+    kind = Regression()
+    measured = measured_of(kind, labels, answers, answers, groups)
+    check = references_check(measured, moved(0.2), "cpu", MANY)
+    assert (check.status, measured.network.low > 0.2 * measured.label_entropy) == ("pass", True)
+    nothing = measured_of(kind, labels, np.random.default_rng(1).permutation(answers), answers, groups)
+    assert nothing.network.low <= 0
+    monkeypatch.setattr(Regression, "tamed", lambda self, labels: lambda values: values)
+    assert measured_of(kind, labels, answers, answers, groups).network.low <= 0
+
+
+def test_taming_keeps_the_order_and_the_middle_as_it_is():
+    labels = np.array([-3.0, -1.0, 0.0, 1.0, 3.0, 1e6])
+    tamed = Regression().tamed(labels)(labels)
+    assert (np.diff(tamed) > 0).all()
+    assert np.isfinite(tamed).all()
+    assert Regression().tamed(np.zeros(4))(np.array([0.0, 1.0])).tolist() == [0.0, pytest.approx(np.arcsinh(1.0))]
+    assert Multiclass((1, 2)).tamed(labels)(labels) is labels
+
+
+def test_groups_of_one_label_are_exchanged_with_each_other():
+    generator = np.random.default_rng(0)
+    groups = np.repeat(np.arange(40), 25)
+    labels = (groups // 2 % 2).astype(float)
+    sure = np.clip(0.2 + 0.6 * labels + 0.1 * generator.normal(size=1000), 0.01, 0.99)
+    measured = measured_of(BINARY, labels, sure, sure, groups)
+    assert measured.network.low > 0.1
+    check = references_check(measured, moved(0.2), "cpu", MANY)
+    assert check.status == "pass"
+    assert "exchanging predictions between rows costs" in check.evidence
+    # One label of a group differs, and the rows of all are exchanged within it, where nothing is known.
+    mixed = np.where(np.arange(1000) % 25 == 0, 1 - labels, labels)
+    within = measured_of(BINARY, mixed, sure, sure, groups)
+    assert within.within_groups
+    assert within.network.value < 0.05
+    assert measured_of(BINARY, labels, generator.permutation(sure), sure, groups).network.low <= 0
+
+
 def rise_of(labels, network, logits, groups) -> References:
     return measured_of(BINARY, labels, network, 1 / (1 + np.exp(-logits)), groups)
 

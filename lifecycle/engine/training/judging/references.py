@@ -34,6 +34,7 @@ from trainworthy.lifecycle.protocol.jobs import Rows
 from trainworthy.lifecycle.protocol.results import LINEAR, Arm, Inputs, References
 from trainworthy.lifecycle.tasks import Kind
 from trainworthy.lifecycle.tasks.baselines import fit_baselines
+from trainworthy.lifecycle.tasks.interval import MINIMUM_GROUPS
 from trainworthy.lifecycle.tasks.labels import kind_of_rows, labels_of
 
 REFITS = 5
@@ -79,11 +80,22 @@ class ReferenceRows:
             return fit(training[[*features, label]], features, label, kind, seed)(rows[features])
 
     def cross_fitted(self, fit: Fit, seed: int, most_rows: int) -> np.ndarray:
-        """Answers to the validation rows, each half of the groups scored by a fit on the other half.
+        """Answers to the validation rows, each half of the groups scored by a fit on the other half."""
+        return self._halves_answered(fit, self.validation, seed, most_rows)
 
-        The halves take turns group by group, so that both span all of the time.
+    def of_itself(self, fit: Fit, seed: int, most_rows: int) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+        """Labels and groups of the stage's rows, twice so many at most, and answers to them in the same way.
+
+        None in fewer groups than an interval takes.
         """
-        rows = self.validation
+        some = limited(self.stage, self.columns, 2 * most_rows, seed)
+        groups = some[self.columns.group].to_numpy()
+        if len(np.unique(groups)) < MINIMUM_GROUPS:
+            return None
+        return labels_of(self.columns, some), groups, self._halves_answered(fit, some, seed, most_rows)
+
+    def _halves_answered(self, fit: Fit, rows: pd.DataFrame, seed: int, most_rows: int) -> np.ndarray:
+        """The halves take turns group by group, so that both span all of the time."""
         answers = np.empty((len(rows), *kind_of_rows(self.columns).answer_shape))
         for scored in halves(rows[self.columns.group].to_numpy()):
             some = limited(rows[~scored], self.columns, most_rows, seed)
@@ -175,6 +187,19 @@ class Asking:
             cpu_seconds=time.process_time() - began,
         ))  # fmt: skip
 
+    def ask_stage_of_itself(self, arm: Arm) -> None:
+        """What the rows of a stage's arm tell of each other, kept with it."""
+        rows, began, seed = self._rows_of(arm.inputs), time.process_time(), self.judge.seed
+        asked = rows and rows.of_itself(self.references[arm.reference], seed, min(self.most_rows, MOST_ROWS))
+        if not asked:
+            return
+        labels, groups, answers = asked
+        judge = Judge(self.judge.kind, labels, groups, seed)
+        rise, took = judge.mean(judge.scored(answers).rises), time.process_time() - began
+        self.arms[self.arms.index(arm)] = arm.model_copy(
+            update={"of_itself": rise, "cpu_seconds": arm.cpu_seconds + took}
+        )
+
     def _rows_of(self, inputs: Inputs) -> ReferenceRows | None:
         return self.columns if inputs == "columns" else self._tensors()
 
@@ -220,14 +245,17 @@ def ask_references(asking: Asking, *, nonlinear: bool, compare_network: bool) ->
 def _there(asking: Asking, name: str, inputs: Inputs) -> bool:
     """Whether validation rows show something to a reference; if so, it is asked of as many of the stage's as well.
 
-    Where these seem to show less, they are asked again in several draws: one fit may have had bad luck.
+    Where these seem to show less, they are asked again in several draws: one fit may have had bad luck. If they do show
+    less, they are asked of themselves: labels of other rows tell nothing there either, and other codes or a season do.
     """
     arm = asking.measured(name, inputs, "validation") or asking.measure_on_validation(name, inputs)
     if arm is None or arm.rise.low <= 0:
         return False
     fitted = asking.measured(name, inputs, "stage") or asking.measure_on_stage(name, inputs, drawn=False)
     if fitted is not None and fitted.draws == 1 and fitted.rise.high < arm.rise.low:
-        asking.measure_on_stage(name, inputs, drawn=True, whole=False)
+        drawn = asking.measure_on_stage(name, inputs, drawn=True, whole=False)
+        if drawn is not None and drawn.rise.high < arm.rise.low:
+            asking.ask_stage_of_itself(drawn)
     return True
 
 
@@ -258,6 +286,7 @@ def measure_references(
         own=own[0],
         own_loss=own[1],
         label_entropy=judge.entropy,
+        within_groups=judge.within_groups,
         network_loss=float(kind.row_loss(labels, network).mean()),
         stretched_loss=float(asking.network.losses.mean()),
         prior_loss=float(kind.row_loss(labels, constant_answers(prior, len(labels))).mean()),
