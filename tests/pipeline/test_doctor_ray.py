@@ -1,11 +1,6 @@
 """trainworthy doctor on Ray: whether the cluster answers, asked at a server that speaks as Ray's dashboard does."""
 
-import contextlib
-import json
 import sys
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -14,47 +9,12 @@ from doctor_checks import bad, only
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "resources"))
 from ray_cluster import SKU, free_port, ray_cluster
+from ray_dashboard import dashboard
 
 from trainworthy.pipeline.doctor import clusters, examine, machine
 from trainworthy.resources.settings import read_settings
 
 needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed: make test-engines installs it")
-# As Ray 2.60 tells them: one that lives, the head, which has no SKU, and one that has gone.
-NODES = [
-    {"state": "ALIVE", "resources_total": {"CPU": 2.0, SKU: 1.0}},
-    {"state": "ALIVE", "resources_total": {"node:__internal_head__": 1.0}},
-    {"state": "DEAD", "resources_total": {"CPU": 2.0, SKU: 1.0}},
-]
-
-
-@contextlib.contextmanager
-def dashboard(version: str, nodes: object = NODES) -> Iterator[str]:
-    """The address of a server that plays the dashboard, whose `nodes` None it does not tell for as long as it runs."""
-    over = threading.Event()
-
-    class Answers(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            told = {"version": "4", "ray_version": version}
-            if self.path.startswith("/api/v0/nodes"):
-                if nodes is None:
-                    over.wait()
-                told = {"result": True, "data": {"result": {"result": nodes}}}
-            body = json.dumps(told).encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            with contextlib.suppress(OSError):
-                self.wfile.write(body)
-
-        def log_message(self, format: str, *args: object) -> None: ...
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            over.set()
-            server.shutdown()
 
 
 @pytest.fixture(autouse=True)

@@ -25,11 +25,6 @@ from trainworthy.resources.settings import DATABASE
 from trainworthy.resources.supervisor import supervise
 
 
-@pytest.fixture(scope="module")
-def splits(tmp_path_factory):
-    return toy_jobs.build_splits(tmp_path_factory.mktemp("splits"))
-
-
 def test_answer_that_lay_there_already_costs_no_gpu_seconds_and_its_wait_is_its_queue(splits, tmp_path, monkeypatch):
     read, job = worker_process.read_result, toy_jobs.train_job(splits, tmp_path)
 
