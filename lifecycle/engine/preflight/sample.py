@@ -113,6 +113,7 @@ def draw_sample(job: PreflightJob, rows: pd.DataFrame, device: str, most: int | 
         processes=job.processes,
         sharding=job.sharding,
         nodes=job.nodes,
+        least_nodes=job.least_nodes,
         claims=job.claims,
         device=device,
     )
