@@ -18,7 +18,7 @@ from trainworthy.lifecycle.protocol.records import Cost
 _queued_seconds = 0.0
 # Seconds of all machines that nobody has paid for, since an attempt had but some of them: only ever more.
 _spared_seconds = 0.0
-# CPU seconds of ended workers that are another process's children: the kernel counts them there.
+# CPU seconds of ended workers that are another process's children, here or on another machine.
 _workers_seconds = 0.0
 
 

@@ -62,12 +62,14 @@ class Start:
 class Ended:
     """How a worker ended: its exit code, negative the number of a signal, and what was seen of its memory.
 
-    `seen` is what the machines' owner says of an end that the worker did not choose, as half a sentence.
+    `seen` is what the machines' owner says of an end that the worker did not choose, as half a sentence. `cpu_seconds`
+    are those that it used where this machine's kernel counts none of them.
     """
 
     exit_code: int
     memory: MemorySeen
     seen: str = ""
+    cpu_seconds: float = 0.0
 
 
 @dataclass(frozen=True)

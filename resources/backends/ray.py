@@ -234,7 +234,7 @@ class _Following:
 
 
 def _as_ended(end: NodeEnd) -> Ended:
-    return Ended(end.exit_code, end.memory, end.seen)
+    return Ended(end.exit_code, end.memory, end.seen, end.cpu_seconds)
 
 
 @contextlib.contextmanager

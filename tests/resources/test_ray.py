@@ -20,6 +20,8 @@ from ray_workers import Watched, at_step, begun_by_a_launcher_that_is_killed, pr
 sys.path.insert(0, str(Path(__file__).parents[1] / "lifecycle"))
 import toy_jobs
 
+from trainworthy.lifecycle.cost.meter import Meter
+from trainworthy.lifecycle.cost.prices import Sku
 from trainworthy.lifecycle.errors import BackendError, SettingsError, WorkerError
 from trainworthy.lifecycle.protocol.jobs import TrainJob
 from trainworthy.lifecycle.protocol.results import TrainResult
@@ -92,7 +94,10 @@ def test_ray_trains_as_this_machine_does_bit_for_bit_and_hands_on_no_secret(clus
 def test_ray_trains_by_two_processes_on_one_node_as_this_machine_does(cluster, splits, tmp_path):
     ours, theirs = (toy_jobs.train_job(splits, tmp_path / name, processes=2) for name in ("a", "b"))
     here = run_worker(ours)
+    meter, own = Meter(), time.process_time()
     there = run_worker(theirs, backend=backend(cluster, cpus=2))
+    # Of both processes there, each of which has imported torch.
+    assert meter.cost(Sku(usd_per_hour=0.0)).cpu_seconds - (time.process_time() - own) > 2
     assert isinstance(here, TrainResult)
     assert isinstance(there, TrainResult)
     assert (Path(theirs.out) / "ranks" / "1").is_dir()

@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ from ray_workers import (
 sys.path.insert(0, str(Path(__file__).parents[1] / "lifecycle"))
 import toy_jobs
 
+from trainworthy.lifecycle.cost.meter import Meter
+from trainworthy.lifecycle.cost.prices import Sku
 from trainworthy.lifecycle.errors import BackendError, WorkerError
 from trainworthy.lifecycle.protocol.jobs import TrainJob
 from trainworthy.lifecycle.protocol.results import TrainResult
@@ -62,9 +65,12 @@ def test_two_nodes_of_ray_train_as_two_processes_here_do_bit_for_bit(cluster, sp
     ours, theirs = (job_of(splits, tmp_path / name) for name in ("a", "b"))
     here = run_worker(ours)
     lines, watched = list[str](), Watched()
+    meter, own = Meter(), time.process_time()
     with (tmp_path / "err").open("wb") as err:
         output = (err.fileno(), err.fileno())
         there = run_worker(theirs, backend=backend(cluster), tell=lines.append, watcher=watched, output=output)
+    # Of both nodes, on each of which torch was imported.
+    assert meter.cost(Sku(usd_per_hour=0.0)).cpu_seconds - (time.process_time() - own) > 2
     assert isinstance(here, TrainResult)
     assert isinstance(there, TrainResult)
     assert there.parameters_sha256 == here.parameters_sha256
