@@ -21,6 +21,7 @@ from trainworthy.lifecycle.gates.earlier import open_checks
 from trainworthy.lifecycle.golden import largest_difference
 from trainworthy.lifecycle.leakage.unreviewed import NAME as REVIEWED
 from trainworthy.lifecycle.promotion.controls import ANSWER_TOLERANCE
+from trainworthy.lifecycle.promotion.prefix import made_by_several, processes_of_rerun
 from trainworthy.lifecycle.protocol.checks import CheckResult
 from trainworthy.lifecycle.protocol.records import (
     STEPS,
@@ -77,10 +78,18 @@ def deployment_evidence(run: StepRun, model: RegisteredModel) -> dict[str, Any]:
 
 
 def reproducibility_evidence(run: StepRun) -> str | None:
-    """Hash of the parameters after an equal rerun of the training's first steps; None if it did not run."""
+    """Hash of the parameters after an equal rerun of the training's first steps; None if it did not run.
+
+    It has as many processes as made them, and is not made where these were several numbers.
+    """
     snapshot, full = run.record("snapshot", Snapshot), run.record("full", StageReport)
+    if made_by_several(full):
+        return None
+    processes = processes_of_rerun(full, run.use_case.spec.compute)
     try:
-        job = train_job(run, snapshot, full.training_run, "full", full.seed, rerun_steps=full.prefix_steps)
+        job = train_job(
+            run, snapshot, full.training_run, "full", full.seed, rerun_steps=full.prefix_steps, processes=processes
+        )
         # Equal by itself, and not for what the two processes share.
         result = run.in_worker(job, fresh=True)
     except WorkerError as error:

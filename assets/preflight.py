@@ -88,6 +88,7 @@ def worker_result(run: StepRun, host: Host, first: tuple[Trial, ...]) -> Preflig
         durable=host.durable,
         processes=spec.compute.processes,
         nodes=spec.compute.nodes,
+        least_nodes=spec.compute.least_nodes,
         sharding=spec.compute.sharding,
         gpu_counts={name: sku.gpus for name, sku in run.workspace.prices.skus.items() if sku.gpus},
         gpu_memory_gb={name: sku.gpu_memory_gb for name, sku in run.workspace.prices.skus.items() if sku.gpu_memory_gb},
@@ -143,7 +144,7 @@ def still_fits(run: StepRun, record: Record) -> bool:
         return False
     if uses_cuda and not was_held_against(record.checks, compute.sku, run.sku.gpu_memory_gb):
         return False
-    if not was_for_nodes(record.checks, compute.nodes):
+    if not was_for_nodes(record.checks, compute.nodes, compute.fewest_nodes):
         return False
     memory, cost = record.memory_bytes, cost_forecast(record.seconds, run.sku.times(compute.nodes))
     if memory is None or cost is None or cost != record.cost_usd:

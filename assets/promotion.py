@@ -43,6 +43,7 @@ from trainworthy.lifecycle.promotion.decide import LEAVE_FIRST_MODEL, decide
 from trainworthy.lifecycle.promotion.evidence import PromotionEvidence, guardrail_results
 from trainworthy.lifecycle.promotion.history import RolledBack, predecessor, rolled_back
 from trainworthy.lifecycle.promotion.judged import artifacts_of
+from trainworthy.lifecycle.promotion.prefix import made_by_several
 from trainworthy.lifecycle.promotion.reuse import still_answers
 from trainworthy.lifecycle.promotion.trained_by_script import inexact_resume
 from trainworthy.lifecycle.protocol.checks import CheckResult
@@ -241,7 +242,7 @@ def _evidence(run: StepRun, first_model: bool, model: RegisteredModel, champion:
             recorded_prefix_sha256=full.prefix_sha256,
             rerun_prefix_sha256=rerun_sha256,
             prefix_steps=full.prefix_steps,
-            inexact_resume=inexact_resume(run.use_case.spec.trainer, full, preflight),
+            inexact_resume=made_by_several(full) or inexact_resume(run.use_case.spec.trainer, full, preflight),
             installed=installed,
         ),
         deployment_control(

@@ -25,12 +25,12 @@ Stage = Literal["smoke", "pilot", "full"]
 
 def train_job(
     run: StepRun, snapshot: Snapshot, training_run: str, stage: Stage, seed: int, *, rerun_steps: int | None = None,
-    seconds_left: float = math.inf,
+    seconds_left: float = math.inf, processes: int | None = None,
 ) -> TrainJob:  # fmt: skip
     """The worker's job for one training of a stage; with `rerun_steps` from its start, that many steps, elsewhere.
 
-    `seconds_left` is what the budget still allows. A seed that is not the declared one has a folder and an identity of
-    its own, so that each resumes for itself.
+    `seconds_left` is what the budget still allows, `processes` are those of the use case if None. A seed that is not
+    the declared one has a folder and an identity of its own, so that each resumes for itself.
     """
     spec, state = run.use_case.spec, run.workspace.state
     declared = seed == spec.training.seed
@@ -60,7 +60,7 @@ def train_job(
         frozen=spec.preflight.frozen,
         trainer=spec.trainer,
         unreviewed=judged_contract(run).unreviewed_features,
-        processes=spec.compute.processes,
+        processes=processes or spec.compute.processes,
         sharding=spec.compute.sharding,
         collective_timeout_seconds=spec.compute.collective_timeout_seconds,
         stop_after_steps=rerun_steps,

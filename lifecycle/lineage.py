@@ -42,6 +42,7 @@ def declared_sections(use_case: UseCase, step: Step) -> dict[str, Any]:
     # How many trainings a stage has decides that stage alone: the others are the same without them.
     seeds = {f"{stage}_seeds": training.pop(f"{stage}_seeds") for stage in ("pilot", "full")}
     processes, sharding = use_case.spec.compute.processes, use_case.spec.compute.sharding
+    fewest = use_case.spec.compute.fewest_processes
     fitted = {"hyperparameters": spec["hyperparameters"], "training": training, "stages": spec["stages"]}
     # The contract says what the label is. Kinds came later than the first verdicts, and changed none of a binary label.
     if use_case.spec.task != TaskSpec(kind="binary"):
@@ -67,6 +68,7 @@ def declared_sections(use_case: UseCase, step: Step) -> dict[str, Any]:
             **seeds,
             "preflight": spec["preflight"],
             **({"processes": processes} if processes > 1 else {}),
+            **({"fewest_processes": fewest} if fewest != processes else {}),
             **({"sharding": sharding} if sharding != "none" else {}),
         },
         "smoke": fitted,

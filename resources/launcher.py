@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import tempfile
+import time
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -13,7 +16,7 @@ from pydantic import Field
 
 from trainworthy.lifecycle.answer import read_modules
 from trainworthy.lifecycle.code_identity import KEPT, CodeOnDisk, refuse_unhashed
-from trainworthy.lifecycle.cost.meter import Meter
+from trainworthy.lifecycle.cost.meter import Meter, count_spared
 from trainworthy.lifecycle.earlier_ends import EarlierEnds
 from trainworthy.lifecycle.identity import job_sha256
 from trainworthy.lifecycle.protocol.attempts import ChargedTo
@@ -21,7 +24,7 @@ from trainworthy.lifecycle.protocol.jobs import AnyJob, TrainJob, processes_of
 from trainworthy.lifecycle.protocol.results import AnyResult
 from trainworthy.lifecycle.spec.use_case import ComputeSpec
 from trainworthy.resources.attempts import OpenAttempt, ends_before, recorded
-from trainworthy.resources.backends.backend import Backend
+from trainworthy.resources.backends.backend import Backend, Elastic, Size
 from trainworthy.resources.backends.choose import backend_of
 from trainworthy.resources.backends.local import LOCAL
 from trainworthy.resources.settings import read_settings
@@ -69,10 +72,16 @@ class Launcher(dg.ConfigurableResource):
         meter = Meter()
 
         def once() -> AnyResult:
-            # What earlier attempts have waited for takes nothing of what the budget allows.
-            ends_at = None if job.ends_at is None else job.ends_at + meter.queue_seconds
-            attempt = job.model_copy(update={"ends_at": ends_at})
-            return self._attempt(context, attempt, charged_to, fresh, backend)
+            size = Size(1, 1, job.processes)
+            if isinstance(backend, Elastic):
+                size = backend.size_of(job, context.log.warning)
+            # What earlier attempts have waited for, or had no machine for, takes nothing of what the budget allows.
+            free = meter.queue_seconds + meter.spared_seconds
+            ends_at = size.ends_at(None if job.ends_at is None else job.ends_at + free, time.time())
+            attempt = job.model_copy(update={"ends_at": ends_at, "processes": size.processes})
+            price = charged_to.model_copy(update={"usd_per_hour": charged_to.usd_per_hour * size.share})
+            with _rented(size):
+                return self._attempt(context, attempt, price, fresh, backend)
 
         earlier = ends_before(job, charged_to, context.log)
         return supervise(
@@ -118,6 +127,16 @@ class Launcher(dg.ConfigurableResource):
             raise no_answer(job)
         refuse_unhashed(job, read_modules(out), covered)
         return answer
+
+
+@contextlib.contextmanager
+def _rented(size: Size) -> Iterator[None]:
+    """Around an attempt: the machines that it does without cost nothing."""
+    meter = Meter()
+    try:
+        yield
+    finally:
+        count_spared(meter.wall_seconds * (1 - size.share))
 
 
 def _again_by_itself(context: Context, earlier: EarlierEnds) -> bool:

@@ -37,6 +37,7 @@ def supervise(
             raise _not_started(job, earlier)
         tell(f"{job.stage}: ends of earlier runs count, until this one gets past them: {earlier.in_words()}")
     attempts: list[Attempt] = []
+    whole = Meter()
     while True:
         before, meter = reached_step(Path(job.out)), Meter()
         try:
@@ -51,7 +52,7 @@ def supervise(
                     seconds=meter.wall_seconds,
                 )
             )
-            why = why_not_again(attempts, seconds_left, earlier)
+            why = why_not_again(attempts, seconds_left + whole.spared_seconds, earlier)
             if why is not None:
                 raise _given_up(error, attempts, why, earlier) from None
             pause = pause_seconds(attempts[-1])

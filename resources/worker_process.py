@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from trainworthy.lifecycle.answer import read_result
-from trainworthy.lifecycle.cost.meter import Meter, count_queued
+from trainworthy.lifecycle.cost.meter import Meter, count_queued, count_worker
 from trainworthy.lifecycle.errors import WorkerError
 from trainworthy.lifecycle.failure import End, error_of
 from trainworthy.lifecycle.folder_lock import locked
@@ -81,6 +81,7 @@ def run_worker(
         start = Start(job, path, meter.queue_seconds, more or {}, output, grace_seconds, fresh, lock)
         watcher.begin()
         ended = backend.run(start, watcher, tell)
+        count_worker(ended.cpu_seconds)
         if ended.exit_code != 0:
             raise worker_error(out, ended, job)
         answer = read_result(out, job)

@@ -41,7 +41,7 @@ def reckonings(preflight: PreflightReport, stages: Sequence[StageReport]) -> tup
     Memory's peak is that of the stages there are. Seconds and cost were forecast of all updates of all three stages,
     each in one go; an update's seconds can be told of any training.
     """
-    why_not = _not_whole(stages)
+    why_not = _not_whole(stages) or _by_others(preflight, stages)
     peak = max((stage.metrics.get("peak_memory_bytes", 0.0) for stage in stages), default=0.0) or None
     wall = None if why_not else sum(stage.cost.wall_seconds for stage in stages)
     spent = None if why_not else sum(stage.cost.usd for stage in stages)
@@ -86,6 +86,17 @@ def reached_by_full(stages: Sequence[StageReport]) -> Reckoning | None:
         return None
     reached = full.metrics.get("val_loss") if full is not None else None
     return Reckoning(name="validation_loss", forecast=pilot.data_curve.full_loss, actual=reached)
+
+
+def _by_others(preflight: PreflightReport, stages: Sequence[StageReport]) -> str:
+    """That stages were trained by another number of processes than was forecast; empty if not, or nobody knows."""
+    details = (row for check in preflight.checks if check.name == "memory_forecast" for row in check.details)
+    # Beside that of all nodes the fewest may be told, of which neither time nor cost was forecast.
+    forecast = max((row["processes"] for row in details if "processes" in row), default=None)
+    made = sorted({part.processes for stage in stages for part in stage.made_by} - {forecast})
+    if forecast is None or not made:
+        return ""
+    return f"trained by {' and '.join(map(str, made))} processes, and forecast of {forecast}"
 
 
 def _interrupted(stages: Sequence[StageReport]) -> bool:

@@ -16,7 +16,9 @@ from trainworthy.lifecycle.protocol.records import Cost
 
 # Seconds that this process has waited for others, as the kernel counts its CPU seconds: only ever more.
 _queued_seconds = 0.0
-# CPU seconds of ended workers that are another process's children: the kernel counts them there.
+# Seconds of all machines that nobody has paid for, since an attempt had but some of them: only ever more.
+_spared_seconds = 0.0
+# CPU seconds of ended workers that are another process's children, here or on another machine.
 _workers_seconds = 0.0
 
 
@@ -30,6 +32,12 @@ def count_queued(seconds: float) -> None:
     """A worker of this process's run has waited so long for a machine, which nobody pays for."""
     global _queued_seconds
     _queued_seconds += seconds
+
+
+def count_spared(seconds: float) -> None:
+    """An attempt had some of the machines: so many seconds of all of them were not rented for it."""
+    global _spared_seconds
+    _spared_seconds += seconds
 
 
 @contextlib.contextmanager
@@ -48,6 +56,7 @@ class Meter:
 
     def __init__(self) -> None:
         self._wall, self._cpu, self._queued = time.perf_counter(), _cpu_seconds(), _queued_seconds
+        self._spared = _spared_seconds
 
     @property
     def wall_seconds(self) -> float:
@@ -59,8 +68,15 @@ class Meter:
         """Seconds that were waited for others."""
         return _queued_seconds - self._queued
 
+    @property
+    def spared_seconds(self) -> float:
+        """Seconds of all machines that were not rented, since attempts had but some of them."""
+        return _spared_seconds - self._spared
+
     def cost(self, sku: Sku, gpus: int = 0, gpu_seconds: float = 0.0) -> Cost:
         """The cost so far; USD is wall time at the SKU's price, since a machine is rented by the hour.
+
+        What attempts did without some of the machines is taken off the USD, and off nothing else.
 
         `gpu_seconds` is how long a GPU was used, on each of `gpus`; a GPU found by device auto counts as one.
         """
@@ -69,7 +85,7 @@ class Meter:
             gpu_seconds=gpu_seconds * max(1, gpus),
             cpu_seconds=_cpu_seconds() - self._cpu,
             wall_seconds=wall,
-            usd=wall / 3600 * sku.usd_per_hour,
+            usd=(wall - self.spared_seconds) / 3600 * sku.usd_per_hour,
             queue_seconds=self.queue_seconds,
         )
 

@@ -83,8 +83,16 @@ def for_device(looked: Looked, uses_cuda: bool) -> Looked:
 
 
 def host_memory(result: PreflightResult, uses_cuda: bool) -> Forecast | None:
-    """Peak bytes of the full stage's processes on the host: where the job uses a GPU, an update's lie there."""
-    memory, step = result.memory, result.step_memory
+    """Peak bytes of the full stage's processes on the host: where the job uses a GPU, an update's lie there.
+
+    Of all nodes or of the fewest, whichever a machine holds more with.
+    """
+    parts = (result, *(() if result.fewest is None else (result.fewest,)))
+    known = [held for part in parts if (held := _on_host(part.memory, part.step_memory, uses_cuda)) is not None]
+    return max(known, key=lambda held: held.high) if len(known) == len(parts) else None
+
+
+def _on_host(memory: Forecast | None, step: MemoryForecast | None, uses_cuda: bool) -> Forecast | None:
     if memory is None or step is None or not uses_cuda:
         return memory
     value, low, high = step.together
@@ -94,17 +102,18 @@ def host_memory(result: PreflightResult, uses_cuda: bool) -> Forecast | None:
 
 
 def was_held_against(checks: Iterable[CheckResult], sku: str, gpu_memory_gb: float | None) -> bool:
-    """True if recorded checks say that the training fits this SKU's GPU of that memory."""
+    """True if recorded checks say that the training fits this SKU's GPU of that memory, by whichever nodes."""
     details = (row for check in checks if check.name == "memory_forecast" for row in check.details if "fits" in row)
-    return any((row["sku"], row["gpu_memory_gb"], row["fits"]) == (sku, gpu_memory_gb, True) for row in details)
+    found = {(row["gpu_memory_gb"], row["fits"]) for row in details if row["sku"] == sku}
+    return found == {(gpu_memory_gb, True)}
 
 
-def was_for_nodes(checks: Iterable[CheckResult], nodes: int) -> bool:
-    """True if recorded checks forecast the memory of a machine that is one of so many."""
+def was_for_nodes(checks: Iterable[CheckResult], nodes: int, fewest: int) -> bool:
+    """True if recorded checks forecast the memory of a machine that is one of so many, and of the fewest."""
     details = (
         row for check in checks if check.name == "memory_forecast" for row in check.details if "processes" in row
     )
-    return all(row.get("nodes", 1) == nodes for row in details)
+    return {row.get("nodes", 1) for row in details} in (set(), {nodes, fewest})
 
 
 def trials_of(checks: Iterable[CheckResult]) -> tuple[Trial, ...]:
@@ -155,6 +164,27 @@ def _leakage(result: PreflightResult) -> CheckResult:
 
 
 def _memory(result: PreflightResult, limit: int, gpu_sku: str | None) -> CheckResult:
+    """That of all nodes and of the fewest: it passes if both do, and the worse one decides."""
+    of_all = _memory_of(result.model_copy(update={"fewest": None}), limit, gpu_sku)
+    if result.fewest is None:
+        return of_all
+    few = result.model_copy(update={**dict(result.fewest), "fewest": None})
+    of_few = _memory_of(few, limit, gpu_sku)
+    said = [
+        (of_all, f"with all nodes{_by(result.step_memory)}: {of_all.evidence}"),
+        (of_few, f"with the fewest{_by(few.step_memory)}: {of_few.evidence}"),
+    ]
+    # The worst first; of equal ones that of all nodes.
+    said.sort(key=lambda one: _WORST.index(one[0].status))
+    evidence, details = "; ".join(words for _, words in said), (*of_all.details, *of_few.details)
+    return said[0][0].model_copy(update={"evidence": evidence, "details": details})
+
+
+def _by(step: MemoryForecast | None) -> str:
+    return "" if step is None else f" (nodes: {step.nodes}, processes: {step.processes})"
+
+
+def _memory_of(result: PreflightResult, limit: int, gpu_sku: str | None) -> CheckResult:
     """The process against this machine, and an update against the GPU of the SKU, where the job uses one.
 
     The details hold an update's bytes by kind, and a line for each GPU.
@@ -210,7 +240,8 @@ def _cost(
         return check
     notes = (in_words(result.time, result.step), *(machines[0].told if machines else ()))
     advised = (advice(tuple(machines), result.step),) if machines else ()
-    return _with(check, (*notes, *advised), (result.step, result.time, *machines))
+    all_nodes = () if result.fewest is None else ("time and cost are those of all nodes: fewer take longer",)
+    return _with(check, (*notes, *advised, *all_nodes), (result.step, result.time, *machines))
 
 
 def _with(check: CheckResult, notes: Sequence[str], details: Sequence[Frozen]) -> CheckResult:

@@ -135,7 +135,7 @@ class PreflightJob(_RowsJob):
     `gpu_memory_gb` is the memory of one GPU, and `gpu_counts` how many a machine has, by SKU; `durable` is where
     checkpoints will be copied to. `metrics` and `baselines` of the use case's own are called once, metrics with
     `metric_columns`. `processes` are those that each training will be made by, on so many `nodes`, and `sharding` how
-    they hold its model.
+    they hold its model; with `least_nodes` it goes on with so few of them, each with as many processes.
     """
 
     kind: Literal["preflight"] = "preflight"
@@ -158,6 +158,7 @@ class PreflightJob(_RowsJob):
     metric_columns: tuple[str, ...] = ()
     processes: int = Field(default=1, ge=1)
     nodes: int = Field(default=1, ge=1)
+    least_nodes: int | None = None
     sharding: Sharding = "none"
 
 

@@ -71,7 +71,7 @@ def part_of(whole: FrozenT, kind: type[FrozenT]) -> FrozenT:
 
 
 class Cost(Frozen):
-    """What a step used. USD is wall_seconds at the SKU's price (cost/meter.py).
+    """What a step used. USD is wall_seconds at the SKU's price, without machines that an attempt lacked (meter.py).
 
     `queue_seconds` is how long it waited for a run that did the same work; neither in wall_seconds nor in USD.
     """

@@ -186,16 +186,26 @@ class TrainResult(TrainingFigures):
     unreviewed: UnreviewedInputs | None = None
 
 
+class FewestNodes(Frozen):
+    """Memory as PreflightResult has it, of a training by the fewest nodes that it goes on with."""
+
+    memory: Forecast | None
+    step_memory: MemoryForecast | None
+    gpus: tuple[GpuFit, ...] = ()
+
+
 class PreflightResult(Frozen):
     """Answer to a PreflightJob. What could not be tried is missing or None, and `untried` says why.
 
-    `ended_early`: the battery ended before it came to the forecasts, so that nothing was wrong with these.
+    `ended_early`: the battery ended before it came to the forecasts, so that nothing was wrong with these. `fewest` is
+    None where all nodes train or none.
     """
 
     kind: Literal["preflight"] = "preflight"
     memory: Forecast | None
     step_memory: MemoryForecast | None = None
     gpus: tuple[GpuFit, ...] = ()
+    fewest: FewestNodes | None = None
     seconds: Forecast | None
     step: StepTime | None = None
     time: RunTime | None = None

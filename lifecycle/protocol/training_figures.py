@@ -153,13 +153,21 @@ class Attempt(Frozen):
     seconds: float
 
 
+class MadeBy(Frozen):
+    """From the update `first_step` on, so many processes made the training."""
+
+    first_step: int
+    processes: int
+
+
 class TrainingFigures(Frozen):
     """What a training measured of itself: the worker's answer has it, and the stage's record keeps it.
 
     `prefix_sha256` is the hash of the parameters after `prefix_steps` updates, which an equal rerun must meet. `curve`
     is the training forward's loss; `monitored` what was scored beside it: batches in evaluation mode, the reserve,
     slices. Of the steps those after `first_step` are the stage's own, None where it was not recorded: above 0 where it
-    goes on from the stage before. `alarms` are the monitors'.
+    goes on from the stage before. `alarms` are the monitors'. `made_by` tells each number of processes that made
+    updates, the stage before included where it goes on from that; () where it was not recorded.
     """
 
     rows: int
@@ -174,6 +182,7 @@ class TrainingFigures(Frozen):
     curve: tuple[CurvePoint, ...]
     monitored: tuple[CurvePoint, ...] = ()
     alarms: tuple[Alarm, ...] = ()
+    made_by: tuple[MadeBy, ...] = ()
 
 
 # A part of a training that can be exchanged for one that is known to work, the smallest first.

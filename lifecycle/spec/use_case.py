@@ -96,6 +96,12 @@ class ComputeSpec(Frozen):
         description="Machines of the SKU that the processes are on, as many on each, for launcher torchrun, "
         "kubernetes (pods) or ray. Changes no result.",
     )
+    least_nodes: int | None = Field(
+        default=None,
+        ge=1,
+        description="For launcher ray: an attempt goes on with as many of the nodes as there are, so few at the least; "
+        "left out, with all of them.",
+    )
     collective_timeout_seconds: float = Field(
         default=COLLECTIVE_TIMEOUT_SECONDS,
         gt=0,
@@ -124,6 +130,21 @@ class ComputeSpec(Frozen):
     def elsewhere(self) -> bool:
         """True if workers run on another machine than their launcher, which then says nothing about theirs."""
         return self.launcher in ("kubernetes", "ray")
+
+    @property
+    def fewest_nodes(self) -> int:
+        """The machines that a training goes on with at the least."""
+        return self.least_nodes or self.nodes
+
+    @property
+    def processes_each(self) -> int:
+        """The processes of a training on each of its machines, however many there are."""
+        return self.processes // self.nodes
+
+    @property
+    def fewest_processes(self) -> int:
+        """The processes of a training on the fewest machines."""
+        return self.fewest_nodes * self.processes_each
 
     @property
     def job_device(self) -> Literal["auto", "cpu", "cuda"]:
@@ -161,6 +182,26 @@ class ComputeSpec(Frozen):
             here = f" on each of nodes: {self.nodes}" if self.nodes > 1 else ""
             raise ValueError(
                 f"processes: {self.processes} share gpus: {self.gpus}{here}: each process needs a GPU of its own"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _least_nodes_are_some_of_rays(self) -> ComputeSpec:
+        least = self.least_nodes
+        if least is None:
+            return self
+        if self.launcher != "ray":
+            raise ValueError(
+                f"least_nodes: {least} needs launcher: ray, whose table of nodes says how many there are; remove it "
+                f"with launcher: {self.launcher}"
+            )
+        if self.nodes == 1 or least > self.nodes:
+            fewer = f"set least_nodes to 1 to {self.nodes}" if self.nodes > 1 else "set nodes to 2 or more"
+            raise ValueError(f"least_nodes: {least} are no part of nodes: {self.nodes}: {fewer}, or remove it")
+        if self.sharding != "none" and self.fewest_processes == 1:
+            raise ValueError(
+                f"least_nodes: {least} leaves one process, and sharding: {self.sharding} divides a model over several: "
+                "raise least_nodes, or remove one of them"
             )
         return self
 
@@ -289,6 +330,15 @@ class UseCaseSpec(Frozen):
             raise ValueError(
                 f"{' and '.join(whole)} need the whole model in each process, and compute.sharding: "
                 f"{self.compute.sharding} divides it: remove one or the other"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _fewer_nodes_are_trained_by_the_loop(self) -> UseCaseSpec:
+        if self.compute.least_nodes is not None and self.trainer is not None:
+            raise ValueError(
+                f"compute.least_nodes: {self.compute.least_nodes} has no effect beside trainer: nothing says that the "
+                "script goes on from its checkpoint by fewer processes; remove it"
             )
         return self
 

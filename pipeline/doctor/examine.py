@@ -8,7 +8,7 @@ from pathlib import Path
 
 from trainworthy.lifecycle.errors import SettingsError, TrainworthyError
 from trainworthy.lifecycle.protocol.checks import CheckResult
-from trainworthy.pipeline.doctor import machine, ports, project, sensitive, stores
+from trainworthy.pipeline.doctor import clusters, machine, ports, project, sensitive, stores
 from trainworthy.pipeline.doctor.project import in_short, refused
 from trainworthy.resources.settings import Settings, project_folder, read_settings, state_folder
 
@@ -34,7 +34,7 @@ def runs_checks(settings: Settings) -> Iterator[CheckResult]:
 # The nearest to the machine first: what fails there explains what fails below.
 CHECKS: tuple[Check, ...] = (
     machine.python, machine.packages, machine.environment, machine.alerts, machine.disk, ports.ports,
-    stores.state_folder, stores.shared_place, stores.durable_folder, project.location, project.use_cases,
+    stores.state_folder, stores.shared_place, stores.durable_folder, clusters.ray, project.location, project.use_cases,
     project.prices, project.git, stores.dagster_store, stores.mlflow_store, stores.verdicts, sensitive.sensitive,
     runs_checks,
 )  # fmt: skip

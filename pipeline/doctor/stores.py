@@ -30,7 +30,7 @@ from trainworthy.lifecycle.storage.durable.place import takes_copies
 from trainworthy.lifecycle.storage.shared.store import HeldLease
 from trainworthy.lifecycle.storage.state import StateFolder
 from trainworthy.lifecycle.use_case import load_use_case
-from trainworthy.pipeline.doctor.project import in_short, refused
+from trainworthy.pipeline.doctor.project import in_short, loadable, refused
 from trainworthy.resources.mlflow_folder import champion_alias, settle, written_for
 from trainworthy.resources.settings import DURABLE, STATE, Settings, state_owners, use_case_folders
 from trainworthy.resources.shared_state import records_of, refuse_own_registry, shared_state, verdict_log_of
@@ -329,13 +329,5 @@ def _spot_note(spot: list[str]) -> str:
 
 
 def _on_spot(settings: Settings) -> list[str]:
-    """Names of the use cases that declare a spot machine; one that does not load is told by its own check."""
-    names = []
-    for folder in use_case_folders(settings):
-        try:
-            use_case = load_use_case(folder)
-        except TrainworthyError:
-            continue
-        if use_case.spec.compute.spot:
-            names.append(folder.name)
-    return names
+    """Names of the use cases that declare a spot machine."""
+    return [use_case.name for use_case in loadable(settings) if use_case.spec.compute.spot]

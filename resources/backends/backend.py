@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from trainworthy.lifecycle.failure import MemorySeen
 from trainworthy.lifecycle.nodes.node import ALONE, Node
-from trainworthy.lifecycle.protocol.jobs import AnyJob, processes_of
+from trainworthy.lifecycle.protocol.jobs import AnyJob, TrainJob, processes_of
 
 # Threads that wait actively starve each other on a busy machine: the full stage of flights took 13 s on an idle one
 # and 130 s under load. Below level 6 torch's profiler writes a line on stderr for each start and stop. A crash of
@@ -62,12 +62,32 @@ class Start:
 class Ended:
     """How a worker ended: its exit code, negative the number of a signal, and what was seen of its memory.
 
-    `seen` is what the machines' owner says of an end that the worker did not choose, as half a sentence.
+    `seen` is what the machines' owner says of an end that the worker did not choose, as half a sentence. `cpu_seconds`
+    are those that it used where this machine's kernel counts none of them.
     """
 
     exit_code: int
     memory: MemorySeen
     seen: str = ""
+    cpu_seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Size:
+    """What one attempt of a training has: so many `machines` of those asked for, `of`, and `processes` over them."""
+
+    machines: int
+    of: int
+    processes: int
+
+    @property
+    def share(self) -> float:
+        """Of the machines that are asked for."""
+        return self.machines / self.of
+
+    def ends_at(self, ends_at: float | None, now: float) -> float | None:
+        """When it has spent what all machines would have spent at that Unix time."""
+        return ends_at if ends_at is None or self.machines == self.of else now + (ends_at - now) / self.share
 
 
 class Watcher(Protocol):
@@ -80,6 +100,15 @@ class Watcher(Protocol):
     def begin(self) -> None: ...
     def look(self) -> None: ...
     def waited(self, seconds: float) -> None: ...
+
+
+@runtime_checkable
+class Elastic(Protocol):
+    """A backend by which a training may go on with fewer machines than it asks for."""
+
+    def size_of(self, job: TrainJob, tell: Callable[[str], None]) -> Size:
+        """What the next attempt has, told where that is not all. Raises a TrainworthyError if nobody can say."""
+        ...
 
 
 class Backend(Protocol):

@@ -33,6 +33,11 @@ def judged(states: Sequence[Ended], words: Sequence[NodeEnd | None], cause: str)
     return Ended(EXIT_PREEMPTED if preempted else -signal.SIGTERM, memory, why)
 
 
+def cpu_seconds_of(words: Sequence[NodeEnd | None]) -> float:
+    """What the workers of all nodes have used, as far as they have said so."""
+    return sum(word.cpu_seconds for word in words if word is not None)
+
+
 def _by_itself(ended: Ended) -> bool:
     return not ended.seen or bool(ended.memory.kernel_kills)
 

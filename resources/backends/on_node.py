@@ -22,6 +22,7 @@ import argparse
 import contextlib
 import errno
 import os
+import resource
 import signal
 import socket
 import sys
@@ -76,6 +77,7 @@ class NodeEnd(Frozen):
     exit_code: int
     memory: MemorySeen = MemorySeen()
     seen: str = ""
+    cpu_seconds: float = 0.0
 
 
 class _AskedToEndError(EndAskedError):
@@ -228,7 +230,7 @@ def _run(
         ended = Ended(_code_of_asked(error), memory.seen(), seen=str(error))
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, afterwards)
-    end = NodeEnd(exit_code=ended.exit_code, memory=ended.memory, seen=ended.seen)
+    end = NodeEnd(exit_code=ended.exit_code, memory=ended.memory, seen=ended.seen, cpu_seconds=_children_cpu_seconds())
     _leave(folder / END, end.model_dump(mode="json"))
     if meeting is not None:
         meeting.leave()
@@ -255,6 +257,12 @@ def _leave(path: Path, content: object) -> None:
         write_atomic(path, canonical_json(content))
     except OSError as error:
         say(f"{path.name} could not be left, and the exit code tells the end: {error}")
+
+
+def _children_cpu_seconds() -> float:
+    """Of the worker, and of its ranks: it has waited for them as this has for it."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def _after_the_first(folder: Path, is_wanted: Callable[[], bool] = lambda: True) -> None:

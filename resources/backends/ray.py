@@ -20,9 +20,9 @@ from pathlib import Path
 from trainworthy.lifecycle.cost.prices import load_prices
 from trainworthy.lifecycle.errors import PriceError, SettingsError
 from trainworthy.lifecycle.failure import MemorySeen
-from trainworthy.lifecycle.protocol.jobs import AnyJob, processes_of
+from trainworthy.lifecycle.protocol.jobs import AnyJob, TrainJob, processes_of
 from trainworthy.lifecycle.spec.use_case import ComputeSpec
-from trainworthy.resources.backends.backend import LAUNCH_LOCK, Ended, Start, Watcher
+from trainworthy.resources.backends.backend import LAUNCH_LOCK, Ended, Size, Start, Watcher
 from trainworthy.resources.backends.meeting import folders, prepare
 from trainworthy.resources.backends.on_node import ALIVE, STDERR, STDOUT, WANTED, NodeEnd, last_line, read_end
 from trainworthy.resources.backends.ray_client import RayAwayError, RayClient, ray_address
@@ -41,6 +41,7 @@ from trainworthy.resources.backends.ray_jobs import (
     stop_seconds,
     worker_name,
 )
+from trainworthy.resources.backends.ray_table import Elasticity, holding
 from trainworthy.resources.backends.signs import Given, ObservedSign, Sign, kept_up
 from trainworthy.resources.backends.travel.disk import MARK
 from trainworthy.resources.backends.travel.journey import Journey
@@ -67,7 +68,7 @@ class RayBackend:
 
     A training by several processes has them on so many `nodes`. `memory_bytes` is what each is said to have, by its
     SKU; Ray does not bound what a worker uses of it. With a `road` nodes share no storage with this machine: files come
-    and go by a bucket.
+    and go by a bucket. With `elasticity` a training has as many of them as there are.
     """
 
     address: str
@@ -75,6 +76,7 @@ class RayBackend:
     memory_bytes: int
     road: Road | None = None
     nodes: int = 1
+    elasticity: Elasticity | None = None
 
     name = "ray"
     # The worker takes its own on its node: an earlier one that still runs keeps the next from training beside it.
@@ -99,7 +101,24 @@ class RayBackend:
 
     def nodes_of(self, job: AnyJob) -> int:
         """How many nodes a job has."""
+        if self.elasticity is not None and isinstance(job, TrainJob):
+            return self.elasticity.nodes_of(job.processes)
         return self.nodes if processes_of(job) > 1 else 1
+
+    def size_of(self, job: TrainJob, tell: Callable[[str], None]) -> Size:
+        """As Elastic.size_of, by Ray's table of nodes. Raises BackendError if Ray does not answer.
+
+        An equal rerun has as many as what it is held against.
+        """
+        if self.elasticity is None or job.stop_after_steps is not None:
+            return Size(self.nodes_of(job), self.nodes, job.processes)
+        table, bundle = RayClient(self.address).nodes(), self.node.bundle_of(job)
+        size = self.elasticity.size(table, bundle)
+        if size.machines < size.of:
+            there = f"Ray has {holding(table, bundle)} alive with {self.node.words(job)}"
+            by = f"by {size.processes} process{'es' * (size.processes > 1)}"
+            tell(f"{job.stage}: trains on {size.machines} of {size.of} nodes {by}: {there}")
+        return size
 
     def _run(
         self, ray: RayClient, folder: Path, start: Start, wanted_signs: Sequence[Sign], watcher: Watcher,
@@ -215,7 +234,7 @@ class _Following:
 
 
 def _as_ended(end: NodeEnd) -> Ended:
-    return Ended(end.exit_code, end.memory, end.seen)
+    return Ended(end.exit_code, end.memory, end.seen, end.cpu_seconds)
 
 
 @contextlib.contextmanager
@@ -256,12 +275,14 @@ def ray_backend(compute: ComputeSpec) -> RayBackend:
     """
     settings = read_settings()
     sku = load_prices(settings.prices).sku(compute.sku)
-    cpus = sku.cpus or compute.processes // compute.nodes + (compute.loaders or 0)
+    cpus = sku.cpus or compute.processes_each + (compute.loaders or 0)
     if sku.memory_gb is None:
         fix = f"enter memory_gb of {compute.sku} in prices.yaml: preflight holds a training against it"
         raise PriceError("compute.launcher: ray needs the memory of its nodes", value=compute.sku, fix=fix)
     node = Node(cpus=cpus, gpus=compute.gpus, resources={compute.sku: 1.0})
-    return RayBackend(ray_address(), node, int(sku.memory_gb * 2**30), _road(compute, settings), compute.nodes)
+    least, road = compute.least_nodes, _road(compute, settings)
+    elasticity = None if least is None else Elasticity(least, compute.nodes, compute.processes_each)
+    return RayBackend(ray_address(), node, int(sku.memory_gb * 2**30), road, compute.nodes, elasticity)
 
 
 def _road(compute: ComputeSpec, settings: Settings) -> Road | None:

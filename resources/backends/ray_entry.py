@@ -32,7 +32,7 @@ from trainworthy.lifecycle.progress import say
 from trainworthy.lifecycle.storage.state import write_atomic
 from trainworthy.resources.backends.backend import Ended
 from trainworthy.resources.backends.meeting import absent, folders
-from trainworthy.resources.backends.node_ends import node_of
+from trainworthy.resources.backends.node_ends import cpu_seconds_of, node_of
 from trainworthy.resources.backends.on_node import (
     ALIVE,
     END,
@@ -112,8 +112,9 @@ def _run(options: argparse.Namespace, asked: _Asked) -> int:
     if not asked.why and (words := could_not_begin(ends, alive, [last_line(place / STDERR) for place in places])):
         say(words)
         return 1
-    ended = judged_of_nodes(ends, [read_end(place) for place in places], asked.why)
-    _leave(options.folder, ended)
+    words = [read_end(place) for place in places]
+    ended = judged_of_nodes(ends, words, asked.why)
+    _leave(options.folder, replace(ended, cpu_seconds=cpu_seconds_of(words)))
     return 1 if ended.exit_code else 0
 
 
@@ -309,7 +310,7 @@ def _with_reasons(ends: Sequence[TaskEnd], node_ids: Mapping[int, str], seconds:
 
 def _leave(folder: Path, ended: Ended) -> None:
     """Say how all ended, to who waits for it; storage that is away leaves the exit code to tell it."""
-    end = NodeEnd(exit_code=ended.exit_code, memory=ended.memory, seen=ended.seen)
+    end = NodeEnd(exit_code=ended.exit_code, memory=ended.memory, seen=ended.seen, cpu_seconds=ended.cpu_seconds)
     try:
         write_atomic(folder / END, canonical_json(end.model_dump(mode="json")))
     except OSError as error:

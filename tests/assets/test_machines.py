@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 
 from trainworthy.assets.step_run import StepRun
-from trainworthy.lifecycle.cost.meter import Meter
+from trainworthy.lifecycle.cost.meter import Meter, count_spared
 from trainworthy.lifecycle.cost.prices import Sku
 from trainworthy.lifecycle.gates.preflight import cost_forecast
 from trainworthy.lifecycle.protocol.records import Forecast, Step
@@ -40,6 +40,16 @@ def test_a_step_is_charged_with_the_price_of_all_machines_that_train_it(step, no
     assert (run.rented.memory_gb, run.rented.gpus) == (16, 2)
     cost = Meter().cost(run.rented)
     assert cost.usd == pytest.approx(cost.wall_seconds / 3600 * machines * 3.0)
+
+
+def test_machines_that_an_attempt_had_to_do_without_cost_nothing():
+    meter = Meter()
+    # Of two machines it had one for 1000 s, which this test's own seconds are nothing beside.
+    count_spared(500.0)
+    cost = meter.cost(PRICE.times(2))
+    assert meter.spared_seconds == 500.0
+    assert cost.usd == pytest.approx((cost.wall_seconds - 500.0) / 3600 * 6.0)
+    assert Meter().spared_seconds == 0.0
 
 
 def test_forecast_of_cost_counts_the_seconds_of_each_machine():

@@ -5,7 +5,7 @@ from trainworthy.lifecycle.cost.forecast_error import error_figures, reckonings
 from trainworthy.lifecycle.protocol.checks import CheckResult
 from trainworthy.lifecycle.protocol.forecasts import StepTime
 from trainworthy.lifecycle.protocol.records import Cost
-from trainworthy.lifecycle.protocol.training_figures import Attempt, StageSeconds
+from trainworthy.lifecycle.protocol.training_figures import Attempt, MadeBy, StageSeconds
 
 
 def stages(**changed):
@@ -38,6 +38,17 @@ KILLED = Attempt(cause="killed", told="killed", from_step=0, to_step=0, seconds=
 )
 def test_time_of_a_training_that_was_not_seen_whole_is_no_error(given):
     assert error_figures(report_records.preflight(), given) == {}
+
+
+def test_time_and_cost_by_fewer_processes_are_no_error_of_a_forecast_of_all():
+    details = tuple({"processes": number, "nodes": number} for number in (2, 1))
+    check = CheckResult(name="memory_forecast", status="pass", details=details)
+    preflight = report_records.preflight().model_copy(update={"checks": (check,)})
+    of_all, fewer = ((MadeBy(first_step=1, processes=number),) for number in (2, 1))
+    assert "forecast_seconds_error" in error_figures(preflight, stages(made_by=of_all))
+    assert error_figures(preflight, stages(made_by=fewer)) == {}
+    told = {one.name: one.why_not for one in reckonings(preflight, stages(made_by=fewer))}
+    assert told["cost"] == "trained by 1 processes, and forecast of 2"
 
 
 def test_continued_stages_are_a_whole_training():

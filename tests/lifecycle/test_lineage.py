@@ -47,6 +47,14 @@ def test_nodes_that_share_out_the_processes_change_no_step():
     assert several == changed_steps(compute=compute)
 
 
+def test_fewer_nodes_that_go_on_change_what_is_forecast_and_no_training():
+    compute = {"launcher": "ray", "processes": 4, "nodes": 4}
+    all_of_them, fewer = (use_case(compute={**compute, **more}) for more in ({}, {"least_nodes": 2}))
+    changed = {step for step in STEPS if declared_sections(fewer, step) != declared_sections(all_of_them, step)}
+    assert changed == {"preflight"}
+    assert changed_steps(compute={**compute, "least_nodes": 4}) == changed_steps(compute=compute)
+
+
 @pytest.mark.parametrize(
     ("sections", "steps"),
     [

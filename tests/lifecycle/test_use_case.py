@@ -400,6 +400,27 @@ def test_keys_that_do_not_go_together_are_told_without_the_whole_file():
             {"launcher": "ray", "processes": 3, "nodes": 2}, "use_case.yaml: compute",
             "nodes: 2 do not divide processes: 3",
         ),
+        *(
+            (
+                {"launcher": launcher, "processes": 2, "nodes": 2, "least_nodes": 1}, "use_case.yaml: compute",
+                f"least_nodes: 1 needs launcher: ray, whose table of nodes says how many there are; remove it with "
+                f"launcher: {launcher}",
+            )
+            for launcher in ("torchrun", "kubernetes")
+        ),
+        ({"least_nodes": 1}, "use_case.yaml: compute", "least_nodes: 1 needs launcher: ray"),
+        (
+            {"launcher": "ray", "processes": 2, "least_nodes": 1}, "use_case.yaml: compute",
+            "least_nodes: 1 are no part of nodes: 1: set nodes to 2 or more, or remove it",
+        ),
+        (
+            {"launcher": "ray", "processes": 4, "nodes": 2, "least_nodes": 3}, "use_case.yaml: compute",
+            "least_nodes: 3 are no part of nodes: 2: set least_nodes to 1 to 2, or remove it",
+        ),
+        (
+            {"launcher": "ray", "processes": 2, "nodes": 2, "least_nodes": 1, "sharding": "fsdp"},
+            "use_case.yaml: compute", "least_nodes: 1 leaves one process, and sharding: fsdp divides a model over",
+        ),
         (
             {"sharding": "fsdp"}, "use_case.yaml: compute",
             "sharding: fsdp divides a model over processes, of which there is one",
@@ -432,6 +453,16 @@ def test_what_a_divided_model_does_not_go_with_is_told(other, told):
     assert toy_jobs.spec_with(compute=divided).compute.sharding == "fsdp"
     with pytest.raises(ValidationError, match=told):
         toy_jobs.spec_with(compute=divided, **other)
+
+
+def test_fewer_nodes_have_as_many_processes_on_each_and_train_by_the_loop():
+    compute = {"launcher": "ray", "processes": 8, "nodes": 4, "least_nodes": 3, "sharding": "fsdp"}
+    spec = toy_jobs.spec_with(compute=compute)
+    assert (spec.compute.processes_each, spec.compute.fewest_nodes, spec.compute.fewest_processes) == (2, 3, 6)
+    all_of_them = toy_jobs.spec_with(compute={**compute, "least_nodes": None}).compute
+    assert (all_of_them.fewest_nodes, all_of_them.fewest_processes) == (4, 8)
+    with pytest.raises(ValidationError, match="least_nodes: 3 has no effect beside trainer"):
+        toy_jobs.spec_with(compute={**compute, "sharding": "none"}, trainer="train.py")
 
 
 def test_gpus_are_those_of_each_node():

@@ -1,4 +1,4 @@
-"""A whole run by jobs of a real Ray cluster, whose nodes share nothing with Dagster's machine but a bucket."""
+"""Whole runs by jobs of a real Ray cluster: its nodes share nothing but a bucket, or one of two is there."""
 
 import contextlib
 import importlib.util
@@ -15,7 +15,7 @@ from tests import s3_servers
 sys.path.insert(0, str(Path(__file__).parents[1] / "resources"))
 from kubernetes_apart import needs_namespace
 from ray_apart import real_ray
-from ray_cluster import RayCluster
+from ray_cluster import RayCluster, ray_cluster
 
 from trainworthy.lifecycle.protocol.records import StageReport, Verdict
 from trainworthy.lifecycle.storage.durable.bucket import Bucket
@@ -91,3 +91,33 @@ def test_run_on_ray_without_a_common_storage_is_judged_as_one_of_this_machine(tr
     assert {(row.started.launcher, row.ended and row.ended.outcome) for row in rows} == {("ray", "answered")}
     # Preflight, the trainings, evaluation, the registered files, and the first updates again.
     assert jobs == ["SUCCEEDED"] * len(rows) == ["SUCCEEDED"] * 7
+
+
+@pytest.mark.slow
+@pytest.mark.engine
+@pytest.mark.timeout(600)
+def test_run_on_one_of_two_nodes_is_that_of_one_process_and_costs_one_machine(trained, tmp_path):
+    toy = new_toy(tmp_path)
+    toy.edit("use_case.yaml", "compute: {", "compute: {launcher: ray, processes: 2, nodes: 2, least_nodes: 1, ")
+    with ray_cluster() as cluster:
+        cluster.add("only")
+        done = toy.run(intent=FIRST, TRAINWORTHY_RAY_ADDRESS=cluster.address)
+        assert done.code == 0, done.out[-6000:]
+    # The first updates again were made by one process as well: else no bit of them would be equal.
+    assert judged(toy.records, done.run_id) == judged(trained.toy.records, trained.done.run_id)
+    assert done.out.count("trains on 1 of 2 nodes by 1 process: Ray has 1 alive with") == len(TRAININGS)
+    preflight = toy.records.of_run("toy", "preflight", done.run_id)
+    assert preflight is not None
+    (memory,) = [check for check in preflight.checks if check.name == "memory_forecast"]
+    assert {row["nodes"] for row in memory.details if "nodes" in row} == {1, 2}
+    with toy.instance():
+        rows = attempt_table(read_settings()).rows("toy")
+    price = {row.started.charged_to.step: row.started.charged_to.usd_per_hour for row in rows}
+    for step in TRAININGS:
+        stage = toy.records.of_run("toy", step, done.run_id)
+        assert isinstance(stage, StageReport)
+        assert [(part.first_step, part.processes) for part in stage.made_by] == [(1, 1)]
+        assert price[step] == price["evaluation"]
+        # What is beside the attempt is counted for both machines.
+        one = stage.cost.wall_seconds / 3600 * price[step]
+        assert one <= stage.cost.usd < 2 * one

@@ -102,3 +102,17 @@ def travelled(bucket_server, tmp_path, monkeypatch, request):
     from travelled import alone
 
     return alone(bucket_server, tmp_path, monkeypatch, request)
+
+
+@pytest.fixture(scope="module")
+def splits(tmp_path_factory):
+    """The toy's rows, split."""
+    import planted_training
+
+    return planted_training.toy_jobs.build_splits(tmp_path_factory.mktemp("splits"))
+
+
+@pytest.fixture
+def one_thread(monkeypatch) -> None:
+    """Sums over several threads differ in the last bits, and weights are compared."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")

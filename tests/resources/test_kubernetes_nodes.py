@@ -18,7 +18,7 @@ from trainworthy.resources.backends import meeting, on_node
 from trainworthy.resources.backends.backend import Ended
 from trainworthy.resources.backends.kubernetes import logs, submitted
 from trainworthy.resources.backends.meeting import ADDRESS, INDEX, FolderMeeting, absent, meeting_of, prepare
-from trainworthy.resources.backends.node_ends import judged
+from trainworthy.resources.backends.node_ends import cpu_seconds_of, judged
 from trainworthy.resources.backends.on_node import END, NodeEnd
 
 KILLED = MemorySeen(kernel_kills=1, counted_in="its container")
@@ -182,14 +182,14 @@ def test_first_nodes_own_judgement_is_the_end_although_another_ended_first(playe
 
     def end() -> None:
         # The rank of node 1 was killed; node 0 has found out, and says so by its exit code.
-        says(played, 0, NodeEnd(exit_code=-9))
+        says(played, 0, NodeEnd(exit_code=-9, cpu_seconds=2.5))
         played.kube.ends(pods(played)[0], 137)
 
     delete = played.kube.delete_pod
     played.kube.delete_pod = lambda pod, grace=5.0, code=None: delete(pod, grace, 137)
     played.look_does = {6: end}
     ended = played.run()
-    assert (ended.exit_code, ended.seen) == (-9, "")
+    assert (ended.exit_code, ended.seen, ended.cpu_seconds) == (-9, "", 2.5)
     assert played.left() == []
 
 
@@ -316,6 +316,12 @@ LOST, ASKED = Ended(77, MemorySeen()), Ended(-15, MemorySeen(), "its pod was del
 )  # fmt: skip
 def test_end_of_all_is_the_first_nodes_judgement_or_what_the_cluster_saw(states, words, ended):
     assert judged(states, words, "asked") == ended
+
+
+def test_cpu_seconds_are_those_of_all_nodes_that_have_said_so():
+    said = NodeEnd(exit_code=0, cpu_seconds=2.5)
+    assert cpu_seconds_of((said, None, said)) == 5.0
+    assert cpu_seconds_of((None, None)) == 0.0
 
 
 def test_nobody_known_to_have_asked_leaves_the_nodes_own_words():

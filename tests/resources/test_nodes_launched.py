@@ -40,11 +40,6 @@ def machines() -> Iterator[tuple[Machine, Machine]]:
         yield made
 
 
-@pytest.fixture(scope="module")
-def splits(tmp_path_factory) -> Path:
-    return toy_jobs.build_splits(tmp_path_factory.mktemp("splits"))
-
-
 def job_of(splits: Path, folder: Path) -> TrainJob:
     spec = toy_jobs.spec_with(training={"batch_size": 64, "epochs": 8, "checkpoint_every_steps": 5})
     use_case = folder / "toy"

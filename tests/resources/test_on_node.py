@@ -72,6 +72,8 @@ def test_killed_worker_is_told_with_its_signal_and_what_was_seen_of_memory(tmp_p
         assert process.wait(60) == 137
     end = read_end(tmp_path)
     assert end is not None
+    # Of the worker, which is gone: it had imported its modules at least.
+    assert end.cpu_seconds > 0
     assert end.exit_code == -signal.SIGKILL
     assert end.memory.limit_bytes is not None
 

@@ -1,55 +1,41 @@
 """Workers on a real Ray cluster of this machine: a head without cores, and nodes that come and go."""
 
-import contextlib
 import json
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from planted_training import in_training, planted
 from ray_cluster import SKU, RayCluster, ray_cluster
-from test_supervisor import in_training, planted
+from ray_workers import Watched, at_step, begun_by_a_launcher_that_is_killed, processes_of, statuses, workers_of
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "lifecycle"))
 import toy_jobs
 
+from trainworthy.lifecycle.cost.meter import Meter
+from trainworthy.lifecycle.cost.prices import Sku
 from trainworthy.lifecycle.errors import BackendError, SettingsError, WorkerError
-from trainworthy.lifecycle.protocol.jobs import JobFile, TrainJob
+from trainworthy.lifecycle.protocol.jobs import TrainJob
 from trainworthy.lifecycle.protocol.results import TrainResult
 from trainworthy.lifecycle.storage.checkpoints import reached_step
+from trainworthy.resources.backends.backend import WORKER
 from trainworthy.resources.backends.ray import RayBackend
 from trainworthy.resources.backends.ray_client import RayClient
 from trainworthy.resources.backends.ray_jobs import STARTS, Node, id_prefix
-from trainworthy.resources.backends.travel.road import Road
 from trainworthy.resources.supervisor import supervise
 from trainworthy.resources.worker_process import run_worker
 
-pytestmark = [pytest.mark.slow, pytest.mark.engine, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.slow, pytest.mark.engine, pytest.mark.timeout(600)]
 ROOT = Path(__file__).parents[2]
 SLOWLY = in_training("    time.sleep(0.05)")
-
-
-class Watched:
-    """A watcher that does something at each look, and remembers what it waited."""
-
-    def __init__(self, look: Callable[[], object] = lambda: None) -> None:
-        self._look, self.seconds = look, []
-
-    def begin(self) -> None: ...
-
-    def look(self) -> None:
-        self._look()
-
-    def waited(self, seconds: float) -> None:
-        self.seconds.append(seconds)
 
 
 @pytest.fixture(scope="module")
@@ -60,51 +46,8 @@ def cluster() -> Iterator[RayCluster]:
         yield running
 
 
-@pytest.fixture(scope="module")
-def splits(tmp_path_factory):
-    return toy_jobs.build_splits(tmp_path_factory.mktemp("splits"))
-
-
-@pytest.fixture(autouse=True)
-def _one_thread(monkeypatch):
-    """Sums over several threads differ in the last bits, and weights are compared."""
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-
-
 def backend(cluster: RayCluster, cpus: int = 1, **resources: float) -> RayBackend:
     return RayBackend(cluster.address, Node(cpus=cpus, resources=resources or {SKU: 1}), 2**30)
-
-
-def workers_of(job: TrainJob) -> list[psutil.Process]:
-    """Processes of any kind that work on the job."""
-    found = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            if job.out in " ".join(process.cmdline()) and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-    return found
-
-
-def statuses(cluster: RayCluster, job: TrainJob, road: Road | None = None) -> list[str]:
-    """What Ray says of each start of the job, once its supervisors have noticed the ends."""
-    until = time.monotonic() + 10
-    while True:
-        found = [one.status for one in RayClient(cluster.address).jobs(id_prefix(job, road))]
-        if "RUNNING" not in found or time.monotonic() > until:
-            return found
-        time.sleep(0.2)
-
-
-def at_step(job: TrainJob, step: int, do: Callable[[], object]) -> Watched:
-    """A watcher that does it once, as soon as a checkpoint of that step is there."""
-    done = []
-
-    def look() -> None:
-        if not done and reached_step(Path(job.out)) >= step:
-            done.append(step)
-            do()
-
-    return Watched(look)
 
 
 def node_of(cluster: RayCluster, job: TrainJob, names: dict[str, str]) -> str:
@@ -151,7 +94,10 @@ def test_ray_trains_as_this_machine_does_bit_for_bit_and_hands_on_no_secret(clus
 def test_ray_trains_by_two_processes_on_one_node_as_this_machine_does(cluster, splits, tmp_path):
     ours, theirs = (toy_jobs.train_job(splits, tmp_path / name, processes=2) for name in ("a", "b"))
     here = run_worker(ours)
+    meter, own = Meter(), time.process_time()
     there = run_worker(theirs, backend=backend(cluster, cpus=2))
+    # Of both processes there, each of which has imported torch.
+    assert meter.cost(Sku(usd_per_hour=0.0)).cpu_seconds - (time.process_time() - own) > 2
     assert isinstance(here, TrainResult)
     assert isinstance(there, TrainResult)
     assert (Path(theirs.out) / "ranks" / "1").is_dir()
@@ -285,37 +231,14 @@ def test_job_that_waits_for_a_node_is_told_and_once_cancelled_never_begins(clust
     assert not list((Path(job.out) / STARTS).glob("*/alive"))
 
 
-PARENT = """
-import pathlib, sys
-from trainworthy.lifecycle.protocol.jobs import JobFile
-from trainworthy.resources.backends.ray import RayBackend
-from trainworthy.resources.backends.ray_jobs import Node
-from trainworthy.resources.worker_process import run_worker
-job = JobFile.model_validate_json(pathlib.Path(sys.argv[1]).read_text()).job
-run_worker(job, backend=RayBackend(sys.argv[2], Node(cpus=1, resources={sys.argv[3]: 1}), 2**30))
-"""
-
-
 def test_training_whose_starter_was_killed_is_ended_before_the_next_one_begins(cluster, splits, tmp_path):
     job = planted(splits, tmp_path, SLOWLY)
-    (tmp_path / "given.json").write_text(JobFile(job=job).model_dump_json())
-    given = [str(tmp_path / "given.json"), cluster.address, SKU]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    parent = subprocess.Popen([sys.executable, "-c", PARENT, *given], env=environment, cwd=ROOT)
-    try:
-        until = time.monotonic() + 120
-        while reached_step(Path(job.out)) < 5:
-            assert time.monotonic() < until
-            time.sleep(0.1)
-    finally:
-        parent.kill()
-        parent.wait()
+    begun_by_a_launcher_that_is_killed(cluster, job, tmp_path)
     assert workers_of(job)
     most, lines = [0], []
 
     def count() -> None:
-        running = [one for one in workers_of(job) if "trainworthy.lifecycle.worker" in " ".join(_command(one))]
-        most[0] = max(most[0], len(running))
+        most[0] = max(most[0], len(processes_of(job, WORKER)))
 
     answer = run_worker(job, backend=backend(cluster), watcher=Watched(count), tell=lines.append)
     assert isinstance(answer, TrainResult)
@@ -323,13 +246,6 @@ def test_training_whose_starter_was_killed_is_ended_before_the_next_one_begins(c
     assert "an earlier start of this job is still on the cluster" in lines[0]
     assert most == [1]
     assert sorted(statuses(cluster, job)) in (["FAILED", "SUCCEEDED"], ["STOPPED", "SUCCEEDED"])
-
-
-def _command(process: psutil.Process) -> list[str]:
-    try:
-        return process.cmdline()
-    except psutil.Error:
-        return []
 
 
 def test_worker_that_rays_memory_monitor_ends_ran_out_of_memory(cluster, splits, tmp_path):

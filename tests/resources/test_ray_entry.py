@@ -96,8 +96,9 @@ def played(tmp_path, monkeypatch):
         signal.signal(number, handler)
 
 
-def leaves(played: Played, number: int, code: int, seen: str = "") -> None:
-    (played.folder / str(number) / "end.json").write_text(json.dumps({"exit_code": code, "seen": seen}))
+def leaves(played: Played, number: int, code: int, seen: str = "", cpu_seconds: float = 0.0) -> None:
+    said = {"exit_code": code, "seen": seen, "cpu_seconds": cpu_seconds}
+    (played.folder / str(number) / "end.json").write_text(json.dumps(said))
     played.ends[number] = code
 
 
@@ -117,13 +118,14 @@ def wanted(played: Played) -> list[bool]:
 
 def test_entry_holds_all_nodes_by_a_bundle_on_each_and_leaves_one_end(played):
     played.held_after = 3
-    played.does = {4: lambda: meet(played), 6: lambda: [leaves(played, number, 0) for number in (0, 1)]}
+    used = {0: 20.0, 1: 3.5}
+    played.does = {4: lambda: meet(played), 6: lambda: [leaves(played, at, 0, "", used[at]) for at in used]}
     assert played.run() == 0
     assert played.asked["bundles"] == [{"CPU": 1, "local-2cpu": 1}] * 2
     assert played.asked["strategy"] == "STRICT_SPREAD"
     own = {"num_cpus": 1, "num_gpus": 0, "resources": {"local-2cpu": 1}, "max_retries": 0}
     assert (played.asked["task 0"], played.asked["task 1"]) == (own, own)
-    assert read_end(played.folder) == NodeEnd(exit_code=0)
+    assert read_end(played.folder) == NodeEnd(exit_code=0, cpu_seconds=23.5)
     assert (played.folder / "held").exists()
     assert (played.folder / "alive").exists()
     assert played.removed

@@ -186,15 +186,14 @@ def test_ray_that_is_not_installed_is_told_with_the_command(monkeypatch):
     assert "pip install 'trainworthy[ray]'" in caught.value.fix
 
 
-def test_call_that_fails_or_is_not_answered_is_ray_away(monkeypatch):
-    monkeypatch.setattr(ray_client, "CALL_SECONDS", 0.05)
-    assert ray_client._within(lambda: 3) == 3
+def test_call_that_fails_or_is_not_answered_is_ray_away():
+    assert ray_client._within(lambda: 3, 10) == 3
     with pytest.raises(ray_client.RayAwayError, match=r"no answer in"):
-        ray_client._within(lambda: time.sleep(1))
+        ray_client._within(lambda: time.sleep(1), 0.05)
     with pytest.raises(ray_client.RayAwayError, match="RuntimeError: 500"):
-        ray_client._within(lambda: (_ for _ in ()).throw(RuntimeError("500\nmore")))
+        ray_client._within(lambda: (_ for _ in ()).throw(RuntimeError("500\nmore")), 10)
     with pytest.raises(ray_client.RayAwayError, match=r"ConnectionError$"):
-        ray_client._within(lambda: (_ for _ in ()).throw(ConnectionError()))
+        ray_client._within(lambda: (_ for _ in ()).throw(ConnectionError()), 10)
 
 
 class Away:

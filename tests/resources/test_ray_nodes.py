@@ -1,26 +1,34 @@
 """A training over several nodes of a real Ray cluster of this machine, which Ray holds all at once."""
 
-import contextlib
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
+from planted_training import in_training, planted
 from ray_cluster import SKU, RayCluster, ray_cluster
-from test_ray import Watched, at_step, workers_of
-from test_supervisor import in_training, planted
+from ray_workers import (
+    Watched,
+    at_step,
+    begun_by_a_launcher_that_is_killed,
+    held,
+    is_left,
+    node_of,
+    processes_of,
+    workers_of,
+)
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "lifecycle"))
 import toy_jobs
 
+from trainworthy.lifecycle.cost.meter import Meter
+from trainworthy.lifecycle.cost.prices import Sku
 from trainworthy.lifecycle.errors import BackendError, WorkerError
-from trainworthy.lifecycle.protocol.jobs import JobFile, TrainJob
+from trainworthy.lifecycle.protocol.jobs import TrainJob
 from trainworthy.lifecycle.protocol.results import TrainResult
 from trainworthy.lifecycle.storage.checkpoints import reached_step
 from trainworthy.lifecycle.storage.rank_files import read_places
@@ -30,7 +38,7 @@ from trainworthy.resources.backends.ray_jobs import ENTRY, ON_NODE, Node, id_pre
 from trainworthy.resources.supervisor import supervise
 from trainworthy.resources.worker_process import run_worker
 
-pytestmark = [pytest.mark.slow, pytest.mark.engine, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.slow, pytest.mark.engine, pytest.mark.timeout(600)]
 ROOT = Path(__file__).parents[2]
 # Of 24 updates, so that what is done at the fifth comes before the end.
 SLOWLY = in_training("    time.sleep(0.4)")
@@ -44,17 +52,6 @@ def cluster() -> Iterator[RayCluster]:
         yield running
 
 
-@pytest.fixture(scope="module")
-def splits(tmp_path_factory):
-    return toy_jobs.build_splits(tmp_path_factory.mktemp("splits"))
-
-
-@pytest.fixture(autouse=True)
-def _one_thread(monkeypatch):
-    """Sums over several threads differ in the last bits, and weights are compared."""
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-
-
 def backend(cluster: RayCluster, **resources: float) -> RayBackend:
     return RayBackend(cluster.address, Node(cpus=1, resources=resources or {SKU: 1}), 2**30, nodes=2)
 
@@ -64,48 +61,16 @@ def job_of(splits: Any, folder: Path, *edits: tuple[str, str], device: str = "cp
     return job.model_copy(update={"processes": 2})
 
 
-def processes_of(job: TrainJob, module: str) -> list[psutil.Process]:
-    """Those of a module of ours that work on the job."""
-    found = []
-    for one in workers_of(job):
-        with contextlib.suppress(psutil.Error):
-            if one.cmdline()[1:3] == ["-m", module]:
-                found.append(one)
-    return found
-
-
-def node_of(job: TrainJob, number: int) -> str:
-    """The name of Ray's node on which that of the job is."""
-    (one,) = [one for one in processes_of(job, ON_NODE) if f"--number {number} " in f"{' '.join(one.cmdline())} "]
-    return one.environ()["TRAINWORTHY_TEST_NODE"]
-
-
-def held(cluster: RayCluster) -> list[str]:
-    """The states of placement groups that Ray has not removed."""
-    from ray.util.state import list_placement_groups  # pyright: ignore[reportMissingImports]
-
-    states = [str(vars(group)["state"]) for group in list_placement_groups(address=cluster.address)]
-    return [state for state in states if state != "REMOVED"]
-
-
-def is_left(cluster: RayCluster, job: TrainJob) -> list[object]:
-    """What is left of it: processes, jobs that run, groups that are held or wanted."""
-    until = time.monotonic() + 20
-    while True:
-        running = [one.id for one in RayClient(cluster.address).jobs(id_prefix(job)) if not one.over]
-        left = [*workers_of(job), *running, *held(cluster)]
-        if not left or time.monotonic() > until:
-            return left
-        time.sleep(0.2)
-
-
 def test_two_nodes_of_ray_train_as_two_processes_here_do_bit_for_bit(cluster, splits, tmp_path):
     ours, theirs = (job_of(splits, tmp_path / name) for name in ("a", "b"))
     here = run_worker(ours)
     lines, watched = list[str](), Watched()
+    meter, own = Meter(), time.process_time()
     with (tmp_path / "err").open("wb") as err:
         output = (err.fileno(), err.fileno())
         there = run_worker(theirs, backend=backend(cluster), tell=lines.append, watcher=watched, output=output)
+    # Of both nodes, on each of which torch was imported.
+    assert meter.cost(Sku(usd_per_hour=0.0)).cpu_seconds - (time.process_time() - own) > 2
     assert isinstance(here, TrainResult)
     assert isinstance(there, TrainResult)
     assert there.parameters_sha256 == here.parameters_sha256
@@ -250,33 +215,11 @@ def test_node_that_refuses_before_they_have_met_is_told_once_and_ends_the_other(
     assert is_left(cluster, job) == []
 
 
-PARENT = """
-import pathlib, sys
-from trainworthy.lifecycle.protocol.jobs import JobFile
-from trainworthy.resources.backends.ray import RayBackend
-from trainworthy.resources.backends.ray_jobs import Node
-from trainworthy.resources.worker_process import run_worker
-job = JobFile.model_validate_json(pathlib.Path(sys.argv[1]).read_text()).job
-run_worker(job, backend=RayBackend(sys.argv[2], Node(cpus=1, resources={sys.argv[3]: 1}), 2**30, nodes=2))
-"""
-
-
 def test_training_whose_launcher_was_killed_is_ended_on_all_nodes_before_the_next_one_begins(
     cluster, splits, tmp_path, quiet
 ):
     job = job_of(splits, tmp_path, SLOWLY)
-    (tmp_path / "given.json").write_text(JobFile(job=job).model_dump_json())
-    given = [str(tmp_path / "given.json"), cluster.address, SKU]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    parent = subprocess.Popen([sys.executable, "-c", PARENT, *given], env=environment, cwd=ROOT)
-    try:
-        until = time.monotonic() + 120
-        while reached_step(Path(job.out)) < 5:
-            assert time.monotonic() < until
-            time.sleep(0.1)
-    finally:
-        parent.kill()
-        parent.wait()
+    begun_by_a_launcher_that_is_killed(cluster, job, tmp_path, nodes=2)
     most, lines = [0], list[str]()
     watched = Watched(lambda: most.append(len(processes_of(job, ON_NODE))))
     answer = run_worker(job, backend=backend(cluster), watcher=watched, tell=lines.append)

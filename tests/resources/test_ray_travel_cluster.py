@@ -14,8 +14,8 @@ from kubernetes_apart import needs_namespace
 from kubernetes_played import Follows
 from ray_apart import backend, real_ray, road, training, travelling_project
 from ray_cluster import SKU, RayCluster
+from ray_workers import statuses, workers_of
 from s3_servers import moto_server, reached
-from test_ray import statuses, workers_of
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "lifecycle"))
 import toy_jobs

@@ -13,6 +13,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "lifecycle"))
 import toy_jobs
 
 from trainworthy.lifecycle.cost.meter import Meter, count_queued
+from trainworthy.lifecycle.cost.prices import Sku
 from trainworthy.lifecycle.errors import WorkerError
 from trainworthy.lifecycle.failure import OUTAGE_SECONDS, MemorySeen
 from trainworthy.lifecycle.protocol.attempts import ChargedTo
@@ -23,11 +24,6 @@ from trainworthy.resources.backends.backend import Ended, Start, Watcher
 from trainworthy.resources.launcher import Launcher
 from trainworthy.resources.settings import DATABASE
 from trainworthy.resources.supervisor import supervise
-
-
-@pytest.fixture(scope="module")
-def splits(tmp_path_factory):
-    return toy_jobs.build_splits(tmp_path_factory.mktemp("splits"))
 
 
 def test_answer_that_lay_there_already_costs_no_gpu_seconds_and_its_wait_is_its_queue(splits, tmp_path, monkeypatch):
@@ -58,7 +54,7 @@ class Busy:
         # It says so while it waits, and last when it begins: half a minute earlier than it had thought.
         for seconds in (100.0, 400.0, 370.0):
             watcher.waited(seconds)
-        return Ended(-15, MemorySeen(), "reclaimed")
+        return Ended(-15, MemorySeen(), "reclaimed", cpu_seconds=5000.0)
 
 
 def test_wait_for_a_machine_is_nobodys_cost(tmp_path):
@@ -69,6 +65,15 @@ def test_wait_for_a_machine_is_nobodys_cost(tmp_path):
     assert caught.value.cause == "preempted"
     assert meter.queue_seconds == pytest.approx(400, abs=1)
     assert meter.wall_seconds == pytest.approx(time.perf_counter() - begun - meter.queue_seconds, abs=1)
+
+
+def test_cpu_seconds_of_a_worker_elsewhere_are_in_the_cost_however_it_ended(tmp_path):
+    job = VerifyJob(use_case_folder="u", out=str(tmp_path / "out"), device="cpu", artifact="a", artifact_sha256="s")
+    meter = Meter()
+    with pytest.raises(WorkerError, match="reclaimed"):
+        worker_process.run_worker(job, backend=Busy())
+    # More than this process has used in all its life.
+    assert meter.cost(Sku(usd_per_hour=0.0)).cpu_seconds >= 5000.0
 
 
 def test_budget_pays_for_no_attempts_wait(splits, tmp_path, monkeypatch):

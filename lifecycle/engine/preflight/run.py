@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,7 @@ from trainworthy.lifecycle.gates.check import Check, untried_as_declared
 from trainworthy.lifecycle.progress import say
 from trainworthy.lifecycle.protocol.forecasts import MemoryForecast
 from trainworthy.lifecycle.protocol.jobs import PreflightJob
-from trainworthy.lifecycle.protocol.results import PreflightResult
+from trainworthy.lifecycle.protocol.results import FewestNodes, PreflightResult
 from trainworthy.lifecycle.protocol.trial import Trial
 from trainworthy.lifecycle.task import error_line, load_task
 from trainworthy.lifecycle.tasks.baselines import BASELINES
@@ -113,11 +114,25 @@ def _run(job: PreflightJob, device: str, began: float) -> PreflightResult:
     say("preflight: memory and time")
     # Once more, since what the trials imported stays in memory, as it will in a stage.
     fields["memory"] = None if held.forecast is None else forecast_memory(job, sample, rows, held.forecast)
+    fields["fewest"] = _of_fewest_nodes(job, sample, rows, fits)
     timed = _timed(job, sample, rows, start_seconds, trials, script)
     say("preflight: leakage")
     leakage = leakage_in_training(job, sample, rows)
     untried = "; ".join(why for why in (held.problem, timed.pop("untried")) if why)
     return PreflightResult(trials=trials, leakage=leakage, untried=untried, **timed, **fields)
+
+
+def _of_fewest_nodes(
+    job: PreflightJob, sample: Sample, rows: pd.DataFrame, fits: Callable[[MemoryForecast], bool]
+) -> FewestNodes | None:
+    """The memory where each process has the most rows of an update; None where all nodes train or none."""
+    few = sample.subject.with_fewest_nodes()
+    if few is None:
+        return None
+    with same_random_numbers():
+        held = step_memory(few, job.gpu_memory_gb, lambda error: _describe(error, job), fits, job.gpu_counts)
+    memory = forecast_memory(job, replace(sample, subject=few), rows, held.forecast) if held.forecast else None
+    return FewestNodes(memory=memory, step_memory=held.forecast, gpus=held.gpus)
 
 
 def checked(sample: Sample) -> Sample:

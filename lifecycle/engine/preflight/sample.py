@@ -115,6 +115,7 @@ def draw_sample(job: PreflightJob, rows: pd.DataFrame, device: str, most: int | 
         sharding=job.sharding,
         nodes=job.nodes,
         reshaped=tuple(reshaped(drawn, training.valued)),
+        least_nodes=job.least_nodes,
         claims=job.claims,
         device=device,
     )

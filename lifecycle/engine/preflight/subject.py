@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -56,8 +56,8 @@ class Subject:
     `activation_checkpointing` names modules as the use case does: an update recomputes them, while a look at the
     network, which has the same values, needs no update. `compiled`: a stage compiles its updates. `fewest_rows` are
     those of the smallest update that any stage makes, where that is known. `reshaped` says which inputs are files whose
-    axes were exchanged by a reshape. `processes` share out the rows of each
-    update, as many on each of `nodes`; `sharding` divides the network over them.
+    axes were exchanged by a reshape. `processes` share out the rows of each update, as many on each of `nodes`,
+    `least_nodes` of them at the least; `sharding` divides the network over them.
     """
 
     build: Callable[[], nn.Module]
@@ -80,10 +80,18 @@ class Subject:
     fewest_rows: int | None = None
     processes: int = 1
     nodes: int = 1
+    least_nodes: int | None = None
     sharding: Sharding = "none"
     reshaped: tuple[str, ...] = ()
     claims: PreflightSpec = field(default_factory=PreflightSpec)
     device: str = "cpu"
+
+    def with_fewest_nodes(self) -> Subject | None:
+        """The same by the fewest nodes that it goes on with; None where these are all."""
+        if self.least_nodes is None or self.least_nodes == self.nodes:
+            return None
+        processes = self.processes // self.nodes * self.least_nodes
+        return replace(self, processes=processes, nodes=self.least_nodes, least_nodes=None)
 
     def model(self) -> nn.Module:
         """A fresh model on the device."""

@@ -20,6 +20,7 @@ from trainworthy.lifecycle.engine.training.checkpoints.checkpointing import (
     open_checkpoints,
     resume,
 )
+from trainworthy.lifecycle.engine.training.checkpoints.made_with import goes_on_by
 from trainworthy.lifecycle.engine.training.judging.progress import is_reweighted
 from trainworthy.lifecycle.engine.training.loop import train
 from trainworthy.lifecycle.engine.training.monitors.all import all_monitors
@@ -222,6 +223,7 @@ def _started(session: Session, prepared: Prepared, device: str) -> Course:
     state.also["monitors"] = watch
     divided = () if shards is None else (f"{shards.told}; {NOT_LOOKED_AT}",)
     notes = left_out + wrong + divided + resume(job, state)
+    state.made_by = goes_on_by(state.made_by, state.step, 1 if session.ranks is None else session.ranks.size)
     if session.ranks is not None:
         join_ranks(session.ranks, state, prepared, plan, recipe)
     return Course(state, progressive, watch, notes, state.step)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from trainworthy.lifecycle.engine.training.checkpoints.checkpoint import parameters_sha256
+from trainworthy.lifecycle.engine.training.checkpoints.made_with import made_in_words, made_until
 from trainworthy.lifecycle.engine.training.course import take_course
 from trainworthy.lifecycle.engine.training.export import export
 from trainworthy.lifecycle.engine.training.judging.progress import measure_progress
@@ -58,6 +59,7 @@ def train_by_loop(
     artifact = export(job, prepared, state, device) if whole and job.stage == "full" else None
     seconds.lap(clock.EXPORT)
     metrics["peak_memory_bytes"] = peak_memory_bytes() + course.others_memory_bytes
+    made_by = made_until(state.made_by, state.step)
     return TrainResult(
         alarm=alarm,
         rows=len(prepared.rows),
@@ -66,7 +68,7 @@ def train_by_loop(
         first_step=plan.first_step if job.start else 0,
         ended="budget" if deadline.reached else "early" if stopping is not None and stopping.ended else "",
         resumed_from_step=course.resumed_from,
-        notes=prepared.notes + course.notes + part_notes(state, plan.last_step) + _process_note(ranks),
+        notes=prepared.notes + course.notes + part_notes(state, plan.last_step) + made_in_words(made_by),
         parameters=sum(parameter.numel() for parameter in state.model.parameters()),
         parameters_sha256=parameters_sha256(state.model),
         prefix_steps=min(PREFIX_STEPS, plan.horizon_steps),
@@ -86,11 +88,8 @@ def train_by_loop(
         gpu_seconds=trained if device == "cuda" else 0.0,
         alarms=as_kept(course.watch.alarms, Path(job.out)),
         unreviewed=unreviewed,
+        made_by=made_by,
     )
-
-
-def _process_note(ranks: Ranks | None) -> tuple[str, ...]:
-    return () if ranks is None else (f"trained by {ranks.size} processes, each on its share of every batch",)
 
 
 def peak_memory_bytes() -> int:

@@ -16,6 +16,7 @@ from trainworthy.lifecycle.engine.training.techniques.scaler import Scaler
 from trainworthy.lifecycle.engine.training.watching.clock import Clock
 from trainworthy.lifecycle.engine.training.watching.curve import Curve
 from trainworthy.lifecycle.plan import Plan, step_seed
+from trainworthy.lifecycle.protocol.training_figures import MadeBy
 from trainworthy.lifecycle.spec.training import Precision
 
 if TYPE_CHECKING:
@@ -43,9 +44,9 @@ class Stateful(Protocol):
 class TrainState:
     """All that changes while training; a checkpoint holds exactly this and the random number generators.
 
-    `also` are the parts that only some trainings have, by name: a checkpoint with other names is refused. No part of a
-    checkpoint are `clock`, `row_losses`, the newest batch's unweighted losses, `(N,)`, and `ranks`, None where one
-    process trains.
+    `made_by` tells how many processes have made it so far. `also` are the parts that only some trainings have, by name:
+    a checkpoint with other names is refused. No part of a checkpoint are `clock`, `row_losses`, the newest batch's
+    unweighted losses, `(N,)`, and `ranks`, None where one process trains.
     """
 
     model: torch.nn.Module
@@ -53,6 +54,7 @@ class TrainState:
     step: int = 0
     curve: Curve = field(default_factory=Curve)
     prefix_sha256: str | None = None
+    made_by: tuple[MadeBy, ...] = ()
     also: dict[str, Stateful] = field(default_factory=dict)
     clock: Clock = field(default_factory=Clock)
     row_losses: Tensor | None = None

@@ -40,7 +40,7 @@ from trainworthy.resources.backends.kubernetes.manifest import Json, selector
 from trainworthy.resources.backends.kubernetes.patience import Time, patiently, pause
 from trainworthy.resources.backends.kubernetes.pods import Pods, owner_of
 from trainworthy.resources.backends.meeting import absent, folders, prepare
-from trainworthy.resources.backends.node_ends import judged, node_of
+from trainworthy.resources.backends.node_ends import cpu_seconds_of, judged, node_of
 from trainworthy.resources.backends.on_node import WANTED, read_end
 from trainworthy.resources.backends.signs import Given, Sign, kept_up
 from trainworthy.resources.backends.travel.journey import Journey
@@ -175,7 +175,8 @@ class Submitted:
             state if isinstance(state, Ended) else asked_to_end(snapshot)
             for snapshot, state in zip(snapshots, states, strict=True)
         ]
-        return judged(ends, [read_end(folder) for folder in folders(self._folder, self._pods)], self._end_cause)
+        words = [read_end(folder) for folder in folders(self._folder, self._pods)]
+        return replace(judged(ends, words, self._end_cause), cpu_seconds=cpu_seconds_of(words))
 
     def _look(self, pods: Pods, uid: str) -> list[WorkerSnapshot] | None:
         """What the cluster says now of each pod, after LOOK_SECONDS if nothing happens; None if it does not answer."""

@@ -11,7 +11,7 @@ from trainworthy.lifecycle.gates.preflight import host_memory, preflight_checks,
 from trainworthy.lifecycle.protocol.checks import CheckResult
 from trainworthy.lifecycle.protocol.forecasts import GpuFit, MemoryForecast
 from trainworthy.lifecycle.protocol.records import Forecast
-from trainworthy.lifecycle.protocol.results import PreflightResult
+from trainworthy.lifecycle.protocol.results import FewestNodes, PreflightResult
 from trainworthy.lifecycle.protocol.trial import Trial
 
 GB = 10**9
@@ -147,10 +147,59 @@ def test_memory_of_several_processes_says_why_it_is_more():
     checks = checks_of(on_two, host_gb=200)
     assert "that is of 2 processes together on each of 2 machines: each holds" in checks["memory_forecast"].evidence
     # Recorded for another number of machines, it is no answer for this one.
-    assert was_for_nodes(checks.values(), 2)
-    assert not was_for_nodes(checks.values(), 1)
+    assert was_for_nodes(checks.values(), 2, 2)
+    assert not was_for_nodes(checks.values(), 1, 1)
     # On GPUs all updates lie there, and not one.
     on_host = host_memory(result, uses_cuda=True)
     assert on_host is not None
     assert (on_host.value, on_host.low, on_host.high) == (10 * GB, 3 * GB, 6 * GB)
     assert "processes" not in checks_of(answer("cpu"))["memory_forecast"].evidence
+
+
+def elastic(all_gb: int, fewest_gb: int, device: str = "cpu") -> PreflightResult:
+    """The answer of two nodes, and of the one that may be left, with so much memory at most."""
+
+    def held(gb: int) -> Forecast:
+        return MEMORY.model_copy(update={"value": gb * GB, "high": gb * GB})
+
+    both = STEP.model_copy(update={"processes": 2, "nodes": 2})
+    fewest = FewestNodes(memory=held(fewest_gb), step_memory=STEP, gpus=(gpu("large", 80),))
+    result = answer(device).model_copy(
+        update={"memory": held(all_gb), "step_memory": both, "gpus": (gpu("large", 80),)}
+    )
+    return result.model_copy(update={"fewest": fewest})
+
+
+@pytest.mark.parametrize(
+    ("all_gb", "fewest_gb", "status", "first"),
+    [
+        (70, 71, "pass", "with all nodes (nodes: 2, processes: 2)"),
+        (70, 101, "fail", "with the fewest (nodes: 1, processes: 1)"),
+        (101, 70, "fail", "with all nodes (nodes: 2, processes: 2)"),
+    ],
+)
+def test_memory_passes_if_all_nodes_and_the_fewest_fit_and_names_the_number_that_fails(
+    all_gb, fewest_gb, status, first
+):
+    checks = checks_of(elastic(all_gb, fewest_gb))
+    check = checks["memory_forecast"]
+    assert (check.status, check.evidence.startswith(first)) == (status, True), check.evidence
+    assert "with the fewest (nodes: 1" in check.evidence
+    assert "with all nodes (nodes: 2" in check.evidence
+    held = host_memory(elastic(all_gb, fewest_gb), uses_cuda=False)
+    assert held is not None
+    assert held.high == max(all_gb, fewest_gb) * GB
+    # A record of these nodes is one of no others.
+    assert was_for_nodes(checks.values(), 2, 1)
+    assert not was_for_nodes(checks.values(), 2, 2)
+
+
+def test_gpu_that_only_all_nodes_fit_fails_and_is_no_record_of_one_that_does():
+    result = elastic(70, 70, "cuda")
+    assert result.fewest is not None
+    full = result.fewest.model_copy(update={"gpus": (gpu("large", 80).model_copy(update={"fits": False}),)})
+    checks = checks_of(result.model_copy(update={"fewest": full}), gpu_sku="large")
+    assert checks["memory_forecast"].status == "fail"
+    assert checks["memory_forecast"].evidence.startswith("with the fewest")
+    assert not was_held_against(checks.values(), "large", 80)
+    assert was_held_against(checks_of(result, gpu_sku="large").values(), "large", 80)

@@ -11,6 +11,7 @@ from torch.nn import functional
 from wiring_subjects import CNN, GPT, MLP, cnn, gpt, mlp
 
 from trainworthy.lifecycle.data.rows import read_rows
+from trainworthy.lifecycle.engine.preflight.run import run_preflight
 from trainworthy.lifecycle.engine.preflight.sample import draw_sample
 from trainworthy.lifecycle.engine.preflight.start.reductions import micro_batches
 
@@ -189,7 +190,44 @@ def test_many_processes_see_passes_of_a_share_under_batch_norm():
     assert "compute.processes" in refused.cause
 
 
+class OfSixteen(MLP):
+    """Centres the rows of a pass, if these are sixteen: of 32 the half."""
+
+    def hidden(self, x):
+        found = super().hidden(x)
+        return found - found.mean(0) if len(found) == 16 else found
+
+
+def test_fewest_nodes_are_tried_as_well_and_named_where_they_fail():
+    found = by(4, mlp(OfSixteen), nodes=4)
+    assert found.status == "pass", found.evidence
+    fewer = by(4, mlp(OfSixteen), nodes=4, least_nodes=2)
+    assert (fewer.status, fewer.code) == ("fail", "across_rows")
+    assert fewer.evidence.startswith("by 2 processes (compute.least_nodes): ")
+    # What fails for all is told of all.
+    assert "32 rows in 4 shares" in by(4, mlp(Normed), nodes=4, least_nodes=2).evidence
+
+
+def test_fewest_nodes_that_pass_are_told_and_a_single_process_needs_no_look():
+    found = by(4, mlp(), nodes=4, least_nodes=2)
+    assert (found.status, "of 4 processes, and of 2 with compute.least_nodes" in found.evidence) == ("pass", True)
+    alone = by(2, mlp(), nodes=2, least_nodes=1)
+    assert (alone.status, "least_nodes" in alone.evidence) == ("pass", False)
+
+
 def test_sample_knows_the_jobs_processes(splits, tmp_path):
     job = toy_jobs.preflight_job(splits, tmp_path).model_copy(update={"processes": 3})
     sample = draw_sample(job, read_rows(job.training_file, job.rows), "cpu")
     assert sample.subject.processes == 3
+    assert sample.subject.with_fewest_nodes() is None
+
+
+def test_memory_of_the_fewest_nodes_is_that_of_larger_shares_on_one_machine(splits, tmp_path):
+    given = {"processes": 4, "nodes": 4, "least_nodes": 1}
+    result = run_preflight(toy_jobs.preflight_job(splits, tmp_path).model_copy(update=given))
+    assert result.fewest is not None
+    assert result.step_memory is not None
+    assert result.fewest.step_memory is not None
+    assert (result.step_memory.nodes, result.fewest.step_memory.nodes) == (4, 1)
+    assert result.fewest.step_memory.rows == 4 * result.step_memory.rows
+    assert result.fewest.memory is not None

@@ -13,9 +13,13 @@ from trainworthy.lifecycle.engine.training.checkpoints.checkpoint import (
     load_newest,
     parameters_sha256,
     save_checkpoint,
+    state_dict,
+    write_checkpoint,
 )
+from trainworthy.lifecycle.engine.training.checkpoints.made_with import goes_on_by, made_in_words, made_until
 from trainworthy.lifecycle.errors import CheckpointError
 from trainworthy.lifecycle.identity import canonical_json, sha256_file
+from trainworthy.lifecycle.protocol.training_figures import MadeBy
 from trainworthy.lifecycle.storage.checkpoints import KEEP
 from trainworthy.lifecycle.storage.durable.folder import FolderStore
 
@@ -226,3 +230,29 @@ def test_file_that_another_tool_left_in_a_checkpoint_is_no_damage_and_a_missing_
     assert restored(folder)[0].step == 20
     (folder / "step-00000020" / "state.pt").unlink()
     assert restored(folder)[0].step == 10
+
+
+def test_who_made_a_training_is_told_by_numbers_of_processes_and_only_if_they_made_an_update():
+    begun = goes_on_by((), 0, 2)
+    assert begun == (MadeBy(first_step=1, processes=2),)
+    assert goes_on_by(begun, 5, 2) == begun
+    fewer = goes_on_by(begun, 5, 1)
+    assert fewer == (*begun, MadeBy(first_step=6, processes=1))
+    # Back before the change, or at an end that leaves nothing to do: it made none.
+    assert goes_on_by(fewer, 4, 2) == begun
+    assert made_until(goes_on_by(fewer, 9, 2), 9) == fewer
+    assert made_in_words(goes_on_by(fewer, 9, 2)) == (
+        "trained by 2 processes, by 1 from update 6 on, by 2 from update 10 on, each on its share of every batch",
+    )
+    assert made_in_words(goes_on_by((), 0, 1)) == ()
+
+
+def test_checkpoint_carries_who_made_it_and_one_of_before_says_what_it_knows(tmp_path):
+    state = toy_jobs.plain_state()
+    state.made_by = (MadeBy(first_step=1, processes=2), MadeBy(first_step=6, processes=1))
+    again = toy_jobs.plain_state()
+    load_checkpoint(Path(save_checkpoint(tmp_path / "a", "i", state).path), "i", again)
+    assert again.made_by == state.made_by
+    saved = {name: part for name, part in state_dict(state).items() if name != "made_by"}
+    load_checkpoint(Path(write_checkpoint(tmp_path / "b", "i", saved).path), "i", again)
+    assert again.made_by == (MadeBy(first_step=1, processes=1),)

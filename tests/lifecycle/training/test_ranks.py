@@ -190,11 +190,19 @@ def test_a_training_goes_on_with_another_number_of_processes_and_says_so(splits,
     two = train_by_ranks(job)
     assert two.resumed_from_step == 1
     assert any("processes 2 instead of 1" in note for note in two.notes)
+    assert made_by(two) == [(1, 1), (2, 2)]
+    assert "trained by 1 process, by 2 from update 2 on, each on its share of every batch" in two.notes
     assert losses(two.curve) == pytest.approx(losses(whole.curve), abs=1e-6)
     with locked(Path(job.out), print):
         one = run_stage(job.model_copy(update={"processes": 1}))
     assert one.resumed_from_step == two.steps
     assert any("processes 1 instead of 2" in note for note in one.notes)
+    # It had no update left to make.
+    assert made_by(one) == made_by(two)
+
+
+def made_by(result: TrainResult) -> list[tuple[int, int]]:
+    return [(part.first_step, part.processes) for part in result.made_by]
 
 
 def test_three_ranks_go_on_bit_for_bit(splits, faulty, tmp_path):

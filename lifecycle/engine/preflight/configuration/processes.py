@@ -30,7 +30,23 @@ FEW_ROWS, CLAIMED, ACROSS_ROWS = "few_rows_for_processes", "rows_together", "acr
 _DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
 
 
+# What decides of two outcomes, the worst first.
+_WORST = ("fail", "insufficient", "pass", "not_applicable")
+
+
 def processes_train_as_one(subject: Subject) -> Outcome:
+    """As of each number of processes that may train: all of them, and those of the fewest nodes."""
+    found, few = _of_one_number(subject), subject.with_fewest_nodes()
+    if few is None or few.processes == 1:
+        return found
+    fewest = _of_one_number(few)
+    numbers = f"of {subject.processes} processes, and of {few.processes} with compute.least_nodes"
+    if _WORST.index(fewest.status) < _WORST.index(found.status):
+        return replace(fewest, evidence=f"by {few.processes} processes (compute.least_nodes): {fewest.evidence}")
+    return replace(found, evidence=f"{numbers}: {found.evidence}") if found.status == "pass" else found
+
+
+def _of_one_number(subject: Subject) -> Outcome:
     """Every process has a row of each update, and the gradients of the shares add up to those of the whole."""
     processes = subject.processes
     if processes == 1:

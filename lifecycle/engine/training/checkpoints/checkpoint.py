@@ -21,6 +21,7 @@ from trainworthy.lifecycle.engine.training.state import TrainState
 from trainworthy.lifecycle.errors import CheckpointError
 from trainworthy.lifecycle.identity import sha256_file
 from trainworthy.lifecycle.protocol.jobs import CheckpointRef
+from trainworthy.lifecycle.protocol.training_figures import MadeBy
 from trainworthy.lifecycle.storage.checkpoints import (
     MANIFEST,
     checkpoint_path,
@@ -130,6 +131,9 @@ def load_checkpoint(path: Path, identity: str, state: TrainState, sha256: str | 
     for name in held.keys() & own_parts.keys():
         own_parts[name].load_state_dict(held[name])
     state.step, state.prefix_sha256 = loaded["step"], loaded["prefix_sha256"]
+    # One of before this was kept was made as it says itself, as far as it knows.
+    by = loaded.get("made_by") or [(1, int(manifest["made_with"].get("processes", 1)))]
+    state.made_by = tuple(MadeBy(first_step=step, processes=processes) for step, processes in by)
     restore_random(loaded["random"])
     return resumed_elsewhere(manifest["made_with"], _made_with(state))
 
@@ -176,6 +180,7 @@ def state_dict(state: TrainState) -> dict[str, Any]:
         "also": {name: part.state_dict() for name, part in state.also.items()},
         "random": random_state(),
         "made_with": _made_with(state),
+        "made_by": [(part.first_step, part.processes) for part in state.made_by],
     }
 
 

@@ -1,11 +1,15 @@
-"""What bits of a training hang on beside its identity: torch, its threads, the processor's instructions, the device."""
+"""What bits of a training hang on beside its identity: torch, its threads, the processor's instructions, the device.
+
+And by how many processes each of its updates was made.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import torch
 
+from trainworthy.lifecycle.protocol.training_figures import MadeBy
 from trainworthy.lifecycle.spec.use_case import Sharding
 
 
@@ -35,3 +39,26 @@ def resumed_elsewhere(made: Mapping[str, str], here: Mapping[str, str]) -> tuple
     if not other:
         return ()
     return (f"resumed with {', '.join(other)}: not bit for bit what an uninterrupted training would give",)
+
+
+def made_until(made_by: Iterable[MadeBy], step: int) -> tuple[MadeBy, ...]:
+    """Those of them that have made an update up to this step."""
+    return tuple(part for part in made_by if part.first_step <= step)
+
+
+def goes_on_by(made_by: Iterable[MadeBy], step: int, processes: int) -> tuple[MadeBy, ...]:
+    """Who has made a training up to this step, and the processes that make the next update."""
+    before = made_until(made_by, step)
+    if before and before[-1].processes == processes:
+        return before
+    return (*before, MadeBy(first_step=step + 1, processes=processes))
+
+
+def made_in_words(made_by: tuple[MadeBy, ...]) -> tuple[str, ...]:
+    """A note of how many processes trained; none if it was one throughout."""
+    if not made_by or (len(made_by) == 1 and made_by[0].processes == 1):
+        return ()
+    first, *later = made_by
+    then = "".join(f", by {part.processes} from update {part.first_step} on" for part in later)
+    some = f"{first.processes} process{'es' * (first.processes > 1)}"
+    return (f"trained by {some}{then}, each on its share of every batch",)
