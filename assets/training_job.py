@@ -10,6 +10,7 @@ from typing import Any, Literal
 from trainworthy.assets.contract import judged_contract
 from trainworthy.assets.mirror import stage_folder
 from trainworthy.assets.step_run import StepRun
+from trainworthy.assets.suite import groups_in_time
 from trainworthy.lifecycle.contract.model import Contract
 from trainworthy.lifecycle.cost.checkpoint_interval import interruptions
 from trainworthy.lifecycle.data.snapshot import snapshot_is_whole
@@ -97,6 +98,7 @@ def job_base(run: StepRun, snapshot: Snapshot, out: Path) -> dict[str, Any]:
             features=snapshot.feature_columns,
             label=snapshot.label,
             group=run.use_case.spec.split.resample_by,
+            groups_in_time=groups_in_time(run),
             keys=tuple(name for name in contract.primary_key if name not in sensitive),
             sensitive=contract.sensitive_columns,
             weight=contract.weight_column,

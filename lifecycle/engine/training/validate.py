@@ -77,7 +77,7 @@ def _asking(job: TrainJob, prepared: Prepared, rows: pd.DataFrame, labels: np.nd
         stage = limited(trained_rows, job.rows, MOST_ROWS, seed)
         return tensor_rows(prepared.task, prepared.preprocessing, stage, rows, job.rows)
 
-    judge = Judge(kind, labels, rows[job.rows.group].to_numpy(), seed)
+    judge = Judge(kind, labels, rows[job.rows.group].to_numpy(), seed, job.rows.groups_in_time)
     return Asking(
         judge, answers, ReferenceRows(trained_rows, rows, job.rows), min(len(trained_rows), len(rows) // 2), of_tensors
     )
@@ -95,7 +95,8 @@ def _on_own_rows(
     if not answered.any():
         return None, None
     labels, answers = kind.checked(learned_from[job.rows.label].to_numpy()[answered], answers[answered])
-    rise = own_rise(kind, labels, answers, learned_from[job.rows.group].to_numpy()[answered], job.training.seed)
+    groups = learned_from[job.rows.group].to_numpy()[answered]
+    rise = own_rise(Judge(kind, labels, groups, job.training.seed, job.rows.groups_in_time), answers)
     return rise, float(kind.row_loss(labels, answers).mean())
 
 

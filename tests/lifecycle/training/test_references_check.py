@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from gated import FALLING, Answered, arm, estimate, falling, measured_of, moved, ranked_rows, references
 
+from trainworthy.lifecycle.engine.training.judging.rise import Judge
 from trainworthy.lifecycle.gates import references_check as references_module
 from trainworthy.lifecycle.gates.references_check import references_check
 from trainworthy.lifecycle.gates.stage_words import fix_of
@@ -88,6 +89,19 @@ def test_groups_of_one_label_are_exchanged_with_each_other():
     assert within.within_groups
     assert within.network.value < 0.05
     assert measured_of(BINARY, labels, generator.permutation(sure), sure, groups).network.low <= 0
+
+
+@pytest.mark.parametrize("in_time", [True, False])
+def test_what_tells_places_apart_counts_where_groups_have_no_order_in_time(in_time):
+    generator = np.random.default_rng(0)
+    places = np.repeat(generator.normal(0, 3, 60), 15)
+    labels, groups = places + generator.normal(size=900), np.arange(900) // 15
+    judge = Judge(Regression(), labels, groups, 0, in_time)
+    rise = judge.mean(judge.scored(places).rises)
+    assert (rise.low > 0.5 * judge.entropy) == (not in_time)
+    # A drift in time that both follow is no knowledge of rows, and is none by groups in time.
+    assert (rise.value < 0.01) == in_time
+    assert judge.within_groups == in_time
 
 
 def rise_of(labels, network, logits, groups) -> References:

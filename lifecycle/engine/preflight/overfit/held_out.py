@@ -41,6 +41,23 @@ from trainworthy.lifecycle.gates.check import Outcome
 from trainworthy.lifecycle.tasks.interval import MINIMUM_GROUPS, mean_estimate
 
 
+@dataclass(frozen=True, eq=False)
+class HeldOutGroups:
+    """The group of each held-out row, `(N,)`; `in_time` as Rows.groups_in_time."""
+
+    of_rows: np.ndarray
+    in_time: bool = True
+
+    @property
+    def permuted(self) -> np.ndarray:
+        """Groups within which rows are permuted, `(N,)`: one of all where groups have no order in time."""
+        return self.of_rows if self.in_time else np.zeros(len(self.of_rows), dtype=np.int64)
+
+    @property
+    def where(self) -> str:
+        return "within their groups" if self.in_time else "among all"
+
+
 @dataclass(frozen=True)
 class Rise:
     """Mean rise of the loss by permutation, and how many standard errors, by group, it lies above 0."""
@@ -57,18 +74,18 @@ class Rise:
         return f"{self.value:.4f} ({self.errors:.1f} standard errors)"
 
 
-def rise_of(outputs: Outputs, groups: np.ndarray, values: dict[int, Tensor] | None = None) -> Rise:
+def rise_of(outputs: Outputs, groups: HeldOutGroups, values: dict[int, Tensor] | None = None) -> Rise:
     """Rise of the rows' losses when their targets are permuted within groups, the mean of a few permutations."""
     targets, size = torch.cat(outputs.targets), len(outputs.targets[0])
     loss = outputs.losses(values).double()
     rise = torch.zeros_like(loss)
-    for order in permutations_within(groups, seed=0):
+    for order in permutations_within(groups.permuted, seed=0):
         permuted = targets[torch.from_numpy(order).to(targets.device)]
         rise += (outputs.losses(values, permuted.split(size)).double() - loss) / PERMUTATIONS
     rises = rise.cpu().numpy()
     if not np.isfinite(rises).all():
         return Rise(0.0, 0.0)
-    return Rise(float(rises.mean()), float(rises.mean()) / max(_standard_error(rises, groups), 1e-12))
+    return Rise(float(rises.mean()), float(rises.mean()) / max(_standard_error(rises, groups.of_rows), 1e-12))
 
 
 def _standard_error(values: np.ndarray, groups: np.ndarray) -> float:
@@ -78,12 +95,12 @@ def _standard_error(values: np.ndarray, groups: np.ndarray) -> float:
     return float(values.std(ddof=1) / len(values) ** 0.5) if len(values) > 1 else float("inf")
 
 
-def line_rise(subject: Subject, data: TrainData, rows: list[Tensor], groups: np.ndarray) -> Rise:
+def line_rise(subject: Subject, data: TrainData, rows: list[Tensor], groups: HeldOutGroups) -> Rise:
     """The rise of a line over the inputs, each half of the data's groups by a fit on the other half."""
     outputs = linked_outputs(subject, data, rows)
     device = outputs.targets[0].device
     basis = line_basis(data, outputs, rows)
-    first = torch.from_numpy(np.unique(groups, return_inverse=True)[1] % 2 == 0).to(device)
+    first = torch.from_numpy(np.unique(groups.of_rows, return_inverse=True)[1] % 2 == 0).to(device)
     values = {place: torch.zeros_like(outputs.whole(place)) for place in outputs.free}
     for scored in (first, ~first):
         start = {n: torch.zeros(basis.shape[1], *value.shape[1:], device=device) for n, value in values.items()}
@@ -137,8 +154,8 @@ def learns_for_unseen_rows(subject: Subject) -> Outcome:
     start, measured = rise_of(begun, groups), measuring(subject, begun)
     chance = max(abs(rise.value) for rise in shuffled)
     evidence = (
-        f"{len(groups)} held-out rows, permuted within their groups: the loss rises by {real} after {updates} updates, "
-        f"by {shuffled[0]} after as many with shuffled labels"
+        f"{len(groups.of_rows)} held-out rows, permuted {groups.where}: the loss rises by {real} after {updates} "
+        f"updates, by {shuffled[0]} after as many with shuffled labels"
     )
     shown = real.errors >= SHOWN and (real.value >= TIMES_SHUFFLED * chance or start.value >= real.value / 2)
     if shown or (len(shuffled) == CHANCE_DRAWS and real.value >= CLEARLY * chance):
@@ -150,7 +167,7 @@ def learns_for_unseen_rows(subject: Subject) -> Outcome:
         told = f"{evidence}: {why}"
         # The stages make all updates, and permute in the same way.
         return Outcome("insufficient", told, real.value, TIMES_SHUFFLED * chance, answered_by="references")
-    result = neighbours or _not_shown(evidence, real, chance, line, len(groups))
+    result = neighbours or _not_shown(evidence, real, chance, line, len(groups.of_rows))
     # That labels are those of other rows is proven: no second look is to be luckier.
     if neighbours is None and result.status == "fail":
         return _by_longer_steps(subject, data, batches, rows, groups, updates, line) or result
@@ -162,7 +179,7 @@ def _by_longer_steps(
     data: TrainData,
     batches: list[Tensor],
     rows: list[Tensor],
-    groups: np.ndarray,
+    groups: HeldOutGroups,
     updates: int,
     line: Rise,
 ) -> Outcome | None:
@@ -186,9 +203,9 @@ def _by_longer_steps(
         if not real.value >= TIMES_SHUFFLED * chance:
             return None
     evidence = (
-        f"{len(groups)} held-out rows, permuted within their groups: the loss rises by {real} after {updates} updates "
-        f"that go as far as {far:,.0f} at the declared rate, by {chance:.4f} at most after as many with shuffled "
-        f"labels, {CHANCE_DRAWS} times"
+        f"{len(groups.of_rows)} held-out rows, permuted {groups.where}: the loss rises by {real} after {updates} "
+        f"updates that go as far as {far:,.0f} at the declared rate, by {chance:.4f} at most after as many with "
+        f"shuffled labels, {CHANCE_DRAWS} times"
     )
     if real.value >= CLEARLY * chance:
         return Outcome("pass", evidence, real.value, CLEARLY * chance)
@@ -220,7 +237,7 @@ def _after(
     data: TrainData,
     batches: list[Tensor],
     rows: list[Tensor],
-    groups: np.ndarray,
+    groups: HeldOutGroups,
     updates: int,
     times: Callable[[int], float] = lambda done: 1.0,
 ) -> tuple[Rise, int]:
@@ -234,13 +251,14 @@ def _shuffled(data: TrainData, seed: int) -> TrainData:
     return TrainData(data.inputs, data.targets[order.to(data.targets.device)])
 
 
-def _held_out(subject: Subject) -> tuple[list[Tensor], np.ndarray]:
+def _held_out(subject: Subject) -> tuple[list[Tensor], HeldOutGroups]:
     """Batches of at most HELD_OUT_ROWS rows, and the rows' groups in this order."""
     batches = full_batches(
         subject, subject.held_out, HELD_OUT_ROWS // BATCH_ROWS, fewer_of_places(subject, BATCH_ROWS), seed=3
     )
     rows = torch.cat(batches).cpu().numpy()
-    return batches, rows if subject.groups is None else np.asarray(subject.groups)[rows]
+    of_rows = rows if subject.groups is None else np.asarray(subject.groups)[rows]
+    return batches, HeldOutGroups(of_rows, subject.groups_in_time)
 
 
 def _outputs(subject: Subject, model: nn.Module, rows: list[Tensor]) -> Outputs:
@@ -269,7 +287,8 @@ def labels_of_neighbours(subject: Subject, evidence: str, real: Rise, held_out: 
     """
     size = min(SHIFTED_BATCH_ROWS, len(subject.training.targets))
     count = min(len(subject.training.targets), SHIFTED_ROWS) // size * size
-    rows, groups = list(torch.arange(count, device=subject.device).split(size)), np.arange(count) // (size // 2 or 1)
+    rows = list(torch.arange(count, device=subject.device).split(size))
+    groups = HeldOutGroups(np.arange(count) // (size // 2 or 1))
 
     def rise_at(shift: int) -> Rise:
         moved = TrainData(subject.training.inputs, subject.training.targets.roll(shift, 0))

@@ -194,7 +194,7 @@ class Asking:
         if not asked:
             return
         labels, groups, answers = asked
-        judge = Judge(self.judge.kind, labels, groups, seed)
+        judge = Judge(self.judge.kind, labels, groups, seed, self.judge.in_time)
         rise, took = judge.mean(judge.scored(answers).rises), time.process_time() - began
         self.arms[self.arms.index(arm)] = arm.model_copy(
             update={"of_itself": rise, "cpu_seconds": arm.cpu_seconds + took}

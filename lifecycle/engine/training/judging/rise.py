@@ -11,7 +11,9 @@ as none.
 
 Of numbers with a heavy tail a few rows would have nearly all of the squared error, so that no interval could tell:
 labels and answers are brought to a scale first on which they do not (Kind.tamed). Rows of a group whose labels are all
-alike, as of a recording, are permuted with those of other such groups: among themselves nothing could be seen.
+alike, as of a recording, are permuted with those of other such groups: among themselves nothing could be seen. Where
+groups have no order in time, as customers or places, no base rate drifts from one to the next, and what tells them
+apart was learned: rows are permuted among all.
 
 Where few inputs tell nearly all, any direction shows something once it is stretched: a network of shuffled labels that
 leans the right way by chance had a fifth to a half of the rise of a linear model on numbers of three inputs, more with
@@ -47,12 +49,16 @@ class Scored:
 
 @dataclass(frozen=True)
 class Judge:
-    """What is needed of validation rows to score any answers to them; labels `(N, ...)`, groups `(N,)`."""
+    """What is needed of validation rows to score any answers to them; labels `(N, ...)`, groups `(N,)`.
+
+    `in_time` as Rows.groups_in_time.
+    """
 
     kind: Kind
     labels: np.ndarray
     groups: np.ndarray
     seed: int
+    in_time: bool = True
 
     @cached_property
     def tamed_labels(self) -> np.ndarray:
@@ -61,8 +67,8 @@ class Judge:
 
     @cached_property
     def permuted_groups(self) -> np.ndarray:
-        """Groups within which rows are permuted, `(N,)`."""
-        return with_alike_together(self.groups, self.labels)
+        """Groups within which rows are permuted, `(N,)`: one of all where groups have no order in time."""
+        return with_alike_together(self.groups, self.labels) if self.in_time else np.full(len(self.groups), ALIKE)
 
     @property
     def within_groups(self) -> bool:
@@ -99,14 +105,13 @@ class Judge:
         return over_rows.model_copy(update=bounds)
 
 
-def own_rise(kind: Kind, labels: np.ndarray, answers: np.ndarray, groups: np.ndarray, seed: int) -> Estimate | None:
+def own_rise(judge: Judge, answers: np.ndarray) -> Estimate | None:
     """Rise of the loss on rows that the network learned from, as a share of what a constant answer loses there.
 
     None in fewer groups than an interval needs.
     """
-    if len(np.unique(groups)) < MINIMUM_GROUPS or kind.one_valued(labels):
+    if len(np.unique(judge.groups)) < MINIMUM_GROUPS or judge.kind.one_valued(judge.labels):
         return None
-    judge = Judge(kind, labels, groups, seed)
     return judge.mean(judge.scored(answers).rises / judge.entropy)
 
 
