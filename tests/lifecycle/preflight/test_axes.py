@@ -46,6 +46,7 @@ def per_channel(values: torch.Tensor) -> torch.Tensor:
 MIXED = {
     "reshape of signals": (signals, lambda x: x.reshape(-1, SENSORS, STEPS)),
     "and scaled": (signals, lambda x: (x.reshape(-1, SENSORS, STEPS) - 3) / 7),
+    "reshape after a transpose": (signals, lambda x: x.transpose(1, 2).reshape(-1, STEPS, SENSORS)),
     "with an axis of one": (signals, lambda x: x.reshape(-1, 1, SENSORS, STEPS)),
     "reshape of pictures": (pictures, lambda x: x.reshape(-1, 3, SIDE, SIDE) / 255),
     "and scaled by what it takes for colours": (pictures, lambda x: per_channel(x.reshape(-1, 3, SIDE, SIDE))),

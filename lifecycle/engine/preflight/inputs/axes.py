@@ -6,7 +6,7 @@ it. The files' own numbers tell: in that order they are the tensor's, and by no 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from itertools import permutations
 from pathlib import Path
 
@@ -58,17 +58,13 @@ def _numbers(files: list[Path]) -> list[np.ndarray]:
 def _is_reshaped(raw: np.ndarray, made: np.ndarray) -> bool:
     # Axes of one place hold no order.
     raw, made = raw.squeeze(), made.squeeze()
-    if raw.shape == made.shape or sorted(raw.shape) != sorted(made.shape) or not 2 <= raw.ndim <= MOST_AXES:
+    if sorted(raw.shape) != sorted(made.shape) or not 2 <= raw.ndim <= MOST_AXES:
         return False
-    exchanged = max(_alike(raw.transpose(axes), made) for axes in _orders(raw.shape, made.shape))
-    in_lines = _alike(raw.reshape(made.shape), made)
+    orders = [raw.transpose(axes) for axes in permutations(range(raw.ndim))]
+    exchanged = max(_alike(order, made) for order in orders if order.shape == made.shape)
+    # Whatever was done to the axes before.
+    in_lines = max(_alike(order.reshape(made.shape), made) for order in orders)
     return in_lines > SAME and exchanged < in_lines - LESS
-
-
-def _orders(shape: tuple[int, ...], wanted: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-    for axes in permutations(range(len(shape))):
-        if tuple(shape[axis] for axis in axes) == wanted:
-            yield axes
 
 
 def _alike(one: np.ndarray, other: np.ndarray) -> float:
