@@ -49,7 +49,7 @@ def test_functions_that_read_pictures_are_well_and_a_fault_is_told(tmp_path):
 def test_functions_that_reshape_what_they_had_to_permute_are_told(tmp_path):
     contract_of(tmp_path, file="picture", size=[8, 8])
     (fault,) = functions(tmp_path, MODEL.replace(".permute(0, 3, 1, 2)", ".reshape(-1, 3, 8, 8)"))["to_tensors"].faults
-    assert fault.problem == "x of shape (3, 8, 8) is picture of shape (8, 8, 3), reshaped"
+    assert fault.problem == "x of shape (3, 8, 8) holds picture of shape (8, 8, 3) with its axes mixed by a reshape"
     assert fault.fix.startswith("exchange axes by transpose or permute")
 
 

@@ -73,7 +73,7 @@ def test_axes_that_a_reshape_exchanges_are_told_with_both_shapes(tmp_path, case)
     rows, values = files(tmp_path)
     (told,) = reshaped(rows, {"signal": made(values), "other": torch.zeros(len(rows), 3)})
     assert told.startswith("signal of shape (")
-    assert told.endswith("reshaped")
+    assert told.endswith("mixed by a reshape")
 
 
 @pytest.mark.parametrize("case", HEALTHY)

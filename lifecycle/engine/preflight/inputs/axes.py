@@ -36,7 +36,8 @@ def reshaped(rows: pd.DataFrame, inputs: Mapping[str, Tensor]) -> list[str]:
         for name, tensor in inputs.items():
             values = [one.numpy() for one in tensor[: len(files)].detach().cpu().double()]
             if all(_is_reshaped(*pair) for pair in zip(numbers, values, strict=True)):
-                found.append(f"{name} of shape {_shape(values[0])} is {column} of shape {_shape(numbers[0])}, reshaped")
+                shapes = f"{name} of shape {_shape(values[0])} holds {column} of shape {_shape(numbers[0])}"
+                found.append(f"{shapes} with its axes mixed by a reshape")
     return found
 
 
