@@ -181,7 +181,7 @@ def _of_rows(references: References) -> _Verdict | None:
             itself = (
                 f"of each other the stage's rows tell something ({_rise(fitted.of_itself)} {references.words.a_row})"
             )
-            return _Verdict("fail", "shift", f"{why}; {itself}: what the inputs mean differs between the two")
+            return _Verdict("fail", "shift", f"{why}; {itself}: what inputs or labels mean differs between the two")
     return None
 
 
