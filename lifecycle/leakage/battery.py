@@ -13,6 +13,7 @@ from trainworthy.lifecycle.leakage.duplicates import duplicates, near_duplicates
 from trainworthy.lifecycle.leakage.entities import entity_overlap
 from trainworthy.lifecycle.leakage.equal_files import equal_files, file_features
 from trainworthy.lifecycle.leakage.formulas import formulas
+from trainworthy.lifecycle.leakage.label_means import label_means
 from trainworthy.lifecycle.leakage.label_window import label_window
 from trainworthy.lifecycle.leakage.later_times import later_times
 from trainworthy.lifecycle.leakage.null_mask import null_mask
@@ -97,6 +98,7 @@ def leakage_findings(written: SplitFiles, contract: Contract, split: SplitSpec) 
         *null_mask(rows, {name: cells[name] for name in undecided} | _by_column(cells, files)),
         *differences(rows, contract, undecided),
         *formulas(rows, contract, undecided),
+        *label_means(written, rows, contract, undecided),
         *row_order(rows, undecided, keys, split.resample_by),
     ]
     return [_reviewed(finding, contract) for finding in leaks]
