@@ -74,9 +74,6 @@ def find_out(request: Request, source: Path, work: Path) -> tuple[UseCaseDraft |
     if problems:
         return None, problems
     kinds |= {place.source: "text" for place in files.places.values()}
-    if time is None and len(key) > 1:
-        # Intervals and hashes go by one column.
-        key = ()
     numbered = None if key else free_name("row", time or "new", kinds)
     text = rendered(
         "dataset.py.j2", name=request.name, kinds=kinds, time=time, target=target, day=day,
@@ -91,7 +88,7 @@ def find_out(request: Request, source: Path, work: Path) -> tuple[UseCaseDraft |
     if day is not None:
         windows, problems = choose_windows(rows, day, target.label)
     else:
-        windows, problems = choose_shares(rows, target.label, key[0], group, request.split)
+        windows, problems = choose_shares(rows, target.label, key, group, request.split)
     if windows is None:
         return None, problems
     columns = tuple(
