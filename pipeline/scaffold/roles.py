@@ -70,12 +70,14 @@ def column_roles(
     key: Sequence[str],
     remark: str,
     group: str | None = None,
+    together: Mapping[str, str] | None = None,
     in_order: bool = True,
 ) -> list[ColumnDraft]:
     """The role of each column, with a remark on what was guessed; `remark` is the one on the label's column.
 
     Without a column `time` the rows count as written in order of time, unless `in_order` is False: then no column is a
-    clock. `group` names the column that the rows are split by.
+    clock. `group` names the column that the rows are split by; `together` has the remarks on columns whose values have
+    rows of one label each.
     """
     named_roles: Mapping[str | None, tuple[Role, str]] = {
         time: ("event_time", "when the model is asked"),
@@ -83,9 +85,10 @@ def column_roles(
         label.column: ("target" if label.greater_than is None else "target_source", remark),
         group: ("entity", "left out: whole groups of it lie in one split, so the model meets new ones only"),
     }
-    fixed = {name: role for name, role in named_roles.items() if name is not None}
+    alike: Mapping[str | None, tuple[Role, str]] = {name: ("entity", note) for name, note in (together or {}).items()}
+    fixed = {name: role for name, role in (named_roles | alike).items() if name is not None}
     labelled = with_label(rows, label)
-    events = _events(labelled[label.name], label)
+    events = label_events(labelled[label.name], label)
     times = labelled[time] if time is not None else labelled.index.to_series() if in_order else None
     # A key that is text, such as a place, may be an input too; a number of a row never is.
     named = [name for name in key if not _is_text(rows[name]) or rows[name].nunique() > len(rows) / 2]
@@ -105,7 +108,7 @@ def column_roles(
     return drafts
 
 
-def _events(labels: pd.Series, label: Label) -> list[pd.Series]:
+def label_events(labels: pd.Series, label: Label) -> list[pd.Series]:
     """The label's events (Kind.events) as 0 and 1, the main one first."""
     checked = label.kind.checked_labels(labels)
     events = label.kind.events(checked)

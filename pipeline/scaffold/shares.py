@@ -56,6 +56,18 @@ def are_groups(values: pd.Series) -> bool:
     )
 
 
+def first_shares(
+    rows: pd.DataFrame, label: Label, key: Sequence[str], groups: Sequence[str | None], split_kind: str | None
+) -> tuple[str | None, Windows | None, list[Problem]]:
+    """The first of `groups` whose split leaves each part enough, with the split; else the last one, and why not."""
+    group, windows, problems = None, None, []
+    for group in groups:
+        windows, problems = choose_shares(rows, label, key, group, split_kind)
+        if windows is not None:
+            break
+    return group, windows, problems
+
+
 def choose_shares(
     rows: pd.DataFrame,
     label: Label,

@@ -28,7 +28,7 @@ from trainworthy.pipeline.scaffold.reading import Reading, find_reading
 from trainworthy.pipeline.scaffold.render import rendered
 from trainworthy.pipeline.scaffold.request import Request
 from trainworthy.pipeline.scaffold.roles import MOST_SHOWN, NEARLY, column_roles, find_key, null_option, numbers_among
-from trainworthy.pipeline.scaffold.shares import choose_shares, find_group
+from trainworthy.pipeline.scaffold.shares import find_group, first_shares
 from trainworthy.pipeline.scaffold.source import DECIMAL_COMMA, Kind, column_kinds, free_name, read_source
 from trainworthy.pipeline.scaffold.table_files import (
     PART,
@@ -39,6 +39,7 @@ from trainworthy.pipeline.scaffold.table_files import (
 from trainworthy.pipeline.scaffold.table_times import format_of, parsed, time_formats
 from trainworthy.pipeline.scaffold.target import find_target
 from trainworthy.pipeline.scaffold.text_profile import find_texts_of_table
+from trainworthy.pipeline.scaffold.together import Together, find_together
 from trainworthy.pipeline.scaffold.windows import choose_windows, recurring
 
 
@@ -81,21 +82,23 @@ def find_out(request: Request, source: Path, work: Path) -> tuple[UseCaseDraft |
     )  # fmt: skip
     rows = _table_of(text, files, work, numbered) if files.columns else built(text, source, work)
     key = key or (str(numbered),)
+    of_files = [name for column in files.columns for name in (column.name, column.place.source)]
+    together = find_together(rows, target.label, (target.column, time, day, *key, *of_files))
     group = request.group
-    if time is None and request.split is None and group is None:
-        repeated = next((column.place.source for column in files.columns if column.repeats), None)
-        group = repeated or find_group(rows, target.column, key)
     if day is not None:
         windows, problems = choose_windows(rows, day, target.label)
     else:
-        windows, problems = choose_shares(rows, target.label, key, group, request.split)
+        repeated = next((column.place.source for column in files.columns if column.repeats), None)
+        groups = _groups(request, repeated or find_group(rows, target.column, key), together)
+        group, windows, problems = first_shares(rows, target.label, key, groups, request.split)
     if windows is None:
         return None, problems
     columns = tuple(
         column_roles(
-            rows, time=time, day=day, label=target.label, key=key, remark=target.remark, group=group, in_order=False
+            rows, time=time, day=day, label=target.label, key=key, remark=target.remark, group=group, in_order=False,
+            together={column.name: column.remark(group, has_times=time is not None) for column in together},
         )
-    )
+    )  # fmt: skip
     columns = files.drafts(columns)
     if not any(column.role == "feature" for column in columns):
         remarks = "; ".join(f"{column.name!r}: {column.remark or column.role}" for column in columns)
@@ -113,6 +116,13 @@ def find_out(request: Request, source: Path, work: Path) -> tuple[UseCaseDraft |
         table_files=files if files.columns else None,
     )  # fmt: skip
     return replace(draft, plan=_plan(draft, has_texts=bool(texts))), []
+
+
+def _groups(request: Request, named: str | None, together: Sequence[Together]) -> tuple[str | None, ...]:
+    """What rows without times may be split by, the best first; `named` is the column that names whom a row is about."""
+    if request.group is not None or request.split is not None:
+        return (request.group,)
+    return (named,) if named else (*(column.name for column in together if column.can_split), None)
 
 
 def _table_of(text: str, files: TableFiles, work: Path, numbered: str | None) -> pd.DataFrame:
