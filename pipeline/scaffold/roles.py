@@ -183,7 +183,10 @@ def _role(
     if different == 1 and known == len(values):
         return "other", _ONE_VALUE
     if ID_NAME.search(str(values.name)):
-        return "entity", "left out: its name says that it is an identifier"
+        return "entity", (
+            "left out: its name says that it is an identifier. If a model shall know its values (users, products): "
+            f"contract review --column {shlex.quote(str(values.name))} --known PT0S"
+        )
     if numbers_rows(values):
         return "entity", "left out: it numbers the rows"
     if is_words:
