@@ -16,6 +16,7 @@ from trainworthy.lifecycle.leakage.later_times import is_later, share_words
 from trainworthy.lifecycle.tasks.free_text import is_free_text
 from trainworthy.lifecycle.tasks.kind import Copy
 from trainworthy.lifecycle.tasks.probabilities import auc
+from trainworthy.pipeline.scaffold.clock import REMARK
 from trainworthy.pipeline.scaffold.source import Kind
 
 # Of a column of numbers, where a label has classes.
@@ -70,6 +71,7 @@ def column_roles(
     key: Sequence[str],
     remark: str,
     group: str | None = None,
+    clock: Sequence[str] = (),
     together: Mapping[str, str] | None = None,
     in_order: bool = True,
 ) -> list[ColumnDraft]:
@@ -77,14 +79,15 @@ def column_roles(
 
     Without a column `time` the rows count as written in order of time, unless `in_order` is False: then no column is a
     clock. `group` names the column that the rows are split by; `together` has the remarks on columns whose values have
-    rows of one label each.
+    rows of one label each, `clock` the columns that are made of `time`.
     """
-    named_roles: Mapping[str | None, tuple[Role, str]] = {
+    named_roles: dict[str | None, tuple[Role, str]] = {
         time: ("event_time", "when the model is asked"),
         day: ("other", "left out: made by dataset.py; splits and intervals go by whole days"),
         label.column: ("target" if label.greater_than is None else "target_source", remark),
         group: ("entity", "left out: whole groups of it lie in one split, so the model meets new ones only"),
     }
+    named_roles |= {name: ("feature", REMARK) for name in clock}
     alike: Mapping[str | None, tuple[Role, str]] = {name: ("entity", note) for name, note in (together or {}).items()}
     fixed = {name: role for name, role in (named_roles | alike).items() if name is not None}
     labelled = with_label(rows, label)
@@ -104,7 +107,7 @@ def column_roles(
         )
         if note == _ONE_VALUE:
             note = _one_value(rows[name], labelled[name])
-        drafts.append(ColumnDraft(name=name, role=role, remark=note))
+        drafts.append(ColumnDraft(name=name, role=role, remark=note, known=name in clock))
     return drafts
 
 

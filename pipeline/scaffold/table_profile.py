@@ -14,6 +14,7 @@ from pathlib import Path
 import pandas as pd
 
 from trainworthy.lifecycle.errors import Problem, did_you_mean
+from trainworthy.pipeline.scaffold.clock import clock_columns
 from trainworthy.pipeline.scaffold.folder_profile import MOST_TENSOR_BYTES, plan_of_files
 from trainworthy.pipeline.scaffold.profile import (
     Plan,
@@ -76,14 +77,16 @@ def find_out(request: Request, source: Path, work: Path) -> tuple[UseCaseDraft |
         return None, problems
     kinds |= {place.source: "text" for place in files.places.values()}
     numbered = None if key else free_name("row", time or "new", kinds)
+    # Beside files they would be one more part of the network.
+    clock = {} if time is None or files.columns else clock_columns(raw, time, kinds[time], formats, (*kinds, str(day)))
     text = rendered(
         "dataset.py.j2", name=request.name, kinds=kinds, time=time, target=target, day=day,
-        numbered=numbered, reading=reading, formats=formats, cut=None, files=files.places,
+        numbered=numbered, reading=reading, formats=formats, cut=None, files=files.places, clock=clock,
     )  # fmt: skip
     rows = _table_of(text, files, work, numbered) if files.columns else built(text, source, work)
     key = key or (str(numbered),)
     of_files = [name for column in files.columns for name in (column.name, column.place.source)]
-    together = find_together(rows, target.label, (target.column, time, day, *key, *of_files))
+    together = find_together(rows, target.label, (target.column, time, day, *key, *of_files, *clock))
     group = request.group
     if day is not None:
         windows, problems = choose_windows(rows, day, target.label)
@@ -93,10 +96,11 @@ def find_out(request: Request, source: Path, work: Path) -> tuple[UseCaseDraft |
         group, windows, problems = first_shares(rows, target.label, key, groups, request.split)
     if windows is None:
         return None, problems
+    remarks = {column.name: column.remark(group, has_times=time is not None) for column in together}
     columns = tuple(
         column_roles(
             rows, time=time, day=day, label=target.label, key=key, remark=target.remark, group=group, in_order=False,
-            together={column.name: column.remark(group, has_times=time is not None) for column in together},
+            clock=tuple(clock), together=remarks,
         )
     )  # fmt: skip
     columns = files.drafts(columns)
@@ -106,6 +110,8 @@ def find_out(request: Request, source: Path, work: Path) -> tuple[UseCaseDraft |
         return None, [Problem("--data", f"no column can be an input of a model ({remarks})", fix)]
     observations = table_observations(raw, rows, kinds, target.column, reading, formats, ambiguous)
     observations += tuple(file_observations(files, group))
+    if clock:
+        observations += (f"made of {time!r} by dataset.py, as inputs: {', '.join(clock)}",)
     if windows.split.by == "time":
         entities = [column.name for column in columns if column.role == "entity"]
         observations += tuple(recurring(rows, target.label, windows.split, entities))
@@ -113,7 +119,7 @@ def find_out(request: Request, source: Path, work: Path) -> tuple[UseCaseDraft |
     observations += tuple(f"{name!r} is free text: its words are read, without their order" for name in texts)
     draft = UseCaseDraft(
         kinds, target, time, day, tuple(key), text, rows, columns, windows, observations,
-        table_files=files if files.columns else None,
+        table_files=files if files.columns else None, clock=tuple(clock),
     )  # fmt: skip
     return replace(draft, plan=_plan(draft, has_texts=bool(texts))), []
 

@@ -57,7 +57,7 @@ def find_texts_of_table(
     day = time and free_name("day", time, kinds)
     text = rendered(
         "dataset.py.j2", name=request.name, kinds=kinds, time=time, target=target, day=day, numbered=None,
-        reading=reading, formats=formats, cut=cut, names=names, files={},
+        reading=reading, formats=formats, cut=cut, names=names, files={}, clock={},
     )  # fmt: skip
     rows = built(text, source, work)
     if day is not None:

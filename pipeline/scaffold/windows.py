@@ -112,19 +112,20 @@ def _not_split(
 
 
 _FIX_OF_FAR_APART = (
-    "leave out --time, and split by what the rows are about (--group COLUMN) or by chance (--split hash); a split in "
-    "time with intervals by another column than the day (resample_by) is written by hand: docs/how-to/splits.md"
+    "give rows of more of them, if there are any; else leave out --time, and split by what the rows are about "
+    "(--group COLUMN) or by chance (--split hash); a split in time with intervals by another column than the day "
+    "(resample_by) is written by hand: docs/how-to/splits.md"
 )
 
 
 def _far_apart(splits: Mapping[str, pd.DataFrame], days: pd.Series) -> str:
-    """That rows of years or months are of too few days for intervals by the day; "" where that is not what is wrong."""
-    held = {name: splits[name] for name in ("validation", "benchmark")}
-    if not all(len(rows) and rows[days.name].nunique() < MINIMUM_GROUPS for rows in held.values()):
+    """That rows lie years or weeks apart, too few days for intervals by the day; "" where that is not what is wrong."""
+    held = (splits[name] for name in ("validation", "benchmark"))
+    if not any(len(rows) and rows[days.name].nunique() < MINIMUM_GROUPS for rows in held):
         return ""
     return (
         f"The rows are of {days.nunique():,} different days in {int((days.max() - days.min()).days):,}, such as one a "
-        f"month or a year, and an interval needs {MINIMUM_GROUPS} of them in validation and as many in the benchmark"
+        f"week, a month or a year, and an interval needs {MINIMUM_GROUPS} of them in validation, and in the benchmark"
     )
 
 

@@ -47,7 +47,7 @@ def test_rows_of_a_year_each_are_told_of_other_splits_and_not_of_more_days(tmp_p
     rows = table(days=60, a_day=20)
     rows["at"] = pd.to_datetime(1980 + np.arange(len(rows)) % 17, format="%Y")
     text = told(rows, tmp_path)
-    assert "17 different days in 5,844, such as one a month or a year" in text
+    assert "17 different days in 5,844, such as one a week, a month or a year" in text
     assert "leave out --time" in text
     assert "--group COLUMN" in text
-    assert "more days" not in text
+    assert "give rows of more days" not in text
