@@ -206,6 +206,9 @@ def finish_step(run: StepRun, record: Record, *, reused: bool) -> StepEvents:
         log.info(ci.tell(run, workspace.state, run_records(run, workspace.records)))
     metadata = step_metadata(run, workspace, record, tracked, reused=reused, report=report, before=before)
     look_at = where_to_look(record, report if run.trains else None)
+    if last and run.intent == EXPERIMENT and isinstance(record, StageReport):
+        # All that an experiment measures; a candidate is told by its verdict.
+        look_at = [in_words.validated(record), *look_at]
     declared = {spec.name for spec in run.context.assets_def.check_specs}
     for check in with_accepted(run.step, record.checks, readable_baseline(run.use_case.folder)):
         if check.name in declared:

@@ -6,6 +6,7 @@ contract and the hyperparameters can be read.
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from pydantic import ValidationError
 
 from trainworthy.lifecycle.contract.model import Contract, Label
 from trainworthy.lifecycle.contract.read import load_contract
+from trainworthy.lifecycle.contract.review import fix_of_role
 from trainworthy.lifecycle.cost.prices import load_prices
 from trainworthy.lifecycle.declarations import declaration_problems
 from trainworthy.lifecycle.errors import DatasetError, Problem, UseCaseError
@@ -35,6 +37,8 @@ from trainworthy.resources.backends.choose import launcher_problems
 from trainworthy.resources.settings import Settings, read_settings, use_case_folder
 from trainworthy.resources.worker_process import run_worker
 
+# What the worker says of a column that is not among the features; it does not know the contract's other columns.
+_NO_FEATURE = re.compile(r"reads ('[^']*'(, )?)+: no column of the role feature in contract\.yaml")
 FILES = ("use_case.yaml", "contract.yaml", "dataset.py", "model.py")
 
 
@@ -82,7 +86,9 @@ def check_use_case(name: str) -> list[Part]:
     if contract is None or hyperparameters is None or target is None or any(unsound.values()):
         what = next(name for name, wrong in unsound.items() if wrong)
         return [*parts, Part("functions", untried=f"fix {what} first")]
-    tried = [_function(tried) for tried in _tried(folder, contract, hyperparameters, target, use_case)]
+    tried = [
+        _function(tried, contract, folder.name) for tried in _tried(folder, contract, hyperparameters, target, use_case)
+    ]
     # A model.py that can't be imported is a file with a fault, not one more part.
     files = [part for part in parts if part.name not in {other.name for other in tried}]
     return [*files, *tried, Part("left out", _left_to(use_case.name if use_case else name), asked=False)]
@@ -99,9 +105,8 @@ def _left_to(name: str) -> str:
 def function_parts(use_case: UseCase, contract: Contract) -> list[Part]:
     """The functions of model.py alone, as check_use_case has them, of a use case whose files are well."""
     target = target_of(use_case.spec.task, contract.label.classes)
-    return [
-        _function(tried) for tried in _tried(use_case.folder, contract, use_case.spec.hyperparameters, target, use_case)
-    ]
+    functions = _tried(use_case.folder, contract, use_case.spec.hyperparameters, target, use_case)
+    return [_function(tried, contract, use_case.name) for tried in functions]
 
 
 def file_parts(folder: Path, settings: Settings) -> list[Part]:
@@ -235,9 +240,21 @@ def _training(use_case: UseCase) -> dict[str, Any]:
     return {**fields, "steps": make_plan(max(1, rows), spec.training, spec.stages, "full").horizon_steps}
 
 
-def _function(tried: TriedFunction) -> Part:
-    problems = tuple(Problem(fault.where, fault.problem, fault.fix) for fault in tried.faults)
+def _function(tried: TriedFunction, contract: Contract, name: str) -> Part:
+    problems = tuple(_fault(Problem(fault.where, fault.problem, fault.fix), contract, name) for fault in tried.faults)
     return Part(tried.name, tried.evidence, problems, tried.untried)
+
+
+def _fault(problem: Problem, contract: Contract, use_case: str) -> Problem:
+    """Of a function that reads a column which the contract has with another role, that role and what to write."""
+    columns = {column.name: column for column in contract.columns}
+    read = re.findall(r"'([^']*)'", problem.problem) if _NO_FEATURE.fullmatch(problem.problem) else []
+    if not read or not all(name in columns for name in read):
+        return problem
+    roles = "; ".join(f"{name!r} has the role {columns[name].role}" for name in read)
+    told = f"reads {', '.join(map(repr, read))}, and gets columns of the role feature alone: in contract.yaml {roles}"
+    fixes = dict.fromkeys(fix_of_role(use_case, columns[name]) for name in read)
+    return Problem(problem.where, told, "; ".join(fixes))
 
 
 def preflight_job(name: str) -> str:

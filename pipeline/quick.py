@@ -51,7 +51,11 @@ def quick_parts(name: str) -> list[Part]:
         return [*parts, Part("network", untried="fix the files first")]
     use_case, contract = load_use_case(folder), contract_of(folder)
     assert contract is not None
-    parts += function_parts(use_case, contract)
+    functions = function_parts(use_case, contract)
+    parts += functions
+    if any(part.problems for part in functions) and any(part.untried for part in functions):
+        # One of them raised, so that the next ones could not be tried: it would do so again.
+        return [*parts, Part("network", untried="fix the functions of model.py first")]
     source = _of_snapshot(use_case, contract, settings) or _made(use_case, contract)
     if not source.options:
         return [*parts, Part("network", untried=source.told)]

@@ -9,7 +9,7 @@ from typing import Any
 from trainworthy.lifecycle.columns import with_columns
 from trainworthy.lifecycle.contract.model import Column, Contract
 from trainworthy.lifecycle.contract.read import load_contract
-from trainworthy.lifecycle.contract.review import LATER, REVIEWABLE, TARGET, answer_values, with_answers
+from trainworthy.lifecycle.contract.review import LATER, REVIEWABLE, TARGET, answer_values, fix_of_role, with_answers
 from trainworthy.lifecycle.data.snapshot import with_label
 from trainworthy.lifecycle.errors import Problem, UseCaseError
 from trainworthy.lifecycle.files.few_rows import few_rows
@@ -56,7 +56,7 @@ def review(name: str, answers: Sequence[tuple[str, str]], accept_reason: str | N
     given = list(answers)
     if not answers and accept_reason is None and ask is not None:
         given = list(_prompted_answers(use_case, contract, ask))
-    changes = _changes(contract, given)
+    changes = _changes(use_case, contract, given)
     if accept_reason is not None:
         rest = [column for column in contract.unreviewed_features if column not in changes]
         changes |= {column: {"reviewed": accept_reason} for column in rest}
@@ -75,7 +75,7 @@ def waiting(name: str) -> tuple[Strength, ...]:
     return strongest_first(use_case, load_contract(use_case.contract_path))
 
 
-def _changes(contract: Contract, answers: Sequence[tuple[str, str]]) -> dict[str, Mapping[str, Any]]:
+def _changes(use_case: UseCase, contract: Contract, answers: Sequence[tuple[str, str]]) -> dict[str, Mapping[str, Any]]:
     """The customProperties that the answers change. Raises UseCaseError with every answer that is none."""
     columns = {column.name: column for column in contract.columns}
     problems, changes = [], {}
@@ -86,10 +86,18 @@ def _changes(contract: Contract, answers: Sequence[tuple[str, str]]) -> dict[str
             fix = f"write {LATER}, {TARGET}, or an ISO 8601 duration of days or less, such as PT0S, -PT1H or -P30D"
             problems.append(Problem(f"--known of {name}", "is no answer", fix, known))
         if name in columns and columns[name].role not in REVIEWABLE:
-            fix = "change its role in contract.yaml by hand, if it shall be an input"
+            fix = fix_of_role(use_case.name, columns[name])
             problems.append(Problem(f"--column {name}", f"has the role {columns[name].role} and is no input", fix))
+        if (
+            name == use_case.spec.split.group_column
+            and name in columns
+            and changes.get(name, {}).get("role") == "feature"
+        ):
+            problem = "is what whole groups are split by: the model has met no value of it that the benchmark holds"
+            fix = "split by another column or kind in use_case.yaml first, if the model knows its values in service"
+            problems.append(Problem(f"--column {name}", problem, fix))
     if problems:
-        raise UseCaseError(contract.name, problems)
+        raise UseCaseError(use_case.name, problems)
     return changes
 
 
@@ -175,6 +183,10 @@ def _result_lines(use_case: UseCase, contract: Contract, changes: Mapping[str, M
     out = [name for name, values in changes.items() if values.get("role") == "other"]
     code = use_case.folder / "model.py"
     named = [name for name in out if code.is_file() and _names(code.read_text(encoding="utf-8"), name)]
+    new = [name for name, values in changes.items() if values.get("role") == "feature"]
+    unread = [name for name in new if code.is_file() and not _names(code.read_text(encoding="utf-8"), name)]
+    if unread:
+        yield f"model.py does not read {', '.join(unread)} yet: in a draft, add what names things to CATEGORIES"
     if out:
         yield f"no input any more: {', '.join(out)}"
     if named:

@@ -37,13 +37,17 @@ _LABELS = ("target", "target_source")
 
 
 class ColumnDraft(Frozen):
-    """A column's role, and a remark for whoever reviews it; of a column of files their kind and size."""
+    """A column's role, and a remark for whoever reviews it; of a column of files their kind and size.
+
+    `known`: it is made of when the model is asked, so that nobody has to say whether it is known then.
+    """
 
     name: str
     role: Role
     remark: str = ""
     file: FileKind | None = None
     size: tuple[int, int] | None = None
+    known: bool = False
 
 
 def draft_contract(
@@ -99,7 +103,7 @@ def _property(values: pd.Series, column: ColumnDraft, key: list[str], label: Lab
     if column.role == "feature":
         custom.append({"property": "availableAt", "value": "PT0S"})
         # Of a text that is predicted a place sees earlier bytes alone: there is nothing to ask a person.
-        custom += [] if column.name == label.column else [{"property": "reviewed", "value": False}]
+        custom += [] if column.known or column.name == label.column else [{"property": "reviewed", "value": False}]
     if column.file is not None:
         custom.append({"property": "file", "value": column.file})
     if column.size is not None:

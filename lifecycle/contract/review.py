@@ -7,6 +7,7 @@ prediction time is a feature, with availableAt; one that is known later is none.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -14,11 +15,12 @@ import yaml
 
 from trainworthy.lifecycle.contract.availability import duration_seconds, known_by_prediction
 from trainworthy.lifecycle.contract.draft import inline
+from trainworthy.lifecycle.contract.model import Column
 from trainworthy.lifecycle.errors import Problem, did_you_mean
 
 LATER, TARGET = "later", "target"
-# Roles that a review may give; what a row is named or split by is another question.
-REVIEWABLE = ("feature", "other")
+# Roles that a review may change; what a row is named by is another question.
+REVIEWABLE = ("feature", "other", "entity")
 _FIX = "edit that column of contract.yaml by hand: role, availableAt, reviewed"
 
 
@@ -42,6 +44,24 @@ def answer_values(known: str, timeline: Iterable[str]) -> dict[str, Any]:
         duration_seconds(known)
     role = "feature" if known_by_prediction(known, timeline) else "other"
     return {"role": role, "availableAt": known, "reviewed": True}
+
+
+def fix_of_role(name: str, column: Column) -> str:
+    """How a column of another role than feature becomes an input of the use case `name`; or that it can be none."""
+    if column.role in ("target", "target_source"):
+        return "leave it out of model.py: the label is no input"
+    if column.role in REVIEWABLE:
+        known = f"trainworthy contract review {name} --column {shlex.quote(column.name)} --known PT0S"
+        return f"leave it out of model.py; or, if it is known when the model is asked: {known}"
+    if column.role == "key":
+        return (
+            "write role: feature with availableAt: PT0S for it in contract.yaml, if its value itself tells something; "
+            "primaryKey: true may stay beside that"
+        )
+    return (
+        f"leave it out of model.py; what a model needs of it gets a column of its own in dataset.py and contract.yaml, "
+        f"since the role {column.role} is needed"
+    )
 
 
 def with_answers(text: str, answers: Mapping[str, Mapping[str, Any]]) -> tuple[str, list[Problem]]:

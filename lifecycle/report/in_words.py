@@ -21,6 +21,8 @@ from trainworthy.lifecycle.report.pictures import validation_loss
 from trainworthy.lifecycle.tasks import words_of
 from trainworthy.lifecycle.wording import count, metric_name, words
 
+# Among a stage's figures of validation, after val_.
+_LOSSES = ("loss", "loss_of_prior")
 # Dagster shows Markdown below 1,000 characters in place, and behind a click from there on.
 MAX_MARKDOWN = 870
 
@@ -108,6 +110,17 @@ def _stage(record: StageReport) -> tuple[str, ...]:
     shown = ("learned", "references", "seeds", "remaining_cost")
     checks = (check for check in record.checks if check.name in shown and check.status != "not_applicable")
     return (sentence, *map(check_sentence, checks), *curve)
+
+
+def validated(record: StageReport) -> str:
+    """A trained stage's loss on the validation split beside that of the constant answer, and its score, in one line."""
+    loss, prior = validation_loss(record), record.metrics.get("val_loss_of_prior")
+    if loss is None:
+        return "validation: not measured"
+    others = {name.removeprefix("val_"): value for name, value in record.metrics.items() if name.startswith("val_")}
+    scores = [f"{metric_name(name)} {figure(value)}" for name, value in others.items() if name not in _LOSSES]
+    prior_text = "" if prior is None else f" (always saying the {words_of(record).prior}: {figure(prior)})"
+    return f"validation: {', '.join([f'loss {figure(loss)}{prior_text}', *scores])}"
 
 
 def _evaluation(record: EvaluationReport) -> tuple[str, ...]:

@@ -58,7 +58,7 @@ def find_files(request: Request, source: Path, work: Path) -> tuple[UseCaseDraft
     group = request.group or (None if request.split else _group_column(folder))
     text = _dataset_text(request, files, target, group)
     rows = _rows(text, files, work)
-    windows, problems = choose_shares(rows, target.label, KEY, group, request.split, work)
+    windows, problems = choose_shares(rows, target.label, (KEY,), group, request.split, work)
     if windows is None:
         return None, problems
     if folder.form == "masks":

@@ -73,7 +73,7 @@ class UseCaseDraft:
     """`rows` are as dataset.py builds them; `day` names a column that it adds, None where the rows hold no times.
 
     `observations` is what a person should know of the file, a line each; `files` the folder, where rows are files,
-    `table_files` the columns of a table that name files.
+    `table_files` the columns of a table that name files; `clock` the columns that dataset.py makes of the time.
     """
 
     kinds: dict[str, Kind]
@@ -89,6 +89,7 @@ class UseCaseDraft:
     plan: Plan = OF_TABLE
     files: FoundFiles | None = None
     table_files: TableFiles | None = None
+    clock: tuple[str, ...] = ()
 
     @property
     def files_alone(self) -> FileColumn | None:

@@ -141,7 +141,7 @@ def _model_text(request: Request, draft: UseCaseDraft) -> str:
         "model.py.j2",
         name=request.name,
         numbers=draft.inputs("number", "integer", "boolean"),
-        categories=[name for name in draft.inputs("text") if name not in texts],
+        categories=[*(name for name in draft.inputs("text") if name not in texts), *draft.clock],
         texts=[*texts, *text_files],
         unspaced=_has_unspaced(draft, texts),
         text_files=text_files,

@@ -77,9 +77,15 @@ def request_problems(request: Request, settings: Settings, stages: Collection[st
         yield Problem("--target", "is missing", "write --target COLUMN")
     if request.time_format is not None and request.time is None:
         yield Problem("--time-format", "is the form of a column that is not named", "write --time COLUMN too")
-    if request.time is not None and (request.split or request.group):
-        fix = "leave out --time, or leave out --split and --group: with times, rows are split by time"
-        yield Problem("--split", "and --time exclude each other", fix, request.split or request.group)
+    if request.time is not None and request.split is not None:
+        fix = "leave out --time, or leave out --split: with times, rows are split by time"
+        yield Problem("--split", "and --time exclude each other", fix, request.split)
+    if request.time is not None and request.group is not None:
+        fix = (
+            "leave out --time to split by whole groups alone; or leave out --group, and write by: time_and_group into "
+            "use_case.yaml where groups have to be new as well: docs/how-to/splits.md"
+        )
+        yield Problem("--group", "and --time exclude each other", fix, request.group)
     if request.split == "group" and request.group is None:
         written = "--group prefix or --group folder" if request.data.is_dir() else "--group COLUMN"
         yield Problem("--group", "is missing", f"write {written}: whole groups lie in one split")

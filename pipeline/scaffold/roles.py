@@ -16,6 +16,7 @@ from trainworthy.lifecycle.leakage.later_times import is_later, share_words
 from trainworthy.lifecycle.tasks.free_text import is_free_text
 from trainworthy.lifecycle.tasks.kind import Copy
 from trainworthy.lifecycle.tasks.probabilities import auc
+from trainworthy.pipeline.scaffold.clock import REMARK
 from trainworthy.pipeline.scaffold.source import Kind
 
 # Of a column of numbers, where a label has classes.
@@ -70,22 +71,27 @@ def column_roles(
     key: Sequence[str],
     remark: str,
     group: str | None = None,
+    clock: Sequence[str] = (),
+    together: Mapping[str, str] | None = None,
     in_order: bool = True,
 ) -> list[ColumnDraft]:
     """The role of each column, with a remark on what was guessed; `remark` is the one on the label's column.
 
     Without a column `time` the rows count as written in order of time, unless `in_order` is False: then no column is a
-    clock. `group` names the column that the rows are split by.
+    clock. `group` names the column that the rows are split by; `together` has the remarks on columns whose values have
+    rows of one label each, `clock` the columns that are made of `time`.
     """
-    named_roles: Mapping[str | None, tuple[Role, str]] = {
+    named_roles: dict[str | None, tuple[Role, str]] = {
         time: ("event_time", "when the model is asked"),
         day: ("other", "left out: made by dataset.py; splits and intervals go by whole days"),
         label.column: ("target" if label.greater_than is None else "target_source", remark),
         group: ("entity", "left out: whole groups of it lie in one split, so the model meets new ones only"),
     }
-    fixed = {name: role for name, role in named_roles.items() if name is not None}
+    named_roles |= {name: ("feature", REMARK) for name in clock}
+    alike: Mapping[str | None, tuple[Role, str]] = {name: ("entity", note) for name, note in (together or {}).items()}
+    fixed = {name: role for name, role in (named_roles | alike).items() if name is not None}
     labelled = with_label(rows, label)
-    events = _events(labelled[label.name], label)
+    events = label_events(labelled[label.name], label)
     times = labelled[time] if time is not None else labelled.index.to_series() if in_order else None
     # A key that is text, such as a place, may be an input too; a number of a row never is.
     named = [name for name in key if not _is_text(rows[name]) or rows[name].nunique() > len(rows) / 2]
@@ -101,11 +107,11 @@ def column_roles(
         )
         if note == _ONE_VALUE:
             note = _one_value(rows[name], labelled[name])
-        drafts.append(ColumnDraft(name=name, role=role, remark=note))
+        drafts.append(ColumnDraft(name=name, role=role, remark=note, known=name in clock))
     return drafts
 
 
-def _events(labels: pd.Series, label: Label) -> list[pd.Series]:
+def label_events(labels: pd.Series, label: Label) -> list[pd.Series]:
     """The label's events (Kind.events) as 0 and 1, the main one first."""
     checked = label.kind.checked_labels(labels)
     events = label.kind.events(checked)
@@ -180,7 +186,10 @@ def _role(
     if different == 1 and known == len(values):
         return "other", _ONE_VALUE
     if ID_NAME.search(str(values.name)):
-        return "entity", "left out: its name says that it is an identifier"
+        return "entity", (
+            "left out: its name says that it is an identifier. If a model shall know its values (users, products): "
+            f"contract review --column {shlex.quote(str(values.name))} --known PT0S"
+        )
     if numbers_rows(values):
         return "entity", "left out: it numbers the rows"
     if is_words:

@@ -56,23 +56,66 @@ def are_groups(values: pd.Series) -> bool:
     )
 
 
+def first_shares(
+    rows: pd.DataFrame, label: Label, key: Sequence[str], groups: Sequence[str | None], split_kind: str | None
+) -> tuple[str | None, Windows | None, list[Problem]]:
+    """The first of `groups` whose split leaves each part enough, with the split; else the last one, and why not."""
+    group, windows, problems = None, None, []
+    for group in groups:
+        windows, problems = choose_shares(rows, label, key, group, split_kind)
+        if windows is not None:
+            break
+    return group, windows, problems
+
+
 def choose_shares(
-    rows: pd.DataFrame, label: Label, key: str, group: str | None, split_kind: str | None, folder: Path | None = None
+    rows: pd.DataFrame,
+    label: Label,
+    key: Sequence[str],
+    group: str | None,
+    split_kind: str | None,
+    folder: Path | None = None,
 ) -> tuple[Windows | None, list[Problem]]:
     """The split for these rows; None and the reasons if there are too few, or a split has labels of one value only.
 
-    `key` names each row; `split_kind` is hash or stratified where that was asked for, `group` what whole groups go by;
-    masks lie in `folder`.
+    `key` are the columns that name each row; `split_kind` is hash or stratified where that was asked for, `group` what
+    whole groups go by; masks lie in `folder`.
     """
     labelled, least = with_label(rows, label, folder), LEAST_MASKS if label.type == "mask" else LEAST_ROWS
     if len(labelled) < least:
         return None, [too_few(len(labelled), least, label)]
-    split = _split(labelled, label, key, group, split_kind)
+    windows, problems = None, []
+    for resample_by in resampled_by(labelled, key):
+        windows, problems = _shares(labelled, label, key, group, split_kind, resample_by)
+        if windows is not None or group is not None:
+            break
+    return windows, problems
+
+
+def resampled_by(rows: pd.DataFrame, key: Sequence[str]) -> list[str]:
+    """The key's columns by which intervals may resample, the best first.
+
+    Rows that share a value of one of them, such as all ratings of a user, are not independent. So the column of the
+    fewest values is asked first; it may have too few for an interval.
+    """
+    return sorted(key, key=lambda name: rows[name].nunique())
+
+
+def _shares(
+    labelled: pd.DataFrame,
+    label: Label,
+    key: Sequence[str],
+    group: str | None,
+    split_kind: str | None,
+    resample_by: str,
+) -> tuple[Windows | None, list[Problem]]:
+    """The split with intervals by `resample_by`, where no group is named; None and why it can't be."""
+    split = _split(labelled, label, resample_by, group, split_kind)
     try:
         splits = _rows_of(labelled, split, key, label)
     except DatasetError as error:
         return None, [Problem("--data", error.problem, error.fix, error.value)]
-    check = splits_check(splits, split, label, [key])
+    check = splits_check(splits, split, label, key)
     if check.status != "pass":
         fix = _fix_of_few(labelled, label, group)
         return None, [Problem("--data", f"can't be split by {split.by}: {check.evidence}", fix)]
@@ -95,17 +138,17 @@ def _fix_of_few(labelled: pd.DataFrame, label: Label, group: str | None) -> str:
 
 
 def _rows_of(
-    labelled: pd.DataFrame, split: GroupSplit | HashSplit | StratifiedSplit, key: str, label: Label
+    labelled: pd.DataFrame, split: GroupSplit | HashSplit | StratifiedSplit, key: Sequence[str], label: Label
 ) -> dict[str, pd.DataFrame]:
     if isinstance(split, GroupSplit):
         return split_by_group(labelled, split)
     if isinstance(split, HashSplit):
-        return split_by_hash(labelled, split, [key])
-    return split_by_stratum(labelled, split, [key], label)
+        return split_by_hash(labelled, split, key)
+    return split_by_stratum(labelled, split, key, label)
 
 
 def _split(
-    labelled: pd.DataFrame, label: Label, key: str, group: str | None, split_kind: str | None
+    labelled: pd.DataFrame, label: Label, resample_by: str, group: str | None, split_kind: str | None
 ) -> GroupSplit | HashSplit | StratifiedSplit:
     if group is not None:
         return GroupSplit(by="group", group=group, salt=SALT, shares=SHARES, resample_by=group)
@@ -113,5 +156,5 @@ def _split(
     # Of texts these are bytes, and a split needs none of them.
     few = label.type != "text" and len(counts) > 0 and counts.min() * SHARES.benchmark < FEW_OF_A_CLASS
     if split_kind == "stratified" or (split_kind is None and few):
-        return StratifiedSplit(by="stratified", salt=SALT, shares=SHARES, resample_by=key)
-    return HashSplit(by="hash", salt=SALT, shares=SHARES, resample_by=key)
+        return StratifiedSplit(by="stratified", salt=SALT, shares=SHARES, resample_by=resample_by)
+    return HashSplit(by="hash", salt=SALT, shares=SHARES, resample_by=resample_by)

@@ -272,11 +272,27 @@ def _opened(path: Path, place: Place, values: pd.Series) -> tuple[FoundFiles | N
         return None, [Problem(where, problem, f"put them below {folder}, or remove these rows", str(folder))]
     suffixes = {os.path.splitext(file)[1].lower() for file in files}
     if not (suffixes <= set(PICTURES) or suffixes <= set(TEXTS)):
-        problem = f"names files of several kinds: {', '.join(sorted(suffixes))}"
-        return None, [Problem(where, problem, "name pictures alone, or texts alone")]
+        return None, [_not_drafted(place.source, suffixes)]
     found = Folder("texts" if suffixes <= set(TEXTS) else "pictures", tuple(map(PurePosixPath, files)))
     contents, problems = read_contents(folder, found)
     return (None, problems) if contents is None else (FoundFiles(folder, found, contents), [])
+
+
+def _not_drafted(name: str, suffixes: Collection[str]) -> Problem:
+    """What to do about files of a kind that `new` does not draft, or of several kinds."""
+    where, named = f"column {name!r}", ", ".join(sorted(suffix or "without an ending" for suffix in suffixes))
+    if suffixes == {".npy"}:
+        fix = (
+            f"draft the table without {name!r}, then add the arrays by hand, as a column with file: array: "
+            'docs/how-to/files.md has an example under "Arrays beside a table"'
+        )
+        return Problem(
+            where, "names arrays (.npy), which a contract may hold and `trainworthy new` does not draft", fix
+        )
+    if len(suffixes) == 1:
+        fix = f"leave out {name!r}, or make pictures, texts or .npy arrays of them: docs/how-to/files.md"
+        return Problem(where, f"names files that no dataset reads: {named}", fix)
+    return Problem(where, f"names files of several kinds: {named}", "name pictures alone, or texts alone")
 
 
 def file_observations(files: TableFiles, group: str | None) -> Iterator[str]:

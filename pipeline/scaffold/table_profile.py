@@ -14,6 +14,7 @@ from pathlib import Path
 import pandas as pd
 
 from trainworthy.lifecycle.errors import Problem, did_you_mean
+from trainworthy.pipeline.scaffold.clock import clock_columns
 from trainworthy.pipeline.scaffold.folder_profile import MOST_TENSOR_BYTES, plan_of_files
 from trainworthy.pipeline.scaffold.profile import (
     Plan,
@@ -28,7 +29,7 @@ from trainworthy.pipeline.scaffold.reading import Reading, find_reading
 from trainworthy.pipeline.scaffold.render import rendered
 from trainworthy.pipeline.scaffold.request import Request
 from trainworthy.pipeline.scaffold.roles import MOST_SHOWN, NEARLY, column_roles, find_key, null_option, numbers_among
-from trainworthy.pipeline.scaffold.shares import choose_shares, find_group
+from trainworthy.pipeline.scaffold.shares import find_group, first_shares
 from trainworthy.pipeline.scaffold.source import DECIMAL_COMMA, Kind, column_kinds, free_name, read_source
 from trainworthy.pipeline.scaffold.table_files import (
     PART,
@@ -39,6 +40,7 @@ from trainworthy.pipeline.scaffold.table_files import (
 from trainworthy.pipeline.scaffold.table_times import format_of, parsed, time_formats
 from trainworthy.pipeline.scaffold.target import find_target
 from trainworthy.pipeline.scaffold.text_profile import find_texts_of_table
+from trainworthy.pipeline.scaffold.together import Together, find_together
 from trainworthy.pipeline.scaffold.windows import choose_windows, recurring
 
 
@@ -74,31 +76,33 @@ def find_out(request: Request, source: Path, work: Path) -> tuple[UseCaseDraft |
     if problems:
         return None, problems
     kinds |= {place.source: "text" for place in files.places.values()}
-    if time is None and len(key) > 1:
-        # Intervals and hashes go by one column.
-        key = ()
     numbered = None if key else free_name("row", time or "new", kinds)
+    # Beside files they would be one more part of the network.
+    clock = {} if time is None or files.columns else clock_columns(raw, time, kinds[time], formats, (*kinds, str(day)))
     text = rendered(
         "dataset.py.j2", name=request.name, kinds=kinds, time=time, target=target, day=day,
-        numbered=numbered, reading=reading, formats=formats, cut=None, files=files.places,
+        numbered=numbered, reading=reading, formats=formats, cut=None, files=files.places, clock=clock,
     )  # fmt: skip
     rows = _table_of(text, files, work, numbered) if files.columns else built(text, source, work)
     key = key or (str(numbered),)
+    of_files = [name for column in files.columns for name in (column.name, column.place.source)]
+    together = find_together(rows, target.label, (target.column, time, day, *key, *of_files, *clock))
     group = request.group
-    if time is None and request.split is None and group is None:
-        repeated = next((column.place.source for column in files.columns if column.repeats), None)
-        group = repeated or find_group(rows, target.column, key)
     if day is not None:
         windows, problems = choose_windows(rows, day, target.label)
     else:
-        windows, problems = choose_shares(rows, target.label, key[0], group, request.split)
+        repeated = next((column.place.source for column in files.columns if column.repeats), None)
+        groups = _groups(request, repeated or find_group(rows, target.column, key), together)
+        group, windows, problems = first_shares(rows, target.label, key, groups, request.split)
     if windows is None:
         return None, problems
+    remarks = {column.name: column.remark(group, has_times=time is not None) for column in together}
     columns = tuple(
         column_roles(
-            rows, time=time, day=day, label=target.label, key=key, remark=target.remark, group=group, in_order=False
+            rows, time=time, day=day, label=target.label, key=key, remark=target.remark, group=group, in_order=False,
+            clock=tuple(clock), together=remarks,
         )
-    )
+    )  # fmt: skip
     columns = files.drafts(columns)
     if not any(column.role == "feature" for column in columns):
         remarks = "; ".join(f"{column.name!r}: {column.remark or column.role}" for column in columns)
@@ -106,6 +110,8 @@ def find_out(request: Request, source: Path, work: Path) -> tuple[UseCaseDraft |
         return None, [Problem("--data", f"no column can be an input of a model ({remarks})", fix)]
     observations = table_observations(raw, rows, kinds, target.column, reading, formats, ambiguous)
     observations += tuple(file_observations(files, group))
+    if clock:
+        observations += (f"made of {time!r} by dataset.py, as inputs: {', '.join(clock)}",)
     if windows.split.by == "time":
         entities = [column.name for column in columns if column.role == "entity"]
         observations += tuple(recurring(rows, target.label, windows.split, entities))
@@ -113,9 +119,16 @@ def find_out(request: Request, source: Path, work: Path) -> tuple[UseCaseDraft |
     observations += tuple(f"{name!r} is free text: its words are read, without their order" for name in texts)
     draft = UseCaseDraft(
         kinds, target, time, day, tuple(key), text, rows, columns, windows, observations,
-        table_files=files if files.columns else None,
+        table_files=files if files.columns else None, clock=tuple(clock),
     )  # fmt: skip
     return replace(draft, plan=_plan(draft, has_texts=bool(texts))), []
+
+
+def _groups(request: Request, named: str | None, together: Sequence[Together]) -> tuple[str | None, ...]:
+    """What rows without times may be split by, the best first; `named` is the column that names whom a row is about."""
+    if request.group is not None or request.split is not None:
+        return (request.group,)
+    return (named,) if named else (*(column.name for column in together if column.can_split), None)
 
 
 def _table_of(text: str, files: TableFiles, work: Path, numbered: str | None) -> pd.DataFrame:

@@ -57,14 +57,14 @@ def find_texts_of_table(
     day = time and free_name("day", time, kinds)
     text = rendered(
         "dataset.py.j2", name=request.name, kinds=kinds, time=time, target=target, day=day, numbered=None,
-        reading=reading, formats=formats, cut=cut, names=names, files={},
+        reading=reading, formats=formats, cut=cut, names=names, files={}, clock={},
     )  # fmt: skip
     rows = built(text, source, work)
     if day is not None:
         windows, problems = choose_windows(rows, day, target.label)
     else:
         by = group or (None if request.split else names.passage or names.document)
-        windows, problems = choose_shares(rows, target.label, names.piece, by, request.split)
+        windows, problems = choose_shares(rows, target.label, (names.piece,), by, request.split)
     if windows is None:
         return None, problems
     remarks = {names.document: "the row of the file", names.passage: "pieces in a row"} | ({day: ""} if day else {})
@@ -105,7 +105,7 @@ def find_texts_of_folder(
     whole = module.table(work / "source" / PART)
     rows = module.cut(whole, set())
     rows.insert(0, names.piece, range(len(rows)))
-    windows, problems = choose_shares(rows, target.label, names.piece, by, request.split)
+    windows, problems = choose_shares(rows, target.label, (names.piece,), by, request.split)
     if windows is None:
         return None, problems
     remarks = {DOCUMENT: "the file", FOLDER: "the file's folder", names.passage: "pieces in a row"}

@@ -22,6 +22,7 @@ from trainworthy.lifecycle.spec.split import (
     TimeAndGroupSplit,
     TimeSplit,
 )
+from trainworthy.lifecycle.tasks.interval import MINIMUM_GROUPS
 
 # Shares of the days. An interval needs 8 days; a month of days can seldom tell two models apart, so more is better.
 BENCHMARK, VALIDATION, CALIBRATION = 0.18, 0.12, 0.10
@@ -92,6 +93,8 @@ def _not_split(
     fix = f"give rows of more days, in which {OCCUR[label.type]} throughout"
     problem = f"can't be split in time: {evidence}"
     target = label.name
+    if rare := _far_apart(splits, labelled[day]):
+        return Problem("--time", f"{problem}. {rare}", _FIX_OF_FAR_APART)
     newest = splits["benchmark"][target]
     if label.type != "event" or len(newest) == 0 or newest.nunique() != 1 or labelled[target].nunique() != 2:
         return Problem("--data", problem, fix)
@@ -106,6 +109,24 @@ def _not_split(
         "leave the label of rows empty whose follow-up was not over, or define it for a fixed time after the prediction"
     )
     return Problem("--target", problem, fix, target)
+
+
+_FIX_OF_FAR_APART = (
+    "give rows of more of them, if there are any; else leave out --time, and split by what the rows are about "
+    "(--group COLUMN) or by chance (--split hash); a split in time with intervals by another column than the day "
+    "(resample_by) is written by hand: docs/how-to/splits.md"
+)
+
+
+def _far_apart(splits: Mapping[str, pd.DataFrame], days: pd.Series) -> str:
+    """That rows lie years or weeks apart, too few days for intervals by the day; "" where that is not what is wrong."""
+    held = (splits[name] for name in ("validation", "benchmark"))
+    if not any(len(rows) and rows[days.name].nunique() < MINIMUM_GROUPS for rows in held):
+        return ""
+    return (
+        f"The rows are of {days.nunique():,} different days in {int((days.max() - days.min()).days):,}, such as one a "
+        f"week, a month or a year, and an interval needs {MINIMUM_GROUPS} of them in validation, and in the benchmark"
+    )
 
 
 def recurring(rows: pd.DataFrame, label: Label, split: TimeSplit, entities: Sequence[str]) -> Iterator[str]:

@@ -7,7 +7,7 @@ import report_records as example
 
 from trainworthy.assets.metadata import figures_of
 from trainworthy.lifecycle.protocol.checks import CheckResult
-from trainworthy.lifecycle.protocol.records import StoppedStep
+from trainworthy.lifecycle.protocol.records import StageReport, StoppedStep
 from trainworthy.lifecycle.report import in_words
 
 
@@ -39,6 +39,15 @@ def test_reasons_of_another_kind_are_in_its_words() -> None:
         "promotion": "Better than ridge regression: RMSE gain +1.33",
     }
     assert {step: sentence for step, sentence in expected.items() if sentence not in told[step]} == {}
+
+
+def test_validated_stage_is_told_in_a_line_beside_the_constant_answer() -> None:
+    full = example.judged()["full"]
+    assert isinstance(full, StageReport)
+    metrics = {"val_loss": 0.4987, "val_loss_of_prior": 0.5771, "val_auc": 0.7123, "peak_memory_bytes": 4e8}
+    told = in_words.validated(full.model_copy(update={"metrics": metrics}))
+    assert told == "validation: loss 0.4987 (always saying the label prior: 0.5771), AUC 0.7123"
+    assert in_words.validated(full.model_copy(update={"metrics": {}})) == "validation: not measured"
 
 
 def test_reasons_of_a_stopped_step_say_what_was_seen_and_the_fix() -> None:

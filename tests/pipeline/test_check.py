@@ -99,6 +99,44 @@ def test_quick_check_finds_what_the_plain_one_finds(toy, capsys):
     assert same[0] == same[1]
 
 
+@pytest.mark.parametrize(
+    ("column", "role", "fix"),
+    [
+        ("row_id", "key", "primaryKey: true may stay beside that"),
+        ("score", "target_source", "the label is no input"),
+        ("day", "other", "trainworthy contract review toy --column day --known PT0S"),
+        ("when", "event_time", "gets a column of its own"),
+    ],
+)
+def test_column_of_another_role_that_model_py_reads_is_told_with_its_role_by_both_checks(
+    toy, capsys, column, role, fix
+):
+    edit(toy, "model.py", "def to_tensors(rows, preprocessing):\n",
+         f"def to_tensors(rows, preprocessing):\n    rows['{column}']\n")  # fmt: skip
+    assert main(["check", "toy"]) == main(["check", "--quick", "toy"]) == 1
+    plain, quick_told = capsys.readouterr().out.split("✗ to_tensors")[1:]
+    told = plain.split("\n", 3)[1:3]
+    assert f"{column!r} has the role {role}" in told[0]
+    assert fix in told[1]
+    assert quick_told.split("\n", 3)[1:3] == told
+    assert "fix the functions of model.py first" in quick_told
+
+
+def test_column_with_the_role_feature_that_is_a_key_too_is_an_input(toy, capsys):
+    path = toy / "contract.yaml"
+    text = path.read_text()
+    start = text.index("customProperties", text.index("name: row_id,"))
+    feature = "{property: role, value: feature}, {property: availableAt, value: PT0S}"
+    path.write_text(text[:start] + text[start:].replace("{property: role, value: key}", feature, 1))
+    edit(toy, "model.py", "def to_tensors(rows, preprocessing):\n",
+         "def to_tensors(rows, preprocessing):\n    rows['row_id']\n")  # fmt: skip
+    contract = contract_of(toy)
+    assert contract is not None
+    assert contract.primary_key == ("row_id",)
+    assert "row_id" in contract.feature_columns
+    assert main(["check", "toy"]) == 0, capsys.readouterr().out
+
+
 def test_quick_check_of_a_snapshot_says_in_brief_whose_rows_they_are(toy, monkeypatch):
     """A count of rows has a comma, and a family's name may have any word."""
     state, contract = StateFolder(toy.parents[2] / "state"), contract_of(toy)

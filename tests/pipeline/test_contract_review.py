@@ -179,12 +179,47 @@ def test_review_accept_all_takes_any_text_as_a_reason(drafted, reason):
         (["--column", "x1", "--known", "soon"], "is no answer"),
         (["--column", "x9", "--known", "PT0S"], "is no column of contract.yaml"),
         (["--column", "row_id", "--known", "PT0S"], "has the role key"),
+        (["--column", "row_id", "--known", "PT0S"], "primaryKey: true may stay beside that"),
+        (["--column", "score", "--known", "PT0S"], "the label is no input"),
     ],
 )
 def test_review_that_cannot_be_done_is_told_and_writes_nothing(drafted, capsys, options, told):
     before = drafted.read_text()
     assert main(["contract", "review", "toy", *options]) == 1
     assert told in capsys.readouterr().err
+    assert drafted.read_text() == before
+
+
+def as_entity(path, column):
+    text = path.read_text()
+    start = text.index("property: role", text.index(f"- name: {column}\n"))
+    path.write_text(text[:start] + text[start:].replace("feature", "entity", 1))
+
+
+def test_review_makes_an_entity_an_input_and_says_that_the_network_does_not_read_it(drafted, capsys):
+    as_entity(drafted, "shop")
+    assert "shop" not in load_contract(drafted).feature_columns
+    code = drafted.parent / "model.py"
+    assert main(["contract", "review", "toy", "--column", "shop", "--known", "PT0S"]) == 0
+    contract = load_contract(drafted)
+    assert "shop" in contract.feature_columns
+    assert contract.column("shop").available_at == "PT0S"
+    assert "does not read" not in capsys.readouterr().out
+    code.write_text(code.read_text().replace('"shop"', '"place"'))
+    assert main(["contract", "review", "toy", "--column", "shop", "--known", "PT0S"]) == 0
+    assert "model.py does not read shop yet" in capsys.readouterr().out
+
+
+def test_review_keeps_the_column_of_whole_groups_out_of_the_inputs(drafted, capsys):
+    as_entity(drafted, "shop")
+    path = drafted.parent / "use_case.yaml"
+    document = yaml.safe_load(path.read_text())
+    shares = {"validation": 0.2, "calibration": 0.1, "benchmark": 0.2}
+    document["split"] = {"by": "group", "group": "shop", "salt": "v1", "shares": shares, "resample_by": "shop"}
+    path.write_text(yaml.safe_dump(document))
+    before = drafted.read_text()
+    assert main(["contract", "review", "toy", "--column", "shop", "--known", "PT0S"]) == 1
+    assert "is what whole groups are split by" in capsys.readouterr().err
     assert drafted.read_text() == before
 
 

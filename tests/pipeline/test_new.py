@@ -94,7 +94,7 @@ def test_new_from_a_file_loads_and_its_rows_keep_its_contract(made):
     contract = load_contract(load_use_case(made / "use_cases" / "shop").contract_path)
     rows = built_rows(made)
     assert contract_check(validate_frame(rows, contract)).status == "pass"
-    assert contract.feature_columns == ("x", "place")
+    assert contract.feature_columns == ("x", "place", "hour", "weekday")
     assert (made / "data" / "shop_source" / "part-0001.csv").read_bytes() == (made.parent / "rows.csv").read_bytes()
     assert yaml.safe_load((made / "data" / "versions.yaml").read_text())["shop"]["v1"]["rows"] == len(rows) == 1200
     assert set(rows["bought"].unique()) == {0, 1}
@@ -325,6 +325,7 @@ def test_new_template_refuses_a_name_that_is_none(template):
         "formats": {},
         "reading": None,
         "cut": None,
+        "clock": {},
         "column": "x",
     }
     assert "rain" in rendered(template, name="rain", **values)

@@ -103,7 +103,7 @@ def test_drafted_network_reads_the_words_and_passes_check(tmp_path, monkeypatch,
     assert new(project, rows, "--target", target, *time, suffix=".parquet") == 0, capsys.readouterr().err
     assert "'told' is free text" in capsys.readouterr().out
     folder = project / "use_cases" / "shop"
-    features = ("told",) if alone else ("x", "place", "told")
+    features = ("told",) if alone else ("x", "place", "told", "hour", "weekday")
     assert load_contract(folder / "contract.yaml").feature_columns == features
     assert main(["check", "shop"]) == 0, capsys.readouterr().out
     assert "words (" in capsys.readouterr().out

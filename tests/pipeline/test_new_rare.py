@@ -47,7 +47,8 @@ def test_draft_begins_at_the_base_rate_and_declares_its_classes(tmp_path, monkey
     folder = drafted(tmp_path, monkeypatch, share)
     spec = load_use_case(folder).spec
     assert spec.hyperparameters["base_rate"] == share
-    task, rows = load_task(folder), table(share).drop(columns=["bad", "when"])
+    task, rows = load_task(folder), table(share).drop(columns="bad")
+    rows = rows.assign(hour=rows["when"].dt.hour, weekday=rows["when"].dt.day_of_week).drop(columns="when")
     state = task.fit_preprocessing(rows, spec.hyperparameters)
     torch.manual_seed(0)
     model = task.build_model(state, spec.hyperparameters).eval()

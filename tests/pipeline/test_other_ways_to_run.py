@@ -13,6 +13,12 @@ def test_experiment_with_a_trained_model_ends_after_full_and_leaves_the_benchmar
     done = toy.run("experiment_toy")
     assert done.code == 0, done.out
     assert f"report: {toy.var / 'reports' / 'toy' / done.run_id}.html" in done.out
+    # The figures that it was run for come right before that, and once.
+    (told,) = (line for line in done.out.splitlines() if "validation: loss" in line)
+    metrics = toy.record(done.run_id, "full").metrics
+    assert f"loss {metrics['val_loss']:.4f} (always saying the label prior: {metrics['val_loss_of_prior']:.4f})" in told
+    assert f"AUC {metrics['val_auc']:.4f}" in told
+    assert done.out.index(told) < done.out.index("report: ")
     assert list(toy.materialized(done.run_id)) == list(STEPS[:6])
     assert toy.records.of_run("toy", "evaluation", done.run_id) is None
     assert toy.records.of_run("toy", "promotion", done.run_id) is None
