@@ -74,8 +74,8 @@ def told(run: Run, loud: Collection[str] = ()) -> list[Mapping[str, Any]]:
 def false_words(run: Run) -> list[Mapping[str, Any]]:
     """What was told of a healthy run that is neither meant so nor true.
 
-    That a reference of the same rows is better is true where a training learns more, too, in which one part is exchanged
-    for a standard one: sound code may still learn less than a simple model, as a small transformer of few updates does.
+    That a reference of the same rows is better is true where a training learns more, too, in which one part is
+    exchanged for a standard one: sound code may learn less than a simple model, as a transformer of few updates does.
     """
     learns_less = part_named(run) is not None
     return [
