@@ -85,7 +85,9 @@ def _changes(use_case: UseCase, contract: Contract, answers: Sequence[tuple[str,
         except ValueError:
             fix = f"write {LATER}, {TARGET}, or an ISO 8601 duration of days or less, such as PT0S, -PT1H or -P30D"
             problems.append(Problem(f"--known of {name}", "is no answer", fix, known))
-        if name in columns and columns[name].role not in REVIEWABLE:
+        # A part of a key may name a thing that comes again, such as a user.
+        is_part = contract.primary_key != (name,) and name in contract.primary_key
+        if name in columns and columns[name].role not in REVIEWABLE and not (columns[name].role == "key" and is_part):
             fix = fix_of_role(use_case.name, columns[name])
             problems.append(Problem(f"--column {name}", f"has the role {columns[name].role} and is no input", fix))
         if (

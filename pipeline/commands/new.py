@@ -91,7 +91,10 @@ def _summary(name: str, source: str, created: Created) -> str:
     """What was written, what was guessed, what to review, and the next commands."""
     from trainworthy.lifecycle.run_config import told_command
 
-    no_inputs = [f"  {column.name!r} {column.remark}" for column in created.columns if column.role in NO_INPUTS]
+    left_out = [
+        column for column in created.columns if column.role in NO_INPUTS or (column.role == "key" and column.remark)
+    ]
+    no_inputs = [f"  {column.name!r} {column.remark}" for column in left_out]
     key = " + ".join(created.key)
     return "\n".join(
         [

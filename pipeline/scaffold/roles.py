@@ -180,16 +180,14 @@ def _role(
 ) -> tuple[Role, str]:
     known, different = int(values.notna().sum()), values.nunique()
     if names_rows:
-        return "key", ""
+        # What comes again in other rows names a thing, and rows only together with others.
+        return "key", "" if different == known else f"left out: a part of the key. {_to_know(values)}"
     if known == 0:
         return "other", "left out: no labelled row has a value"
     if different == 1 and known == len(values):
         return "other", _ONE_VALUE
     if ID_NAME.search(str(values.name)):
-        return "entity", (
-            "left out: its name says that it is an identifier. If a model shall know its values (users, products): "
-            f"contract review --column {shlex.quote(str(values.name))} --known PT0S"
-        )
+        return "entity", (f"left out: its name says that it is an identifier. {_to_know(values)}")
     if numbers_rows(values):
         return "entity", "left out: it numbers the rows"
     if is_words:
@@ -208,6 +206,12 @@ def _role(
     if times is not None and not _is_text(values) and abs(values.rank().corr(times.rank())) >= CLOCK_CORRELATION:
         return "other", "left out: grows with time, so the benchmark has values that training never saw"
     return "feature", ""
+
+
+def _to_know(values: pd.Series) -> str:
+    """How a column that names things becomes an input."""
+    command = f"contract review --column {shlex.quote(str(values.name))} --known PT0S"
+    return f"If a model shall know its values (users, products): {command}"
 
 
 def least_alone_auc(values: pd.Series, events: Sequence[pd.Series], perfect: float) -> float:

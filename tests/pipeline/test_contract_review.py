@@ -210,6 +210,15 @@ def test_review_makes_an_entity_an_input_and_says_that_the_network_does_not_read
     assert "model.py does not read shop yet" in capsys.readouterr().out
 
 
+def test_review_makes_a_part_of_a_key_an_input_that_stays_in_the_key(drafted):
+    text = drafted.read_text()
+    drafted.write_text(text.replace("{name: day,", "{name: day, primaryKey: true,", 1))
+    assert main(["contract", "review", "toy", "--column", "row_id", "--known", "PT0S"]) == 0
+    contract = load_contract(drafted)
+    assert "row_id" in contract.feature_columns
+    assert contract.primary_key == ("row_id", "day")
+
+
 def test_review_keeps_the_column_of_whole_groups_out_of_the_inputs(drafted, capsys):
     as_entity(drafted, "shop")
     path = drafted.parent / "use_case.yaml"
