@@ -6,7 +6,6 @@ contract and the hyperparameters can be read.
 
 from __future__ import annotations
 
-import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -28,7 +27,7 @@ from trainworthy.lifecycle.gates.baseline import read_baseline
 from trainworthy.lifecycle.plan import make_plan
 from trainworthy.lifecycle.progress import say
 from trainworthy.lifecycle.protocol.jobs import FunctionsJob, Rows
-from trainworthy.lifecycle.protocol.results import FunctionsResult, TriedFunction
+from trainworthy.lifecycle.protocol.results import FunctionFault, FunctionsResult, TriedFunction
 from trainworthy.lifecycle.run_config import told_command
 from trainworthy.lifecycle.spec.task import LABEL_TYPES, Target, TaskSpec, target_of
 from trainworthy.lifecycle.use_case import UseCase, load_use_case
@@ -37,8 +36,6 @@ from trainworthy.resources.backends.choose import launcher_problems
 from trainworthy.resources.settings import Settings, read_settings, use_case_folder
 from trainworthy.resources.worker_process import run_worker
 
-# What the worker says of a column that is not among the features; it does not know the contract's other columns.
-_NO_FEATURE = re.compile(r"reads ('[^']*'(, )?)+: no column of the role feature in contract\.yaml")
 FILES = ("use_case.yaml", "contract.yaml", "dataset.py", "model.py")
 
 
@@ -241,20 +238,19 @@ def _training(use_case: UseCase) -> dict[str, Any]:
 
 
 def _function(tried: TriedFunction, contract: Contract, name: str) -> Part:
-    problems = tuple(_fault(Problem(fault.where, fault.problem, fault.fix), contract, name) for fault in tried.faults)
+    problems = tuple(_problem(fault, contract, name) for fault in tried.faults)
     return Part(tried.name, tried.evidence, problems, tried.untried)
 
 
-def _fault(problem: Problem, contract: Contract, use_case: str) -> Problem:
-    """Of a function that reads a column which the contract has with another role, that role and what to write."""
-    columns = {column.name: column for column in contract.columns}
-    read = re.findall(r"'([^']*)'", problem.problem) if _NO_FEATURE.fullmatch(problem.problem) else []
+def _problem(fault: FunctionFault, contract: Contract, use_case: str) -> Problem:
+    """As the worker tells it; of a column which the contract has with another role, that role and what to write."""
+    columns, read = {column.name: column for column in contract.columns}, fault.columns
     if not read or not all(name in columns for name in read):
-        return problem
+        return Problem(fault.where, fault.problem, fault.fix)
     roles = "; ".join(f"{name!r} has the role {columns[name].role}" for name in read)
     told = f"reads {', '.join(map(repr, read))}, and gets columns of the role feature alone: in contract.yaml {roles}"
     fixes = dict.fromkeys(fix_of_role(use_case, columns[name]) for name in read)
-    return Problem(problem.where, told, "; ".join(fixes))
+    return Problem(fault.where, told, "; ".join(fixes))
 
 
 def preflight_job(name: str) -> str:

@@ -244,11 +244,15 @@ class ServingResult(Frozen):
 
 
 class FunctionFault(Frozen):
-    """One thing that is wrong with a function; `where` is a line, such as model.py:12 in predict."""
+    """One thing that is wrong with a function; `where` is a line, such as model.py:12 in predict.
+
+    `columns` are those that it reads and its rows do not have.
+    """
 
     where: str
     problem: str
     fix: str
+    columns: tuple[str, ...] = ()
 
 
 class TriedFunction(Frozen):

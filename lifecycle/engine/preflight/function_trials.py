@@ -71,13 +71,15 @@ class Trials:
         try:
             value, evidence, wrong = trial()
         except (Exception, SystemExit) as error:
+            columns = _unknown_columns(error, self.features)
             known = (
                 _unknown_hyperparameter(error, self.hyperparameters)
-                or _unknown_column(error, self.features)
+                or _not_there(columns, self.features)
                 or _written_into(error)
             )
             problem, fix = known or (_message(error), f"correct that line; {self.fixes[name]}")
-            self._add(name, faults=(FunctionFault(where=self._where(name, error), problem=problem, fix=fix),))
+            where = self._where(name, error)
+            self._add(name, faults=(FunctionFault(where=where, problem=problem, fix=fix, columns=columns),))
             return None
         where = self._where(name)
         faults = tuple(FunctionFault(where=where, problem=problem, fix=fix) for problem, fix in wrong)
@@ -142,20 +144,24 @@ def _written_into(error: BaseException) -> Wrong | None:
     return "changes the rows that it is given", "change a copy: rows.to_numpy(copy=True), or rows[name].copy()"
 
 
-def _unknown_column(error: BaseException, features: Sequence[str]) -> Wrong | None:
-    """For a column that the rows do not have; None for any other error, such as an unknown hyperparameter."""
+def _unknown_columns(error: BaseException, features: Sequence[str]) -> tuple[str, ...]:
+    """Those that the rows do not have; () for any other error, such as an unknown hyperparameter."""
     frames = traceback.extract_tb(error.__traceback__)
     if not isinstance(error, KeyError) or not any("pandas" in Path(frame.filename).parts for frame in frames):
-        return None
+        return ()
     key = error.args[0]
     # rows[["a", "b"]] names them in a sentence: "['a'] not in index", "None of [Index(['a'], dtype='str')] are in …".
     listed = _LISTED.search(key) if isinstance(key, str) else None
     named = re.findall(r"'([^']*)'", listed[1]) if listed else [key]
-    unknown = [name for name in named if name not in features]
-    if not unknown or not all(isinstance(name, str) for name in unknown):
+    unknown = tuple(name for name in named if name not in features)
+    return unknown if all(isinstance(name, str) for name in unknown) else ()
+
+
+def _not_there(columns: Sequence[str], features: Sequence[str]) -> Wrong | None:
+    if not columns:
         return None
-    problem = f"reads {', '.join(map(repr, unknown))}: no column of the role feature in contract.yaml"
-    return problem, "; ".join(did_you_mean(name, features) for name in unknown)
+    problem = f"reads {', '.join(map(repr, columns))}: no column of the role feature in contract.yaml"
+    return problem, "; ".join(did_you_mean(name, features) for name in columns)
 
 
 def _message(error: BaseException) -> str:
