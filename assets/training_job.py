@@ -10,7 +10,6 @@ from typing import Any, Literal
 from trainworthy.assets.contract import judged_contract
 from trainworthy.assets.mirror import stage_folder
 from trainworthy.assets.step_run import StepRun
-from trainworthy.assets.suite import groups_in_time
 from trainworthy.lifecycle.contract.model import Contract
 from trainworthy.lifecycle.cost.checkpoint_interval import interruptions
 from trainworthy.lifecycle.data.snapshot import snapshot_is_whole
@@ -18,6 +17,7 @@ from trainworthy.lifecycle.errors import DatasetError
 from trainworthy.lifecycle.gates.seeds import of_seed
 from trainworthy.lifecycle.protocol.jobs import CheckpointRef, KeptFeatures, Rows, TrainJob
 from trainworthy.lifecycle.protocol.records import DatasetVersion, Snapshot, StageReport
+from trainworthy.lifecycle.spec.split import Windows
 from trainworthy.lifecycle.spec.task import target_of
 from trainworthy.lifecycle.tasks import Kind, kind_of
 
@@ -84,7 +84,7 @@ def train_job(
 
 def job_base(run: StepRun, snapshot: Snapshot, out: Path) -> dict[str, Any]:
     """What every job names: the code, the folder of the answer, the device, and the columns."""
-    contract = judged_contract(run)
+    contract, split = judged_contract(run), run.use_case.spec.split
     sensitive = set(contract.sensitive_columns)
     if not snapshot_is_whole(run.workspace.state, snapshot.splits):
         fix = f"materialize {run.use_case.name}/snapshot again"
@@ -97,8 +97,8 @@ def job_base(run: StepRun, snapshot: Snapshot, out: Path) -> dict[str, Any]:
         "rows": Rows(
             features=snapshot.feature_columns,
             label=snapshot.label,
-            group=run.use_case.spec.split.resample_by,
-            groups_in_time=groups_in_time(run),
+            group=split.resample_by,
+            groups_in_time=isinstance(split, Windows) and split.group_column is None,
             keys=tuple(name for name in contract.primary_key if name not in sensitive),
             sensitive=contract.sensitive_columns,
             weight=contract.weight_column,

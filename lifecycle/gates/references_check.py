@@ -145,7 +145,9 @@ def _judged(facts: _StageFacts) -> _Verdict:
 def _of_updates(facts: _StageFacts) -> _Verdict | None:
     """What the training did to its loss, where that alone tells."""
     references, progress, moved = facts.references, facts.progress, facts.moved
-    wild = _wild(references) and not _by_heart(references)
+    wild = _wild(references) and not _by_heart(facts)
+    if wild and _own_rows_are_well(references) and moved == "fell" and _linear_is_wild(references):
+        return _Verdict("fail", "shift", _of_another_kind(references))
     if wild and moved == "fell" and _on_its_way(references, progress):
         return _Verdict("insufficient", _nearer(references), _still_far(references, progress))
     stayed = moved == "not" and _stayed(references, progress)
@@ -188,7 +190,7 @@ def _of_rows(references: References) -> _Verdict | None:
 def _of_what_it_shows(facts: _StageFacts, threshold: float) -> _Verdict | None:
     """The network has learned something; whether it could have learned more."""
     references, network = facts.references, facts.references.network
-    by_heart = _wild(references) and _by_heart(references)
+    by_heart = _wild(references) and _by_heart(facts)
     wild = _wild(references) and not by_heart
     if not (network.low > 0 and network.value >= threshold) or wild or facts.moved == "little":
         return None
@@ -235,9 +237,41 @@ def _wild(references: References) -> bool:
     return references.network_loss > MOST_OF_PRIOR * references.prior_loss
 
 
-def _by_heart(references: References) -> bool:
-    """True if rows that it learned from, asked in the same way, cost less than a constant: no training that failed."""
-    return references.own_loss is not None and references.own_loss < references.prior_loss
+def _own_rows_are_well(references: References) -> bool:
+    """True if rows that it learned from, asked in the same way, cost less than a constant."""
+    own, prior = references.own_loss, references.own_prior_loss
+    return own is not None and prior is not None and own < prior
+
+
+def _linear_is_wild(references: References) -> bool:
+    """True if the linear model of the stage's rows is as far off on validation rows: they are of another kind.
+
+    Stretched to them it may rank them well, as where an input has another unit.
+    """
+    arm = references.arm(LINEAR, "stage")
+    loss = None if arm is None else arm.unstretched_loss
+    return loss is not None and not loss <= MOST_OF_PRIOR * references.prior_loss
+
+
+def _by_heart(facts: _StageFacts) -> bool:
+    """True of a network that knows its rows, and something of others: no training that failed.
+
+    Smoke's few rows may not tell yet what it knows of others.
+    """
+    references = facts.references
+    known = references.network.low > 0 or facts.stage == "smoke"
+    return known and _own_rows_are_well(references) and not _linear_is_wild(references)
+
+
+def _of_another_kind(references: References) -> str:
+    assert references.own_loss is not None
+    own, loss, prior = figures(references.own_loss, references.network_loss, references.prior_loss)
+    name = references.words.linear
+    return (
+        f"the loss is {own} on rows that it learned from and {loss} on validation rows, where "
+        f"{references.words.constant} has {prior}, and {name} of the stage's rows is far off as well: what inputs or "
+        "labels mean differs between the two"
+    )
 
 
 def _better(references: References) -> Arm | None:

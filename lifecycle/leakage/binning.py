@@ -18,7 +18,8 @@ TRAINING_ROWS, HELD_ROWS = 40_000, 16_000
 # Of a rarer label more rows are taken, up to as many a split: rates within it are then known within 0.02.
 RARE_ROWS = 2_000
 HELD_SPLITS = ("validation", "calibration", "benchmark")
-# No feature is judged by the labels of the benchmark: it is met once, by a candidate. duplicates.py alone reads them.
+# No feature is judged by the labels of the benchmark: it is met once, by a candidate. duplicates.py alone reads
+# them, and label_means.py, which asks whether a feature was made of them.
 SCORED_SPLITS = ("validation", "calibration")
 NUMERIC_BINS, MOST_VALUES = 64, 2_048
 

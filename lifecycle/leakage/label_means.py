@@ -7,10 +7,10 @@ last digit.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import pandas as pd
 
 from trainworthy.lifecycle.contract.model import Contract
 from trainworthy.lifecycle.data.files import SplitFiles
@@ -22,6 +22,8 @@ FAMILY = "label_mean"
 FEWEST_VALUES, MOST_EXACT = 20, 0.5
 # A value tells if labels bear its mean so many times less well than it is written: by chance one in ten is exact.
 TELLS = 10.0
+# How far from one the rise of a sample may lie, and so many of its standard errors: part of the rows are held out.
+NEAR, CHANCE = 0.2, 5.0
 # Digits after the point that count as rounded; more are those of a computation in 32 bits.
 DIGITS, OF_A_FLOAT = 6, 1e-6
 FIX = (
@@ -37,37 +39,49 @@ def label_means(written: SplitFiles, rows: LabelledRows, contract: Contract, col
     """
     kind, label = contract.label.kind, contract.label.name
     numbers = [name for name in columns if contract.column(name).logical_type in ("number", "integer")]
-    if kind.answer_shape != () or not numbers:
-        evidence = "no feature is a number" if kind.answer_shape == () else "the label is no number, nor yes or no"
+    if contract.label.type not in ("event", "number") or not numbers:
+        evidence = "the label is no number, nor yes or no" if numbers else "no feature is a number"
         return [Leak(taxon="L2", family=FAMILY, status="not_applicable", evidence=evidence)]
-    found = list(_found(written, rows, [name for name in numbers if _could_be(rows, name)], label, contract))
+    sample = kind.checked_labels(rows.training[label].to_numpy()).astype("float64")
+    found = list(_found(written, [name for name in numbers if _could_be(rows, name, sample)], label, contract))
     if found:
         return found
     evidence = f"none of {len(numbers)} numbers is the mean of the label over the rows that share its value"
     return [Leak(taxon="L2", family=FAMILY, status="pass", evidence=evidence)]
 
 
-def _could_be(rows: LabelledRows, name: str) -> bool:
-    """Whether labels follow the feature one to one, as far as the main event of a sample tells: a rise, and ties."""
+def _could_be(rows: LabelledRows, name: str, labels: np.ndarray) -> bool:
+    """Whether evenly drawn labels `(N,)` rise by the feature one to one, as they do by means of theirs, but for chance.
+
+    In all rows there are several of a value; of a sample each may have one.
+    """
     values = as_numbers(rows.training[name])
     if values is None:
         return False
-    known = np.isfinite(values)
-    spread, different = float(values[known].std()) if known.any() else 0.0, len(np.unique(values[known]))
-    if spread == 0 or different < FEWEST_VALUES or different > known.sum() / 2:
+    known, is_whole = np.isfinite(values), len(values) == rows.training_counts.sum()
+    different = len(np.unique(values[known]))
+    if different < FEWEST_VALUES or (is_whole and different > known.sum() / 2) or values[known].std() == 0:
         return False
-    return float(np.corrcoef(values[known], rows.training_labels[known])[0, 1]) > 0
+    even = known & rows.training_even
+    feature, label = values[even] - values[even].mean(), labels[even] - labels[even].mean()
+    if (squares := float(feature @ feature)) == 0:
+        return False
+    slope = float(feature @ label) / squares
+    return abs(slope - 1) <= NEAR + CHANCE * float((label - slope * feature).std()) / math.sqrt(squares)
 
 
-def _found(
-    written: SplitFiles, rows: LabelledRows, names: Sequence[str], label: str, contract: Contract
-) -> Iterator[Leak]:
+def _found(written: SplitFiles, names: Sequence[str], label: str, contract: Contract) -> Iterator[Leak]:
+    splits = ("training", *HELD_SPLITS)
+    stored = {split: written.read(split, [label])[label] for split in splits} if names else {}
+    by_split = {
+        split: contract.label.kind.checked_labels(part.to_numpy()).astype("float64") for split, part in stored.items()
+    }
     for name in names:
-        parts = {split: written.read(split, [name, label]) for split in ("training", *HELD_SPLITS)}
-        every = pd.concat(parts.values(), ignore_index=True)
-        for held, frame in ((True, every), (False, parts["training"])):
-            labels = contract.label.kind.checked_labels(frame[label].to_numpy()).astype("float64")
-            exact, told = exact_means(frame[name].to_numpy("float64", na_value=np.nan), labels)
+        parts = {split: written.read(split, [name])[name].to_numpy("float64", na_value=np.nan) for split in splits}
+        for held in (True, False):
+            chosen = splits if held else splits[:1]
+            values, labels = (np.concatenate([of[split] for split in chosen]) for of in (parts, by_split))
+            exact, told = exact_means(values, labels)
             if told >= FEWEST_VALUES and exact >= MOST_EXACT * told:
                 over = "all rows, held-out ones and the row itself among them" if held else "training rows, itself too"
                 evidence = f"in {exact:,} of {told:,} values it is the mean of the label over {over}"

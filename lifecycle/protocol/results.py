@@ -54,9 +54,10 @@ class Arm(Frozen):
 
     `fitted_on` validation rows it is cross-fitted by group. `rise` is as in References, over several draws of rows
     where `draws` is above 1. `loss` is its stretched loss, and `behind` the network's less it, paired by row; None
-    where no fit of all the rows was made. `of_itself`, of the stage's rows, is the rise on these when each half of
-    their groups is answered by a fit on the other; it is asked where they tell nothing of validation rows.
-    `cpu_seconds` are those of fitting and answering: they are told, and decide nothing.
+    where no fit of all the rows was made; `unstretched_loss` is that of one fit's answers as they are, None of several.
+    `of_itself`, of the stage's rows, is the rise on these when each half of their groups is answered by a fit on the
+    other; it is asked where they tell nothing of validation rows. `cpu_seconds` are those of fitting and answering:
+    they are told, and decide nothing.
     """
 
     reference: str
@@ -66,6 +67,7 @@ class Arm(Frozen):
     draws: int = 1
     loss: float | None = None
     behind: Estimate | None = None
+    unstretched_loss: float | None = None
     of_itself: Estimate | None = None
     cpu_seconds: float = 0.0
 
@@ -78,17 +80,18 @@ class References(Frozen):
     answers are stretched alike, and standard errors resample groups. `arms` are the references', in the order in which
     they were asked: the kind's linear model always is, the others where what was found before leaves something open.
     `own` is the network's rise on rows that it learned from, as a share of their own labels' entropy, None where they
-    lie in too few groups, and `own_loss` its loss there, None where it answered none. `label_entropy` is the loss of
-    the validation rows' own best constant answer: what there is to explain. `within_groups` says whether most rows'
-    answers were exchanged within their group: few rows a group forbid it, and labels that are one in each.
-    `network_loss`, `stretched_loss` and `prior_loss` are the losses of the network, as it is and stretched, and of the
-    training rows' best constant answer.
+    lie in too few groups; `own_loss` is its loss there and `own_prior_loss` that of their best constant answer, None
+    where it answered none. `label_entropy` is the loss of the validation rows' own best constant answer: what there is
+    to explain. `within_groups` says whether most rows' answers were exchanged within their group: few rows a group
+    forbid it, and labels that are one in each. `network_loss`, `stretched_loss` and `prior_loss` are the losses of the
+    network, as it is and stretched, and of the training rows' best constant answer.
     """
 
     network: Estimate
     arms: tuple[Arm, ...]
     own: Estimate | None = None
     own_loss: float | None = None
+    own_prior_loss: float | None = None
     label_entropy: float
     network_loss: float
     stretched_loss: float

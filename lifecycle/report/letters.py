@@ -36,8 +36,8 @@ def _letters_of(path: str) -> frozenset[int]:
 
     try:
         return frozenset(FT2Font(path).get_charmap())
-    except RuntimeError:
-        # A font that FreeType cannot read.
+    except (RuntimeError, OSError):
+        # A font that FreeType cannot read, or that is gone since matplotlib listed it.
         return frozenset()
 
 

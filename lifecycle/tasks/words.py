@@ -6,7 +6,8 @@ import re
 
 # Inside of a pattern's brackets: Thai and Lao, Burmese, Khmer, kana, and Han with its rarer letters.
 UNSPACED = (
-    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff"
+    "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 )
 _PARTS = re.compile(rf"[{UNSPACED}]+|[^\W{UNSPACED}]+")
 _PIECES = re.compile(rf"[{UNSPACED}]{{1,2}}|[^\s{UNSPACED}]+")

@@ -10,6 +10,8 @@ from trainworthy.pipeline.scaffold.source import Kind, free_name
 
 # The columns, with what pandas' .dt calls it: whole numbers, 0 at midnight and on Monday.
 PARTS = {"hour": "hour", "weekday": "day_of_week"}
+# Of two hours one is often midnight by another zone.
+FEWEST_VALUES = {"hour": 3, "weekday": 2}
 REMARK = "made by dataset.py of when the model is asked, so it is known then"
 
 
@@ -25,10 +27,18 @@ def clock_columns(
     columns: dict[str, str] = {}
     for name, part in PARTS.items():
         values = getattr(times.dt, part)
-        if values.nunique() < 2 or (name in raw.columns and _is_same(raw[name], values)):
+        if name == "weekday" and _is_sparse(times):
+            continue
+        if values.nunique() < FEWEST_VALUES[name] or (name in raw.columns and _is_same(raw[name], values)):
             continue
         columns[free_name(name, time, [*taken, *columns])] = part
     return columns
+
+
+def _is_sparse(times: pd.Series) -> bool:
+    """Whether rows are of a day in a week or fewer, as months are: their weekday is the calendar's."""
+    days = times.dropna().dt.normalize()
+    return days.nunique() <= 1 + (days.max() - days.min()).days / 7
 
 
 def _is_same(own: pd.Series, values: pd.Series) -> bool:

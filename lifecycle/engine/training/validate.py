@@ -12,6 +12,7 @@ from trainworthy.lifecycle.data.rows import read_rows
 from trainworthy.lifecycle.engine.training.judging.references import (
     MOST_ROWS,
     Asking,
+    OwnRows,
     ReferenceRows,
     limited,
     measure_references,
@@ -26,9 +27,8 @@ from trainworthy.lifecycle.gates.references_check import ENOUGH_UPDATES
 from trainworthy.lifecycle.leakage.unreviewed import measure_unreviewed
 from trainworthy.lifecycle.plan import stage_rows
 from trainworthy.lifecycle.progress import say
-from trainworthy.lifecycle.protocol.figures import Estimate
 from trainworthy.lifecycle.protocol.jobs import TrainJob
-from trainworthy.lifecycle.protocol.results import References, UnreviewedInputs
+from trainworthy.lifecycle.protocol.results import LINEAR, References, UnreviewedInputs
 from trainworthy.lifecycle.scoring import as_array, chunk_rows, predict_rows
 from trainworthy.lifecycle.task import Task
 from trainworthy.lifecycle.tasks import Kind
@@ -50,8 +50,10 @@ def validate(job: TrainJob, prepared: Prepared, state: TrainState, device: str) 
         f"val_{kind.score}": value(kind.metrics[kind.score], labels, kind.statistics(labels, answers)),
         "val_loss_of_prior": float(kind.row_loss(labels, constant_answers(prior, len(labels))).mean()),
     }
-    asking = _asking(job, prepared, rows, labels, answers)
-    own = _on_own_rows(job, prepared, state, asking.columns.stage, len(rows), device)
+    asking = _asking(job, prepared, rows, labels, answers, within=True)
+    if not job.rows.groups_in_time and not _tells_within(asking):
+        asking = _asking(job, prepared, rows, labels, answers, within=False)
+    own = _on_own_rows(job, prepared, state, asking, len(rows), device)
     # Full has too many rows to fit all references on; fewer updates tell nothing of a network that is behind them.
     nonlinear = job.stage != "full"
     compare_network = nonlinear and state.step >= ENOUGH_UPDATES
@@ -60,8 +62,19 @@ def validate(job: TrainJob, prepared: Prepared, state: TrainState, device: str) 
     )
 
 
-def _asking(job: TrainJob, prepared: Prepared, rows: pd.DataFrame, labels: np.ndarray, answers: np.ndarray) -> Asking:
-    """References beside the network's answers to the validation rows, each fitted on as many as the stage has."""
+def _tells_within(asking: Asking) -> bool:
+    """Whether the rows of a group tell something of each other: a fault within groups is seen there alone."""
+    arm = asking.measure_on_validation(LINEAR)
+    return arm is not None and arm.rise.low > 0
+
+
+def _asking(
+    job: TrainJob, prepared: Prepared, rows: pd.DataFrame, labels: np.ndarray, answers: np.ndarray, *, within: bool
+) -> Asking:
+    """References beside the network's answers to the validation rows, each fitted on as many as the stage has.
+
+    `within`: rows are exchanged within their groups, and not among all.
+    """
     kind, trained_rows, seed = kind_of_rows(job.rows), _trained_rows(job, prepared), job.training.seed
 
     def of_tensors() -> ReferenceRows | None:
@@ -77,27 +90,31 @@ def _asking(job: TrainJob, prepared: Prepared, rows: pd.DataFrame, labels: np.nd
         stage = limited(trained_rows, job.rows, MOST_ROWS, seed)
         return tensor_rows(prepared.task, prepared.preprocessing, stage, rows, job.rows)
 
-    judge = Judge(kind, labels, rows[job.rows.group].to_numpy(), seed, job.rows.groups_in_time)
+    judge = Judge(kind, labels, rows[job.rows.group].to_numpy(), seed, within)
     return Asking(
         judge, answers, ReferenceRows(trained_rows, rows, job.rows), min(len(trained_rows), len(rows) // 2), of_tensors
     )
 
 
 def _on_own_rows(
-    job: TrainJob, prepared: Prepared, state: TrainState, trained_rows: pd.DataFrame, most: int, device: str
-) -> tuple[Estimate | None, float | None]:
-    """What the network shows of about `most` of the rows that it learned from, and its mean loss there."""
+    job: TrainJob, prepared: Prepared, state: TrainState, asking: Asking, most: int, device: str
+) -> OwnRows:
+    """What the network shows of about `most` of the rows that it learned from."""
     kind = kind_of_rows(job.rows)
-    learned_from = limited(trained_rows, job.rows, most, job.training.seed)
+    learned_from = limited(asking.columns.stage, job.rows, most, job.training.seed)
     answers = _answers(job, prepared, state, learned_from, device)
     # A row without a finite answer was skipped in training: nothing was learned from it.
     answered = np.isfinite(answers).reshape(len(answers), -1).all(axis=1)
     if not answered.any():
-        return None, None
+        return OwnRows()
     labels, answers = kind.checked(learned_from[job.rows.label].to_numpy()[answered], answers[answered])
     groups = learned_from[job.rows.group].to_numpy()[answered]
-    rise = own_rise(Judge(kind, labels, groups, job.training.seed, job.rows.groups_in_time), answers)
-    return rise, float(kind.row_loss(labels, answers).mean())
+    constant = constant_answers(kind.prior(labels), len(labels))
+    return OwnRows(
+        own_rise(Judge(kind, labels, groups, job.training.seed, asking.judge.in_time), answers),
+        float(kind.row_loss(labels, answers).mean()),
+        float(kind.row_loss(labels, constant).mean()),
+    )
 
 
 def _answers(job: TrainJob, prepared: Prepared, state: TrainState, rows: pd.DataFrame, device: str) -> np.ndarray:

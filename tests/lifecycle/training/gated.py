@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from trainworthy.lifecycle.engine.training.judging.references import Asking, measure_references
+from trainworthy.lifecycle.engine.training.judging.references import Asking, OwnRows, measure_references
 from trainworthy.lifecycle.engine.training.judging.rise import Judge
 from trainworthy.lifecycle.gates.stage import (
     CHECKS,
@@ -45,7 +45,7 @@ def measured_of(kind, labels, network, reference, groups, stage=None, tensors=No
     seen = Answered(reference, reference if stage is None else stage)
     judge = Judge(kind, labels, groups, 0)
     asking = Asking(judge, network, seen, 500, lambda: tensors)  # pyright: ignore[reportArgumentType]
-    return measure_references(asking, network, kind.prior(labels), (None, None), nonlinear=True, compare_network=True)
+    return measure_references(asking, network, kind.prior(labels), OwnRows(), nonlinear=True, compare_network=True)
 
 
 def ranked_rows() -> tuple[np.ndarray, np.ndarray, np.ndarray]:

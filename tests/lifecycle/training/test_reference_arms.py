@@ -8,6 +8,7 @@ from gated import FALLING, moved
 from trainworthy.lifecycle.engine.training.judging.references import (
     REFITS,
     Asking,
+    OwnRows,
     ReferenceRows,
     ask_references,
     measure_references,
@@ -68,7 +69,7 @@ def test_rows_that_tell_nothing_of_validation_are_asked_of_themselves(made, code
     assert arm.of_itself is not None
     assert (arm.of_itself.low > 0) == told
     judge, network = asking.judge, np.full(1200, 0.5)
-    measured = measure_references(asking, network, np.asarray(0.5), (None, None), nonlinear=True, compare_network=True)
+    measured = measure_references(asking, network, np.asarray(0.5), OwnRows(), nonlinear=True, compare_network=True)
     check = references_check(measured, moved(0.2), "cpu", FALLING, "smoke")
     assert (check.status, check.code, check.stops) == ("fail", code, True)
     assert ("tell something" in check.evidence) == told

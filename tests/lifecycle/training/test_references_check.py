@@ -260,14 +260,16 @@ def test_rows_that_were_not_learned_are_told_with_what_is_known(own, curve, code
         (0.01, 0.05, "full", "fail", "by_heart"),
         # It shows nothing of others: what was learned by heart tells nothing.
         (0.01, 0.0, "smoke", "insufficient", "more"),
-        (0.01, 0.0, "pilot", "fail", "network"),
+        (0.01, 0.0, "pilot", "fail", "diverged"),
         # Its own rows cost as much as others.
         (0.7, 0.05, "pilot", "fail", "diverged"),
         (None, 0.05, "pilot", "fail", "diverged"),
     ],
 )
 def test_rows_that_are_known_by_heart_are_no_training_that_diverged(own_loss, rise, stage, status, code):
-    measured = references(rise, 0.05, stage=0.05, network_loss=1.0).model_copy(update={"own_loss": own_loss})
+    measured = references(rise, 0.05, stage=0.05, network_loss=1.0).model_copy(
+        update={"own_loss": own_loss, "own_prior_loss": 0.6}
+    )
     check = references_check(measured, moved(0.4), "cpu", MANY, stage)
     assert (check.status, check.code) == (status, code)
     assert check.stops == (code in ("network", "diverged"))
@@ -275,6 +277,18 @@ def test_rows_that_are_known_by_heart_are_no_training_that_diverged(own_loss, ri
         assert "0.0100 on rows that it learned from and 1.0000 on validation" in check.evidence
         assert (check.severity, check.observed) == ("warning", 1.0)
         assert check.fix.startswith("stop earlier")
+
+
+def test_rows_of_another_kind_are_no_rows_known_by_heart():
+    """As where an input has another unit in the validation rows: the linear model is as far off there."""
+    measured = references(0.05, 0.05, stage=0.05, network_loss=1.0)
+    measured = measured.model_copy(update={"own_loss": 0.01, "own_prior_loss": 0.6})
+    far = [
+        one.model_copy(update={"unstretched_loss": 9.0}) if one.fitted_on == "stage" else one for one in measured.arms
+    ]
+    check = references_check(measured.model_copy(update={"arms": tuple(far)}), moved(0.4), "cpu", MANY)
+    assert (check.status, check.code, check.stops) == ("fail", "shift", True)
+    assert "is far off as well" in check.evidence
 
 
 def test_groups_that_would_tell_are_told():

@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -125,6 +125,14 @@ def limited(rows: pd.DataFrame, columns: Rows, most: int, seed: int) -> pd.DataF
     return rows.iloc[stage_rows(kind_of_rows(columns).strata(labels_of(columns, rows)), most / len(rows), seed)]
 
 
+class OwnRows(NamedTuple):
+    """Rows that the network learned from: its rise as own_rise says it, its loss there, and a constant's."""
+
+    rise: Estimate | None = None
+    loss: float | None = None
+    prior_loss: float | None = None
+
+
 class Asking:
     """References asked of validation rows that the network has answered; an arm is measured once.
 
@@ -174,16 +182,20 @@ class Asking:
             return None
         fit, seed, rises = self.references[name], self.judge.seed, []
         most = min(self.most_rows, MOST_ROWS)
+        answers = np.empty(0)
         if whole:
-            scored = self.judge.scored(rows.fitted(fit, seed, None if name == LINEAR else MOST_ROWS))
+            answers = rows.fitted(fit, seed, None if name == LINEAR else MOST_ROWS)
+            scored = self.judge.scored(answers)
             loss_fields, rises = self._loss_fields(scored), [scored.rises]
         if drawn:
             rises = [self.judge.scored(answers).rises for answers in rows.refitted(fit, seed, most)]
         elif not whole or (name == LINEAR and len(rows.stage) > most):
-            rises = [self.judge.scored(rows.fitted(fit, seed, most)).rises]
+            answers = rows.fitted(fit, seed, most)
+            rises = [self.judge.scored(answers).rises]
         rise = self.judge.over_fits(rises) if drawn else self.judge.mean(rises[0])
         return self._record(Arm(
             reference=name, inputs=inputs, fitted_on="stage", rise=rise, draws=len(rises), **loss_fields,
+            unstretched_loss=self._unstretched(answers),
             cpu_seconds=time.process_time() - began,
         ))  # fmt: skip
 
@@ -207,11 +219,15 @@ class Asking:
         behind = self.judge.mean(self.network.losses - scored.losses)
         return {"loss": float(scored.losses.mean()), "behind": behind}
 
+    def _unstretched(self, answers: np.ndarray) -> float | None:
+        return float(self.judge.kind.row_loss(self.judge.labels, answers).mean()) if len(answers) else None
+
     def _record(self, arm: Arm) -> Arm:
         """In the place of the same arm with fewer draws, whose loss is kept, and whose seconds count as well."""
         for earlier in [other for other in self.arms if _key(other) == _key(arm)]:
             self.arms.remove(earlier)
             kept = {} if earlier.loss is None else {"loss": earlier.loss, "behind": earlier.behind}
+            kept |= {"unstretched_loss": earlier.unstretched_loss}
             arm = arm.model_copy(update={**kept, "cpu_seconds": arm.cpu_seconds + earlier.cpu_seconds})
         self.arms.append(arm)
         return arm
@@ -267,15 +283,15 @@ def measure_references(
     asking: Asking,
     network: np.ndarray,
     prior: np.ndarray,
-    own: tuple[Estimate | None, float | None],
+    own: OwnRows,
     *,
     nonlinear: bool,
     compare_network: bool,
 ) -> References:
     """What the `network`'s answers `(N, ...)` and the references show of the validation rows.
 
-    `prior` is the best constant answer of the training rows, and `own` what own_rise says of the network on
-    rows that it learned from, and its loss there; `nonlinear`
+    `prior` is the best constant answer of the training rows, and `own` what is known of rows that it learned
+    from; `nonlinear`
     and `compare_network` are as in ask_references.
     """
     judge = asking.judge
@@ -283,8 +299,9 @@ def measure_references(
     return References(
         network=judge.mean(asking.network.rises),
         arms=ask_references(asking, nonlinear=nonlinear, compare_network=compare_network),
-        own=own[0],
-        own_loss=own[1],
+        own=own.rise,
+        own_loss=own.loss,
+        own_prior_loss=own.prior_loss,
         label_entropy=judge.entropy,
         within_groups=judge.within_groups,
         network_loss=float(kind.row_loss(labels, network).mean()),

@@ -35,7 +35,7 @@ from trainworthy.lifecycle.tasks import Kind
 from trainworthy.lifecycle.tasks.interval import MINIMUM_GROUPS, mean_estimate
 
 PERMUTATIONS, LEAST_PERMUTED = 5, 10
-# The code of all groups whose labels are alike.
+# The code of all groups that are small, or whose labels are alike.
 ALIKE = -1
 
 
@@ -73,8 +73,7 @@ class Judge:
     @property
     def within_groups(self) -> bool:
         """Whether most rows are permuted among those of their own group."""
-        _, codes = np.unique(self.permuted_groups, return_inverse=True)
-        return bool((np.bincount(codes)[codes] >= LEAST_PERMUTED)[self.permuted_groups != ALIKE].sum() > len(codes) / 2)
+        return bool((self.permuted_groups != ALIKE).mean() > 0.5)
 
     def scored(self, answers: np.ndarray) -> Scored:
         """Of answers `(N, ...)`."""
@@ -150,14 +149,15 @@ def permutation_rises(kind: Kind, labels: np.ndarray, answers: np.ndarray, group
 
 
 def with_alike_together(groups: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Codes of the groups, `(N,)`, where those whose labels `(N,)` are all alike are one, ALIKE."""
+    """Codes of the groups, `(N,)`, where small ones and those whose labels `(N,)` are all alike are one, ALIKE."""
     _, codes = np.unique(groups, return_inverse=True)
+    codes = np.where(np.bincount(codes)[codes] < LEAST_PERMUTED, len(codes), codes)
     if labels.ndim != 1 or labels.dtype == object:
-        return codes
+        return np.where(codes == len(codes), ALIKE, codes)
     least, most = np.full(codes.max() + 1, np.inf), np.full(codes.max() + 1, -np.inf)
     np.minimum.at(least, codes, labels)
     np.maximum.at(most, codes, labels)
-    return np.where((least == most)[codes], ALIKE, codes)
+    return np.where((least == most)[codes] | (codes == len(codes)), ALIKE, codes)
 
 
 def permutations_within(groups: np.ndarray, seed: int) -> Iterator[np.ndarray]:
