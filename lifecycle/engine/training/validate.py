@@ -23,7 +23,7 @@ from trainworthy.lifecycle.engine.training.prepare import Prepared, to_train_dat
 from trainworthy.lifecycle.engine.training.random_state import undisturbed
 from trainworthy.lifecycle.engine.training.state import TrainData, TrainState
 from trainworthy.lifecycle.engine.training.techniques.focal import class_probabilities
-from trainworthy.lifecycle.gates.references_check import ENOUGH_UPDATES
+from trainworthy.lifecycle.gates.references_check import ENOUGH_UPDATES, SMALLEST_SHARE
 from trainworthy.lifecycle.leakage.unreviewed import measure_unreviewed
 from trainworthy.lifecycle.plan import stage_rows
 from trainworthy.lifecycle.progress import say
@@ -63,9 +63,9 @@ def validate(job: TrainJob, prepared: Prepared, state: TrainState, device: str) 
 
 
 def _tells_within(asking: Asking) -> bool:
-    """Whether the rows of a group tell something of each other: a fault within groups is seen there alone."""
+    """Whether the rows of a group tell something that counts: a fault within groups is seen there alone."""
     arm = asking.measure_on_validation(LINEAR)
-    return arm is not None and arm.rise.low > 0
+    return arm is not None and arm.rise.low > 0 and arm.rise.value >= SMALLEST_SHARE * asking.judge.entropy
 
 
 def _asking(

@@ -14,6 +14,7 @@ from trainworthy.lifecycle.engine.training.judging.references import (
     measure_references,
 )
 from trainworthy.lifecycle.engine.training.judging.rise import Judge
+from trainworthy.lifecycle.engine.training.validate import _tells_within
 from trainworthy.lifecycle.gates.references_check import references_check
 from trainworthy.lifecycle.protocol.jobs import Rows
 from trainworthy.lifecycle.protocol.results import LINEAR, Arm
@@ -86,3 +87,16 @@ def test_rows_that_show_less_are_drawn_several_times_and_keep_their_loss(compare
     assert arm.rise.value < there.rise.value
     assert (arm.loss is None) == (not compare_network)
     assert len([other for other in asking.arms if other.reference == LINEAR]) == 2
+
+
+@pytest.mark.parametrize("within", [True, False])
+def test_rows_are_asked_within_groups_where_these_tell_something_and_else_among_all(within):
+    """Rows of a customer that differ by `x`, or customers that differ by it and whose rows are alike."""
+    rows = drawn_rows(1200, seed=1).assign(day=np.arange(1200) // 20)
+    if not within:
+        rows["x"] = np.repeat(np.random.default_rng(5).normal(size=60), 20)
+        chance = 1 / (1 + np.exp(-2 * rows["x"]))
+        rows["late"] = (np.random.default_rng(6).random(1200) < chance).astype(int)
+    judge = Judge(kind_of_rows(ROWS), rows["late"].to_numpy(), rows["day"].to_numpy(), seed=0)
+    asking = Asking(judge, np.full(1200, 0.5), ReferenceRows(rows, rows, ROWS), 600, lambda: None)
+    assert _tells_within(asking) == within
