@@ -92,9 +92,9 @@ def test_rows_that_show_less_are_drawn_several_times_and_keep_their_loss(compare
 @pytest.mark.parametrize("within", [True, False])
 def test_rows_are_asked_within_groups_where_these_tell_something_and_else_among_all(within):
     """Rows of a customer that differ by `x`, or customers that differ by it and whose rows are alike."""
-    rows = drawn_rows(1200, seed=1).assign(day=np.arange(1200) // 20)
+    rows = drawn_rows(1200, seed=1).assign(day=np.arange(1200) // 40)
     if not within:
-        rows["x"] = np.repeat(np.random.default_rng(5).normal(size=60), 20)
+        rows["x"] = np.repeat(np.random.default_rng(5).uniform(-1, 1, 30), 40)
         chance = 1 / (1 + np.exp(-2 * rows["x"]))
         rows["late"] = (np.random.default_rng(6).random(1200) < chance).astype(int)
     judge = Judge(kind_of_rows(ROWS), rows["late"].to_numpy(), rows["day"].to_numpy(), seed=0)
