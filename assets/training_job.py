@@ -98,7 +98,7 @@ def job_base(run: StepRun, snapshot: Snapshot, out: Path) -> dict[str, Any]:
             features=snapshot.feature_columns,
             label=snapshot.label,
             group=split.resample_by,
-            groups_in_time=isinstance(split, Windows) and split.group_column is None,
+            split_by_time=isinstance(split, Windows) and split.group_column is None,
             keys=tuple(name for name in contract.primary_key if name not in sensitive),
             sensitive=contract.sensitive_columns,
             weight=contract.weight_column,

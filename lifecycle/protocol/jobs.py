@@ -43,14 +43,14 @@ class Rows(Frozen):
 
     `weight` weighs training rows, and only these. `target` says what the label is and what the model answers. Values of
     the columns `files` are paths below `files_root`, the dataset's absolute folder; rows hold them as absolute `Path`s.
-    `label_file` is the one of them that the label is made of. `groups_in_time` says that groups follow each other in
-    time, as days do: the base rate may drift between them, so that what is learned is looked for within each.
+    `label_file` is the one of them that the label is made of. `split_by_time` says that rows are split by time, and
+    not by groups: a base rate may drift from group to group, so that what is learned is looked for within each.
     """
 
     features: tuple[str, ...]
     label: str
     group: str
-    groups_in_time: bool = True
+    split_by_time: bool = True
     keys: tuple[str, ...] = ()
     sensitive: tuple[str, ...] = ()
     weight: str | None = None

@@ -102,7 +102,7 @@ def draw_sample(job: PreflightJob, rows: pd.DataFrame, device: str, most: int | 
         predict=task.predict,
         kind=kind,
         groups=held_out[job.rows.group].to_numpy(),
-        groups_in_time=job.rows.groups_in_time,
+        split_by_time=job.rows.split_by_time,
         labels=labels,
         loaded=loaded,
         parts=_parts(job, task, held_out_data),

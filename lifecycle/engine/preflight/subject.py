@@ -46,7 +46,7 @@ class Subject:
     `build` gives a fresh model on the CPU, each time with the same weights; `optimizers` what updates it.
     `training` and `held_out` are samples of rows that the model will train on and will not, prepared as they will be;
     `groups` are the held-out rows' groups, for example days, shape (N,), each row its own if None, and
-    `groups_in_time` as Rows. `labels` are those of all training rows, by the numbers that the plan draws; None if
+    `split_by_time` as Rows. `labels` are those of all training rows, by the numbers that the plan draws; None if
     `training` holds all rows. `predict` turns
     outputs into the answers of the `kind`, (N, ...), None if the model gives none; without a kind, into probabilities
     of label 1, (N,). `plan` is the full stage's. `loaded` are the same
@@ -70,7 +70,7 @@ class Subject:
     predict: Callable[[Tensor], Tensor] | None = None
     kind: Kind | None = None
     groups: np.ndarray | None = None
-    groups_in_time: bool = True
+    split_by_time: bool = True
     labels: np.ndarray | None = None
     loaded: LoadedRows | None = None
     parts: Callable[[nn.Module], dict[str, Stateful]] = lambda model: {}

@@ -51,7 +51,7 @@ def validate(job: TrainJob, prepared: Prepared, state: TrainState, device: str) 
         "val_loss_of_prior": float(kind.row_loss(labels, constant_answers(prior, len(labels))).mean()),
     }
     asking = _asking(job, prepared, rows, labels, answers, within=True)
-    if not job.rows.groups_in_time and not _tells_within(asking):
+    if not job.rows.split_by_time and not _tells_within(asking):
         asking = _asking(job, prepared, rows, labels, answers, within=False)
     own = _on_own_rows(job, prepared, state, asking, len(rows), device)
     # Full has too many rows to fit all references on; fewer updates tell nothing of a network that is behind them.

@@ -1,8 +1,8 @@
 """Does what a network learns from the labels hold for unseen rows?
 
-The statistic survives a shifting base rate: the rise of the loss when labels are permuted within their groups. It is
-taken on held-out rows after a short training, and again after the same training with shuffled labels: a random
-direction correlates a little with anything, so that a significant rise alone says little.
+The statistic survives a shifting base rate: the rise of the loss when labels are permuted, within their groups where
+rows are split by time. It is taken on held-out rows after a short training, and again after the same training with
+shuffled labels: a random direction correlates a little with anything, so that a significant rise alone says little.
 
 Labels that belong to a row nearby: a join that is off by one, a lag that was taken on one side only.
 
@@ -43,7 +43,7 @@ from trainworthy.lifecycle.tasks.interval import MINIMUM_GROUPS, mean_estimate
 
 @dataclass(frozen=True, eq=False)
 class HeldOutGroups:
-    """The group of each held-out row, `(N,)`; `in_time` as Rows.groups_in_time."""
+    """The group of each held-out row, `(N,)`; `in_time` as Rows.split_by_time."""
 
     of_rows: np.ndarray
     in_time: bool = True
@@ -258,7 +258,7 @@ def _held_out(subject: Subject) -> tuple[list[Tensor], HeldOutGroups]:
     )
     rows = torch.cat(batches).cpu().numpy()
     of_rows = rows if subject.groups is None else np.asarray(subject.groups)[rows]
-    return batches, HeldOutGroups(of_rows, subject.groups_in_time)
+    return batches, HeldOutGroups(of_rows, subject.split_by_time)
 
 
 def _outputs(subject: Subject, model: nn.Module, rows: list[Tensor]) -> Outputs:

@@ -51,7 +51,7 @@ class Scored:
 class Judge:
     """What is needed of validation rows to score any answers to them; labels `(N, ...)`, groups `(N,)`.
 
-    `in_time` as Rows.groups_in_time.
+    `in_time` as Rows.split_by_time.
     """
 
     kind: Kind
