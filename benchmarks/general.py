@@ -27,7 +27,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.general_runs import EXCHANGE, PILOT, UNCLAIMED, asked, cases, piloted, ran
+from benchmarks.general_runs import EXCHANGE, PILOT, asked, cases, piloted, ran
 from benchmarks.general_tables import (
     Mechanism,
     Rule,
@@ -91,6 +91,12 @@ def parts_by_fault() -> dict[str, tuple[str, ...]]:
     return {fault: tuple(parts) for fault, parts in table["parts_of"].items()}
 
 
+def meant_by_host() -> dict[str, tuple[str, ...]]:
+    """The rules that say something true of a healthy case, by its host."""
+    table = tomllib.loads(TABLE.read_text(encoding="utf-8"))
+    return {host: tuple(rules) for host, rules in table["meant"].items()}
+
+
 def _runs(out: Path, short: bool, stored: bool) -> list[Run]:
     """What the file holds of today's cases, after what it lacks was run; `stored`: nothing is."""
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -128,9 +134,8 @@ def _tables(runs: Sequence[Run]) -> dict[str, float]:
     """Print all tables; the figures."""
     made, principles, units = mechanisms()
     elsewhere = parts_by_fault()
-    runs = [_with_parts(_with_own_rules(run, made), made, elsewhere) for run in runs]
-    unclaimed = [run for run in runs if run["name"].startswith(UNCLAIMED)]
-    runs = [run for run in runs if not run["name"].startswith(UNCLAIMED)]
+    meant = meant_by_host()
+    runs = [_with_meant(_with_parts(_with_own_rules(run, made), made, elsewhere), meant) for run in runs]
     healthy, faulty = ([run for run in runs if bool(run["fault"]) == planted] for planted in (False, True))
     quiet, known = loud(healthy), sides(runs)
     print(f"warnings that count for nothing, as more than 5 % of healthy runs have them: {_or_none(sorted(quiet))}")
@@ -150,14 +155,15 @@ def _tables(runs: Sequence[Run]) -> dict[str, float]:
         broke = [f"{run['name']} ({run['pilot_broke']})" for run in some if run["pilot_broke"]]
         print(f"pilots ended by an error, {which}: {len(broke)}: {_or_none(broke)}")
     alarmed, alarmed_anew = (_alarmed(some) for some in (healthy, [anew(run, known) for run in healthy]))
+    truly = _alarmed([{**run, "meant": ()} for run in healthy if run["name"] not in alarmed])
     warned = {run["name"]: ", ".join({one["rule"] for one in false_words(run)}) for run in healthy if false_words(run)}
-    print(f"healthy, alarmed: {_named(alarmed)}\nwith thresholds anew: {_named(alarmed_anew)}")
+    print(f"healthy, alarmed: {_named(alarmed)}\nand truly so: {_named(truly)}")
+    print(f"healthy, alarmed with thresholds anew: {_named(alarmed_anew)}")
     print(f"healthy, alarmed or warned: {'; '.join(f'{name}: {rule}' for name, rule in warned.items()) or 'none'}")
     named = {run["name"]: part for run in healthy if (part := part_named(run)) is not None}
     answers = [run["exchange"] for run in (*faulty, *healthy) if was_asked(run)]
     named_told = "; ".join(f"{name}: {part}" for name, part in named.items())
     print(f"healthy, a part named: {named_told or 'none'}")
-    print(f"no claims made, alarmed: {_named(_alarmed(unclaimed))}")
     faults, known_causes = sum(len(one.faults) for one in left), sum(len(one.known) for one in left)
     found, right = sum(len(one.found) for one in left), sum(len(one.right) for one in left)
     parts_asked, asking = sum(len(one.asked) for one in left), sum(len(one.right_asking) for one in left)
@@ -191,6 +197,7 @@ def _tables(runs: Sequence[Run]) -> dict[str, float]:
         "healthy_asked": healthy_asked, "healthy_part_named": len(named) / max(1, healthy_asked),
         "exchange_cpu_s_median": statistics.median(one["cpu"] for one in answers) if answers else 0.0,
         "healthy_alarmed": len(alarmed) / max(1, len(healthy)),
+        "healthy_alarmed_truly": len(truly) / max(1, len(healthy)),
         "healthy_alarmed_anew": len(alarmed_anew) / max(1, len(healthy)),
         "healthy_warned": len(warned.keys() - alarmed.keys()) / max(1, len(healthy)),
     }  # fmt: skip
@@ -207,6 +214,11 @@ def _with_parts(run: Run, made: Sequence[Mechanism], elsewhere: Mapping[str, tup
     own = [parts for fault, parts in elsewhere.items() if matches(run["fault"], (fault,))]
     of_mechanism = [mechanism.parts for mechanism in made if mechanism.has(run)]
     return {**run, "parts": next(iter((*own, *of_mechanism)), ())}
+
+
+def _with_meant(run: Run, meant: Mapping[str, tuple[str, ...]]) -> Run:
+    """The run with all rules that say something true of it, where nothing is planted."""
+    return run if run["fault"] else {**run, "meant": [*run["meant"], *meant.get(run["host"], ())]}
 
 
 def _parts(left: Sequence[Without]) -> list[str]:

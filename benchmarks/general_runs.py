@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -22,7 +22,7 @@ from benchmarks.gradients import ON_PURPOSE
 from benchmarks.healthy import HEALTHY
 from benchmarks.healthy_dynamics import DYNAMIC
 from benchmarks.healthy_fresh import FRESH_HEALTHY
-from benchmarks.healthy_gradients import HEALTHY_GRADIENTS
+from benchmarks.healthy_gradients import CLAIMS, DEVIATES, HEALTHY_GRADIENTS, NOT_TRAINED
 from benchmarks.monitored import Before, monitored
 from benchmarks.planted import PLANTED
 from benchmarks.planted_dynamics import FAULTS
@@ -33,6 +33,7 @@ from benchmarks.planted_values import VALUES
 from benchmarks.preflight import kind
 from benchmarks.references_cases import HEALTHY as TABLES
 from benchmarks.references_cases import PLANTED as PLANTED_TABLES
+from benchmarks.setup import Setup
 from trainworthy.lifecycle.data.rows import read_rows
 from trainworthy.lifecycle.engine.preflight.battery import run_checks
 from trainworthy.lifecycle.engine.preflight.catalogue import SUBJECT_CHECKS
@@ -49,8 +50,6 @@ from trainworthy.lifecycle.protocol.trial import Trial
 from trainworthy.lifecycle.spec.preflight import PreflightSpec
 from trainworthy.lifecycle.spec.split import HashSplit, Shares
 
-# Begins the names of cases that are healthy of gradients alone.
-UNCLAIMED = "unclaimed"
 # Begins the names under which the answers of the exchange of parts are kept.
 EXCHANGE = "exchange "
 # And those of what a pilot tells of a case of tensors.
@@ -175,7 +174,8 @@ def cases(short: bool = False) -> list[Case]:
     if short:
         return [next(group()) for group in (_planted, _tables, partial(_healthy, 1))]
     groups = (
-        _planted, _gradients, _tables, _mistakes, _dynamics, partial(_healthy, 0), partial(_healthy, 1), _unclaimed,
+        _planted, _gradients, _tables, _mistakes, _dynamics, *(partial(_healthy, seed) for seed in range(3)),
+        partial(_styles, 0), partial(_styles, 1),
     )  # fmt: skip
     return [case for group in groups for case in group()]
 
@@ -249,7 +249,7 @@ def _job_of_dynamics(host: str, make: Callable[[], Any], folder: Path) -> TrainJ
 
 
 def _healthy(seed: int) -> Iterator[Case]:
-    """Battery and training of the first seed, of the second the battery alone."""
+    """Battery and training of the first seed, of the others the battery alone."""
     run = _of_subject if seed == 0 else _battery
     for name, make in {**HEALTHY, **FRESH_HEALTHY, **DYNAMIC}.items():
         yield Case(
@@ -259,11 +259,18 @@ def _healthy(seed: int) -> Iterator[Case]:
         )  # fmt: skip
 
 
-def _unclaimed() -> Iterator[Case]:
-    """Networks whose gradients are healthy, and which claim nothing else that a use case would have to declare."""
+def _styles(seed: int) -> Iterator[Case]:
+    """Networks in styles of their own, with what a use case of them would declare."""
+    run = _of_subject if seed == 0 else _battery
     for name, make in HEALTHY_GRADIENTS.items():
-        run = partial(_of_subject, lambda make=make: make(0).subject())
-        yield Case(f"{UNCLAIMED} {name}", "", name, run, meant=("wiring.gradient_is_slope",))
+        if name not in NOT_TRAINED:
+            claimed = partial(_claimed, make, seed, CLAIMS.get(name, PreflightSpec()))
+            meant = ("wiring.gradient_is_slope",) if name in DEVIATES else ()
+            yield Case(f"style {name} {seed}", "", name, partial(run, claimed), meant=meant)
+
+
+def _claimed(make: Callable[[int], Setup], seed: int, claims: PreflightSpec) -> Subject:
+    return replace(make(seed), claims=claims).subject()
 
 
 def _of_subject(make: Callable[[], Subject]) -> Iterator[Told]:

@@ -80,7 +80,7 @@ def false_words(run: Run) -> list[Mapping[str, Any]]:
     learns_less = part_named(run) is not None
     return [
         one for one in told(run)
-        if one["rule"] not in run["meant"] and not (learns_less and one.get("code") in LEARNED_LESS)
+        if not matches(one["rule"], run["meant"]) and not (learns_less and one.get("code") in LEARNED_LESS)
     ]  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 from benchmarks.networks import cnn, feed_forward, gpt, mlp
 from benchmarks.setup import Setup
+from trainworthy.lifecycle.spec.preflight import PreflightSpec
 
 Inputs = dict[str, Tensor]
 
@@ -436,3 +437,15 @@ HEALTHY_GRADIENTS: dict[str, Callable[[int], Setup]] = {
     "coarse": of(Coarse),
     "truncated": of(Truncated),
 }  # fmt: skip
+# What a use case of them would declare.
+CLAIMS = {
+    "variational": PreflightSpec(labels="unused", evaluation="stochastic"),
+    "flow": PreflightSpec(labels="unused"),
+    "triplets": PreflightSpec(labels="unused", rows="together"),
+    "bag": PreflightSpec(frozen=("held.*",)),
+    "codes": PreflightSpec(labels="unused"),
+    "game": PreflightSpec(labels="unused", evaluation="stochastic"),
+    "chosen": PreflightSpec(evaluation="stochastic"),
+}
+# Healthy of gradients alone: a loss that is 0, and twins that collapse without batch norm.
+NOT_TRAINED = ("at_zero", "twins")

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from trainworthy.lifecycle.engine.outputs.best_constant import constant_losses
+from trainworthy.lifecycle.engine.outputs.pytree import flat
 from trainworthy.lifecycle.engine.preflight.overfit.fit import slope_of
 from trainworthy.lifecycle.engine.preflight.start.initial_loss import is_endless, lowest_constants
 from trainworthy.lifecycle.engine.preflight.start.steady import steady
@@ -209,7 +210,7 @@ def direction_of(subject: Subject, data: TrainData) -> Direction:
     # The loop has cut the gradients to the norm.
     cut = min(1.0, subject.recipe.clip_norm / max(norm, 1e-30))
     gain = sum(
-        float((new.grad.double() * (old - new.detach()).double()).sum())
+        float(flat(new.grad).dot(flat(old - new.detach())))
         for old, new in zip(before, state.model.parameters(), strict=True)
         if new.grad is not None
     )

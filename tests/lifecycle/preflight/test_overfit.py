@@ -12,7 +12,7 @@ from trainworthy.lifecycle.engine.preflight.battery import run_checks
 from trainworthy.lifecycle.engine.preflight.learning_rate import ASCENDS
 from trainworthy.lifecycle.engine.preflight.overfit import fit as overfit_fit
 from trainworthy.lifecycle.engine.preflight.overfit.checks import CHECKS
-from trainworthy.lifecycle.engine.preflight.overfit.held_out import learns_for_unseen_rows
+from trainworthy.lifecycle.engine.preflight.overfit.held_out import NETWORK, learns_for_unseen_rows
 from trainworthy.lifecycle.engine.preflight.wiring.modes import evaluation_repeats
 from trainworthy.lifecycle.engine.preflight.wiring.reach import uses_inputs
 from trainworthy.lifecycle.engine.training.state import TrainData
@@ -169,10 +169,31 @@ def shuffled(data: TrainData) -> TrainData:
     )
 
 
+class Line(nn.Module):
+    """A linear model, or one that reads the row before."""
+
+    def __init__(self, before):
+        super().__init__()
+        self.before, self.layer = before, nn.Linear(12, 1)
+
+    def forward(self, inputs):
+        return self.layer(inputs["numbers"].roll(int(self.before), 0)).squeeze(-1)
+
+
 def test_training_labels_of_other_rows_fail_on_held_out_rows():
     subject = mlp(0, rows=4000).subject()
     found = tried(replace(subject, training=shuffled(subject.training)))
     assert found["overfit.held_out"].status == "fail" or found["overfit.ten_batches"].status == "fail"
+
+
+@pytest.mark.parametrize(("planted", "code"), [("network", NETWORK), ("labels", "")])
+def test_line_over_the_training_rows_tells_a_wrong_network_from_wrong_labels(planted, code):
+    subject = replace(mlp(0, rows=4000), network=lambda: Line(before=planted == "network")).subject()
+    if planted == "labels":
+        subject = replace(subject, training=replace(subject.training, targets=1 - subject.training.targets))
+    found = learns_for_unseen_rows(subject)
+    assert (found.status, found.code) == ("fail", code), found.evidence
+    assert ("network" in found.cause) is (planted == "network")
 
 
 def test_dataset_of_shuffled_labels_does_not_pass_on_held_out_rows():

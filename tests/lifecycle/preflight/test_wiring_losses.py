@@ -158,3 +158,21 @@ def test_head_that_is_squashed_twice_beside_another_is_told():
     )  # fmt: skip
     found = logits(of.subject())
     assert found.status == "fail", found.evidence
+
+
+class Functional(nn.Module):
+    """Reads its layers' weights without calling the layers; `squash` comes last."""
+
+    def __init__(self, squash):
+        super().__init__()
+        self.first, self.last, self.squash = nn.Linear(12, 32), nn.Linear(32, 1), squash
+
+    def forward(self, inputs):
+        hidden = functional.linear(inputs["numbers"], self.first.weight, self.first.bias).relu()
+        return self.squash(functional.linear(hidden, self.last.weight, self.last.bias).squeeze(-1))
+
+
+@pytest.mark.parametrize(("squash", "status"), [(nn.Identity(), "pass"), (nn.Sigmoid(), "fail")])
+def test_layers_that_are_read_and_not_called_are_the_last_ones_too(squash, status):
+    found = logits(replace(mlp(0), network=lambda: Functional(squash)).subject())
+    assert found.status == status, found.evidence

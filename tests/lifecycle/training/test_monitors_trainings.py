@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 import torch
 import torch.multiprocessing as multiprocessing
+from torch import nn
 
 from benchmarks.monitored import monitored
 from benchmarks.networks import HOSTS
@@ -39,6 +40,28 @@ def shortened(subject):
 @pytest.mark.parametrize("host", HOSTS)
 def test_healthy_training_raises_no_alarm(host):
     assert monitored(shortened(HOSTS[host](3).subject())).alarms == []
+
+
+class FromZero(nn.Module):
+    """A recurrent network whose state begins at zero, without a bias; `stuck` holds the state there."""
+
+    def __init__(self, stuck):
+        super().__init__()
+        self.inner, self.outer, self.head = nn.Linear(16, 16, bias=False), nn.Linear(6, 16), nn.Linear(16, 1)
+        self.stuck = stuck
+
+    def forward(self, inputs):
+        state, moved = torch.zeros(len(inputs["numbers"]), 16), torch.zeros(())
+        for values in inputs["numbers"].chunk(2, 1):
+            moved = (self.inner(state) + self.outer(values)).tanh()
+            state = state * moved if self.stuck else moved
+        return self.head(state + moved).squeeze(-1)
+
+
+@pytest.mark.parametrize("stuck", [False, True])
+def test_layer_is_dead_if_each_of_its_calls_gives_zeros(stuck):
+    subject = replace(HOSTS["mlp"](3), network=lambda: FromZero(stuck)).subject()
+    assert ("dead_layer" in {alarm.monitor for alarm in monitored(shortened(subject)).alarms}) is stuck
 
 
 QUICK = ("detached_body", "head_alone", "gradient_kept", "same_batch", "group_of_rate_zero")

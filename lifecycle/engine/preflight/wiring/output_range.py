@@ -68,12 +68,13 @@ def pushed_outputs(
 
 
 def traced(model: nn.Module, data: TrainData) -> tuple[Any, list[nn.Module]]:
-    """The outputs, with their graph, and the layers with parameters of their own, the one that ended last first."""
+    """The outputs, with their graph, and the layers with parameters of their own, the one that ended last first.
+
+    Behind them those that never end, whose parameters are read without a call, as by `functional.linear`.
+    """
     ended: list[nn.Module] = []
-    handles = [
-        module.register_forward_hook(lambda module, *_: ended.append(module))
-        for module in model.modules() if next(module.parameters(recurse=False), None) is not None
-    ]  # fmt: skip
+    layers = [module for module in model.modules() if next(module.parameters(recurse=False), None) is not None]
+    handles = [module.register_forward_hook(lambda module, *_: ended.append(module)) for module in layers]
     for parameter in model.parameters():
         # A frozen layer bounds an output as well as one that trains.
         parameter.requires_grad_(parameter.is_floating_point())
@@ -82,7 +83,7 @@ def traced(model: nn.Module, data: TrainData) -> tuple[Any, list[nn.Module]]:
     finally:
         for handle in handles:
             handle.remove()
-    return base, list(dict.fromkeys(reversed(ended))) or [model]
+    return base, list(dict.fromkeys([*reversed(ended), *reversed(layers)])) or [model]
 
 
 def last_layers(ended: list[nn.Module], outputs: list[Tensor]) -> dict[nn.Module, bool]:

@@ -153,13 +153,14 @@ class CloserLook:
     def _noting(self, name: str) -> Any:
         def note(module: nn.Module, inputs: Any, output: Any) -> None:
             rows = _rows(output)
-            # A module that is called again, or once more for a checkpointed backward, has been seen.
-            if rows is not None and name not in self._noted:
-                lowest, highest = rows.aminmax()
-                some = rows[:: -(-len(rows) // MOST_ROWS), :: -(-rows.shape[1] // MOST_FEATURES)]
-                # A copy: a part that shares its memory would keep the whole output.
-                some = some.to(torch.float32, copy=True)
-                self._noted[name] = _Noted(lowest.float(), highest.float(), some)
+            if rows is None:
+                return
+            lowest, highest = rows.aminmax()
+            some = rows[:: -(-len(rows) // MOST_ROWS), :: -(-rows.shape[1] // MOST_FEATURES)]
+            # A copy: a part that shares its memory would keep the whole output.
+            noted = _Noted(lowest.float(), highest.float(), some.to(torch.float32, copy=True))
+            known = self._noted.get(name)
+            self._noted[name] = noted if known is None else known.beside(noted)
 
         return note
 
@@ -174,6 +175,13 @@ class _Noted(NamedTuple):
     lowest: Tensor
     highest: Tensor
     some: Tensor
+
+    def beside(self, again: _Noted) -> _Noted:
+        """The first call and a later one: zero is what each call has so. A state may begin at zero."""
+        lowest, highest = self.lowest.minimum(again.lowest), self.highest.maximum(again.highest)
+        if self.some.shape != again.some.shape:
+            return _Noted(lowest, highest, self.some)
+        return _Noted(lowest, highest, torch.where((self.some == 0).all(0), again.some, self.some))
 
 
 def memory_bytes(device: torch.device) -> float:
