@@ -111,7 +111,7 @@ def _on_own_rows(
     groups = learned_from[job.rows.group].to_numpy()[answered]
     constant = constant_answers(kind.prior(labels), len(labels))
     return OwnRows(
-        own_rise(Judge(kind, labels, groups, job.training.seed, asking.judge.in_time), answers),
+        own_rise(Judge(kind, labels, groups, job.training.seed, asking.judge.within), answers),
         float(kind.row_loss(labels, answers).mean()),
         float(kind.row_loss(labels, constant).mean()),
     )

@@ -35,7 +35,12 @@ from trainworthy.lifecycle.engine.preflight.overfit.reference_losses import loss
 from trainworthy.lifecycle.engine.preflight.overfit.substituted_outputs import Outputs, linked_outputs, measuring
 from trainworthy.lifecycle.engine.preflight.subject import Subject
 from trainworthy.lifecycle.engine.preflight.wiring.passes import fewer_of_places
-from trainworthy.lifecycle.engine.training.judging.rise import PERMUTATIONS, permutations_within
+from trainworthy.lifecycle.engine.training.judging.rise import (
+    PERMUTATIONS,
+    groups_to_permute,
+    mostly_within,
+    permutations_within,
+)
 from trainworthy.lifecycle.engine.training.state import TrainData
 from trainworthy.lifecycle.gates.check import Outcome
 from trainworthy.lifecycle.tasks.interval import MINIMUM_GROUPS, mean_estimate
@@ -43,19 +48,14 @@ from trainworthy.lifecycle.tasks.interval import MINIMUM_GROUPS, mean_estimate
 
 @dataclass(frozen=True, eq=False)
 class HeldOutGroups:
-    """The group of each held-out row, `(N,)`; `in_time` as Rows.split_by_time."""
+    """Of each held-out row its group and the one within which it is permuted (groups_to_permute), `(N,)`."""
 
     of_rows: np.ndarray
-    in_time: bool = True
-
-    @property
-    def permuted(self) -> np.ndarray:
-        """Groups within which rows are permuted, `(N,)`: one of all where groups have no order in time."""
-        return self.of_rows if self.in_time else np.zeros(len(self.of_rows), dtype=np.int64)
+    permuted: np.ndarray
 
     @property
     def where(self) -> str:
-        return "within their groups" if self.in_time else "among all"
+        return "within their groups" if mostly_within(self.permuted) else "among all"
 
 
 @dataclass(frozen=True)
@@ -306,7 +306,8 @@ def _held_out(subject: Subject) -> tuple[list[Tensor], HeldOutGroups]:
     )
     rows = torch.cat(batches).cpu().numpy()
     of_rows = rows if subject.groups is None else np.asarray(subject.groups)[rows]
-    return batches, HeldOutGroups(of_rows, subject.split_by_time)
+    labels = subject.held_out.targets[torch.cat(batches)].cpu().numpy()
+    return batches, HeldOutGroups(of_rows, groups_to_permute(of_rows, labels, within=subject.split_by_time))
 
 
 def _outputs(subject: Subject, model: nn.Module, rows: list[Tensor]) -> Outputs:
@@ -336,7 +337,8 @@ def labels_of_neighbours(subject: Subject, evidence: str, real: Rise, held_out: 
     size = min(SHIFTED_BATCH_ROWS, len(subject.training.targets))
     count = min(len(subject.training.targets), SHIFTED_ROWS) // size * size
     rows = list(torch.arange(count, device=subject.device).split(size))
-    groups = HeldOutGroups(np.arange(count) // (size // 2 or 1))
+    blocks = np.arange(count) // (size // 2 or 1)
+    groups = HeldOutGroups(blocks, blocks)
 
     def rise_at(shift: int) -> Rise:
         moved = TrainData(subject.training.inputs, subject.training.targets.roll(shift, 0))

@@ -206,7 +206,7 @@ class Asking:
         if not asked:
             return
         labels, groups, answers = asked
-        judge = Judge(self.judge.kind, labels, groups, seed, self.judge.in_time)
+        judge = Judge(self.judge.kind, labels, groups, seed, self.judge.within)
         rise, took = judge.mean(judge.scored(answers).rises), time.process_time() - began
         self.arms[self.arms.index(arm)] = arm.model_copy(
             update={"of_itself": rise, "cpu_seconds": arm.cpu_seconds + took}

@@ -51,14 +51,14 @@ class Scored:
 class Judge:
     """What is needed of validation rows to score any answers to them; labels `(N, ...)`, groups `(N,)`.
 
-    `in_time` as Rows.split_by_time.
+    `within`: rows are permuted within their groups, and not among all.
     """
 
     kind: Kind
     labels: np.ndarray
     groups: np.ndarray
     seed: int
-    in_time: bool = True
+    within: bool = True
 
     @cached_property
     def tamed_labels(self) -> np.ndarray:
@@ -67,13 +67,12 @@ class Judge:
 
     @cached_property
     def permuted_groups(self) -> np.ndarray:
-        """Groups within which rows are permuted, `(N,)`: one of all where groups have no order in time."""
-        return with_alike_together(self.groups, self.labels) if self.in_time else np.full(len(self.groups), ALIKE)
+        """Groups within which rows are permuted, `(N,)`, as of groups_to_permute."""
+        return groups_to_permute(self.groups, self.labels, within=self.within)
 
     @property
     def within_groups(self) -> bool:
-        """Whether most rows are permuted among those of their own group."""
-        return bool((self.permuted_groups != ALIKE).mean() > 0.5)
+        return mostly_within(self.permuted_groups)
 
     def scored(self, answers: np.ndarray) -> Scored:
         """Of answers `(N, ...)`."""
@@ -146,6 +145,19 @@ def permutation_rises(kind: Kind, labels: np.ndarray, answers: np.ndarray, group
     for permuted in permutations_within(groups, seed):
         rises += kind.row_loss(labels, answers[permuted]) - own
     return rises / PERMUTATIONS
+
+
+def groups_to_permute(groups: np.ndarray, labels: np.ndarray, *, within: bool) -> np.ndarray:
+    """Codes of what rows are permuted in, `(N,)`: their groups, of which small ones and those of one label are one.
+
+    Not `within`, one of all, as where groups have no order in time (Rows.split_by_time).
+    """
+    return with_alike_together(groups, labels) if within else np.full(len(groups), ALIKE)
+
+
+def mostly_within(permuted: np.ndarray) -> bool:
+    """Whether most rows are permuted among those of their own group."""
+    return bool((permuted != ALIKE).mean() > 0.5)
 
 
 def with_alike_together(groups: np.ndarray, labels: np.ndarray) -> np.ndarray:
