@@ -8,7 +8,8 @@ last digit.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import product
 
 import numpy as np
 
@@ -26,6 +27,15 @@ TELLS = 10.0
 NEAR, CHANCE = 0.2, 5.0
 # Digits after the point that count as rounded; more are those of a computation in 32 bits.
 DIGITS, OF_A_FLOAT = 6, 1e-6
+# How a share of events may be written: what it is, in words, and the share by what is written.
+Written = tuple[str, Callable[[np.ndarray], np.ndarray]]
+AS_IT_IS: Written = ("the mean", lambda values: values)
+OF_EVENTS: tuple[Written, ...] = (
+    AS_IT_IS,
+    ("the mean in per cent", lambda values: values / 100),
+    ("one less the mean", lambda values: 1 - values),
+    ("in per cent what is left by the mean", lambda values: 1 - values / 100),
+)
 FIX = (
     "take the column out of the features, or compute it without the row itself and without held-out rows: of earlier "
     "rows alone, or of training rows in fit_preprocessing"
@@ -43,14 +53,16 @@ def label_means(written: SplitFiles, rows: LabelledRows, contract: Contract, col
         evidence = "the label is no number, nor yes or no" if numbers else "no feature is a number"
         return [Leak(taxon="L2", family=FAMILY, status="not_applicable", evidence=evidence)]
     sample = kind.checked_labels(rows.training[label].to_numpy()).astype("float64")
-    found = list(_found(written, [name for name in numbers if _could_be(rows, name, sample)], label, contract))
+    ways = OF_EVENTS if contract.label.type == "event" else (AS_IT_IS,)
+    could_be = {name: some for name in numbers if (some := [way for way in ways if _could_be(rows, name, sample, way)])}
+    found = list(_found(written, could_be, label, contract))
     if found:
         return found
     evidence = f"none of {len(numbers)} numbers is the mean of the label over the rows that share its value"
     return [Leak(taxon="L2", family=FAMILY, status="pass", evidence=evidence)]
 
 
-def _could_be(rows: LabelledRows, name: str, labels: np.ndarray) -> bool:
+def _could_be(rows: LabelledRows, name: str, labels: np.ndarray, way: Written) -> bool:
     """Whether evenly drawn labels `(N,)` rise by the feature one to one, as they do by means of theirs, but for chance.
 
     In all rows there are several of a value; of a sample each may have one.
@@ -58,6 +70,7 @@ def _could_be(rows: LabelledRows, name: str, labels: np.ndarray) -> bool:
     values = as_numbers(rows.training[name])
     if values is None:
         return False
+    values = way[1](values)
     known, is_whole = np.isfinite(values), len(values) == rows.training_counts.sum()
     different = len(np.unique(values[known]))
     if different < FEWEST_VALUES or (is_whole and different > known.sum() / 2) or values[known].std() == 0:
@@ -70,21 +83,23 @@ def _could_be(rows: LabelledRows, name: str, labels: np.ndarray) -> bool:
     return abs(slope - 1) <= NEAR + CHANCE * float((label - slope * feature).std()) / math.sqrt(squares)
 
 
-def _found(written: SplitFiles, names: Sequence[str], label: str, contract: Contract) -> Iterator[Leak]:
+def _found(
+    written: SplitFiles, ways: Mapping[str, Sequence[Written]], label: str, contract: Contract
+) -> Iterator[Leak]:
     splits = ("training", *HELD_SPLITS)
-    stored = {split: written.read(split, [label])[label] for split in splits} if names else {}
+    stored = {split: written.read(split, [label])[label] for split in splits} if ways else {}
     by_split = {
         split: contract.label.kind.checked_labels(part.to_numpy()).astype("float64") for split, part in stored.items()
     }
-    for name in names:
+    for name, some in ways.items():
         parts = {split: written.read(split, [name])[name].to_numpy("float64", na_value=np.nan) for split in splits}
-        for held in (True, False):
+        for held, (words, share) in product((True, False), some):
             chosen = splits if held else splits[:1]
             values, labels = (np.concatenate([of[split] for split in chosen]) for of in (parts, by_split))
-            exact, told = exact_means(values, labels)
+            exact, told = exact_means(share(values), labels)
             if told >= FEWEST_VALUES and exact >= MOST_EXACT * told:
                 over = "all rows, held-out ones and the row itself among them" if held else "training rows, itself too"
-                evidence = f"in {exact:,} of {told:,} values it is the mean of the label over {over}"
+                evidence = f"in {exact:,} of {told:,} values it is {words} of the label over {over}"
                 yield Leak(
                     taxon="L2", family=FAMILY, status="fail", columns=(name,), observed=exact / told,
                     threshold=MOST_EXACT, evidence=evidence, fix=FIX,

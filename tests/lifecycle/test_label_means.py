@@ -65,13 +65,22 @@ def test_values_that_any_mean_is_near_tell_nothing():
     assert exact_means(np.arange(100.0), labels[:100]) == (0, 0)
 
 
-@pytest.mark.parametrize(("of_training", "status"), [(False, "fail"), (None, "pass")])
-def test_leakage_names_the_feature_that_is_made_of_the_label(of_training, status):
+WRITTEN = {
+    "the mean": lambda rate: rate,
+    "the mean in per cent": lambda rate: (100 * rate).round(2),
+    "one less the mean": lambda rate: 1 - rate,
+    "in per cent what is left by the mean": lambda rate: 100 - 100 * rate,
+}
+
+
+@pytest.mark.parametrize(("written", "status"), [*((way, "fail") for way in WRITTEN), ("", "pass")])
+def test_leakage_names_the_feature_that_is_made_of_the_label(written, status):
     rows = tables.table(7, tables.as_it_is)
     generator = np.random.default_rng(1)
     shops = generator.integers(0, 60, len(rows))
-    rate = rows["label"].groupby(shops).transform("mean") if status == "fail" else generator.uniform(0, 1, 60)[shops]
+    of_shops = generator.uniform(0, 1, 60)[shops]
+    rate = WRITTEN[written](rows["label"].groupby(shops).transform("mean")) if written else of_shops
     alarms = tables.alarms(rows.assign(rate=np.asarray(rate, dtype="float64")))
     found = [one for one in alarms if one.family == "label_mean"]
     assert [(one.status, one.columns) for one in found] == ([("fail", ("rate",))] if status == "fail" else [])
-    assert all("held-out ones and the row itself" in one.evidence for one in found)
+    assert all(f"it is {written} of the label over all rows, held-out ones" in one.evidence for one in found)

@@ -46,6 +46,8 @@ def per_channel(values: torch.Tensor) -> torch.Tensor:
 MIXED = {
     "reshape of signals": (signals, lambda x: x.reshape(-1, SENSORS, STEPS)),
     "and scaled": (signals, lambda x: (x.reshape(-1, SENSORS, STEPS) - 3) / 7),
+    "scaled by sensor before": (signals, lambda x: ((x - x.mean((0, 1))) / x.std((0, 1))).reshape(-1, SENSORS, STEPS)),
+    "scaled by sensor after": (signals, lambda x: per_channel(x.reshape(-1, SENSORS, STEPS))),
     "reshape after a transpose": (signals, lambda x: x.transpose(1, 2).reshape(-1, STEPS, SENSORS)),
     "with an axis of one": (signals, lambda x: x.reshape(-1, 1, SENSORS, STEPS)),
     "reshape of pictures": (pictures, lambda x: x.reshape(-1, 3, SIDE, SIDE) / 255),
@@ -54,6 +56,7 @@ MIXED = {
 HEALTHY = {
     "transposed": (signals, lambda x: x.transpose(1, 2)),
     "transposed and scaled by sensor": (signals, lambda x: per_channel(x.transpose(1, 2))),
+    "scaled by sensor and transposed": (signals, lambda x: ((x - x.mean((0, 1))) / x.std((0, 1))).transpose(1, 2)),
     "as it is": (signals, lambda x: x),
     "flat": (signals, lambda x: x.flatten(1)),
     "in patches": (signals, lambda x: x.reshape(-1, 10, 10, SENSORS)),

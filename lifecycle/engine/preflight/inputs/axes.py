@@ -26,6 +26,8 @@ ROWS, MOST_AXES, MOST_NUMBERS = 8, 4, 2**22
 # Correlation of the tensor with the file read line by line, and how much less it is with any exchange of its axes.
 # Scaled by one number each is 1 where that was done; smooth pictures have 0.3 to 0.6 with another order.
 SAME, LESS = 0.95, 0.05
+# Numbers of a channel by which it can be scaled by itself.
+FEWEST_OF_A_CHANNEL = 8
 
 
 def reshaped(rows: pd.DataFrame, inputs: Mapping[str, Tensor]) -> list[str]:
@@ -88,16 +90,33 @@ def _is_reshaped(raw: np.ndarray, made: np.ndarray) -> bool:
     raw, made = raw.squeeze(), made.squeeze()
     orders = [raw.transpose(axes) for axes in permutations(range(raw.ndim))]
     exchanged = max(_alike(order, made) for order in orders if order.shape == made.shape)
-    # Whatever was done to the axes before.
-    in_lines = max(_alike(order.reshape(made.shape), made) for order in orders)
+    # Whatever was done to the axes before; channels are scaled before the reshape, or after it.
+    in_lines = max(
+        max(_alike(order.reshape(made.shape), made), _alike(order, made.reshape(order.shape))) for order in orders
+    )
     return in_lines > SAME and exchanged < in_lines - LESS
 
 
 def _alike(one: np.ndarray, other: np.ndarray) -> float:
-    """Their correlation; 0 where one of them is constant or not finite."""
-    flat = [values.ravel() - values.mean() for values in (one, other)]
-    size = float(np.linalg.norm(flat[0]) * np.linalg.norm(flat[1]))
-    return float(flat[0] @ flat[1]) / size if np.isfinite(size) and size > 0 else 0.0
+    """Their correlation, or that of their channels, the shortest axis, each scaled by itself, whichever is larger."""
+    axis = int(np.argmin(one.shape))
+    whole = [values.ravel() - values.mean() for values in (one, other)]
+    if one.size < FEWEST_OF_A_CHANNEL * one.shape[axis]:
+        return _cosine(*whole)
+    return max(_cosine(*whole), _cosine(_scaled(one, axis), _scaled(other, axis)))
+
+
+def _scaled(values: np.ndarray, axis: int) -> np.ndarray:
+    """Each place of an axis at mean 0 and deviation 1, all as one line; what is constant is 0."""
+    others = tuple(other for other in range(values.ndim) if other != axis)
+    centred = values - values.mean(others, keepdims=True)
+    return (centred / np.maximum(centred.std(others, keepdims=True), 1e-12)).ravel()
+
+
+def _cosine(one: np.ndarray, other: np.ndarray) -> float:
+    """Of two lines; 0 where one of them is 0 or not finite."""
+    size = float(np.linalg.norm(one) * np.linalg.norm(other))
+    return float(one @ other) / size if np.isfinite(size) and size > 0 else 0.0
 
 
 def _shape(shape: tuple[int, ...]) -> str:
