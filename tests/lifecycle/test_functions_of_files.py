@@ -16,6 +16,7 @@ from trainworthy.lifecycle.contract.sample_files import with_sample_files
 from trainworthy.lifecycle.data.file_rows import look_at
 from trainworthy.lifecycle.engine.preflight.functions import try_functions
 from trainworthy.lifecycle.protocol.jobs import FunctionsJob, Rows
+from trainworthy.lifecycle.spec.preflight import PreflightSpec
 
 
 def contract_of(folder, **properties):
@@ -29,11 +30,11 @@ def contract_of(folder, **properties):
     return load_contract(folder / "contract.yaml")
 
 
-def functions(folder, model=MODEL):
+def functions(folder, model=MODEL, **claims):
     (folder / "model.py").write_text(model)
     job = FunctionsJob(
         use_case_folder=str(folder), out=str(folder), device="cpu", hyperparameters={},
-        rows=Rows(features=("picture",), label="bright", group="day"),
+        rows=Rows(features=("picture",), label="bright", group="day"), claims=PreflightSpec(**claims),
     )  # fmt: skip
     return {one.name: one for one in try_functions(job).functions}
 
@@ -48,9 +49,12 @@ def test_functions_that_read_pictures_are_well_and_a_fault_is_told(tmp_path):
 
 def test_functions_that_reshape_what_they_had_to_permute_are_told(tmp_path):
     contract_of(tmp_path, file="picture", size=[8, 8])
-    (fault,) = functions(tmp_path, MODEL.replace(".permute(0, 3, 1, 2)", ".reshape(-1, 3, 8, 8)"))["to_tensors"].faults
+    model = MODEL.replace(".permute(0, 3, 1, 2)", ".reshape(-1, 3, 8, 8)")
+    (fault,) = functions(tmp_path, model)["to_tensors"].faults
     assert fault.problem == "x of shape (3, 8, 8) holds picture of shape (8, 8, 3) with its axes mixed by a reshape"
     assert fault.fix.startswith("exchange axes by transpose or permute")
+    meant = {"inputs.channels_first": "the files are stored so"}
+    assert functions(tmp_path, model, not_applicable=meant)["to_tensors"].faults == ()
 
 
 def test_functions_of_arrays_without_a_size_are_not_tried_and_say_why(tmp_path):

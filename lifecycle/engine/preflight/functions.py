@@ -71,8 +71,9 @@ def _tried(job: FunctionsJob, trials: Trials, task: Task, rows: pd.DataFrame, tr
     kind = kind_of_rows(job.rows)
     labels, targets = kind.checked_labels(truth), torch.from_numpy(kind.targets(truth))
     needed = [name for name in NETWORK_FUNCTIONS if job.trainer is None or hasattr(task, name)]
+    axes_told = "inputs.channels_first" in job.claims.not_applicable
     state = trials.of("fit_preprocessing", lambda: _fit(task, rows, job.hyperparameters, kind.target_state(labels)))
-    inputs = trials.of("to_tensors", lambda: _tensors(task, rows, state), state)
+    inputs = trials.of("to_tensors", lambda: _tensors(task, rows, state, axes_told), state)
     if "build_model" not in needed:
         return trials.result()
     model = trials.of("build_model", lambda: _build(task, state, job), state)
@@ -111,14 +112,15 @@ def _fit(
     return again | ({TARGET_STATE: dict(target)} if target else {}), f"{len(text):,} bytes of JSON", wrong
 
 
-def _tensors(task: Task, rows: pd.DataFrame, state: dict[str, Any]) -> tuple[Any, str, list[Wrong]]:
+def _tensors(task: Task, rows: pd.DataFrame, state: dict[str, Any], axes_told: bool) -> tuple[Any, str, list[Wrong]]:
+    """What it gives; `axes_told`: a use case says why its files are stored with other axes than they hold."""
     inputs = task.to_tensors(rows.copy(), state)
     if not isinstance(inputs, dict) or not inputs or not all(isinstance(t, torch.Tensor) for t in inputs.values()):
         return None, "", [("does not give a dict of tensors", "give {name: tensor}, rows first")]
     short = [f"{name} {tuple(t.shape)}" for name, t in inputs.items() if t.ndim == 0 or len(t) != len(rows)]
     if short:
         return None, "", [(f"{len(rows)} rows became {', '.join(short)}", "give each tensor one row for each row")]
-    mixed = [(found, axes.FIX) for found in axes.reshaped(rows, inputs)]
+    mixed = [] if axes_told else [(found, axes.FIX) for found in axes.reshaped(rows, inputs)]
     wrong = [*_not_finite(inputs, rows), *_depends_on_others(task, rows, state, inputs), *mixed]
     shown = ", ".join(f"{name} {tuple(t.shape)} {str(t.dtype).removeprefix('torch.')}" for name, t in inputs.items())
     return inputs, shown, wrong

@@ -20,7 +20,10 @@ from trainworthy.lifecycle.files.pictures import open_picture
 from trainworthy.lifecycle.files.values import is_file_column
 
 CAUSE = "reshape or view has exchanged axes: it reads the numbers line by line into another shape, and mixes them"
-FIX = "exchange axes by transpose or permute; reshape only joins axes that lie side by side, or splits one"
+FIX = (
+    "exchange axes by transpose or permute; reshape only joins axes that lie side by side, or splits one. If the files "
+    "are stored so mixed, and this undoes it: preflight: {not_applicable: {inputs.channels_first: why}}"
+)
 # Files that are read, axes of one at most, of five of which there are 120 orders, and its numbers.
 ROWS, MOST_AXES, MOST_NUMBERS = 8, 4, 2**22
 # Correlation of the tensor with the file read line by line, and how much less it is with any exchange of its axes.
