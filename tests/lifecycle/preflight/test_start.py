@@ -15,11 +15,14 @@ from trainworthy.lifecycle.engine.outputs.free_outputs import lowest_loss
 from trainworthy.lifecycle.engine.preflight.battery import run_checks
 from trainworthy.lifecycle.engine.preflight.start.checks import CHECKS
 from trainworthy.lifecycle.engine.preflight.start.initial_loss import (
+    FEW_ROWS,
     LABEL_IN_INPUT,
     NO_LOWER_BOUND,
     NOT_LOADED,
     NOT_NORMALISED,
+    ROWS,
 )
+from trainworthy.lifecycle.engine.training.rows.spread import spread_rows
 from trainworthy.lifecycle.engine.training.state import TrainData
 from trainworthy.lifecycle.spec.preflight import PreflightSpec
 
@@ -94,6 +97,40 @@ def test_head_with_large_weights_fails_initial_loss():
     assert trial.severity == "error"
     assert trial.symptom
     assert trial.fix
+
+
+class WithExposure(nn.Module):
+    """The logarithm of a rate for each row, to which what stands in its last column is added."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = feed_forward(11, 32, 1)
+
+    def forward(self, inputs):
+        numbers = inputs["numbers"]
+        return self.layers(numbers[:, :11]).squeeze(-1) + numbers[:, 11]
+
+
+@pytest.mark.parametrize(
+    ("exposure", "heavy", "code"),
+    [("log", False, ""), ("log", True, ""), ("itself", False, FEW_ROWS), ("inf", False, FEW_ROWS)],
+)
+def test_few_rows_whose_exposure_is_no_logarithm_fail_initial_loss(exposure, heavy, code):
+    made = mlp(1, rows=3000)
+    size = torch.ones(len(made.training.targets))
+    # One of a hundred is large, and none of those that are looked at first.
+    size[5::100] = 60.0
+    size[spread_rows(made.training, ROWS)] = 1.0
+    numbers = made.training.inputs["numbers"].clone()
+    numbers[:, 11] = {"log": size.log(), "itself": size - 1, "inf": torch.where(size > 1, 100.0, 0.0)}[exposure]
+    counts = torch.poisson(size, generator=torch.Generator().manual_seed(0)) * (1 + 500 * (size > 1) * heavy)
+    training = TrainData({"numbers": numbers}, counts)
+    loss = nn.PoissonNLLLoss(log_input=True, full=True, reduction="none")
+    found = tried(
+        replace(made, training=training, network=WithExposure, loss_fn=loss, predict=None), "start.initial_loss"
+    )
+    assert found.status == ("fail" if code else "pass"), found.evidence
+    assert not code or found.code == code
 
 
 def test_label_among_the_inputs_of_a_sure_network_fails_initial_loss():

@@ -17,6 +17,8 @@ from trainworthy.lifecycle.engine.training.rows.spread import spread_rows
 from trainworthy.lifecycle.gates.check import Outcome, ProbeError
 
 ROWS, FEWEST_ROWS = 128, 8
+# In so many more rows, of so many numbers together, one is looked for whose loss outweighs all others.
+MANY_ROWS, MANY_NUMBERS = 4096, 2**22
 # Floats of more values are measured.
 MOST_CLASSES = 20
 # In units of the larger of the two constant losses.
@@ -35,6 +37,7 @@ PASSED_ON = 0.95
 # Codes of what is told apart from a loss that is merely too high.
 NO_LOWER_BOUND, NOT_LOADED = "no_lower_bound", "weights_not_loaded"
 NOT_NORMALISED, LABEL_IN_INPUT = "targets_not_normalised", "label_in_input"
+FEW_ROWS = "few_rows_far_off"
 
 
 def initial_loss(subject: Subject) -> Outcome:
@@ -60,10 +63,42 @@ def initial_loss(subject: Subject) -> Outcome:
     if constant.best <= 0 or not math.isfinite(constant.neutral):
         return Outcome("not_applicable", f"{said}: this loss has no zero to measure from")
     outcome = _judged(subject, losses, constant, said, data.targets)
+    if outcome.status != "fail" and (of_few := _of_many_rows(subject, constant)) is not None:
+        return of_few
     if outcome.status == "insufficient" and _is_real(data.targets):
         passed_on = _passed_on(data.inputs, outputs)
         return Outcome("pass", f"{outcome.evidence}: {passed_on}", outcome.observed, TOO_LOW) if passed_on else outcome
     return outcome
+
+
+def _of_many_rows(subject: Subject, constant: ConstantLosses) -> Outcome | None:
+    """What is wrong if many more rows have a loss that is too high, by few of them that the first ones missed."""
+    numbers = sum(tensor[:1].numel() for tensor in subject.training.inputs.values())
+    most = max(ROWS, min(MANY_ROWS, MANY_NUMBERS // max(1, numbers)))
+    data = subject.training.take(spread_rows(subject.training, fewer_of_places(subject, most, FEWEST_ROWS)))
+    losses, outputs = _losses(subject, data)
+    if math.isfinite(mean := min(losses.values())):
+        if mean <= TOO_HIGH * max(constant.best, constant.neutral):
+            return None
+        # Of these rows, whose targets may have a heavy tail.
+        constant = lowest_constants(subject, outputs, data.targets)
+        if mean <= TOO_HIGH * max(constant.best, constant.neutral):
+            return None
+    with torch.no_grad(), autocast(subject):
+        of_rows = subject.recipe.loss_fn(subject.model().eval()(data.inputs), data.targets).float()
+    far = int((~of_rows.isfinite() | (of_rows > TOO_HIGH * max(constant.best, constant.neutral))).sum())
+    evidence = (
+        f"in {far:,} of {len(of_rows):,} rows the loss is up to {float(of_rows.max()):.4g} before any update, where "
+        f"the best constant output has a mean of {constant.best:.4g}"
+    )
+    return Outcome("fail", evidence, mean, TOO_HIGH, *_FEW_ROWS, code=FEW_ROWS)
+
+
+_FEW_ROWS = (
+    "few rows with an input of another size that the outputs follow, as an exposure that is no logarithm: they "
+    "outweigh all others",
+    "look at these rows' inputs; give the logarithm of an exposure, scale by quantiles, or clamp what has a long tail",
+)
 
 
 def lowest_constants(subject: Subject, outputs: Any, targets: Tensor) -> ConstantLosses:
