@@ -61,9 +61,10 @@ def initial_loss(subject: Subject) -> Outcome:
             "fail", f"{said}, and less the larger it grows", constant.best, 0.0, cause, fix, code=NO_LOWER_BOUND
         )
     if constant.best <= 0 or not math.isfinite(constant.neutral):
-        return Outcome("not_applicable", f"{said}: this loss has no zero to measure from")
+        no_zero = Outcome("not_applicable", f"{said}: this loss has no zero to measure from")
+        return _of_many_rows(subject, min(losses.values()), constant) or no_zero
     outcome = _judged(subject, losses, constant, said, data.targets)
-    if outcome.status != "fail" and (of_few := _of_many_rows(subject, constant)) is not None:
+    if outcome.status != "fail" and (of_few := _of_many_rows(subject, min(losses.values()), constant)) is not None:
         return of_few
     if outcome.status == "insufficient" and _is_real(data.targets):
         passed_on = _passed_on(data.inputs, outputs)
@@ -71,27 +72,37 @@ def initial_loss(subject: Subject) -> Outcome:
     return outcome
 
 
-def _of_many_rows(subject: Subject, constant: ConstantLosses) -> Outcome | None:
+def _of_many_rows(subject: Subject, first: float, constant: ConstantLosses) -> Outcome | None:
     """What is wrong if many more rows have a loss that is too high, by few of them that the first ones missed."""
     numbers = sum(tensor[:1].numel() for tensor in subject.training.inputs.values())
     most = max(ROWS, min(MANY_ROWS, MANY_NUMBERS // max(1, numbers)))
     data = subject.training.take(spread_rows(subject.training, fewer_of_places(subject, most, FEWEST_ROWS)))
     losses, outputs = _losses(subject, data)
+    most = _most(constant, first)
     if math.isfinite(mean := min(losses.values())):
-        if mean <= TOO_HIGH * max(constant.best, constant.neutral):
+        if mean <= most:
             return None
         # Of these rows, whose targets may have a heavy tail.
         constant = lowest_constants(subject, outputs, data.targets)
-        if mean <= TOO_HIGH * max(constant.best, constant.neutral):
+        most = _most(constant, first)
+        if mean <= most:
             return None
     with torch.no_grad(), autocast(subject):
         of_rows = subject.recipe.loss_fn(subject.model().eval()(data.inputs), data.targets).float()
-    far = int((~of_rows.isfinite() | (of_rows > TOO_HIGH * max(constant.best, constant.neutral))).sum())
+    far = int((~of_rows.isfinite() | (of_rows > most)).sum())
     evidence = (
         f"in {far:,} of {len(of_rows):,} rows the loss is up to {float(of_rows.max()):.4g} before any update, where "
         f"the best constant output has a mean of {constant.best:.4g}"
     )
-    return Outcome("fail", evidence, mean, TOO_HIGH, *_FEW_ROWS, code=FEW_ROWS)
+    return Outcome("fail", evidence, mean, most, *_FEW_ROWS, code=FEW_ROWS)
+
+
+def _most(constant: ConstantLosses, first: float) -> float:
+    """The mean loss that is too high; without a zero, by how far the first rows' lies above the best constant's."""
+    if constant.best > 0:
+        return TOO_HIGH * max(constant.best, constant.neutral)
+    above = max(0.0, constant.neutral - constant.best) + max(0.0, first - constant.best)
+    return constant.best + TOO_HIGH * (above - constant.best)
 
 
 _FEW_ROWS = (
