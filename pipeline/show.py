@@ -290,7 +290,7 @@ def _row(store: StateRecords, entry: LogEntry) -> tuple[str, str, str, str]:
         return (f"version {entry.model_version}", "?", entry.action, entry.reason or f"? ({error.problem})")
     assert isinstance(verdict, Verdict)
     assert isinstance(dataset, DatasetVersion)
-    why = entry.reason or verdict.reasons[0]
+    why = entry.reason or f"{verdict.headline and f'{verdict.headline}. '}{verdict.reasons[0]}"
     return (f"version {entry.model_version}", f"{dataset.name}@{dataset.revision}", entry.action, why)
 
 

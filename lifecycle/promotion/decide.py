@@ -17,7 +17,7 @@ slice's bound      whole interval beyond bound     (its on_underpowered)        
 slice's champion   high < -its margin              (its on_underpowered)           promote
 gain over prior    high < 0                        low <= 0                        promote
 gain over linear   high < -margin                  low < -margin                   promote; headline: is it better?
-gradient_boosting  (tells only)
+gradient_boosting  (tells only)                                                    headline: high < -margin?
 spread of seeds                                    not known of some that trained
 champion, improve  high < 0                        low <= 0                        promote
 champion, refresh  high < -margin                  low <= -margin                  promote
@@ -66,8 +66,8 @@ _ALLOWED: dict[str, Ruling] = {"pass": "promote", "insufficient": "shadow", "fai
 class Decision(Frozen):
     """The decision, its reasons (those that held the model back first) and the controls it saw.
 
-    `headline` says beside the decision that the model is not better than the linear baseline, unless something else
-    alone held it back; else empty.
+    `headline` says beside the decision that the model is not better than the linear baseline, or worse than gradient
+    boosting by more than the margin, unless something else alone held it back; else empty.
     `codes` are those of the reasons, in their order: a rule, and how it stands.
     `held_back_by` are the reasons that allow less than promote, each with what it lacks; none for a promotion. `slices`
     say how each stands to what is declared for it.
@@ -297,11 +297,16 @@ def _seeds(evidence: PromotionEvidence) -> Iterator[Finding]:
 
 
 def _headline(evidence: PromotionEvidence) -> str:
-    """Empty where the model is better than the linear baseline, or that is itself not better than the prior."""
+    """How it stands to the simpler models that it ought to beat; a simpler model that is not shown to be better than
+    the prior is no yardstick."""
+    no_yardstick, said = not_better_than_prior(evidence.baseline_gains), []
     measured = _baseline(evidence, "linear")
-    if measured is None or measured.gain.shows_gain or "linear" in not_better_than_prior(evidence.baseline_gains):
-        return ""
-    return f"{standing(measured.gain)} {evidence.words.linear}"
+    if measured is not None and not measured.gain.shows_gain and "linear" not in no_yardstick:
+        said.append(f"{standing(measured.gain)} {evidence.words.linear}")
+    boosted = _baseline(evidence, "gradient_boosting")
+    if boosted is not None and boosted.by_rows.high < -evidence.margin and "gradient_boosting" not in no_yardstick:
+        said.append(f"worse than {evidence.words.reference('gradient_boosting')}")
+    return " and ".join(said)
 
 
 def _compared_with(evidence: PromotionEvidence, gain: Estimate, name: str, gain_text: str) -> str:

@@ -212,12 +212,19 @@ def _what_follows(verdict: Verdict) -> str:
 
 
 def in_brief(verdict: Verdict) -> tuple[str, ...]:
-    """The reasons, with one sentence for the five controls if all passed; of a verdict without codes all of them."""
+    """The reasons, with one sentence for the five controls if all passed; of a verdict without codes all of them.
+
+    Of a first model what was shown of it stands before that it was declared so.
+    """
     passed = {f"control.{name}.pass" for name in CONTROLS}
-    if not passed <= set(verdict.codes):
+    if len(verdict.codes) != len(verdict.reasons):
         return verdict.reasons
-    rest = (reason for code, reason in zip(verdict.codes, verdict.reasons, strict=True) if code not in passed)
-    return (*rest, "All five controls passed.")
+    told = list(zip(verdict.codes, verdict.reasons, strict=True))
+    if verdict.decision == "promote":
+        told.sort(key=lambda code_and_reason: code_and_reason[0] == "champion.first")
+    if not passed <= set(verdict.codes):
+        return tuple(reason for _, reason in told)
+    return (*(reason for code, reason in told if code not in passed), "All five controls passed.")
 
 
 def _not_judged(records: Records) -> RunOutcome:

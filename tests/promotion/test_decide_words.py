@@ -248,6 +248,24 @@ def test_headline_about_logistic_regression_stands_beside_no_decision_that_has_a
     assert decide(evidence(baselines=far, guardrails=broken)).headline == "worse than logistic regression"
 
 
+@pytest.mark.parametrize(
+    ("boosted", "headline"),
+    [
+        ((-0.04, -0.03), "worse than gradient boosting"),
+        # By less than the margin that counts, and not shown.
+        ((-0.0015, -0.0005), ""),
+        ((-0.04, 0.01), ""),
+    ],
+)
+def test_headline_says_that_trees_are_better_by_more_than_the_margin(boosted, headline):
+    sound = (gain("prior", 0.05, 0.07), gain("linear", 0.01, 0.02))
+    found = decide(evidence(baselines=(*sound, gain("gradient_boosting", *boosted))))
+    assert (found.decision, found.headline) == ("promote", headline)
+    near = (gain("prior", 0.05, 0.07), gain("linear", -0.001, 0.002), gain("gradient_boosting", -0.04, -0.03))
+    both = "not measurably better than logistic regression and worse than gradient boosting"
+    assert decide(evidence(baselines=near)).headline == both
+
+
 def test_held_back_reasons_of_a_rejection_tell_which_of_them_alone_would_allow_shadow():
     few = disparity(widest=(0.05, 0.15))
     broken = guardrails([("at_most", 0.05, 0.2, 0.3)])
