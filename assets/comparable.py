@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trainworthy.assets.champion import champion_of, verdict_log
 from trainworthy.assets.contract import judged_contract
-from trainworthy.assets.step_run import StepRun
+from trainworthy.assets.step_run import CANDIDATE, StepRun
 from trainworthy.assets.training_job import job_kind
 from trainworthy.lifecycle.artifact import artifact_kind
 from trainworthy.lifecycle.errors import ChampionError, TrainworthyError
@@ -23,7 +23,7 @@ from trainworthy.resources.mlflow_model import RegisteredModel
 
 def refuse_candidate(run: StepRun) -> None:
     """Raises ChampionError for a candidate whose verdict could only be reject, before anything is spent on it."""
-    if run.intent != "candidate":
+    if run.intent != CANDIDATE:
         return
     champion = champion_of(run)
     check_first_model(run.use_case.folder, run.declared.first_model, champion.version if champion else None)
@@ -36,7 +36,7 @@ def candidate_is_refused(run: StepRun) -> bool:
 
     A first model that is declared again after it was promoted is no such reason: what comes next is reused as well.
     """
-    if run.intent != "candidate":
+    if run.intent != CANDIDATE:
         return False
     try:
         champion = champion_of(run)

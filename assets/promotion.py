@@ -7,6 +7,7 @@ from typing import Any
 
 from trainworthy.assets.champion import champion_of, enter, judged_alone, move_alias, verdict_log
 from trainworthy.assets.champion_evidence import ChampionEvidence, champion_evidence, earlier_champions
+from trainworthy.assets.committed import committed_entry, not_in_commit
 from trainworthy.assets.contract import judged_contract
 from trainworthy.assets.evidence import (
     accepted_inputs,
@@ -29,7 +30,7 @@ from trainworthy.assets.suite import benchmark_window, limits_changed
 from trainworthy.lifecycle.errors import ChampionError, DatasetError, TrainworthyError
 from trainworthy.lifecycle.evaluation.operating_point import operating_point, same_point, sha256_of
 from trainworthy.lifecycle.files.content import content_hash
-from trainworthy.lifecycle.files.versions import parse_versions, published_version
+from trainworthy.lifecycle.files.versions import published_version
 from trainworthy.lifecycle.promotion import log
 from trainworthy.lifecycle.promotion.controls import (
     benchmark_control,
@@ -62,28 +63,12 @@ from trainworthy.lifecycle.protocol.records import (
     VerdictBody,
 )
 from trainworthy.lifecycle.protocol.serving import ServingFigure, to_measure_again
-from trainworthy.lifecycle.provenance import changed_files, commit_of, committed_text, git_state, installed_version
+from trainworthy.lifecycle.provenance import commit_of, git_state, installed_version
 from trainworthy.lifecycle.spec.benchmark import BenchmarkSpec, OnUnderpowered
 from trainworthy.lifecycle.storage.records import record_sha256
 from trainworthy.lifecycle.tasks import words_of
 from trainworthy.lifecycle.use_case import UseCase
 from trainworthy.resources.mlflow_model import RegisteredModel
-from trainworthy.resources.workspace import Workspace
-
-
-def committed_entry(use_case: UseCase, workspace: Workspace) -> dict[str, str]:
-    """Whether the commit publishes the dataset version: once it does, a verdict that was held back is made anew."""
-    return {"dataset_is_committed": str(entry_is_committed(use_case)).lower()}
-
-
-def entry_is_committed(use_case: UseCase) -> bool:
-    """True if the commit's data/versions.yaml has the version as it is published here."""
-    text, dataset = committed_text(use_case.project, "data/versions.yaml"), use_case.spec.dataset
-    try:
-        committed = parse_versions(text or "").get(dataset.name, {}).get(dataset.version)
-    except DatasetError:
-        return False
-    return committed == published_version(use_case.project, dataset.name, dataset.version)
 
 
 @contextlib.contextmanager
@@ -210,10 +195,7 @@ def _evidence(run: StepRun, first_model: bool, model: RegisteredModel, champion:
     against = champion_evidence(run, champion)
     tell("asking whether the rows are still the published ones, by their content hash")
     commit = commit_of(run.use_case.folder)
-    suite = run.use_case.suite_path
-    changed, installed = changed_files(run.use_case.folder, (suite,) if suite else ()), installed_version()
-    if changed is not None and not entry_is_committed(run.use_case):
-        changed += (f"data/versions.yaml ({run.use_case.spec.dataset})",)
+    changed, installed = not_in_commit(run.use_case), installed_version()
     published = published_version(run.use_case.project, dataset.name, dataset.revision)
     costs = model_cost(run)
     controls = (

@@ -31,6 +31,8 @@ INTENT_TAG = "trainworthy/intent"
 VALIDATION = "validation"
 # Training that leaves the benchmark alone.
 EXPERIMENT = "experiment"
+# Training that ends with a verdict.
+CANDIDATE = "candidate"
 BENCHMARK_STEPS: tuple[Step, ...] = ("evaluation", "promotion")
 # The rerun of promotion trains as well.
 TRAINING_STEPS: tuple[Step, ...] = ("smoke", "pilot", "full", "promotion")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import cast
 
 from trainworthy.assets.announce import announce_incidents
+from trainworthy.assets.committed import tell_uncommitted
 from trainworthy.assets.contract import judged_contract
 from trainworthy.assets.mirror import machine_followed, mirrored
 from trainworthy.assets.step import StepOutcome, StepWork
@@ -66,6 +67,9 @@ from trainworthy.lifecycle.tasks import Kind
 def train_stage(run: StepRun) -> StepOutcome[StageBody]:
     """Train the stage in the worker and judge go or no-go."""
     stage = cast(Stage, run.step)
+    if stage == STAGES[0]:
+        # An equal preflight that is reused told it of what was changed then.
+        tell_uncommitted(run)
     snapshot = run.record("snapshot", Snapshot)
     training_run = training_run_id(run.use_case, run.code_sha256, snapshot)
     meter, spec, spent = Meter(), run.use_case.spec, _spent(run)

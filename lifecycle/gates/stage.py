@@ -45,21 +45,32 @@ def training_checks(stage: str, result: TrainResult) -> tuple[CheckResult, ...]:
     checks = {
         "finite": finite_check(result),
         "monitors": monitors_check(result),
-        "steps": at_least(
-            "steps",
-            result.steps,
-            result.planned_steps if result.alarm is None and result.ended != "early" else MIN_STEPS,
-            device=result.device,
-            evidence="; ".join(
-                [f"{result.steps} updates on {result.rows:,} rows", *_budget_note(result), *result.notes]
-            ),
-            fix=_steps_fix(result),
-            code=BUDGET if result.ended == "budget" else "",
-        ),
+        "steps": steps_check(result),
         "loss_rise": stage_loss_rise(result),
         "references": references_check(result.references, result.progress, result.device, result.curve, stage),
     }
     return tuple(checks[name] for name in CHECKS[stage] if name in checks)
+
+
+def steps_check(result: TrainResult) -> CheckResult:
+    """Whether the planned updates were made; a training that ended by itself is insufficient below MIN_STEPS."""
+    made = f"{result.steps} updates on {result.rows:,} rows"
+    if result.ended == "early" and result.steps < MIN_STEPS:
+        told = f"it ended by itself before the {result.planned_steps} that were planned, too early to judge it"
+        evidence = "; ".join([made, told, *result.notes])
+        return CheckResult(
+            name="steps", status="insufficient", observed=result.steps, threshold=MIN_STEPS, device=result.device,
+            evidence=evidence, fix=fix_of("steps", "early"),
+        )  # fmt: skip
+    return at_least(
+        "steps",
+        result.steps,
+        result.planned_steps if result.alarm is None and result.ended != "early" else MIN_STEPS,
+        device=result.device,
+        evidence="; ".join([made, *_budget_note(result), *result.notes]),
+        fix=_steps_fix(result),
+        code=BUDGET if result.ended == "budget" else "",
+    )
 
 
 def stage_checks(

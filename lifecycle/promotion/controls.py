@@ -121,6 +121,20 @@ OTHER_PROCESS = (
 )
 
 
+def uncommitted(git_commit: str | None, changed_files: Sequence[str] | None, installed: str | None) -> str:
+    """What no commit holds of what a verdict is about, with what to do; empty where it holds all.
+
+    Known before anything is trained. Each is as reproducibility_control is given it.
+    """
+    if git_commit is None or changed_files is None:
+        return "the code, the use case's or Trainworthy's, is in no git commit: commit it"
+    if not changed_files:
+        return ""
+    named = ", ".join(changed_files[:5]) + (f" and {len(changed_files) - 5} more" if len(changed_files) > 5 else "")
+    again = f"; install {installed} again where a file of trainworthy/ is named" if installed else ""
+    return f"what the verdict is about differs from commit {git_commit[:12]} in {named}: commit it{again}"
+
+
 def reproducibility_control(
     *,
     git_commit: str | None,
@@ -137,13 +151,8 @@ def reproducibility_control(
     `installed` is the version of an installed Trainworthy, whose files are held against what was installed.
     `inexact_resume` says why an uninterrupted training may have ended otherwise; empty if it would not.
     """
-    if git_commit is None or changed_files is None:
-        code: Finding = ("insufficient", "the code, the use case's or Trainworthy's, is in no git commit: commit it")
-    else:
-        named = ", ".join(changed_files[:5]) + (f" and {len(changed_files) - 5} more" if len(changed_files) > 5 else "")
-        reason = f"what the verdict is about differs from commit {git_commit[:12]} in {named}: commit it"
-        reason += f"; install {installed} again where a file of trainworthy/ is named" if installed else ""
-        code = ("insufficient" if changed_files else "pass", reason)
+    not_committed = uncommitted(git_commit, changed_files, installed)
+    code: Finding = ("insufficient" if not_committed else "pass", not_committed)
     steps: Finding = ("pass" if prefix_steps > 0 else "insufficient", "no step was run again")
     by = f"commit {(git_commit or '')[:12]}" + (f", {installed}" if installed else "")
     return _control(

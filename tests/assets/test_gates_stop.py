@@ -21,6 +21,7 @@ from trainworthy.lifecycle.data.file_rows import FileRows
 from trainworthy.lifecycle.errors import DatasetError, EvaluationError, RecordError, StateError
 from trainworthy.lifecycle.evaluation import row_costs
 from trainworthy.lifecycle.gates import host as host_looks
+from trainworthy.lifecycle.gates.stage import steps_check
 from trainworthy.lifecycle.gates.stage_words import fix_of
 from trainworthy.lifecycle.protocol.checks import CheckResult
 from trainworthy.lifecycle.protocol.records import Control, Cost, Forecast
@@ -108,7 +109,10 @@ def test_preflight_that_cannot_work_does_not_start_its_worker(monkeypatch, statu
     monkeypatch.setattr(preflight, "host_of", lambda run: SimpleNamespace(spec=TOY.spec))
     monkeypatch.setattr(preflight, "worker_result", begun)
     run = SimpleNamespace(
-        use_case=TOY, sku=Sku(usd_per_hour=0.0), launcher=SimpleNamespace(uses_cuda=lambda compute: False)
+        intent="experiment",
+        use_case=TOY,
+        sku=Sku(usd_per_hour=0.0),
+        launcher=SimpleNamespace(uses_cuda=lambda compute: False),
     )
     if status == "pass":
         with pytest.raises(BegunError):
@@ -137,7 +141,7 @@ def test_preflight_of_rows_without_a_cost_stops_before_anything_is_looked_at(mon
         monkeypatch.setattr(preflight, name, given)
     state = SimpleNamespace(absolute=Path, folder=lambda *parts: Path(*parts))
     run = SimpleNamespace(
-        use_case=use_case, run_id="a", workspace=SimpleNamespace(state=state),
+        intent="experiment", use_case=use_case, run_id="a", workspace=SimpleNamespace(state=state),
         record=lambda step, kind: SimpleNamespace(splits=splits),
     )  # fmt: skip
     monkeypatch.setattr(row_costs, "refuse_split_costs", refused)
@@ -156,6 +160,17 @@ def answer() -> TrainResult:
         prefix_steps=1, prefix_sha256="b", checkpoint=None, metrics={"val_loss": 0.5}, references=None, curve=(),
         seconds=StageSeconds(), device="cpu", gpu_seconds=0.0,
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("steps", "ended", "status"),
+    [(9, "early", "insufficient"), (25, "early", "pass"), (9, "", "fail"), (40, "", "pass")],
+)
+def test_training_that_ends_by_itself_stops_nothing_and_says_what_to_do(steps, ended, status):
+    made = answer().model_copy(update={"steps": steps, "planned_steps": 40, "ended": ended})
+    found = steps_check(made)
+    assert (found.status, bool(found.fix)) == (status, status != "pass")
+    assert ("ended by itself" in found.evidence) == (status == "insufficient")
 
 
 @pytest.mark.parametrize(("status", "trained"), [("fail", [7]), ("pass", [7, 8])])
@@ -184,7 +199,8 @@ def stage_of(monkeypatch, found: CheckResult, preflight: Any = None, run_id: str
         of_run=lambda use_case, step, run_id: {"own": preflight}.get(run_id), newest=lambda use_case, step: preflight
     )
     run = SimpleNamespace(
-        step="smoke", record=lambda name, kind: None, use_case=TOY, code_sha256="c", rented=Sku(usd_per_hour=0.0),
+        intent="experiment", step="smoke", record=lambda name, kind: None, use_case=TOY, code_sha256="c",
+        rented=Sku(usd_per_hour=0.0),
         workspace=SimpleNamespace(state=state, records=records), run_id=run_id,
     )  # fmt: skip
     return training.train_stage(run)  # pyright: ignore[reportArgumentType]

@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -9,7 +10,7 @@ import pytest
 from toy_project import FIRST
 from webhook_receiver import receiving
 
-from trainworthy.assets.promotion import entry_is_committed
+from trainworthy.assets.committed import entry_is_committed, tell_uncommitted
 from trainworthy.lifecycle.protocol.records import STEPS
 from trainworthy.lifecycle.storage.records import record_sha256
 from trainworthy.lifecycle.use_case import load_use_case
@@ -285,6 +286,23 @@ def test_champion_that_is_given_a_decision_or_another_is_a_version_of_its_own_th
     assert refused.code == 1
     assert "version 2 does not decide by what its verdict was about" in refused.out
     assert toy.champion() == "1"
+
+
+def test_candidate_is_told_before_it_trains_what_no_commit_holds(fresh):
+    use_case, told = load_use_case(fresh.folder), []
+    run = SimpleNamespace(
+        use_case=use_case, intent="candidate", context=SimpleNamespace(log=SimpleNamespace(warning=told.append))
+    )
+    tell_uncommitted(run)
+    assert not any("use_case.yaml" in line for line in told)
+    told.clear()
+    (fresh.folder / "use_case.yaml").write_text((fresh.folder / "use_case.yaml").read_text() + "\n# changed\n")
+    tell_uncommitted(SimpleNamespace(**{**vars(run), "intent": "experiment"}))
+    assert told == []
+    tell_uncommitted(run)
+    assert len(told) == 1
+    assert told[0].startswith("the verdict of this run will be shadow at most: what the verdict is about differs from")
+    assert "use_case.yaml: commit it" in told[0]
 
 
 @pytest.mark.slow
