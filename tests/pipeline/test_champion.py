@@ -3,6 +3,7 @@
 import re
 import shutil
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -290,15 +291,17 @@ def test_champion_that_is_given_a_decision_or_another_is_a_version_of_its_own_th
 
 def test_candidate_is_told_before_it_trains_what_no_commit_holds(fresh):
     use_case, told = load_use_case(fresh.folder), []
-    run = SimpleNamespace(
+    run: Any = SimpleNamespace(
         use_case=use_case, intent="candidate", context=SimpleNamespace(log=SimpleNamespace(warning=told.append))
     )
     tell_uncommitted(run)
     assert not any("use_case.yaml" in line for line in told)
     told.clear()
     (fresh.folder / "use_case.yaml").write_text((fresh.folder / "use_case.yaml").read_text() + "\n# changed\n")
-    tell_uncommitted(SimpleNamespace(**{**vars(run), "intent": "experiment"}))
+    run.intent = "experiment"
+    tell_uncommitted(run)
     assert told == []
+    run.intent = "candidate"
     tell_uncommitted(run)
     assert len(told) == 1
     assert told[0].startswith("the verdict of this run will be shadow at most: what the verdict is about differs from")
