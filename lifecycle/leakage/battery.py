@@ -22,7 +22,7 @@ from trainworthy.lifecycle.leakage.separability import shortage
 from trainworthy.lifecycle.leakage.single_feature import single_feature
 from trainworthy.lifecycle.protocol.checks import CheckResult
 from trainworthy.lifecycle.protocol.leak import Leak, leakage_check
-from trainworthy.lifecycle.spec.split import SplitSpec, Windows
+from trainworthy.lifecycle.spec.split import HashSplit, SplitSpec, StratifiedSplit, Windows
 
 _ONLY_FILES = Leak(
     taxon="L2", family="single_feature", status="not_applicable",
@@ -68,7 +68,7 @@ def leakage_findings(written: SplitFiles, contract: Contract, split: SplitSpec) 
     entities = [column.name for column in contract.columns if column.role == "entity"]
     leaks = [
         label_window(contract, split.embargo if isinstance(split, Windows) else None),
-        *entity_overlap(written, entities, group_columns),
+        *entity_overlap(written, entities, group_columns, by_chance=isinstance(split, HashSplit | StratifiedSplit)),
         *equal_files(written, contract, by_time=by_time),
     ]
     # Rows that are nothing but files are equal where these are.

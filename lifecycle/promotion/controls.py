@@ -72,7 +72,7 @@ def benchmark_control(
         scored = ("pass", "")
     return _control(
         "benchmark",
-        "no overlap with the data that the models saw, same label definition, and the scores are valid.",
+        "none of its rows is one that the models were trained on, same label definition, and the scores are valid.",
         ("fail" if window_problems else "pass", f"window: {'; '.join(window_problems)}"),
         _equal("label definition", benchmark_label_sha256, label_sha256),
         scored,

@@ -92,11 +92,14 @@ def find_out(request: Request, source: Path, work: Path) -> tuple[UseCaseDraft |
         windows, problems = choose_windows(rows, day, target.label)
     else:
         repeated = next((column.place.source for column in files.columns if column.repeats), None)
-        groups = _groups(request, repeated or find_group(rows, target.column, key), together)
+        whom = repeated or find_group(rows, target.column, key)
+        groups = _groups(request, whom, together)
         group, windows, problems = first_shares(rows, target.label, key, groups, request.split)
     if windows is None:
         return None, problems
     remarks = {column.name: column.remark(group, has_times=time is not None) for column in together}
+    if day is None and whom is not None and group is None:
+        remarks = {whom: split_anyway(whom, request.split)} | remarks
     columns = tuple(
         column_roles(
             rows, time=time, day=day, label=target.label, key=key, remark=target.remark, group=group, in_order=False,
@@ -129,6 +132,14 @@ def _groups(request: Request, named: str | None, together: Sequence[Together]) -
     if request.group is not None or request.split is not None:
         return (request.group,)
     return (named,) if named else (*(column.name for column in together if column.can_split), None)
+
+
+def split_anyway(whom: str, split: str | None) -> str:
+    """The remark on a column that names whom a row is about, where rows are split by chance all the same."""
+    return (
+        f"left out: it names whom a row is about, and by --split {split} rows of one {whom!r} lie in training and in "
+        f"the benchmark. For new ones split by it: --group {whom}"
+    )
 
 
 def _table_of(text: str, files: TableFiles, work: Path, numbered: str | None) -> pd.DataFrame:

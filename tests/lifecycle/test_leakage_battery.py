@@ -323,6 +323,8 @@ def customers(tmp_path) -> SplitFiles:
 def test_entity_overlap_is_told_and_fails_only_where_the_split_keeps_it_apart(customers):
     (told,) = entity_overlap(customers, ["customer"])
     assert (told.status, told.observed) == ("pass", 0.5)
+    (by_chance,) = entity_overlap(customers, ["customer"], by_chance=True)
+    assert (by_chance.status, by_chance.observed, "group: customer" in by_chance.fix) == ("warning", 0.5, True)
     (broken,) = entity_overlap(customers, ["customer"], group_columns=["customer"])
     assert broken.status == "fail"
     assert broken.columns == ("customer",)

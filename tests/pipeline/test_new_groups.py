@@ -107,6 +107,15 @@ def test_asked_for_split_is_kept_and_the_group_is_told(tmp_path):
     assert "split by it: --group recording" in remark_on(draft, "recording")[1]
 
 
+@pytest.mark.parametrize("split", ["hash", None])
+def test_column_that_names_whom_rows_are_about_is_no_input_of_a_split_by_chance(tmp_path, split):
+    draft = draft_of(ratings(), tmp_path, target="liked", split=split)
+    assert (draft.windows.split.by, draft.windows.split.resample_by == "user_id") == (split or "group", split is None)
+    role, remark = remark_on(draft, "user_id")
+    assert role == "entity"
+    assert ("lie in training and in the benchmark. For new ones split by it: --group user_id" in remark) == bool(split)
+
+
 def test_copy_of_the_label_stays_a_leak_and_no_group(tmp_path):
     rows = recordings().drop(columns="recording")
     place = pd.Series(pd.factorize(rows["movement"], sort=True)[0])
