@@ -47,9 +47,18 @@ def training_checks(stage: str, result: TrainResult) -> tuple[CheckResult, ...]:
         "monitors": monitors_check(result),
         "steps": steps_check(result),
         "loss_rise": stage_loss_rise(result),
-        "references": references_check(result.references, result.progress, result.device, result.curve, stage),
+        "references": _of_script(
+            references_check(result.references, result.progress, result.device, result.curve, stage), result
+        ),
     }
     return tuple(checks[name] for name in CHECKS[stage] if name in checks)
+
+
+def _of_script(check: CheckResult, result: TrainResult) -> CheckResult:
+    """The check of references without the advice to exchange parts, which a training script does not have."""
+    if result.trainer is None or check.code != "less":
+        return check
+    return check.model_copy(update={"fix": fix_of("references", "less_script")})
 
 
 def steps_check(result: TrainResult) -> CheckResult:

@@ -21,11 +21,12 @@ from trainworthy.lifecycle.data.file_rows import FileRows
 from trainworthy.lifecycle.errors import DatasetError, EvaluationError, RecordError, StateError
 from trainworthy.lifecycle.evaluation import row_costs
 from trainworthy.lifecycle.gates import host as host_looks
-from trainworthy.lifecycle.gates.stage import steps_check
+from trainworthy.lifecycle.gates import stage as stage_gates
+from trainworthy.lifecycle.gates.stage import steps_check, training_checks
 from trainworthy.lifecycle.gates.stage_words import fix_of
 from trainworthy.lifecycle.protocol.checks import CheckResult
 from trainworthy.lifecycle.protocol.records import Control, Cost, Forecast
-from trainworthy.lifecycle.protocol.results import TrainResult
+from trainworthy.lifecycle.protocol.results import OwnTrainer, TrainResult
 from trainworthy.lifecycle.protocol.training_figures import StageSeconds
 from trainworthy.lifecycle.protocol.trial import Trial
 from trainworthy.lifecycle.spec.benchmark import DecisionSpec
@@ -377,3 +378,15 @@ def test_freshness_that_cannot_be_judged_fails_the_run_and_announces_it(monkeypa
     with pytest.raises(dg.Failure, match="toy stopped at freshness"):
         list(asked)
     assert [(one.status, one.evidence) for one in announced] == [("error", told)]
+
+
+@pytest.mark.parametrize("script", [True, False])
+def test_advice_beside_a_better_reference_exchanges_no_part_of_a_script(monkeypatch, script):
+    less = CheckResult(
+        name="references", status="fail", severity="warning", code="less", fix=fix_of("references", "less")
+    )
+    monkeypatch.setattr(stage_gates, "references_check", lambda *asked: less)
+    made = answer().model_copy(update={"trainer": OwnTrainer(file="train.py") if script else None})
+    (found,) = [check for check in training_checks("pilot", made) if check.name == "references"]
+    assert ("trainworthy diagnose" in found.fix) is not script
+    assert "is the model to ship" in found.fix
