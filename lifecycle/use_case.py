@@ -26,7 +26,7 @@ from trainworthy.lifecycle.task import REQUIRED_FUNCTIONS
 from trainworthy.lifecycle.tasks import kind_of
 from trainworthy.lifecycle.tasks.declared import kind_problems, metric_problems
 from trainworthy.lifecycle.tasks.own import own_problems
-from trainworthy.lifecycle.unique_keys import unique_keys_loader
+from trainworthy.lifecycle.unique_keys import unique_keys_loader, yaml_mistake
 
 
 class UseCase(Frozen):
@@ -101,10 +101,14 @@ def _read_spec(folder: Path) -> tuple[UseCaseSpec | None, list[Problem], dict[st
     if not path.is_file():
         missing = Problem("use_case.yaml", "the file is missing", f"create use_case.yaml in the folder {folder.name}")
         return None, [missing], {}
+    text = ""
     try:
-        values = yaml.load(path.read_text(encoding="utf-8"), Loader=unique_keys_loader())  # noqa: S506 (a safe loader)
+        text = path.read_text(encoding="utf-8")
+        values = yaml.load(text, Loader=unique_keys_loader(exponents=True))  # noqa: S506 (a safe loader)
     except (yaml.YAMLError, UnicodeDecodeError, ValueError) as error:
-        return None, [Problem("use_case.yaml", f"not valid YAML: {error}", "correct the syntax at that line")], {}
+        mistake = yaml_mistake(error, text)
+        where, problem = mistake.where("use_case.yaml"), f"not valid YAML: {mistake.problem}"
+        return None, [Problem(where, problem, mistake.fix)], {}
     if not isinstance(values, dict):
         return None, [Problem("use_case.yaml", "must be a mapping of keys", "see docs/how-to/use-case.md", values)], {}
     values, problems = _with_suite(values, folder)
@@ -130,11 +134,13 @@ def _with_suite(values: dict[str, Any], folder: Path) -> tuple[dict[str, Any], l
     if name not in known:
         # A name alone is one that no file has; where there are files, it is more likely one that was mistyped.
         return values, [Problem(place, f"there is no {where}", did_you_mean(name, known), name)] if known else []
+    text = ""
     try:
         text = (suites / f"{name}.yaml").read_text(encoding="utf-8")
-        shared = yaml.load(text, Loader=unique_keys_loader())  # noqa: S506 (a safe loader)
+        shared = yaml.load(text, Loader=unique_keys_loader(exponents=True))  # noqa: S506 (a safe loader)
     except (yaml.YAMLError, UnicodeDecodeError, ValueError) as error:
-        return values, [Problem(place, f"{where} is not valid YAML: {error}", "correct the syntax at that line", name)]
+        mistake = yaml_mistake(error, text)
+        return values, [Problem(place, mistake.told(where), mistake.fix, name)]
     if not isinstance(shared, dict):
         fix = "write the keys of the section benchmark"
         return values, [Problem(place, f"{where} must be a mapping of keys", fix, name)]
