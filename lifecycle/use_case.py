@@ -21,7 +21,7 @@ from trainworthy.lifecycle.spec.frozen import Frozen
 from trainworthy.lifecycle.spec.names import NAME_PATTERN
 from trainworthy.lifecycle.spec.task import target_of
 from trainworthy.lifecycle.spec.use_case import SCRIPT_PATTERN, DatasetSpec, UseCaseSpec
-from trainworthy.lifecycle.spec_problems import spec_problems
+from trainworthy.lifecycle.spec_problems import spec_problems, typed_otherwise
 from trainworthy.lifecycle.task import REQUIRED_FUNCTIONS
 from trainworthy.lifecycle.tasks import kind_of
 from trainworthy.lifecycle.tasks.declared import kind_problems, metric_problems
@@ -117,10 +117,14 @@ def _read_spec(folder: Path) -> tuple[UseCaseSpec | None, list[Problem], dict[st
         fix = f"write name: {folder.name}, or rename the folder"
         problems.append(Problem("use_case.yaml: name", "differs from the folder's name", fix, name))
     problems += metric_problems(values)
+    otherwise = typed_otherwise(values, UseCaseSpec)
+    problems += otherwise
     try:
         return UseCaseSpec.model_validate(values), problems, values
     except ValidationError as error:
-        return None, problems + spec_problems(error.errors(), UseCaseSpec), values
+        told = {problem.where for problem in otherwise}
+        others = [problem for problem in spec_problems(error.errors(), UseCaseSpec) if problem.where not in told]
+        return None, problems + others, values
 
 
 def _with_suite(values: dict[str, Any], folder: Path) -> tuple[dict[str, Any], list[Problem]]:

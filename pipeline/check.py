@@ -30,6 +30,7 @@ from trainworthy.lifecycle.protocol.jobs import FunctionsJob, Rows
 from trainworthy.lifecycle.protocol.results import FunctionFault, FunctionsResult, TriedFunction
 from trainworthy.lifecycle.run_config import told_command
 from trainworthy.lifecycle.spec.task import LABEL_TYPES, Target, TaskSpec, target_of
+from trainworthy.lifecycle.unique_keys import unique_keys_loader
 from trainworthy.lifecycle.use_case import UseCase, load_use_case
 from trainworthy.pipeline.data_columns import absent_columns, columns_of_data, with_columns_of_data
 from trainworthy.resources.backends.choose import launcher_problems
@@ -197,7 +198,8 @@ def _hyperparameters(folder: Path) -> Mapping[str, Any] | None:
 def _values(folder: Path) -> dict[str, Any]:
     """What use_case.yaml holds; {} if it is no mapping that can be read."""
     try:
-        document = yaml.safe_load((folder / "use_case.yaml").read_text(encoding="utf-8"))
+        text = (folder / "use_case.yaml").read_text(encoding="utf-8")
+        document = yaml.load(text, Loader=unique_keys_loader(exponents=True))  # noqa: S506 (a safe loader)
     except (OSError, UnicodeDecodeError, yaml.YAMLError):
         return {}
     return document if isinstance(document, dict) else {}
