@@ -7,7 +7,7 @@ contract and the hyperparameters can be read.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,8 +62,12 @@ class Part:
         return not self.problems and not self.untried
 
 
-def check_use_case(name: str) -> list[Part]:
-    """Every part in order. Raises SettingsError if there is no such use case, WorkerError if the worker broke."""
+def check_use_case(name: str, tell: Callable[[list[Part]], None] = lambda parts: None) -> list[Part]:
+    """Every part in order. Raises SettingsError if there is no such use case, WorkerError if the worker broke.
+
+    `tell` gets the files that something is wrong with before the functions are tried, which takes seconds: importing
+    torch.
+    """
     settings = read_settings()
     folder = use_case_folder(settings, name)
     use_case, problems = _declarations(folder, settings)
@@ -84,6 +88,8 @@ def check_use_case(name: str) -> list[Part]:
     if contract is None or hyperparameters is None or target is None or any(unsound.values()):
         what = next(name for name, wrong in unsound.items() if wrong)
         return [*parts, Part("functions", untried=f"fix {what} first")]
+    if wrong := [part for part in parts if part.problems]:
+        tell(wrong)
     tried = [
         _function(tried, contract, folder.name) for tried in _tried(folder, contract, hyperparameters, target, use_case)
     ]
@@ -260,12 +266,19 @@ def preflight_job(name: str) -> str:
     return told_command("preflight", name)
 
 
-def parts_text(name: str, parts: list[Part], seconds: float, *, brief: bool = False) -> str:
+def problems_text(parts: Sequence[Part]) -> str:
+    """Each part with its problems below it."""
+    return "\n".join(_all_lines(parts))
+
+
+def parts_text(name: str, parts: list[Part], seconds: float, *, brief: bool = False, told: Sequence[Part] = ()) -> str:
     """A line for each part, its problems below it, and the end of it all.
 
-    `brief`: what is wrong first, then what warns or is inconclusive; all that is well in one line.
+    `brief`: what is wrong first, then what warns or is inconclusive; all that is well in one line. `told` have been
+    shown and are counted alone.
     """
-    lines = list(_brief_lines(parts)) if brief else _all_lines(parts)
+    untold = [part for part in parts if part not in told]
+    lines = list(_brief_lines(untold)) if brief else _all_lines(untold)
     if all(part.well for part in parts):
         open_checks = sum(part.open_checks for part in parts)
         end = f"{open_checks} inconclusive or with a warning" if open_checks else "nothing wrong in what was asked"
@@ -278,8 +291,8 @@ def parts_text(name: str, parts: list[Part], seconds: float, *, brief: bool = Fa
     return "\n".join([*lines, "", f"{count} {'problem' if count == 1 else 'problems'} in {name}, in {seconds:.1f} s"])
 
 
-def _all_lines(parts: list[Part]) -> list[str]:
-    width = max(len(part.name) for part in parts)
+def _all_lines(parts: Sequence[Part]) -> list[str]:
+    width = max((len(part.name) for part in parts), default=0)
     return [line for part in parts for line in _part_lines(part, width)]
 
 
