@@ -122,7 +122,7 @@ def _file_parts(
     folder: Path, use_case: UseCase | None, problems: list[Problem], contract: Contract | None
 ) -> list[Part]:
     script = (use_case.spec.trainer,) if use_case and use_case.spec.trainer else _other_files(problems)
-    parts = [_file(file, problems, use_case, contract) for file in (*FILES, *script)]
+    parts = [_file(folder.name, file, problems, use_case, contract) for file in (*FILES, *script)]
     return [*parts, *([_baseline(folder)] if (folder / BASELINE).is_file() else [])]
 
 
@@ -144,8 +144,8 @@ def contract_of(folder: Path) -> Contract | None:
         return None
 
 
-def _file(file: str, problems: list[Problem], use_case: UseCase | None, contract: Contract | None) -> Part:
-    """A file with its problems, or with what it declares."""
+def _file(name: str, file: str, problems: list[Problem], use_case: UseCase | None, contract: Contract | None) -> Part:
+    """A file of the use case `name` with its problems, or with what it declares."""
     wrong = tuple(problem for problem in problems if problem.where.partition(":")[0] == file)
     evidence = ""
     if file == "use_case.yaml" and use_case is not None and not wrong:
@@ -158,7 +158,7 @@ def _file(file: str, problems: list[Problem], use_case: UseCase | None, contract
         features = len(contract.feature_columns)
         evidence = f"{len(contract.columns)} columns, {features} of them inputs; {len(contract.rules)} rules"
         if waiting := len(contract.unreviewed_features):
-            evidence += f"; {waiting} {'waits' if waiting == 1 else 'wait'} for: trainworthy contract review"
+            evidence += f"; {waiting} {'waits' if waiting == 1 else 'wait'} for: trainworthy contract review {name}"
     return Part(file, evidence, wrong)
 
 
