@@ -65,7 +65,7 @@ def refuse_incomparable(run: StepRun, champion: RegisteredModel) -> None:
     window = champion_window(run, champion)
     if window.status == "pass":
         return
-    back = f"go back to an older champion: rollback_{run.use_case.name}"
+    back = f"go back to an older champion: trainworthy rollback {run.use_case.name} --reason TEXT"
     versions = f"champion version {champion.version}, this run {declared}"
     if not isinstance(spec, Windows):
         problem = "the champion may have seen rows of this benchmark, so comparing could flatter it"

@@ -21,12 +21,12 @@ from trainworthy.lifecycle.spec.frozen import Frozen
 from trainworthy.lifecycle.spec.names import NAME_PATTERN
 from trainworthy.lifecycle.spec.task import target_of
 from trainworthy.lifecycle.spec.use_case import SCRIPT_PATTERN, DatasetSpec, UseCaseSpec
-from trainworthy.lifecycle.spec_problems import spec_problems
+from trainworthy.lifecycle.spec_problems import spec_problems, typed_otherwise
 from trainworthy.lifecycle.task import REQUIRED_FUNCTIONS
 from trainworthy.lifecycle.tasks import kind_of
 from trainworthy.lifecycle.tasks.declared import kind_problems, metric_problems
 from trainworthy.lifecycle.tasks.own import own_problems
-from trainworthy.lifecycle.unique_keys import unique_keys_loader
+from trainworthy.lifecycle.unique_keys import unique_keys_loader, yaml_mistake
 
 
 class UseCase(Frozen):
@@ -101,10 +101,14 @@ def _read_spec(folder: Path) -> tuple[UseCaseSpec | None, list[Problem], dict[st
     if not path.is_file():
         missing = Problem("use_case.yaml", "the file is missing", f"create use_case.yaml in the folder {folder.name}")
         return None, [missing], {}
+    text = ""
     try:
-        values = yaml.load(path.read_text(encoding="utf-8"), Loader=unique_keys_loader())  # noqa: S506 (a safe loader)
+        text = path.read_text(encoding="utf-8")
+        values = yaml.load(text, Loader=unique_keys_loader(exponents=True))  # noqa: S506 (a safe loader)
     except (yaml.YAMLError, UnicodeDecodeError, ValueError) as error:
-        return None, [Problem("use_case.yaml", f"not valid YAML: {error}", "correct the syntax at that line")], {}
+        mistake = yaml_mistake(error, text)
+        where, problem = mistake.where("use_case.yaml"), f"not valid YAML: {mistake.problem}"
+        return None, [Problem(where, problem, mistake.fix)], {}
     if not isinstance(values, dict):
         return None, [Problem("use_case.yaml", "must be a mapping of keys", "see docs/how-to/use-case.md", values)], {}
     values, problems = _with_suite(values, folder)
@@ -113,10 +117,14 @@ def _read_spec(folder: Path) -> tuple[UseCaseSpec | None, list[Problem], dict[st
         fix = f"write name: {folder.name}, or rename the folder"
         problems.append(Problem("use_case.yaml: name", "differs from the folder's name", fix, name))
     problems += metric_problems(values)
+    otherwise = typed_otherwise(values, UseCaseSpec)
+    problems += otherwise
     try:
         return UseCaseSpec.model_validate(values), problems, values
     except ValidationError as error:
-        return None, problems + spec_problems(error.errors(), UseCaseSpec), values
+        told = {problem.where for problem in otherwise}
+        others = [problem for problem in spec_problems(error.errors(), UseCaseSpec) if problem.where not in told]
+        return None, problems + others, values
 
 
 def _with_suite(values: dict[str, Any], folder: Path) -> tuple[dict[str, Any], list[Problem]]:
@@ -130,11 +138,13 @@ def _with_suite(values: dict[str, Any], folder: Path) -> tuple[dict[str, Any], l
     if name not in known:
         # A name alone is one that no file has; where there are files, it is more likely one that was mistyped.
         return values, [Problem(place, f"there is no {where}", did_you_mean(name, known), name)] if known else []
+    text = ""
     try:
         text = (suites / f"{name}.yaml").read_text(encoding="utf-8")
-        shared = yaml.load(text, Loader=unique_keys_loader())  # noqa: S506 (a safe loader)
+        shared = yaml.load(text, Loader=unique_keys_loader(exponents=True))  # noqa: S506 (a safe loader)
     except (yaml.YAMLError, UnicodeDecodeError, ValueError) as error:
-        return values, [Problem(place, f"{where} is not valid YAML: {error}", "correct the syntax at that line", name)]
+        mistake = yaml_mistake(error, text)
+        return values, [Problem(place, mistake.told(where), mistake.fix, name)]
     if not isinstance(shared, dict):
         fix = "write the keys of the section benchmark"
         return values, [Problem(place, f"{where} must be a mapping of keys", fix, name)]

@@ -7,7 +7,7 @@ contract and the hyperparameters can be read.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from trainworthy.lifecycle.protocol.jobs import FunctionsJob, Rows
 from trainworthy.lifecycle.protocol.results import FunctionFault, FunctionsResult, TriedFunction
 from trainworthy.lifecycle.run_config import told_command
 from trainworthy.lifecycle.spec.task import LABEL_TYPES, Target, TaskSpec, target_of
+from trainworthy.lifecycle.unique_keys import unique_keys_loader
 from trainworthy.lifecycle.use_case import UseCase, load_use_case
 from trainworthy.pipeline.data_columns import absent_columns, columns_of_data, with_columns_of_data
 from trainworthy.resources.backends.choose import launcher_problems
@@ -61,8 +62,12 @@ class Part:
         return not self.problems and not self.untried
 
 
-def check_use_case(name: str) -> list[Part]:
-    """Every part in order. Raises SettingsError if there is no such use case, WorkerError if the worker broke."""
+def check_use_case(name: str, tell: Callable[[list[Part]], None] = lambda parts: None) -> list[Part]:
+    """Every part in order. Raises SettingsError if there is no such use case, WorkerError if the worker broke.
+
+    `tell` gets the files that something is wrong with before the functions are tried, which takes seconds: importing
+    torch.
+    """
     settings = read_settings()
     folder = use_case_folder(settings, name)
     use_case, problems = _declarations(folder, settings)
@@ -83,6 +88,8 @@ def check_use_case(name: str) -> list[Part]:
     if contract is None or hyperparameters is None or target is None or any(unsound.values()):
         what = next(name for name, wrong in unsound.items() if wrong)
         return [*parts, Part("functions", untried=f"fix {what} first")]
+    if wrong := [part for part in parts if part.problems]:
+        tell(wrong)
     tried = [
         _function(tried, contract, folder.name) for tried in _tried(folder, contract, hyperparameters, target, use_case)
     ]
@@ -115,7 +122,7 @@ def _file_parts(
     folder: Path, use_case: UseCase | None, problems: list[Problem], contract: Contract | None
 ) -> list[Part]:
     script = (use_case.spec.trainer,) if use_case and use_case.spec.trainer else _other_files(problems)
-    parts = [_file(file, problems, use_case, contract) for file in (*FILES, *script)]
+    parts = [_file(folder.name, file, problems, use_case, contract) for file in (*FILES, *script)]
     return [*parts, *([_baseline(folder)] if (folder / BASELINE).is_file() else [])]
 
 
@@ -137,8 +144,8 @@ def contract_of(folder: Path) -> Contract | None:
         return None
 
 
-def _file(file: str, problems: list[Problem], use_case: UseCase | None, contract: Contract | None) -> Part:
-    """A file with its problems, or with what it declares."""
+def _file(name: str, file: str, problems: list[Problem], use_case: UseCase | None, contract: Contract | None) -> Part:
+    """A file of the use case `name` with its problems, or with what it declares."""
     wrong = tuple(problem for problem in problems if problem.where.partition(":")[0] == file)
     evidence = ""
     if file == "use_case.yaml" and use_case is not None and not wrong:
@@ -151,7 +158,7 @@ def _file(file: str, problems: list[Problem], use_case: UseCase | None, contract
         features = len(contract.feature_columns)
         evidence = f"{len(contract.columns)} columns, {features} of them inputs; {len(contract.rules)} rules"
         if waiting := len(contract.unreviewed_features):
-            evidence += f"; {waiting} {'waits' if waiting == 1 else 'wait'} for: trainworthy contract review"
+            evidence += f"; {waiting} {'waits' if waiting == 1 else 'wait'} for: trainworthy contract review {name}"
     return Part(file, evidence, wrong)
 
 
@@ -197,7 +204,8 @@ def _hyperparameters(folder: Path) -> Mapping[str, Any] | None:
 def _values(folder: Path) -> dict[str, Any]:
     """What use_case.yaml holds; {} if it is no mapping that can be read."""
     try:
-        document = yaml.safe_load((folder / "use_case.yaml").read_text(encoding="utf-8"))
+        text = (folder / "use_case.yaml").read_text(encoding="utf-8")
+        document = yaml.load(text, Loader=unique_keys_loader(exponents=True))  # noqa: S506 (a safe loader)
     except (OSError, UnicodeDecodeError, yaml.YAMLError):
         return {}
     return document if isinstance(document, dict) else {}
@@ -258,12 +266,19 @@ def preflight_job(name: str) -> str:
     return told_command("preflight", name)
 
 
-def parts_text(name: str, parts: list[Part], seconds: float, *, brief: bool = False) -> str:
+def problems_text(parts: Sequence[Part]) -> str:
+    """Each part with its problems below it."""
+    return "\n".join(_all_lines(parts))
+
+
+def parts_text(name: str, parts: list[Part], seconds: float, *, brief: bool = False, told: Sequence[Part] = ()) -> str:
     """A line for each part, its problems below it, and the end of it all.
 
-    `brief`: what is wrong first, then what warns or is inconclusive; all that is well in one line.
+    `brief`: what is wrong first, then what warns or is inconclusive; all that is well in one line. `told` have been
+    shown and are counted alone.
     """
-    lines = list(_brief_lines(parts)) if brief else _all_lines(parts)
+    untold = [part for part in parts if part not in told]
+    lines = list(_brief_lines(untold)) if brief else _all_lines(untold)
     if all(part.well for part in parts):
         open_checks = sum(part.open_checks for part in parts)
         end = f"{open_checks} inconclusive or with a warning" if open_checks else "nothing wrong in what was asked"
@@ -276,8 +291,8 @@ def parts_text(name: str, parts: list[Part], seconds: float, *, brief: bool = Fa
     return "\n".join([*lines, "", f"{count} {'problem' if count == 1 else 'problems'} in {name}, in {seconds:.1f} s"])
 
 
-def _all_lines(parts: list[Part]) -> list[str]:
-    width = max(len(part.name) for part in parts)
+def _all_lines(parts: Sequence[Part]) -> list[str]:
+    width = max((len(part.name) for part in parts), default=0)
     return [line for part in parts for line in _part_lines(part, width)]
 
 

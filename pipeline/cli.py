@@ -28,6 +28,7 @@ from trainworthy.pipeline.commands import (
     next_version,
     replay,
     restore,
+    rollback,
     schema,
     site,
     train,
@@ -37,8 +38,8 @@ from trainworthy.pipeline.commands import (
 
 # In the order of the help text, which is that of a user's day.
 COMMANDS = (
-    doctor, init, new, check, explain, baseline, contract, train, verdict, next_version, champion, history, compare,
-    freeze, attempts, site, ui, diagnose, replay, datasets, backup, restore, schema,
+    doctor, init, new, check, explain, baseline, contract, train, verdict, next_version, champion, rollback, history,
+    compare, freeze, attempts, site, ui, diagnose, replay, datasets, backup, restore, schema,
 )  # fmt: skip
 EXAMPLES = """\
 examples:

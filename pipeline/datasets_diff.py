@@ -55,15 +55,19 @@ def diff_text(words: Sequence[str], key: Sequence[str], out: Path | None) -> tup
     old, new = (_fetched(request, revision) for revision in (request.old, request.new))
     versions = read_versions(request.project)[request.name]
     declared = declared_between(versions, request.old, request.new)
-    parts, undeclared = [], False
+    tables: dict[tuple[tuple[str, ...], tuple[str, ...]], list[str]] = {}
+    undeclared, written = False, ""
     for number, by in enumerate(ways):
         difference = compare(old, new, by.key, by.label)
-        parts += _lines(difference, old, new, by)
+        # Labels of two kinds may differ in nothing: then the table is shown once, for both.
+        tables.setdefault((by.key, tuple(_lines(difference, old, new, by))), []).append(by.origin)
         breaks = _breaks(difference, old, new)
         undeclared = undeclared or (breaks and not declared)
         if out is not None and number == 0:
             changed_rows(difference, old, new, by.key, _shown_label(by)).write_parquet(out)
-            parts.append(f"every row that differs, by {by.origin}: {out}")
+            written = f"every row that differs, by {by.origin}: {out}"
+    parts = [line for (key, lines), origins in tables.items() for line in (_head(old, new, key, origins), *lines)]
+    parts += [written] if written else []
     parts += [f"{revision} is a {backfill.told}" for revision, backfill in declared.items()]
     if undeclared:
         parts.append(f"UNDECLARED: {new.title} changes what {old.title} holds, and no entry declares a backfill")
@@ -157,9 +161,12 @@ def _breaks(difference: Difference, old: VersionFiles, new: VersionFiles) -> boo
     return bool(len(difference.changed) or len(difference.removed) or any(map(is_file_name, (*changed, *missing))))
 
 
+def _head(old: VersionFiles, new: VersionFiles, key: Sequence[str], origins: Sequence[str]) -> str:
+    return f"{old.title} → {new.title}, rows named by {', '.join(key)} ({', '.join(origins)})"
+
+
 def _lines(difference: Difference, old: VersionFiles, new: VersionFiles, by: By) -> Iterator[str]:
     files, labels = difference.files, sum(difference.labels.values())
-    yield f"{old.title} → {new.title}, rows named by {', '.join(by.key)} ({by.origin})"
     yield f"files     {len(files.equal)} equal and skipped; compared {len(files.old)} with {len(files.new)}"
     added, removed, changed = len(difference.added), len(difference.removed), len(difference.changed)
     yield f"rows      {added:,} added, {removed:,} removed, {changed:,} changed"

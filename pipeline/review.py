@@ -196,6 +196,7 @@ def _result_lines(use_case: UseCase, contract: Contract, changes: Mapping[str, M
     if left:
         inputs = counted(len(contract.feature_columns), "input")
         yield f"{len(left)} of {inputs} {'waits' if len(left) == 1 else 'wait'} for a review: {', '.join(left)}"
+        yield f"go on: trainworthy contract review {use_case.name}"
     else:
         yield f"none of the {counted(len(contract.feature_columns), 'input')} of {use_case.name} waits for a review"
     if accepted := contract.accepted_features:

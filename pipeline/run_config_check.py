@@ -36,16 +36,19 @@ def checked_run_config(path: Path, use_case: UseCase, job: str) -> None:
 def _read(path: Path) -> Mapping[str, Any]:
     import yaml
 
-    from trainworthy.lifecycle.unique_keys import unique_keys_loader
+    from trainworthy.lifecycle.unique_keys import unique_keys_loader, yaml_mistake
 
+    text = ""
     try:
-        config = yaml.load(path.read_text(encoding="utf-8"), unique_keys_loader())  # noqa: S506  (a safe loader)
+        text = path.read_text(encoding="utf-8")
+        config = yaml.load(text, unique_keys_loader())  # noqa: S506  (a safe loader)
     except OSError as error:
         fix = f"name a file that can be read, such as use_cases/NAME/first_model.yaml; {_PAGE}"
         raise SettingsError(f"the run config cannot be read: {error.strerror}", value=str(path), fix=fix) from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        line = " ".join(str(error).split())
-        raise SettingsError(f"the run config is no YAML: {line}", value=str(path), fix=f"correct it; {_PAGE}") from None
+        mistake = yaml_mistake(error, text)
+        problem, fix = f"the run config is no YAML: {mistake.problem}", f"{mistake.fix}; {_PAGE}"
+        raise SettingsError(problem, value=mistake.where(str(path)), fix=fix) from None
     if config is not None and not isinstance(config, dict):
         fix = f"begin with `resources:`; {_PAGE}"
         raise SettingsError("the run config is no mapping of keys", value=config, fix=fix)

@@ -11,6 +11,7 @@ from urllib.parse import quote, urlencode
 import yaml
 
 from trainworthy.lifecycle.errors import SettingsError
+from trainworthy.lifecycle.unique_keys import yaml_mistake
 from trainworthy.resources.settings import Settings
 
 FILE = "dagster.yaml"
@@ -28,10 +29,14 @@ def dagster_home(settings: Settings) -> Path:
 def declared(home: Path) -> Mapping[str, Any]:
     """What dagster.yaml holds, {} if there is none. Raises SettingsError for one that is no YAML."""
     path = home / FILE
+    text = ""
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        text = path.read_text(encoding="utf-8") if path.is_file() else "{}"
+        document = yaml.safe_load(text)
     except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{FILE} cannot be read: {error}", value=str(path), fix="correct its form") from None
+        mistake = yaml_mistake(error, text)
+        problem = f"{mistake.where(FILE)} cannot be read: {mistake.problem}"
+        raise SettingsError(problem, value=str(path), fix=mistake.fix) from None
     return document if isinstance(document, Mapping) else {}
 
 

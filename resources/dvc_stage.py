@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from trainworthy.lifecycle.errors import DatasetError, did_you_mean
+from trainworthy.lifecycle.unique_keys import yaml_mistake
 
 # No commit: the workspace has no cache worth keeping. Forced: DVC's run cache could hand out damaged objects.
 COMMAND = ("repro", "--force", "--no-commit")
@@ -139,12 +140,15 @@ def _environment(work: Path) -> dict[str, str]:
 
 
 def _read_yaml(project: Path, name: str) -> dict[str, Any]:
+    text = ""
     try:
-        values = yaml.safe_load((project / name).read_text(encoding="utf-8"))
+        text = (project / name).read_text(encoding="utf-8")
+        values = yaml.safe_load(text)
     except FileNotFoundError as error:
         raise DatasetError("a file of the project is missing", value=name, fix=f"create {name}") from error
     except yaml.YAMLError as error:
-        raise DatasetError(f"{name} is not valid YAML: {error}", fix="correct that line") from error
+        mistake = yaml_mistake(error, text)
+        raise DatasetError(mistake.told(name), fix=mistake.fix) from error
     if not isinstance(values, dict):
         raise DatasetError(f"{name} must be a mapping of keys", value=values, fix="write `key: value` lines")
     return values

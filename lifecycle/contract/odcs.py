@@ -20,7 +20,7 @@ from typing import Any
 import yaml
 
 from trainworthy.lifecycle.errors import Problem, did_you_mean
-from trainworthy.lifecycle.unique_keys import unique_keys_loader
+from trainworthy.lifecycle.unique_keys import unique_keys_loader, yaml_mistake
 
 HOW_TO = "docs/how-to/contract.md"
 _CLOSED = ("additionalProperties", "unevaluatedProperties")
@@ -62,10 +62,13 @@ def read_document(path: Path) -> Document:
     """The file's content and every problem of its form; never raises for what a user wrote."""
     if not path.is_file():
         return Document({}, (Problem(path.name, "the file is missing", f"create it; see {HOW_TO}"),))
+    text = ""
     try:
-        values = yaml.load(path.read_text(encoding="utf-8"), Loader=unique_keys_loader())  # noqa: S506 (a safe loader)
+        text = path.read_text(encoding="utf-8")
+        values = yaml.load(text, Loader=unique_keys_loader())  # noqa: S506 (a safe loader)
     except (yaml.YAMLError, UnicodeDecodeError, ValueError) as error:
-        return Document({}, (Problem(path.name, f"not valid YAML: {error}", "correct the syntax at that line"),))
+        mistake = yaml_mistake(error, text)
+        return Document({}, (Problem(mistake.where(path.name), f"not valid YAML: {mistake.problem}", mistake.fix),))
     if not isinstance(values, dict):
         return Document({}, (Problem(path.name, "must be a mapping of keys", f"see {HOW_TO}", values),))
     return _checked(values)

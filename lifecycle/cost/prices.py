@@ -11,6 +11,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from trainworthy.lifecycle.errors import PriceError, did_you_mean
 from trainworthy.lifecycle.spec.frozen import Frozen
+from trainworthy.lifecycle.unique_keys import yaml_mistake
 
 # After half a year a price list is likely to have moved.
 STALE_DAYS = 180
@@ -92,7 +93,13 @@ def load_prices(path: Path) -> Prices:
         raise PriceError(
             "prices.yaml is missing", value=str(path), fix="git checkout prices.yaml; cost is never guessed"
         )
+    text = ""
     try:
-        return Prices.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
-    except (yaml.YAMLError, UnicodeDecodeError, ValidationError) as error:
+        text = path.read_text(encoding="utf-8")
+        return Prices.model_validate(yaml.safe_load(text))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        mistake = yaml_mistake(error, text)
+        fix = f"{mistake.fix}, or restore its form from the repository"
+        raise PriceError(mistake.told("prices.yaml"), fix=fix) from None
+    except ValidationError as error:
         raise PriceError(f"prices.yaml cannot be read: {error}", fix="restore its form from the repository") from None

@@ -27,7 +27,7 @@ from trainworthy.lifecycle.protocol.records import Backfill
 from trainworthy.lifecycle.provenance import without_credentials
 from trainworthy.lifecycle.spec.frozen import Frozen
 from trainworthy.lifecycle.spec.names import Name
-from trainworthy.lifecycle.unique_keys import unique_keys_loader
+from trainworthy.lifecycle.unique_keys import unique_keys_loader, yaml_mistake
 
 # Parameters end in a stage's shell command, so text is kept to harmless characters.
 Text = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.:+/-]+$")]
@@ -78,8 +78,8 @@ def parse_versions(text: str) -> Versions:
     try:
         values = yaml.load(text, Loader=unique_keys_loader())  # noqa: S506, a safe loader
     except yaml.YAMLError as error:
-        problem = f"data/versions.yaml is not valid YAML: {error}"
-        raise DatasetError(problem, fix="correct that line", code="versions.yaml") from error
+        mistake = yaml_mistake(error, text)
+        raise DatasetError(mistake.told("data/versions.yaml"), fix=mistake.fix, code="versions.yaml") from error
     try:
         return _VERSIONS.validate_python(values or {})
     except ValidationError as error:

@@ -22,6 +22,7 @@ from trainworthy.lifecycle.errors import Problem, UseCaseError
 from trainworthy.lifecycle.gates.preflight import trials_of
 from trainworthy.lifecycle.protocol.checks import RENAMED, CheckResult
 from trainworthy.lifecycle.spec.frozen import Frozen
+from trainworthy.lifecycle.unique_keys import yaml_mistake
 
 FILE = "baseline.yaml"
 # How much further from its threshold a value may lie than the accepted one: two runs differ by their rows.
@@ -99,8 +100,9 @@ def read_baseline(folder: Path) -> Baseline:
     try:
         baseline = Baseline.model_validate(yaml.safe_load(text) or {})
     except yaml.YAMLError as error:
-        problem = f"is no YAML: {' '.join(str(error).split())}"
-        raise UseCaseError(folder.name, [Problem(FILE, problem, _FIX)]) from None
+        mistake = yaml_mistake(error, text)
+        problem = f"is no YAML: {mistake.problem}"
+        raise UseCaseError(folder.name, [Problem(mistake.where(FILE), problem, f"{mistake.fix}; or {_FIX}")]) from None
     except ValidationError as error:
         problems = [
             Problem(f"{FILE}: {'.'.join(map(str, error_item['loc']))}", error_item["msg"], _FIX)

@@ -32,4 +32,5 @@ def _fix(name: str, logged: str | None) -> str:
     follow = (
         "trainworthy doctor --fix makes the alias follow the log, unless another state may have promoted what it has"
     )
-    return f"{follow}; or use the state folder of this registry. To go back to an older champion: rollback_{name}"
+    back = f"trainworthy rollback {name} --reason TEXT"
+    return f"{follow}; or use the state folder of this registry. To go back to an older champion: {back}"

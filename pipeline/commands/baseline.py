@@ -45,6 +45,8 @@ def run(parsed: argparse.Namespace) -> int:
             print(f"{title}: {warning.name}")
     print(", ".join(f"{len(warnings)} {title}" for title, warnings in groups))
     if parsed.reason is None:
+        if comparison.new:
+            print(f"accept what is new, if you have a reason: trainworthy baseline {name} --reason TEXT")
         return int(bool(comparison.new))
     written = accepting(baseline, comparison, " ".join(parsed.reason.split()), date.today(), git_author(folder))
     write_atomic(folder / FILE, baseline_text(written, name).encode())

@@ -39,14 +39,20 @@ def add(commands: Subparsers) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     """Print what is wrong and what is well, a line for each part or of --quick in brief; 1 if anything is wrong."""
-    from trainworthy.pipeline.check import check_use_case, parts_text
+    from trainworthy.pipeline.check import Part, check_use_case, parts_text, problems_text
     from trainworthy.pipeline.missing_task import write_missing_task
     from trainworthy.pipeline.quick import quick_parts
 
     if parsed.fix:
         print(write_missing_task(parsed.use_case))
     started = time.perf_counter()
-    parts = quick_parts(parsed.use_case) if parsed.quick else check_use_case(parsed.use_case)
+    told: list[Part] = []
+
+    def tell(wrong: list[Part]) -> None:
+        told.extend(wrong)
+        print(problems_text(wrong), flush=True)
+
+    parts = quick_parts(parsed.use_case) if parsed.quick else check_use_case(parsed.use_case, tell)
     brief = parsed.quick and not parsed.verbose
-    print(parts_text(parsed.use_case, parts, time.perf_counter() - started, brief=brief))
+    print(parts_text(parsed.use_case, parts, time.perf_counter() - started, brief=brief, told=told))
     return 0 if all(part.well for part in parts) else 1

@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from trainworthy.pipeline.commands import Subparsers
+from trainworthy.pipeline.explain_words import WIDTH, causes, record, words
 
 if TYPE_CHECKING:
     # At run time it would cost every command a quarter of its start.
     from trainworthy.lifecycle.errors import TrainworthyError
     from trainworthy.lifecycle.gates.check import CheckWords
-    from trainworthy.lifecycle.gates.check_record import Of
     from trainworthy.lifecycle.gates.codes import CodeWords, DecisionWords, EndWords
     from trainworthy.lifecycle.gates.findings import LeakWords, RuleWords, StateWords
     from trainworthy.lifecycle.gates.monitor_words import CauseWords, MonitorWords
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from trainworthy.lifecycle.protocol.leak import Taxon
     from trainworthy.lifecycle.protocol.training_figures import Part
 
-WIDTH = 100
 # Of 1,363 slips of a letter in the ids 1,362 are this near to theirs. At difflib's 0.6, 242 of 289 ids are near others.
 NEAR = 0.8
 # What a shell and a container's exit code add to a signal's number.
@@ -250,14 +249,14 @@ def _check(check: CheckWords) -> Iterator[str]:
     stops = "a failure stops the step" if check.severity == "error" else "a failure is a warning and stops nothing"
     yield f"{check.id}: {check.question}"
     yield f"  {stops}"
-    yield from _words(symptom=check.symptom, cause=check.cause, fix=check.fix)
+    yield from words(symptom=check.symptom, cause=check.cause, fix=check.fix)
     if check.after:
         yield f"  asked after: {check.after}"
     if check.follows:
         yield f"  told after, where they failed too: {', '.join(check.follows)}"
     if check.measured_by:
-        yield from _words(**{"causes measured by": ", ".join(check.measured_by)})
-    yield from _record(check.id, "checks")
+        yield from words(**{"causes measured by": ", ".join(check.measured_by)})
+    yield from record(check.id, "checks")
     yield f"  more: docs/preflight/{check.id}.md"
     yield "  where it does not apply, use_case.yaml says so with the reason:"
     yield f"    preflight: {{not_applicable: {{{check.id}: why}}}}"
@@ -271,10 +270,12 @@ def _stage_check(check: StageWords) -> Iterator[str]:
     )
     yield f"{check.id}: {check.question}"
     yield f"  {stops}"
-    yield from _words(symptom=check.symptom, cause=check.cause, fix=check.fix)
-    for fix in check.fixes.values():
-        yield from _words(fix=fix)
-    yield from _record(check.id, "checks")
+    yield from words(symptom=check.symptom, cause=check.cause, fix=check.fix)
+    for fix in dict.fromkeys(check.fixes.values()):
+        yield from words(
+            **{f"fix of {', '.join(code for code, of_code in check.fixes.items() if of_code == fix)}": fix}
+        )
+    yield from record(check.id, "checks")
     yield f"  more: {check.page}"
 
 
@@ -289,19 +290,18 @@ def _monitor(monitor: MonitorWords) -> Iterator[str]:
     yield f"{monitor.id}: {monitor.question}"
     yield f"  a monitor of a training; its alarm is at most {monitor.severity}"
     for symptom in (monitor.symptom, *monitor.also.values()):
-        yield from _words(symptom=symptom)
-    for cause in causes_of(monitor.id):
-        yield from _words(cause=f"{cause.cause} ({cause.id})", fix=cause.fix)
-    yield from _record(monitor.id, "checks")
+        yield from words(symptom=symptom)
+    yield from causes(causes_of(monitor.id))
+    yield from record(monitor.id, "checks")
     yield f"  more: {PAGE}"
 
 
 def _cause(name: str, cases: list[CauseWords]) -> Iterator[str]:
     yield f"{name}: a cause that alarms name"
     for cause in cases:
-        yield from _words(**({"case": cause.case} if cause.case else {}), cause=cause.cause, fix=cause.fix)
-        yield from _words(explains=", ".join(cause.explains))
-    yield from _record(name, "causes")
+        yield from words(**({"case": cause.case} if cause.case else {}), cause=cause.cause, fix=cause.fix)
+        yield from words(explains=", ".join(cause.explains))
+    yield from record(name, "causes")
     yield "  more: docs/how-to/debugging.md"
 
 
@@ -311,7 +311,7 @@ def _taxon(taxon: Taxon) -> Iterator[str]:
 
     yield f"{taxon}: a leak by the taxonomy of Kapoor and Narayanan (2023): {TAXONOMY[taxon]}"
     for leak in (leak for leak in LEAKS if leak.taxon == taxon):
-        yield from _words(**{"looked for by": f"{leak.id}: {leak.question}", "fix": leak.fix})
+        yield from words(**{"looked for by": f"{leak.id}: {leak.question}", "fix": leak.fix})
     yield "  more: docs/how-to/leakage.md"
 
 
@@ -320,7 +320,7 @@ def _leak(leak: LeakWords) -> Iterator[str]:
 
     yield f"{leak.id}: {leak.question}"
     yield f"  looks for {leak.taxon}, {TAXONOMY[leak.taxon]}; in the details of leakage and leakage_in_training"
-    yield from _words(fix=leak.fix)
+    yield from words(fix=leak.fix)
     yield "  more: docs/how-to/leakage.md"
 
 
@@ -332,19 +332,19 @@ def _rule(rule: RuleWords) -> Iterator[str]:
 
 def _ruling(code: str, rule: RuleWords, state: StateWords) -> Iterator[str]:
     yield f"{code}: {rule.question}"
-    yield from _words(**{"how it stands": state.means})
+    yield from words(**{"how it stands": state.means})
     yield "  more: docs/how-to/evaluation.md#the-decision"
 
 
 def _code(check: StageWords, code: str, fix: str) -> Iterator[str]:
     yield f"{code}: what {check.id} found; {check.question}"
-    yield from _words(fix=fix)
+    yield from words(fix=fix)
     yield f"  more: {check.page}"
 
 
 def _code_words(code: CodeWords) -> Iterator[str]:
     yield f"{code.id}: a code of {code.of}"
-    yield from _words(means=code.means, **({"fix": code.fix} if code.fix else {}))
+    yield from words(means=code.means, **({"fix": code.fix} if code.fix else {}))
     page = f"docs/errors.md#{code.of.lower()}" if code.is_error else f"trainworthy explain {code.of}"
     yield f"  more: {_PAGES.get(code.of, page)}"
 
@@ -357,9 +357,9 @@ def _error(error: type[TrainworthyError]) -> Iterator[str]:
     from trainworthy.lifecycle.gates.codes import CODES
 
     yield f"{error.__name__}: a class of errors"
-    yield from _words(means=_meaning(error))
+    yield from words(means=_meaning(error))
     if codes := [code.id for code in CODES if code.of == error.__name__]:
-        yield from _words(codes=", ".join(codes))
+        yield from words(codes=", ".join(codes))
     yield f"  more: docs/errors.md#{error.__name__.lower()}"
 
 
@@ -370,19 +370,19 @@ def _meaning(error: type[TrainworthyError]) -> str:
 
 def _end(end: EndWords) -> Iterator[str]:
     yield f"{end.id}: how a training's process ended, {_exits(end)}"
-    yield from _words(means=end.means, follows=end.follows)
+    yield from words(means=end.means, follows=end.follows)
     yield "  more: docs/how-to/failures.md"
 
 
 def _decision(decision: DecisionWords) -> Iterator[str]:
     yield f"{decision.id}: what a verdict decides"
-    yield from _words(means=decision.means, follows=decision.follows)
+    yield from words(means=decision.means, follows=decision.follows)
     yield "  more: docs/how-to/evaluation.md#the-decision"
 
 
 def _term(term: Term) -> Iterator[str]:
     yield f"{term.id}: {term.kind}"
-    yield from _words(means=term.means)
+    yield from words(means=term.means)
     yield f"  more: {term.page}"
 
 
@@ -394,7 +394,7 @@ def _part(part: Part) -> Iterator[str]:
     from trainworthy.lifecycle.gates.diagnosis import fix_of_part, part_name
 
     yield f"{part}: a part of a training that a diagnosis exchanges: {part_name(part)}"
-    yield from _words(**{"fix, if its exchange recovers": fix_of_part(part)})
+    yield from words(**{"fix, if its exchange recovers": fix_of_part(part)})
     yield "  more: docs/how-to/diagnose.md"
 
 
@@ -408,26 +408,7 @@ def _function(name: str) -> Iterator[str]:
         function = getattr(Task, name)
         given = ", ".join(list(inspect.signature(function).parameters)[1:])
         yield f"{name}({given}): a function of model.py; a row of trainworthy check"
-        yield from _words(gives=" ".join(function.__doc__.split()))
+        yield from words(gives=" ".join(function.__doc__.split()))
     else:
         yield f"{name}: a function that model.py may define; then a row of trainworthy check"
     yield "  more: docs/how-to/use-case.md#modelpy"
-
-
-def _words(**paragraphs: str) -> Iterator[str]:
-    for name, words in paragraphs.items():
-        yield textwrap.fill(f"{name}: {words}", WIDTH, initial_indent="  ", subsequent_indent="    ")
-
-
-def _record(name: str, of: Of) -> Iterator[str]:
-    """What benchmarks have found of it, and where that is from."""
-    from trainworthy.lifecycle.gates.check_record import parts, record_of
-
-    record = record_of(name, of, parts())
-    if record is None:
-        yield "  record: no record"
-        return
-    for line in record.in_words():
-        yield from _words(record=line)
-    for source in record.sources():
-        yield from _words(**{"from": source})

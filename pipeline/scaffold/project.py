@@ -43,7 +43,8 @@ MOST_WORDS = 400
 CONTRACT_HEADING = """\
 What every version of the dataset must hold. Drafted from the rows of v1; docs/how-to/contract.md explains it.
 Where it says `reviewed: false`: is the value known when the model is asked? PT0S claims so, and only you can tell.
-`trainworthy contract review` asks for each of them. A value that is known only later is no input (role: other)."""
+`trainworthy contract review {name}` asks for each of them.
+A value that is known only later is no input (role: other)."""
 
 
 def lay_out(request: Request, settings: Settings, draft: UseCaseDraft, project: Path) -> Path:
@@ -76,7 +77,7 @@ def _contract_text(request: Request, draft: UseCaseDraft) -> str:
         key=draft.key,
         label=draft.target.label,
     )
-    return contract_text(document, draft.columns, CONTRACT_HEADING)
+    return contract_text(document, draft.columns, CONTRACT_HEADING.format(name=request.name))
 
 
 def _use_case_text(request: Request, settings: Settings, draft: UseCaseDraft) -> str:

@@ -63,6 +63,10 @@ def numbers_rows(values: pd.Series) -> bool:
     return in_order and int(values.iloc[-1]) - int(values.iloc[0]) < 2 * len(values)
 
 
+# Of remarks; who drafts for a use case adds its name.
+_COMMAND = "contract review"
+
+
 def column_roles(
     rows: pd.DataFrame,
     *,
@@ -75,12 +79,13 @@ def column_roles(
     clock: Sequence[str] = (),
     together: Mapping[str, str] | None = None,
     in_order: bool = True,
+    use_case: str = "<use case>",
 ) -> list[ColumnDraft]:
     """The role of each column, with a remark on what was guessed; `remark` is the one on the label's column.
 
     Without a column `time` the rows count as written in order of time, unless `in_order` is False: then no column is a
     clock. `group` names the column that the rows are split by; `together` has the remarks on columns whose values have
-    rows of one label each, `clock` the columns that are made of `time`.
+    rows of one label each, `clock` the columns that are made of `time`. Remarks name commands for `use_case`.
     """
     named_roles: dict[str | None, tuple[Role, str]] = {
         time: ("event_time", "when the model is asked"),
@@ -106,6 +111,7 @@ def column_roles(
             or later
             or _role(labelled[name], events, label.kind.copy, times, name in named, is_words=is_words)
         )
+        note = note.replace(_COMMAND, f"trainworthy {_COMMAND} {use_case}")
         if note == _ONE_VALUE:
             note = _one_value(rows[name], labelled[name])
         drafts.append(ColumnDraft(name=name, role=role, remark=note, known=name in clock))
@@ -211,7 +217,7 @@ def _role(
 
 def _to_know(values: pd.Series) -> str:
     """How a column that names things becomes an input."""
-    command = f"contract review --column {shlex.quote(str(values.name))} --known PT0S"
+    command = f"{_COMMAND} --column {shlex.quote(str(values.name))} --known PT0S"
     return f"If a model shall know its values (users, products): {command}"
 
 

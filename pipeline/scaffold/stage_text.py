@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 
 from trainworthy.lifecycle.errors import DatasetError
+from trainworthy.lifecycle.unique_keys import yaml_mistake
 
 HEADING = "# One stage a dataset, of the dataset's name, writing data/<name>; see docs/how-to/use-case.md.\nstages:\n"
 
@@ -24,7 +25,8 @@ def _read(text: str | None) -> dict[str, Any] | None:
     try:
         values = yaml.safe_load(text) if text else None
     except yaml.YAMLError as error:
-        raise DatasetError(f"dvc.yaml is not valid YAML: {error}", fix="correct that line") from error
+        mistake = yaml_mistake(error, text or "")
+        raise DatasetError(mistake.told("dvc.yaml"), fix=mistake.fix) from error
     stages = values.get("stages") if isinstance(values, dict) else None
     if not isinstance(values, dict | None) or not isinstance(stages, dict | None):
         raise DatasetError("dvc.yaml does not map names to stages", fix="write `stages:` and a block for each stage")

@@ -103,7 +103,7 @@ def find_out(request: Request, source: Path, work: Path) -> tuple[UseCaseDraft |
     columns = tuple(
         column_roles(
             rows, time=time, day=day, label=target.label, key=key, remark=target.remark, group=group, in_order=False,
-            clock=tuple(clock), together=remarks,
+            clock=tuple(clock), together=remarks, use_case=request.name,
         )
     )  # fmt: skip
     columns = files.drafts(columns)

@@ -191,7 +191,9 @@ def toy(tmp_path, monkeypatch):
 
 def test_command_names_what_is_new_writes_it_with_the_reason_and_then_nothing_is_new(toy, capsys):
     code = main(["baseline", "toy"])
-    new = capsys.readouterr().out.count("new: ")
+    out = capsys.readouterr().out
+    new = out.count("new: ")
+    assert ("trainworthy baseline toy --reason TEXT" in out) == bool(new)
     assert code == int(bool(new))
     assert not (toy / FILE).exists()
     assert main(["baseline", "toy", "--reason", "the model  is old"]) == 0

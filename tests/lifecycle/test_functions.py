@@ -247,3 +247,29 @@ def test_loss_without_labels_is_well_where_that_is_declared(tmp_path):
     for given, faults in ((asked, 1), (asked.model_copy(update={"claims": claims}), 0)):
         found = {one.name: one for one in try_functions(given).functions}
         assert len(found["loss_fn"].faults) == faults, found["loss_fn"].faults
+
+
+@pytest.mark.parametrize("loss", [LOSS, 'return nn.functional.mse_loss(outputs, targets, reduction="none")'])
+def test_functions_outputs_with_a_last_side_of_1_are_told_at_forward_and_what_follows_behind(tmp_path, loss):
+    """One loss raises on them, the other makes a square of them."""
+    found = tried(tmp_path, (LOSS, loss), (FORWARD, FORWARD.removesuffix(".squeeze(1)")))
+    (fault,) = found["forward"].faults
+    assert fault.problem == "outputs have the shape (64, 1), and loss_fn and predict take (64,): one number a row"
+    assert "outputs.squeeze(1)" in fault.fix
+    for name in ("loss_fn", "predict"):
+        assert [one.fix for one in found[name].faults] == [
+            "follows from forward, which gives (64, 1): correct that first"
+        ]
+
+
+def test_functions_outputs_with_a_last_side_of_1_are_well_where_they_are_taken(tmp_path):
+    flat = "return torch.sigmoid(outputs.squeeze(1))"
+    wide = (FORWARD, FORWARD.removesuffix(".squeeze(1)"))
+    found = tried(
+        tmp_path, wide, (LOSS, LOSS.replace("outputs,", "outputs.squeeze(1),")), ("return torch.sigmoid(outputs)", flat)
+    )
+    assert [one.name for one in found.values() if one.faults] == []
+    # A loss that takes them alone is at fault by itself.
+    found = tried(tmp_path / "other", wide, ("return torch.sigmoid(outputs)", flat))
+    assert [one.name for one in found.values() if one.faults] == ["loss_fn"]
+    assert "correct that line" in found["loss_fn"].faults[0].fix

@@ -2,12 +2,13 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import toy_jobs
 
 from trainworthy.lifecycle.engine.preflight.functions import try_functions
-from trainworthy.lifecycle.hyperparameters import NoSuchHyperparameterError
+from trainworthy.lifecycle.hyperparameters import NoSuchHyperparameterError, likely_hyperparameters
 from trainworthy.lifecycle.protocol.jobs import FunctionsJob, Rows
 from trainworthy.lifecycle.protocol.results import TriedFunction
 from trainworthy.lifecycle.task import error_line
@@ -16,7 +17,7 @@ READ = 'Network(hyperparameters["width"])'
 SPREAD = "Network(**hyperparameters)"
 
 
-def job(use_case: Path, out: Path, **hyperparameters: int) -> FunctionsJob:
+def job(use_case: Path, out: Path, **hyperparameters: Any) -> FunctionsJob:
     rows = Rows(features=("shop", "x1", "x2"), label="positive", group="day")
     return FunctionsJob(
         use_case_folder=str(use_case), out=str(out), device="cpu", rows=rows, hyperparameters=hyperparameters,
@@ -24,7 +25,7 @@ def job(use_case: Path, out: Path, **hyperparameters: int) -> FunctionsJob:
     )  # fmt: skip
 
 
-def built(tmp_path: Path, call: str, **hyperparameters: int) -> TriedFunction:
+def built(tmp_path: Path, call: str, **hyperparameters: Any) -> TriedFunction:
     use_case = toy_jobs.changed_use_case(tmp_path / "toy", (READ, call))
     tried = try_functions(job(use_case, tmp_path / "out", **hyperparameters)).functions
     return next(one for one in tried if one.name == "build_model")
@@ -74,3 +75,46 @@ def raised(error: KeyError) -> KeyError:
     with pytest.raises(KeyError) as caught:
         raise error
     return caught.value
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        (
+            {"width": "64"},
+            'in use_case.yaml the hyperparameter width: "64" is a text: write it without quotes, width: 64',
+        ),
+        (
+            {"width": -3, "depth": 2, "note": "a"},
+            "in use_case.yaml that it may come from: width: -3 (a whole number); ",
+        ),
+        (
+            {"width": "wide"},
+            "that line, or the hyperparameters in use_case.yaml that it may come from: width: 'wide' (a text)",
+        ),
+    ],
+)
+def test_hyperparameter_that_build_model_cannot_use_is_named_with_its_value_and_type(tmp_path, values, told):
+    (fault,) = built(tmp_path, READ, **values).faults
+    assert told in fault.fix
+    assert fault.where.startswith("model.py:")
+
+
+@pytest.mark.parametrize(
+    ("message", "values", "named"),
+    [
+        ("dropout probability has to be between 0 and 1, but got 1.5", {"width": 6, "dropout": 1.5}, ["dropout: 1.5"]),
+        ("got 1.25", {"rate": 1.2, "width": 25}, ["rate: 1.2", "width: 25"]),
+        ("unknown", {"a": True, "b": [1], "c": None}, ["a: True (true or false)", "b: [1] (a list)", "c: None"]),
+    ],
+)
+def test_hyperparameters_that_a_message_names_are_told_alone(message, values, named):
+    told = likely_hyperparameters(message, values, given=True)
+    assert [name for name in values if f"{name}: " in told] == [text.partition(":")[0] for text in named]
+    assert all(text in told for text in named)
+
+
+def test_hyperparameters_are_not_told_of_a_function_that_is_given_none_but_for_texts_of_numbers():
+    assert likely_hyperparameters("a", {"width": 64}, given=False) == "correct that line"
+    assert likely_hyperparameters("a", {}, given=True) == "correct that line"
+    assert "width: 64" in likely_hyperparameters("a", {"width": "64"}, given=False)

@@ -100,7 +100,7 @@ def test_published_version_unknown_offers_the_nearest(project):
         ("v9", "V 9", "versions.entry", "V 9"),
         ("  v9", f"  v9: {ENTRY}\n  v9", "versions.yaml", "twice"),
         ("rows: 5", "rows: 5, rows: 6", "versions.yaml", "twice"),
-        ("{parameters", "[parameters", "versions.yaml", "line 2"),
+        ("{parameters", "[parameters", "versions.yaml", "data/versions.yaml:2 "),
     ],
 )
 def test_read_versions_of_a_bad_file_is_refused(project, old, new, code, named):

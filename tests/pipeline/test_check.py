@@ -15,10 +15,11 @@ from trainworthy.lifecycle.gates.catalogue import CATALOGUE
 from trainworthy.lifecycle.protocol.results import PreflightResult
 from trainworthy.lifecycle.protocol.trial import Trial
 from trainworthy.lifecycle.storage.state import StateFolder
-from trainworthy.pipeline import quick
+from trainworthy.pipeline import check, quick
 from trainworthy.pipeline.check import Part, contract_of, parts_text
 from trainworthy.pipeline.cli import main
 from trainworthy.pipeline.missing_task import with_line
+from trainworthy.resources.worker_process import run_worker
 
 
 @pytest.fixture
@@ -219,6 +220,20 @@ def test_check_of_a_name_that_is_unknown_still_tries_the_functions(toy, name, ol
     out = capsys.readouterr().out
     assert all(text in out for text in told), out
     assert "✓ predict" in out
+
+
+def test_check_tells_mistakes_of_the_files_before_it_tries_the_functions_and_once(toy, capsys, monkeypatch):
+    """A process imports torch for them, which takes seconds."""
+    edit(toy, "use_case.yaml", "owner:", "ownr:")
+    before = []
+    monkeypatch.setattr(check, "run_worker", lambda job: (before.append(capsys.readouterr().out), run_worker(job))[1])
+    assert main(["check", "toy"]) == 1
+    (early,), rest = before, capsys.readouterr().out
+    assert early.startswith("✗ use_case.yaml\n")
+    assert "did you mean 'owner'?" in early
+    assert "owner" not in rest
+    assert "✓ predict" in rest
+    assert rest.splitlines()[-1].startswith("1 problem in toy")
 
 
 @pytest.mark.parametrize(

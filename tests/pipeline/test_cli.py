@@ -268,7 +268,7 @@ def test_explain_tells_a_check_with_its_fix_a_family_and_all(capsys):
     [
         (
             "loss_spike",
-            ["the loss jumped and stays up", "(learning_rate_too_high)", "docs/how-to/monitors.md"],
+            ["the loss jumped and stays up", "learning_rate_too_high: (1) the schedule", "docs/how-to/monitors.md"],
         ),
         ("overfitting", ["a monitor of a training", "a cause that alarms name"]),
         ("these_rows", ["case: one batch", "explains: outlier_batch, loss_spike"]),

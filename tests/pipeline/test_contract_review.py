@@ -102,6 +102,7 @@ def test_review_by_options_is_written_and_the_rest_still_waits(drafted, capsys):
     assert contract.unreviewed_features == ("shop",)
     assert "model.py still names x2" in out
     assert "1 of 2 inputs waits for a review: shop" in out
+    assert "go on: trainworthy contract review toy" in out
 
 
 def test_review_without_a_terminal_lists_what_waits_and_fails(drafted, capsys, monkeypatch):
@@ -119,10 +120,10 @@ def test_review_without_a_terminal_lists_what_waits_and_fails(drafted, capsys, m
 
 def test_check_counts_the_inputs_that_wait(drafted):
     path = drafted.parent / "contract.yaml"
-    told = _file("contract.yaml", [], None, load_contract(path)).evidence
-    assert told.endswith("; 3 wait for: trainworthy contract review")
+    told = _file("toy", "contract.yaml", [], None, load_contract(path)).evidence
+    assert told.endswith("; 3 wait for: trainworthy contract review toy")
     assert main(["contract", "review", "toy", "--accept-all", "--reason", "a form"]) == 0
-    assert "review" not in _file("contract.yaml", [], None, load_contract(path)).evidence
+    assert "review" not in _file("toy", "contract.yaml", [], None, load_contract(path)).evidence
 
 
 class Terminal(io.StringIO):

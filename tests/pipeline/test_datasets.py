@@ -43,6 +43,23 @@ def test_datasets_diff_of_added_days_is_no_change_of_old_rows(here, capsys):
     assert capsys.readouterr().out == told
 
 
+def test_datasets_diff_shows_one_table_for_contracts_of_which_nothing_differs(here, capsys):
+    """Their labels are not the same, and none of either changed."""
+    other = here.folder.with_name("other")
+    shutil.copytree(here.folder, other)
+    for name, old, new in (
+        ("use_case.yaml", "name: toy\n", "name: other\n"),
+        ("contract.yaml", "name: positive, version: 1", "name: positive, version: 2"),
+    ):
+        text = (other / name).read_text()
+        assert text.count(old) == 1
+        (other / name).write_text(text.replace(old, new))
+    assert main(["datasets", "diff", "v1", "v2"]) == 0
+    told = capsys.readouterr().out
+    assert told.count("rows named by") == 1
+    assert "rows named by row_id (other, toy)" in told
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [

@@ -6,6 +6,7 @@ from typing import get_args
 import pytest
 
 from tests.lifecycle import report_records as example
+from trainworthy.lifecycle.gates.monitor_words import causes_of
 from trainworthy.lifecycle.gates.preflight import CHECKS
 from trainworthy.lifecycle.gates.stage_words import STAGE_CHECKS
 from trainworthy.lifecycle.gates.step_checks import STEP_CHECKS
@@ -83,3 +84,29 @@ def test_pages_that_terms_name_are_there_and_no_word_has_two_terms():
 
 def test_word_that_is_no_term_is_still_unknown(capsys):
     assert unknown(["smoke.nothing", "own", "flibber"], capsys) == ["smoke.nothing", "flibber"]
+
+
+def test_monitor_of_many_causes_tells_three_in_full_and_each_cause_once(capsys):
+    assert main(["explain", "loss_spike"]) == 0
+    told = capsys.readouterr().out
+    named = dict.fromkeys(cause.id for cause in causes_of("loss_spike"))
+    first, rest = told.split("other causes, in the order in which they are tried")
+    assert first.count("  cause: ") == first.count("  fix: ") == 3
+    # Of two cases both are told, in one entry.
+    assert "(1) every update goes along its gradient" in first
+    for place, name in enumerate(named):
+        assert (first.count(f"({name})"), rest.count(f"\n  {name}: ")) == ((1, 0) if place < 3 else (0, 1)), name
+
+
+def test_monitor_of_few_causes_tells_all_in_full(capsys):
+    assert main(["explain", "replicas_apart"]) == 0
+    told = capsys.readouterr().out
+    assert told.count("  fix: ") == len(causes_of("replicas_apart"))
+    assert "other causes" not in told
+
+
+def test_check_with_codes_tells_each_fix_once_with_its_codes(capsys):
+    assert main(["explain", "stage.references"]) == 0
+    told = capsys.readouterr().out
+    assert "  fix of shift: look for inputs or labels with other codes" in told
+    assert told.count("  fix: ") == 1

@@ -42,11 +42,11 @@ def test_parts_of_a_key_that_come_again_are_told_as_left_out_with_the_way_back(t
     for name in draft.key:
         role, remark = remark_on(draft, name)
         assert role == "key"
-        assert f"contract review --column {name} --known PT0S" in remark
+        assert f"trainworthy contract review shop --column {name} --known PT0S" in remark
     (tmp_path / "alone").mkdir()
     one = draft_of(ratings().assign(visit=range(1500)), tmp_path / "alone", target="liked", keys=("visit",))
     assert remark_on(one, "visit") == ("key", "")
-    assert "contract review --column movie_id --known PT0S" in remark_on(one, "movie_id")[1]
+    assert "contract review shop --column movie_id --known PT0S" in remark_on(one, "movie_id")[1]
 
 
 def test_key_of_which_a_column_has_few_values_is_resampled_by_the_other(tmp_path):

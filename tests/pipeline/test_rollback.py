@@ -1,6 +1,5 @@
 """rollback_<use case>: back to the previous champion, or a refusal that changes nothing."""
 
-import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -53,22 +52,8 @@ def roll_back(toy: Toy) -> Done:
 
 
 def roll_back_by_command(toy: Toy, reason: str, **environment: str) -> Done:
-    """The bare command, with a config file that holds the reason."""
-    path = toy.root.parent / "reason.json"
-    path.write_text(json.dumps({"reason": reason}))
-    return toy.call(
-        "-m",
-        "dagster",
-        "job",
-        "execute",
-        "-m",
-        "trainworthy.pipeline.definitions",
-        "-j",
-        "rollback_toy",
-        "-c",
-        str(path),
-        **environment,
-    )
+    """The command of Trainworthy, which becomes Dagster's with the reason as its config."""
+    return toy.call("-m", "trainworthy.pipeline.cli", "rollback", "toy", "--reason", reason, **environment)
 
 
 def history(toy: Toy) -> list[list[str]]:

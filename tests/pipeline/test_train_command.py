@@ -1,5 +1,7 @@
 """trainworthy train: a mistake in the run config is one clear error, and a right one becomes Dagster's command."""
 
+import json
+import shlex
 import sys
 from pathlib import Path
 
@@ -102,3 +104,16 @@ def test_run_ends_as_dagsters_command_does_and_says_no_word_of_superseded(fresh:
     fresh.edit("use_case.yaml", "version: v1", "version: v9")
     refused = fresh.call("-m", "trainworthy.pipeline.cli", "train", "toy", "--validate")
     assert refused.code == 1, refused.out
+
+
+def test_rollback_becomes_the_job_with_its_reason_and_is_refused_without_one(toy_here, capsys):
+    assert main(["rollback", "toy", "--reason", "it's\nlate"]) is None
+    (command,) = toy_here
+    told = shlex.split(command)
+    assert told[:4] == ["dagster", "job", "execute", "-m"]
+    assert told[told.index("-j") + 1] == "rollback_toy"
+    assert json.loads(Path(told[told.index("-c") + 1]).read_text()) == {"reason": "it's late"}
+    assert main(["rollback", "toy", "--reason", " "]) == 1
+    assert "no reason is given" in capsys.readouterr().err
+    assert main(["rollback", "toi", "--reason", "late"]) == 1
+    assert toy_here == [command]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from trainworthy.lifecycle.errors import did_you_mean
-from trainworthy.lifecycle.hyperparameters import NoSuchHyperparameterError
+from trainworthy.lifecycle.hyperparameters import NoSuchHyperparameterError, likely_hyperparameters
 from trainworthy.lifecycle.protocol.results import FunctionFault, FunctionsResult, TriedFunction
 from trainworthy.lifecycle.task import Task, line_of, load_task
 
@@ -30,6 +30,8 @@ FIXES = {
     "loss_fn": "give one loss a row, shape (N,), from outputs and targets of shape (N,)",
     "predict": "give the answer of the kind of task for each row",
 }
+# Those that make something of the hyperparameters; in others a value of them is used that the network kept.
+_USING_HYPERPARAMETERS = ("build_model", "build_optimizers", "learning_rate")
 # Those that model.py need not define.
 OPTIONAL_FIXES = {
     "build_optimizers": "return a list of torch optimizers that hold every trainable parameter, each in one of them",
@@ -42,7 +44,8 @@ OPTIONAL_FIXES = {
 class Trials:
     """The functions that were tried so far; `features` are the columns that their rows have.
 
-    `fixes` are what to look at if a function raises, `hyperparameters` those of use_case.yaml.
+    `fixes` are what to look at if a function raises, `hyperparameters` those of use_case.yaml. `follows` says of
+    functions what else their faults come from.
     """
 
     folder: Path
@@ -51,6 +54,7 @@ class Trials:
     fixes: Mapping[str, str] = field(default_factory=lambda: FIXES | OPTIONAL_FIXES)
     task: Task | None = None
     tried: list[TriedFunction] = field(default_factory=list)
+    follows: Mapping[str, str] = field(default_factory=dict)
 
     def imported(self) -> Task | None:
         """The use case's model.py, None if it can't be imported: then no function was tried."""
@@ -77,14 +81,20 @@ class Trials:
                 or _not_there(columns, self.features)
                 or _written_into(error)
             )
-            problem, fix = known or (_message(error), f"correct that line; {self.fixes[name]}")
-            where = self._where(name, error)
+            problem, fix = known or (_message(error), f"{self._correct(name, error)}; {self.fixes[name]}")
+            where, fix = self._where(name, error), self.follows.get(name, fix)
             self._add(name, faults=(FunctionFault(where=where, problem=problem, fix=fix, columns=columns),))
             return None
         where = self._where(name)
-        faults = tuple(FunctionFault(where=where, problem=problem, fix=fix) for problem, fix in wrong)
+        faults = tuple(
+            FunctionFault(where=where, problem=problem, fix=self.follows.get(name, fix)) for problem, fix in wrong
+        )
         self._add(name, evidence=evidence, faults=faults)
         return value
+
+    def _correct(self, name: str, error: BaseException) -> str:
+        given = name in _USING_HYPERPARAMETERS
+        return likely_hyperparameters(str(error), self.hyperparameters, given=given)
 
     def not_tried(self, name: str, why: str) -> None:
         self._add(name, untried=why)

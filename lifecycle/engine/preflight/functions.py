@@ -22,6 +22,7 @@ from trainworthy.lifecycle.contract.sample_files import with_sample_files, witho
 from trainworthy.lifecycle.engine.preflight.function_trials import FIXES, OPTIONAL_FIXES, Trials, Wrong
 from trainworthy.lifecycle.engine.preflight.inputs import axes
 from trainworthy.lifecycle.engine.preflight.optional_functions import try_optional
+from trainworthy.lifecycle.engine.preflight.output_shape import follows, too_wide
 from trainworthy.lifecycle.engine.preflight.own import own_checks
 from trainworthy.lifecycle.engine.preflight.wiring.descent import WRONG_WAY, descend
 from trainworthy.lifecycle.engine.training.random_state import seed_torch
@@ -76,8 +77,16 @@ def _tried(job: FunctionsJob, trials: Trials, task: Task, rows: pd.DataFrame, tr
     inputs = trials.of("to_tensors", lambda: _tensors(task, rows, state, axes_told), state)
     if "build_model" not in needed:
         return trials.result()
+
+    def _shaped(given: tuple[Any, str, list[Wrong]]) -> tuple[Any, str, list[Wrong]]:
+        """forward's outputs, told to be wrong where their last side of 1 is in the way of what takes them."""
+        found = too_wide(task, given[0], targets, kind, users)
+        trials.follows = dict.fromkeys(users, follows(given[0])) if found else {}
+        return (*given[:2], [*([found] if found else []), *given[2]])
+
     model = trials.of("build_model", lambda: _build(task, state, job), state)
-    outputs = trials.of("forward", lambda: _forward(model, inputs, len(rows)), model, inputs)
+    users = [name for name in ("loss_fn", "predict") if name == "predict" or name in needed]
+    outputs = trials.of("forward", lambda: _shaped(_forward(model, inputs, len(rows))), model, inputs)
     if "loss_fn" in needed:
         uses_labels = job.claims.labels == "used"
         apart = uses_labels and job.claims.rows == "apart"

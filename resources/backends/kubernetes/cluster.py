@@ -12,6 +12,7 @@ from pydantic import Field, StringConstraints, ValidationError, field_validator,
 from trainworthy.lifecycle.errors import Problem, SettingsError, did_you_mean
 from trainworthy.lifecycle.spec.frozen import Frozen
 from trainworthy.lifecycle.spec_problems import spec_problems
+from trainworthy.lifecycle.unique_keys import yaml_mistake
 
 FILE, HOW_TO = "kubernetes.yaml", "docs/how-to/kubernetes.md"
 # RFC 1123, as the API asks of most names: a label, and labels with dots between them.
@@ -107,16 +108,23 @@ class Cluster(Frozen):
 
 def load_cluster(path: Path) -> Cluster:
     """Read kubernetes.yaml. Raises SettingsError if it is missing, or with every problem in it."""
+    text = ""
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        values = yaml.safe_load(text)
     except FileNotFoundError:
         fix = f"write it ({HOW_TO} has one to begin with), or set compute.launcher to local"
         raise SettingsError(
             "compute.launcher is kubernetes, and kubernetes.yaml is missing", value=str(path), fix=fix
         ) from None
-    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
+    except OSError as error:
         fix = f"correct its form; {HOW_TO} has one to begin with"
         raise SettingsError(f"{FILE} cannot be read: {error}", value=str(path), fix=fix) from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        mistake = yaml_mistake(error, text)
+        fix = f"{mistake.fix}; {HOW_TO} has one to begin with"
+        problem = f"{mistake.where(FILE)} cannot be read: {mistake.problem}"
+        raise SettingsError(problem, value=str(path), fix=fix) from None
     problems = cluster_problems(values)
     if problems:
         noun = "problem" if len(problems) == 1 else "problems"
