@@ -87,7 +87,7 @@ def find_out(request: Request, source: Path, work: Path) -> tuple[UseCaseDraft |
     key = key or (str(numbered),)
     of_files = [name for column in files.columns for name in (column.name, column.place.source)]
     together = find_together(rows, target.label, (target.column, time, day, *key, *of_files, *clock))
-    group = request.group
+    group, whom = request.group, None
     if day is not None:
         windows, problems = choose_windows(rows, day, target.label)
     else:

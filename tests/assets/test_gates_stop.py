@@ -386,7 +386,9 @@ def test_advice_beside_a_better_reference_exchanges_no_part_of_a_script(monkeypa
         name="references", status="fail", severity="warning", code="less", fix=fix_of("references", "less")
     )
     monkeypatch.setattr(stage_gates, "references_check", lambda *asked: less)
-    made = answer().model_copy(update={"trainer": OwnTrainer(file="train.py") if script else None})
+    made = answer().model_copy(
+        update={"trainer": OwnTrainer(file="train.py", gradients=True, weights=True, checkpoints=1) if script else None}
+    )
     (found,) = [check for check in training_checks("pilot", made) if check.name == "references"]
     assert ("trainworthy diagnose" in found.fix) is not script
     assert "is the model to ship" in found.fix
