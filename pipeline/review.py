@@ -32,6 +32,8 @@ When is its value known, for a row that the model is asked about?
   later   only afterwards: no input               target  it is made of what happened: no input
   stop    leave the rest for another time"""
 RANK_ROWS = 20_000
+# Inputs that are named where all are accepted at once.
+STRONGEST = 3
 
 
 @dataclass(frozen=True)
@@ -56,9 +58,10 @@ def review(name: str, answers: Sequence[tuple[str, str]], accept_reason: str | N
     given = list(answers)
     if not answers and accept_reason is None and ask is not None:
         given = list(_prompted_answers(use_case, contract, ask))
-    changes = _changes(use_case, contract, given)
+    changes, unasked = _changes(use_case, contract, given), list[str]()
     if accept_reason is not None:
         rest = [column for column in contract.unreviewed_features if column not in changes]
+        unasked = _unasked(use_case, contract, rest)
         changes |= {column: {"reviewed": accept_reason} for column in rest}
     text = use_case.contract_path.read_text(encoding="utf-8")
     changed, problems = with_answers(text, changes)
@@ -66,7 +69,16 @@ def review(name: str, answers: Sequence[tuple[str, str]], accept_reason: str | N
         raise UseCaseError(name, problems)
     if changed != text:
         write_atomic(use_case.contract_path, changed.encode())
-    return "\n".join(_result_lines(use_case, load_contract(use_case.contract_path), changes))
+    return "\n".join([*_result_lines(use_case, load_contract(use_case.contract_path), changes), *unasked])
+
+
+def _unasked(use_case: UseCase, contract: Contract, accepted: Sequence[str]) -> list[str]:
+    """A line for what is accepted unasked: the inputs that tell most, of which one may be known only afterwards."""
+    strong = [strength for strength in strongest_first(use_case, contract) if strength.column in accepted][:STRONGEST]
+    if not any(strength.note for strength in strong):
+        return []
+    told = ", ".join(f"{strength.column}{strength.note}" for strength in strong)
+    return [f"accepted unasked, the strongest first: {told}; is each known when the model is asked?"]
 
 
 def waiting(name: str) -> tuple[Strength, ...]:

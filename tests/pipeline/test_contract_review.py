@@ -9,6 +9,7 @@ from toy_project import ROOT
 
 from trainworthy.lifecycle.contract.read import load_contract
 from trainworthy.lifecycle.contract.review import answer_values, with_answers
+from trainworthy.pipeline import review as reviews
 from trainworthy.pipeline.check import _file
 from trainworthy.pipeline.cli import main
 
@@ -124,6 +125,14 @@ def test_check_counts_the_inputs_that_wait(drafted):
     assert told.endswith("; 3 wait for: trainworthy contract review toy")
     assert main(["contract", "review", "toy", "--accept-all", "--reason", "a form"]) == 0
     assert "review" not in _file("toy", "contract.yaml", [], None, load_contract(path)).evidence
+
+
+def test_review_accept_all_names_the_strongest_that_nobody_was_asked_about(drafted, capsys, monkeypatch):
+    monkeypatch.setattr(reviews, "_alone", lambda use_case, contract: {"x1": 0.97, "x2": 0.88, "shop": 0.51})
+    told = ["--column", "x1", "--known", "later", "--accept-all", "--reason", "form"]
+    assert main(["contract", "review", "toy", *told]) == 0
+    line = capsys.readouterr().out.splitlines()[-1]
+    assert line.startswith("accepted unasked, the strongest first: x2: AUC 0.880 alone, shop: AUC 0.510 alone; is each")
 
 
 class Terminal(io.StringIO):
