@@ -37,8 +37,8 @@ CHECKS: dict[Step, tuple[str, ...]] = {
 DESCRIPTIONS: dict[Step, str] = {
     "dataset": "A published version of the dataset, fetched through DVC and checked against its content hash.",
     "snapshot": "Rows that keep the contract, labelled and split; immutable, addressed by content.",
-    "preflight": "Memory and cost forecasts, one batch end to end, ten batches overfitted: a minute before a night.",
-    "smoke": "Training on the smallest fraction: does the loop run and stay finite, and do labels fit their rows?",
+    "preflight": "Forecasts of memory and cost, one batch end to end, ten batches overfitted: is a training worth it?",
+    "smoke": "Training on the smallest fraction: does the loop run, and are the labels those of their rows?",
     "pilot": "Training on a tenth: has the network learned something, and can the rest be paid?",
     "full": "Training on all training rows; calibrates and exports the artifact.",
     "evaluation": "The exported artifact and its baselines on the benchmark, with intervals and slices.",

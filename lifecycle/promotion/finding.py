@@ -37,7 +37,7 @@ class Lacking(NamedTuple):
 
     def in_words(self, window: Window | None) -> str:
         if self.needed is None:
-            return "as measured, a better model is needed, not more rows"
+            return "as measured, a better model is needed, not more benchmark rows"
         text = f"if the value holds, {about(self.needed)} groups would show that it suffices"
         if window is None:
             return text

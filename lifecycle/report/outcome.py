@@ -282,7 +282,7 @@ def _more_groups(item: Comparison, named: Words) -> str:
     subject = f"The gain over {named.reference(item.reference)} in {metric_name(item.metric)}"
     text = f"{subject}, {estimate(item.gain, sign=True)}, is not clearly different from 0"
     if (needed := groups_to_show(*rows_and_room(item, item.gain.value))) is None:
-        return f"{text}; a better model is needed, not more rows."
+        return f"{text}; a better model is needed, not more benchmark rows."
     return f"{text} with {count(item.gain.groups)} groups; if it holds, {about(needed)} groups would show it."
 
 

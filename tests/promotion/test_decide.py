@@ -287,7 +287,7 @@ def test_a_spread_of_seeds_that_is_larger_than_the_gain_is_shadow_and_a_small_on
     assert found.decision == "shadow"
     assert "with the spread between 3 seeds, sd 0.0200; without it" in found.reasons[0]
     # What the seeds leave open, no number of groups shows.
-    assert "not more rows" in found.held_back_by[0]
+    assert "not more benchmark rows" in found.held_back_by[0]
 
 
 @pytest.mark.parametrize("reference", ["prior", "linear", "champion"])

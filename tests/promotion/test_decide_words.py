@@ -93,13 +93,13 @@ def test_decide_puts_what_held_the_model_back_first():
             {"linear": (-0.0003, 0.0053, 21)},
             "21 groups; if the value holds, about 27 groups would show that it suffices.",
         ),
-        ({"linear": (-0.006, 0.0053, 21)}, "; as measured, a better model is needed, not more rows."),
+        ({"linear": (-0.006, 0.0053, 21)}, "; as measured, a better model is needed, not more benchmark rows."),
         # (0.0042 / 0.0012)² × 61 = 747.25
         (
             {"prior": (0.0012, 0.0042, 61)},
             "61 groups; if the value holds, about 750 groups would show that it suffices.",
         ),
-        ({"prior": (0.0001, 0.0042, 61)}, "; as measured, a better model is needed, not more rows."),
+        ({"prior": (0.0001, 0.0042, 61)}, "; as measured, a better model is needed, not more benchmark rows."),
         (
             {"champion": (0.0012, 0.0042, 61)},
             "may be chance; if the value holds, about 750 groups would show that it suffices.",
@@ -145,7 +145,7 @@ def test_decide_names_every_reason_that_held_the_model_back_and_no_other():
     linear, far, near = found.held_back_by
     assert linear.startswith("May be worse than logistic regression by more than the margin of 0.005")
     assert far.startswith("Guardrail not safely kept: AUC 0.0667")
-    assert far.endswith("at most 0.05; as measured, a better model is needed, not more rows.")
+    assert far.endswith("at most 0.05; as measured, a better model is needed, not more benchmark rows.")
     # (0.021 / (0.05 - 0.031))² × 30 = 36.6
     assert near.endswith("at most 0.05; if the value holds, about 37 groups would show that it suffices.")
     assert decide(evidence()).held_back_by == ()
