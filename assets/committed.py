@@ -5,8 +5,13 @@ from __future__ import annotations
 from trainworthy.assets.step_run import CANDIDATE, StepRun
 from trainworthy.lifecycle.errors import DatasetError
 from trainworthy.lifecycle.files.versions import parse_versions, published_version
-from trainworthy.lifecycle.promotion.controls import uncommitted
-from trainworthy.lifecycle.provenance import changed_files, commit_of, committed_text, installed_version
+from trainworthy.lifecycle.provenance import (
+    changed_files,
+    commit_of,
+    committed_text,
+    installed_version,
+    uncommitted,
+)
 from trainworthy.lifecycle.use_case import UseCase
 from trainworthy.resources.workspace import Workspace
 

@@ -7,7 +7,7 @@ import csv
 import functools
 import re
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -47,6 +47,20 @@ def changed_files(folder: Path, extra: Iterable[Path] = ()) -> tuple[str, ...] |
     ours = _changed(PRODUCT, OUR_CODE, _our_sources()) if recorded is None else _not_as_recorded(recorded)
     more = [path.name for path in extra if last_change(path.parent, path.name) in ("", "not committed")]
     return None if mine is None or ours is None else tuple(sorted({*mine, *ours, *more}))
+
+
+def uncommitted(git_commit: str | None, changed_files: Sequence[str] | None, installed: str | None) -> str:
+    """What no commit holds of what a verdict is about, with what to do; empty where it holds all.
+
+    Known before anything is trained. Each is what commit_of, changed_files and installed_version give.
+    """
+    if git_commit is None or changed_files is None:
+        return "the code, the use case's or Trainworthy's, is in no git commit: commit it"
+    if not changed_files:
+        return ""
+    named = ", ".join(changed_files[:5]) + (f" and {len(changed_files) - 5} more" if len(changed_files) > 5 else "")
+    again = f"; install {installed} again where a file of trainworthy/ is named" if installed else ""
+    return f"what the verdict is about differs from commit {git_commit[:12]} in {named}: commit it{again}"
 
 
 def committed_text(folder: Path, name: str) -> str | None:

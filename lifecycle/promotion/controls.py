@@ -14,6 +14,7 @@ from trainworthy.lifecycle.protocol.checks import CheckResult, at_most
 from trainworthy.lifecycle.protocol.latency import Latency
 from trainworthy.lifecycle.protocol.records import Control, Forecast
 from trainworthy.lifecycle.protocol.serving import ServingFigure
+from trainworthy.lifecycle.provenance import uncommitted
 
 if TYPE_CHECKING:
     Finding = tuple[Literal["pass", "fail", "insufficient"], str]
@@ -119,20 +120,6 @@ OTHER_PROCESS = (
     "something in the use case differs from process to process, such as hash() of a text, the order of a set, the "
     "clock, or numbers drawn without a seed; where to_tensors uses it, the model that is served answers otherwise, too"
 )
-
-
-def uncommitted(git_commit: str | None, changed_files: Sequence[str] | None, installed: str | None) -> str:
-    """What no commit holds of what a verdict is about, with what to do; empty where it holds all.
-
-    Known before anything is trained. Each is as reproducibility_control is given it.
-    """
-    if git_commit is None or changed_files is None:
-        return "the code, the use case's or Trainworthy's, is in no git commit: commit it"
-    if not changed_files:
-        return ""
-    named = ", ".join(changed_files[:5]) + (f" and {len(changed_files) - 5} more" if len(changed_files) > 5 else "")
-    again = f"; install {installed} again where a file of trainworthy/ is named" if installed else ""
-    return f"what the verdict is about differs from commit {git_commit[:12]} in {named}: commit it{again}"
 
 
 def reproducibility_control(

@@ -53,4 +53,4 @@ def test_agreed_champion_after_a_rollback_is_the_one_gone_back_to(entries, tmp_p
     # An alias that did not move, as after a crash, or was moved by hand.
     with pytest.raises(ChampionError, match="disagree") as caught:
         agreed_champion(log.read(path), "toy", "3")
-    assert "rollback_toy" in caught.value.fix
+    assert "trainworthy rollback toy" in caught.value.fix
