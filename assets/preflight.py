@@ -2,7 +2,6 @@
 
 from datetime import date
 
-from trainworthy.assets.committed import tell_uncommitted
 from trainworthy.assets.comparable import candidate_is_refused, refuse_candidate
 from trainworthy.assets.step import StepOutcome, StepWork
 from trainworthy.assets.step_run import StepRun
@@ -36,7 +35,6 @@ def try_out(run: StepRun) -> StepOutcome[PreflightBody]:
     from trainworthy.lifecycle.gates.host import before_worker, not_started, stops
 
     refuse_candidate(run)
-    tell_uncommitted(run)
     refuse_bad_costs(run)
     spec = run.use_case.spec
     host = host_of(run)

@@ -23,6 +23,7 @@ from trainworthy.assets.metadata import check_result, refusal_metadata, step_met
 from trainworthy.assets.output import run_records, write_report
 from trainworthy.assets.step_run import (
     BENCHMARK_STEPS,
+    CANDIDATE,
     DATASET_TAG,
     EXPERIMENT,
     INTENT_TAG,
@@ -262,7 +263,7 @@ def _step_run(
 
 def _intent(context: dg.AssetExecutionContext, declared: Intent) -> str:
     """What the run is for, by its job; without one, as `Materialize all`, an experiment unless it says else."""
-    return context.run.tags.get(INTENT_TAG, "candidate" if declared.candidate else EXPERIMENT)
+    return context.run.tags.get(INTENT_TAG, CANDIDATE if declared.candidate else EXPERIMENT)
 
 
 def _refuse_benchmark(run: StepRun) -> None:

@@ -68,7 +68,7 @@ def train_stage(run: StepRun) -> StepOutcome[StageBody]:
     """Train the stage in the worker and judge go or no-go."""
     stage = cast(Stage, run.step)
     if stage == STAGES[0]:
-        # An equal preflight that is reused told it of what was changed then.
+        # Here and not by preflight, which may be one of an earlier run.
         tell_uncommitted(run)
     snapshot = run.record("snapshot", Snapshot)
     training_run = training_run_id(run.use_case, run.code_sha256, snapshot)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import math
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -42,7 +43,7 @@ def likely_hyperparameters(message: str, hyperparameters: Mapping[str, Any], *, 
     Texts that read as numbers, else values that the message names, else all. `given`: what raised was given the
     hyperparameters and uses them; else only the first are a sign.
     """
-    quoted = [name for name, value in hyperparameters.items() if isinstance(value, str) and _reads_as_number(value)]
+    quoted = [name for name, value in hyperparameters.items() if isinstance(value, str) and reads_as_number(value)]
     if quoted:
         fixes = [f"{name}: {hyperparameters[name].strip()}" for name in quoted]
         told = ", ".join(f"{name}: {json.dumps(hyperparameters[name], ensure_ascii=False)}" for name in quoted)
@@ -58,12 +59,12 @@ def likely_hyperparameters(message: str, hyperparameters: Mapping[str, Any], *, 
     return f"correct that line, or the hyperparameters in use_case.yaml that it may come from: {shown}"
 
 
-def _reads_as_number(text: str) -> bool:
+def reads_as_number(text: str) -> bool:
+    """True of a text such as "64" or "1e-3", which is a finite number but for its quotes."""
     try:
-        float(text)
+        return math.isfinite(float(text))
     except ValueError:
         return False
-    return True
 
 
 def _names(message: str, value: Any) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import types
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,6 +10,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from pydantic import BaseModel, PydanticUserError, TypeAdapter, ValidationError
 
 from trainworthy.lifecycle.errors import Problem, did_you_mean, nearest
+from trainworthy.lifecycle.hyperparameters import reads_as_number
 from trainworthy.lifecycle.spec.task import KINDS
 
 # How keys are added that somebody meets in a file of before there were such.
@@ -191,7 +191,7 @@ def _typed_otherwise(value: Any, annotation: Any, path: list[str]) -> Iterator[t
 def _another_type(value: object, kinds: Iterable[Any]) -> tuple[str, str, str] | None:
     """What is wrong with a single value, what to do, and how it is written; None where pydantic judges right."""
     number, truth = not {int, float}.isdisjoint(kinds), bool in kinds
-    if number and isinstance(value, str) and _reads_as_number(value):
+    if number and isinstance(value, str) and reads_as_number(value):
         return "must be a number, and in quotes it is a text", "write it without quotes", value.strip()
     if truth and isinstance(value, str) and value.lower() in _TRUTH:
         return "must be true or false, and this is a text", "write it without quotes", _TRUTH[value.lower()]
@@ -207,13 +207,6 @@ _TRUTH: dict[str, str] = {
     **dict.fromkeys(("true", "yes", "on", "t", "y", "1"), "true"),
     **dict.fromkeys(("false", "no", "off", "f", "n", "0"), "false"),
 }
-
-
-def _reads_as_number(text: str) -> bool:
-    try:
-        return math.isfinite(float(text))
-    except ValueError:
-        return False
 
 
 def _is_form(kind: Any) -> bool:

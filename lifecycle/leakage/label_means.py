@@ -34,7 +34,7 @@ OF_EVENTS: tuple[Written, ...] = (
     AS_IT_IS,
     ("the mean in per cent", lambda values: values / 100),
     ("one less the mean", lambda values: 1 - values),
-    ("in per cent what is left by the mean", lambda values: 1 - values / 100),
+    ("one less the mean, in per cent,", lambda values: 1 - values / 100),
 )
 FIX = (
     "take the column out of the features, or compute it without the row itself and without held-out rows: of earlier "

@@ -69,7 +69,7 @@ WRITTEN = {
     "the mean": lambda rate: rate,
     "the mean in per cent": lambda rate: (100 * rate).round(2),
     "one less the mean": lambda rate: 1 - rate,
-    "in per cent what is left by the mean": lambda rate: 100 - 100 * rate,
+    "one less the mean, in per cent,": lambda rate: 100 - 100 * rate,
 }
 
 

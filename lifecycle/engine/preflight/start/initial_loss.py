@@ -75,8 +75,8 @@ def initial_loss(subject: Subject) -> Outcome:
 def _of_many_rows(subject: Subject, first: float, constant: ConstantLosses) -> Outcome | None:
     """What is wrong if many more rows have a loss that is too high, by few of them that the first ones missed."""
     numbers = sum(tensor[:1].numel() for tensor in subject.training.inputs.values())
-    most = max(ROWS, min(MANY_ROWS, MANY_NUMBERS // max(1, numbers)))
-    data = subject.training.take(spread_rows(subject.training, fewer_of_places(subject, most, FEWEST_ROWS)))
+    rows = max(ROWS, min(MANY_ROWS, MANY_NUMBERS // max(1, numbers)))
+    data = subject.training.take(spread_rows(subject.training, fewer_of_places(subject, rows, FEWEST_ROWS)))
     losses, outputs = _losses(subject, data)
     most = _most(constant, first)
     if math.isfinite(mean := min(losses.values())):
