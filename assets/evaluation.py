@@ -12,6 +12,7 @@ from trainworthy.assets.suite import benchmark_parts, benchmark_suite, groups_in
 from trainworthy.assets.training_job import job_base
 from trainworthy.lifecycle.data.files import SplitFiles
 from trainworthy.lifecycle.evaluation.comparison import metric_columns
+from trainworthy.lifecycle.evaluation.decided_alike import decisions_check
 from trainworthy.lifecycle.evaluation.decision import of_decisions
 from trainworthy.lifecycle.evaluation.disjoint import candidate_overlap
 from trainworthy.lifecycle.evaluation.evaluate import evaluate
@@ -20,7 +21,7 @@ from trainworthy.lifecycle.evaluation.prediction_drift import prediction_drift_c
 from trainworthy.lifecycle.evaluation.seed_spread import with_seeds
 from trainworthy.lifecycle.evaluation.suite import look, looks_check
 from trainworthy.lifecycle.identity import sha256_file
-from trainworthy.lifecycle.protocol.figures import BenchmarkFigures
+from trainworthy.lifecycle.protocol.figures import CANDIDATE, BenchmarkFigures
 from trainworthy.lifecycle.protocol.jobs import PredictJob
 from trainworthy.lifecycle.protocol.records import (
     BenchmarkAnswers,
@@ -104,7 +105,12 @@ def score_benchmark(run: StepRun) -> StepOutcome[EvaluationBody]:
         looks=looks,
     )
     return StepOutcome(
-        checks=(*measured.checks, moved, looks_check(looks, suite, spec.benchmark.looks)),
+        checks=(
+            *measured.checks,
+            *decisions_check(predictions, spec.benchmark, kind, result.thresholds.get(CANDIDATE)),
+            moved,
+            looks_check(looks, suite, spec.benchmark.looks),
+        ),
         body=joined(EvaluationBody, part_of(measured, BenchmarkFigures), answers, result.behaviour).model_copy(
             update={"comparisons": gains}
         ),

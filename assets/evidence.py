@@ -15,6 +15,7 @@ from trainworthy.assets.step_run import StepRun
 from trainworthy.assets.training_job import train_job
 from trainworthy.lifecycle.artifact import artifact_kind
 from trainworthy.lifecycle.errors import WorkerError
+from trainworthy.lifecycle.evaluation.decided_alike import NAME as DECISIONS
 from trainworthy.lifecycle.evaluation.disjoint import NAME as WINDOW
 from trainworthy.lifecycle.evaluation.disjoint import trained_on_tags
 from trainworthy.lifecycle.gates.earlier import open_checks
@@ -37,6 +38,8 @@ from trainworthy.lifecycle.protocol.results import PredictResult, TrainResult
 from trainworthy.lifecycle.tasks.statistic_columns import from_columns
 from trainworthy.resources.mlflow_model import RegisteredModel
 
+# Checks that ask a person, each in a sentence of its own.
+ASK = (REVIEWED, DECISIONS)
 COMPARED_ROWS = 200
 
 
@@ -144,20 +147,20 @@ def model_cost(run: StepRun) -> Cost:
 
 def insufficient_checks(run: StepRun) -> tuple[str, ...]:
     """Checks upstream that could not be measured, and that no later stage answered; they cap the verdict at shadow."""
-    return tuple(name for name in _open_checks(run) if name.partition("/")[2] != REVIEWED)
+    return tuple(name for name in _open_checks(run) if name.partition("/")[2] not in ASK)
 
 
 def open_questions(run: StepRun) -> tuple[str, ...]:
-    """What a check upstream asks a person, and how it is answered, by the last stage that asks it.
+    """What checks upstream ask a person, and how it is answered, each by the last step that asks it.
 
-    It caps the verdict at shadow as well.
+    They cap the verdict at shadow as well.
     """
-    name = next((name for name in reversed(_open_checks(run)) if name.partition("/")[2] == REVIEWED), None)
+    last = {name.partition("/")[2]: name for name in _open_checks(run)}
     return tuple(
         f"{check.evidence.rstrip('.')}; {check.fix}"
         for step, record in _upstream(run).items()
         for check in record.checks
-        if f"{step}/{check.name}" == name
+        if check.name in ASK and f"{step}/{check.name}" == last.get(check.name)
     )
 
 

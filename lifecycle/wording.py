@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 _METRICS = {
     "auc": "AUC", "brier": "Brier score", "f1": "F1", "macro_f1": "macro F1", "micro_f1": "micro F1",
@@ -19,6 +20,12 @@ _QUANTILES = ("pinball", "coverage")
 _COARSE = 0.1
 # Of losses in nats and of probabilities, four decimals say enough; what is larger needs fewer, what is smaller more.
 _DECIMALS, _LARGE, _SMALL = 4, 100.0, 5e-4
+
+# What a cost in benchmark.decision.costs is of, by its key.
+_COST_OF = {
+    "false_positive": "acting on a row of label 0",
+    "false_negative": "not acting on a row of label 1",
+}
 
 
 def count(value: int) -> str:
@@ -85,3 +92,12 @@ def figures(*values: float, sign: Literal["", "+"] = "") -> tuple[str, ...]:
     if largest >= _LARGE or 0 < largest < _SMALL:
         decimals = min(max(3 - math.floor(math.log10(largest)), 0), 12)
     return tuple(f"{value:{sign},.{decimals}f}" for value in values)
+
+
+def costs_told(costs: Mapping[str, Any]) -> str:
+    """benchmark.decision.costs in words: `acting on a row of label 0 costs 1, ...`; empty without costs."""
+    return ", ".join(f"{decided} costs {_cost(costs[key])}" for key, decided in _COST_OF.items() if key in costs)
+
+
+def _cost(cost: float | str) -> str:
+    return f"what its column {cost} says" if isinstance(cost, str) else f"{cost:.15g}"

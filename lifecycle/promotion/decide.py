@@ -87,6 +87,7 @@ def decide(evidence: PromotionEvidence) -> Decision:
     slices = tuple(judged_slice(result, evidence) for result in evidence.slices)
     findings = [
         *_rolled_back(evidence.rolled_back),
+        *_open_questions(evidence.open_questions),
         *_champion(evidence),
         *_accepted(evidence.accepted),
         *_changed_limits(evidence.changed_limits),
@@ -103,7 +104,7 @@ def decide(evidence: PromotionEvidence) -> Decision:
             evidence.on_underpowered_difference,
         ),
         *behaviour_findings(evidence.behaviour, evidence.behaviour_tests),
-        *_earlier_checks(evidence.insufficient_checks, evidence.open_questions),
+        *_earlier_checks(evidence.insufficient_checks),
         *_controls(evidence.controls),
     ]
     # sorted() is stable: within a decision the rules keep their order.
@@ -360,9 +361,13 @@ def _controls(controls: Iterable[Control]) -> Iterator[Finding]:
         )
 
 
-def _earlier_checks(names: tuple[str, ...], open_questions: tuple[str, ...]) -> Iterator[Finding]:
-    for question in open_questions:
-        yield Finding("shadow", "checks.open_question", f"{question}.")
+def _open_questions(questions: tuple[str, ...]) -> Iterator[Finding]:
+    """First of what holds a model back: an answer may explain the rest."""
+    for question in questions:
+        yield Finding("shadow", "checks.open_question", f"{question[0].upper()}{question[1:]}.")
+
+
+def _earlier_checks(names: tuple[str, ...]) -> Iterator[Finding]:
     if names:
         yield Finding(
             "shadow",

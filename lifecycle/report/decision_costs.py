@@ -7,13 +7,8 @@ from typing import Any
 
 from trainworthy.lifecycle.protocol.figures import CANDIDATE
 from trainworthy.lifecycle.protocol.records import EvaluationReport
-from trainworthy.lifecycle.report.formatting import figure, plain
-
-# By the key of benchmark.decision.costs.
-_DECIDED = {
-    "false_positive": "acting on a row of label 0",
-    "false_negative": "not acting on a row of label 1",
-}
+from trainworthy.lifecycle.report.formatting import figure
+from trainworthy.lifecycle.wording import costs_told
 
 _OF_CLASSES = (
     "Decided is the class of the least expected cost: decision cost, accuracy, recall, precision, F1 and rates of "
@@ -26,9 +21,8 @@ def costs_text(declared: Mapping[str, Any]) -> str:
     decision = declared.get("decision") or {}
     if decision.get("cost_matrix"):
         return _OF_CLASSES
-    costs = decision.get("costs") or {}
-    listed = [f"{decided} costs {_cost(costs[key])}" for key, decided in _DECIDED.items() if key in costs]
-    return f"Decision cost is a row's mean: {', '.join(listed)}." if listed else ""
+    told = costs_told(decision.get("costs") or {})
+    return f"Decision cost is a row's mean: {told}." if told else ""
 
 
 def costs_of_report(report: EvaluationReport) -> str:
@@ -37,7 +31,3 @@ def costs_of_report(report: EvaluationReport) -> str:
     if not sentence or CANDIDATE not in report.thresholds:
         return sentence
     return f"{sentence} The candidate acts from {figure(report.thresholds[CANDIDATE])} on."
-
-
-def _cost(cost: Any) -> str:
-    return f"what its column {cost} says" if isinstance(cost, str) else plain(cost)

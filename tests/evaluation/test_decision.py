@@ -7,6 +7,7 @@ from pydantic import ValidationError
 from sklearn.metrics import precision_score, recall_score
 
 from trainworthy.lifecycle.evaluation.comparison import comparison
+from trainworthy.lifecycle.evaluation.decided_alike import decisions_check
 from trainworthy.lifecycle.evaluation.decision import (
     cheapest,
     cost_table,
@@ -184,3 +185,50 @@ def test_evaluation_of_classes_measures_what_decisions_cost():
 def test_cost_matrix_that_says_nothing_sensible_is_refused(matrix, told):
     with pytest.raises(ValidationError, match=told):
         benchmark(cost_matrix=matrix)
+
+
+def test_decisions_that_tell_rows_apart_pass_and_say_how_many_are_acted_on():
+    spec = benchmark(costs={"false_positive": 1, "false_negative": 9})
+    (check,) = decisions_check(answers(0.1), spec, BINARY, 0.1)
+    assert check.status == "pass"
+    acted = int(answers(0.1)["decision:candidate"].sum())
+    assert (
+        check.evidence == f"the candidate acts on {acted:,} of 4,000 benchmark rows ({acted / 4000:.2%}), from 0.1 on"
+    )
+    assert (
+        decisions_check(answers(0.1), benchmark(threshold=0.1).model_copy(update={"decision": None}), BINARY, 0.1) == ()
+    )
+
+
+@pytest.mark.parametrize(("declared", "threshold", "says", "fix"), [
+    ({"costs": {"false_positive": 50, "false_negative": 1}}, 50 / 51, "acts on none of 4,000 benchmark rows",
+     "acting on a row of label 0 costs 50, not acting on a row of label 1 costs 1: if that is the wrong way round"),
+    ({"costs": {"false_positive": 1, "false_negative": 1e9}}, 1e-9, "acts on all of 4,000 benchmark rows", "1000"),
+    ({"threshold": 0.999}, 0.999, "acts on none of 4,000 benchmark rows, from 0.999 on", "decide from a"),
+])  # fmt: skip
+def test_decisions_that_are_alike_on_every_row_ask_a_person_and_cap_the_verdict(declared, threshold, says, fix):
+    (check,) = decisions_check(answers(threshold), benchmark(**declared), BINARY, threshold)
+    assert (check.status, check.stops) == ("insufficient", False)
+    assert says in check.evidence
+    assert check.evidence.endswith("whoever decides so needs no model")
+    assert fix in check.fix
+
+
+def test_rows_of_weight_0_are_no_decision():
+    table = answers(0.3).assign(weight=1.0)
+    table.loc[table["decision:candidate"] == 1, "weight"] = 0.0
+    (check,) = decisions_check(table, benchmark(threshold=0.3), BINARY, 0.3)
+    assert check.status == "insufficient"
+    assert "none of" in check.evidence
+
+
+def test_class_that_is_decided_for_every_row_is_named_with_how_the_matrix_is_read():
+    kind = Multiclass(("early", "late"))
+    table = pd.DataFrame({"label": [0, 1] * 10, "group": range(20), "decision:candidate": [1.0] * 20})
+    spec = benchmark("log_loss", cost_matrix={"early": {"late": 0.1}})
+    (check,) = decisions_check(table, spec, kind, None)
+    assert check.status == "insufficient"
+    assert "decides late for all benchmark rows" in check.evidence
+    assert "{true class: {answered class: cost}}" in check.fix
+    (sound,) = decisions_check(table.assign(**{"decision:candidate": [0.0, 1.0] * 10}), spec, kind, None)
+    assert (sound.status, sound.evidence) == ("pass", "the candidate decides 2 classes")
