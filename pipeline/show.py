@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from trainworthy.lifecycle.cost.parts import cost_parts
 from trainworthy.lifecycle.errors import RecordError
 from trainworthy.lifecycle.promotion import log
-from trainworthy.lifecycle.promotion.history import rolled_back, tenures
+from trainworthy.lifecycle.promotion.history import RolledBack, rolled_back, tenures
 from trainworthy.lifecycle.promotion.judged import Standing, standing
 from trainworthy.lifecycle.promotion.log import LogEntry
 from trainworthy.lifecycle.protocol.leak import suspicions
@@ -138,14 +138,13 @@ def verdict_text(verdict: Verdict) -> str:
     report = report_of(read_settings(), verdict.use_case, verdict.provenance.run_id)
     run_id = verdict.provenance.run_id
     judged = f"judged {verdict.provenance.created_at[:16].replace('T', ' ')} UTC"
-    withdrawn = rolled_back(verdict_log(verdict.use_case), verdict.model_version)
-    since = f"Since then: {withdrawn.sentence}.\n" if withdrawn and verdict.decision == "promote" else ""
+    off = rolled_back(verdict_log(verdict.use_case), verdict.model_version) if verdict.decision == "promote" else None
+    since = f"Since then: {off.sentence}.\n" if off else ""
     since += _stopped_since(verdict) + _not_entered(verdict.use_case)
     champion = log.champion(verdict_log(verdict.use_case))
     live = f"version {champion.model_version}" if champion else "none"
-    decided = f"{verdict.decision.upper()}{verdict.headline and f', {verdict.headline}'}"
     return (
-        f"\n{verdict.use_case}: {decided} (model version {verdict.model_version}), {judged}\n"
+        f"\n{verdict.use_case}: {decided(verdict, off)} (model version {verdict.model_version}), {judged}\n"
         f"{since}"
         f"{_why(verdict)}\n"
         f"{not_passed_text(_records_of_run(verdict.use_case, records_of(read_settings()), run_id))}\n"
@@ -159,6 +158,11 @@ def verdict_text(verdict: Verdict) -> str:
         f"Dagster UI  {start_command('ui')}, then {dagster_url()}/runs/{run_id}\n"
         f"MLflow UI   {start_command('mlflow-ui')}, then {mlflow_url()}\n"
     )
+
+
+def decided(verdict: Verdict, off: RolledBack | None) -> str:
+    """The decision as it stands today; `off` is the rollback that took its model off."""
+    return ", ".join(filter(None, (verdict.decision.upper(), "rolled back since" if off else "", verdict.headline)))
 
 
 def cost_text(verdict: Verdict, costs: Mapping[Step, Cost]) -> str:

@@ -10,6 +10,7 @@ from verdict_logs import log_in, logged
 from tests.lifecycle import report_records
 from trainworthy.lifecycle.errors import RecordError
 from trainworthy.lifecycle.promotion import log
+from trainworthy.lifecycle.promotion.history import RolledBack
 from trainworthy.lifecycle.promotion.log import LogEntry
 from trainworthy.lifecycle.protocol.checks import CheckResult
 from trainworthy.lifecycle.protocol.operating_point import OperatingPoint
@@ -71,6 +72,15 @@ def test_served_is_what_the_champion_decides_and_not_a_version_that_was_withdraw
     monkeypatch.setattr(show, "records_of", Kept)
     told = show._decides(judged("3", 0.1088), None if champion is None else entry(champion))
     assert [line.partition(";")[0] for line in told.splitlines()] == lines
+
+
+def test_promotion_that_was_rolled_back_is_not_told_as_if_it_stood():
+    promoted = judged("2", 0.1)
+    off = RolledBack(model_version="2", to_version="1", at="2026-11-26T00:00:00", reason="late answers")
+    assert show.decided(promoted, None) == "PROMOTE"
+    assert show.decided(promoted, off) == "PROMOTE, rolled back since"
+    worse = promoted.model_copy(update={"headline": "worse than gradient boosting"})
+    assert show.decided(worse, off) == "PROMOTE, rolled back since, worse than gradient boosting"
 
 
 @pytest.fixture
