@@ -63,11 +63,21 @@ def resumes(trial: ScriptTrial) -> Outcome:
     return Outcome("insufficient", f"{what}: other weights than without the interruption", severity="warning")
 
 
+def warnings(trial: ScriptTrial) -> Outcome:
+    """Torch warned of nothing that it computed for the script."""
+    if trial.warnings:
+        return Outcome("fail", f"torch warned, at {'; at '.join(trial.warnings)}", float(len(trial.warnings)), 0.0)
+    if trial.problem:
+        return Outcome("insufficient", BROKE_OFF)
+    return Outcome("pass", f"torch warned of nothing in {trial.updates} updates", 0.0, 0.0)
+
+
 CHECKS: tuple[Check[ScriptTrial], ...] = (
     check_of("trainer.runs", runs),
     check_of("trainer.stops", stops),
     check_of("trainer.saves", saves),
     check_of("trainer.resumes", resumes),
+    check_of("trainer.warnings", warnings),
 )
 
 

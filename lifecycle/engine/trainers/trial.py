@@ -20,6 +20,7 @@ import torch
 from trainworthy.lifecycle.artifact import export_model
 from trainworthy.lifecycle.engine.trainers.returned import answering_model
 from trainworthy.lifecycle.engine.trainers.stage import ScriptRun, run_script
+from trainworthy.lifecycle.engine.trainers.warned import warnings_of
 from trainworthy.lifecycle.engine.training.checkpoints.checkpoint import parameters_sha256
 from trainworthy.lifecycle.engine.training.stage import peak_memory_bytes
 from trainworthy.lifecycle.engine.training.watching.clock import Clock
@@ -48,8 +49,8 @@ class ScriptTrial(Frozen):
 
     `updates` were told; `went_on` if it made another one after it was told to end. `export_problem` is why its model
     cannot be exported. `saved`: it wrote a checkpoint when it was asked to end; `resumed_from` is the step it went on
-    from, `equal` whether it ended with the same weights. Seconds are of the start until rows were ready with the
-    script's imports, of an update, a checkpoint, scoring a row, and export.
+    from, `equal` whether it ended with the same weights. `warnings` are torch's own of what it computed. Seconds are of
+    the start until rows were ready with the script's imports, of an update, a checkpoint, scoring a row, and export.
     """
 
     problem: str = ""
@@ -61,6 +62,7 @@ class ScriptTrial(Frozen):
     resumed_from: int = 0
     equal: bool = False
     resume_problem: str = ""
+    warnings: tuple[str, ...] = ()
     start_seconds: float = 0.0
     update_seconds: float = 0.0
     checkpoint_seconds: float = 0.0
@@ -133,7 +135,9 @@ def try_here(job: TrainJob, folder: Path) -> ScriptTrial:
 
 def _try(job: TrainJob, folder: Path, fields: dict[str, object]) -> None:
     began = _process_began()
-    through = _ran(job, folder / "through", BEFORE + AFTER)
+    with warnings_of(Path(job.use_case_folder)) as told:
+        fields["warnings"] = told
+        through = _ran(job, folder / "through", BEFORE + AFTER)
     log = through.log
     fields |= {"updates": log.done, "went_on": log.ignored}
     fields["start_seconds"] = time.time() - began - through.seconds + (log.seconds[0] if log.seconds else 0.0)

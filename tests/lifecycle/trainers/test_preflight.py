@@ -37,7 +37,7 @@ def test_documented_script_runs_stops_and_saves(splits, tmp_path, way):
     own_trainers.needs(way)
     found = tried(job(splits, tmp_path, script=own_trainers.documented(way)), tmp_path / "trial")
     assert {name: trial.status for name, trial in found.items() if name != "resumes"} == {
-        "runs": "pass", "stops": "pass", "saves": "pass",
+        "runs": "pass", "stops": "pass", "saves": "pass", "warnings": "pass",
     }  # fmt: skip
     # Lightning begins an epoch that was cut with its first batch, and says so itself.
     assert found["resumes"].status == ("insufficient" if way == "Lightning" else "pass"), found["resumes"].evidence
@@ -48,7 +48,7 @@ STOP = "        if session.should_stop:\n            break\n"
 FAULTS = {
     "never_tells": (
         ("        session.step(loss=loss, rows=rows, model=model, optimizer=optimizer)\n", ""),
-        {"runs": "told no update", **dict.fromkeys(("stops", "saves", "resumes"), "broke off")},
+        {"runs": "told no update", **dict.fromkeys(("stops", "saves", "resumes", "warnings"), "broke off")},
     ),
     "never_stops": (
         (STOP, ""),
@@ -64,6 +64,29 @@ FAULTS = {
         {"resumes": "other parts"},
     ),
     "other_rows_after_resuming": (("+ step)", "+ step - first_step)"), {"resumes": "other weights"}),
+    # Of each pair of rows, and not of each row.
+    "targets_of_another_shape": (
+        (
+            "loss_fn(outputs, session.targets[rows]).mean()",
+            "torch.nn.functional.mse_loss(outputs.unsqueeze(1), session.targets[rows].float())",
+        ),
+        {"warnings": "torch warned, at train.py:14: Using a target size (torch.Size([128])) that is different"},
+    ),
+    "softmax_over_a_dimension_that_nobody_chose": (
+        (
+            "loss_fn(outputs, session.targets[rows]).mean()",
+            "torch.nn.functional.softmax(outputs.unsqueeze(1) * outputs).mean() + outputs.mean()",
+        ),
+        {"warnings": "train.py:14: Implicit dimension choice for softmax"},
+    ),
+    "schedule_before_the_optimizer": (
+        (
+            "        optimizer.zero_grad()\n",
+            "        optimizer.zero_grad()\n        "
+            "torch.optim.lr_scheduler.StepLR(torch.optim.SGD(model.parameters(), lr=0.1), 9).step()\n",
+        ),
+        {"warnings": "Detected call of `lr_scheduler.step()` before `optimizer.step()`"},
+    ),
     "returns_a_loss": (("    return model\n", "    return loss\n"), {"runs": "returned Tensor"}),
     "breaks": (("        loss.backward()\n", "        loss.backwards()\n"), {"runs": " in train"}),
 }
@@ -83,6 +106,17 @@ def test_script_with_a_fault_does_not_pass(splits, tmp_path, fault):
     for name, words in told.items():
         assert words in found[name].evidence
         assert found[name].fix
+
+
+def test_warnings_that_change_no_number_and_those_of_others_code_are_no_finding(splits, tmp_path):
+    warns = (
+        "    import warnings\n    warnings.warn('two of the columns are empty')\n"
+        "    torch.nn.functional.tanh(torch.zeros(1))\n"
+        "    torch.from_numpy(__import__('numpy').broadcast_to(0.0, 3))\n"
+        "    torch.nn.Transformer(8, 2, 1, 1, 8)\n    return model\n"
+    )
+    found = tried(job(splits, tmp_path, ("    return model\n", warns)), tmp_path / "trial")
+    assert found["warnings"].status == "pass", found["warnings"].evidence
 
 
 def test_preflight_with_a_script_forecasts_by_its_updates_and_leaves_out_what_is_about_our_loop(splits, tmp_path):
@@ -122,7 +156,7 @@ def test_script_that_was_not_tried_is_insufficient_and_stops():
     trials = run_checks(TRAINER_CHECKS, seen, device="cpu", not_applicable={})
     assert {trial.check: trial.status for trial in trials} == {
         "trainer.runs": "fail", "trainer.stops": "insufficient", "trainer.saves": "insufficient",
-        "trainer.resumes": "insufficient",
+        "trainer.resumes": "insufficient", "trainer.warnings": "insufficient",
     }  # fmt: skip
 
 
