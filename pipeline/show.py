@@ -18,11 +18,12 @@ from trainworthy.lifecycle.promotion.history import RolledBack, rolled_back, ten
 from trainworthy.lifecycle.promotion.judged import Standing, standing
 from trainworthy.lifecycle.promotion.log import LogEntry
 from trainworthy.lifecycle.protocol.leak import suspicions
-from trainworthy.lifecycle.protocol.records import STEPS, Cost, DatasetVersion, Record, Step, Verdict
+from trainworthy.lifecycle.protocol.records import STEPS, Cost, DatasetVersion, Record, Snapshot, Step, Verdict
 from trainworthy.lifecycle.run_config import first_model_fix, told_command
 from trainworthy.lifecycle.storage.records import StateRecords, record_sha256
 from trainworthy.lifecycle.storage.state import StateFolder
 from trainworthy.lifecycle.use_case import UseCase, load_use_case
+from trainworthy.lifecycle.wording import count
 from trainworthy.pipeline.not_passed import not_passed_text
 from trainworthy.resources.settings import dagster_url, mlflow_url, read_settings, use_case_folder
 from trainworthy.resources.shared_state import records_of, report_of, verdict_log_of
@@ -150,6 +151,7 @@ def verdict_text(verdict: Verdict) -> str:
         f"{not_passed_text(_records_of_run(verdict.use_case, records_of(read_settings()), run_id))}\n"
         f"champion    {live}\n"
         f"{_decides(verdict, champion)}"
+        f"{_judged_on(verdict)}"
         f"cost        {cost_text(verdict, _costs_of_steps(verdict))}\n"
         f"{_suspicions(verdict)}"
         f"{_part(verdict)}"
@@ -178,9 +180,27 @@ def cost_text(verdict: Verdict, costs: Mapping[Step, Cost]) -> str:
     return f"{usd(total)} for the model{f': {told}' if whole else ''}; {paid}, {seconds(own.wall_seconds)}"
 
 
+def _snapshot(verdict: Verdict) -> Snapshot | None:
+    snapshot = records_of(read_settings()).of_run(verdict.use_case, "snapshot", verdict.provenance.run_id)
+    return snapshot if isinstance(snapshot, Snapshot) else None
+
+
+def _judged_on(verdict: Verdict) -> str:
+    """The benchmark's rows and groups, and how often its event is there."""
+    from trainworthy.lifecycle.report.first_page import labelled
+
+    snapshot = _snapshot(verdict)
+    window = snapshot.splits.get("benchmark") if snapshot is not None else None
+    if snapshot is None or window is None:
+        return ""
+    return (
+        f"judged on   {count(window.rows)} rows in {count(window.groups)} groups, {labelled(snapshot.label, window)}\n"
+    )
+
+
 def _suspicions(verdict: Verdict) -> str:
     """A line for each input that is suspicious and not shown to be a leak."""
-    snapshot = records_of(read_settings()).of_run(verdict.use_case, "snapshot", verdict.provenance.run_id)
+    snapshot = _snapshot(verdict)
     told = suspicions(snapshot.checks) if snapshot is not None else ()
     return "".join(f"suspicious  not shown to be a leak: {suspicion}\n" for suspicion in told)
 

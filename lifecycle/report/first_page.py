@@ -9,7 +9,15 @@ from trainworthy.lifecycle.gates.earlier import caps, open_checks
 from trainworthy.lifecycle.gates.preflight import trials_of
 from trainworthy.lifecycle.protocol.checks import CheckResult, badness, is_open
 from trainworthy.lifecycle.protocol.figures import CANDIDATE, Comparison, Estimate, Metric
-from trainworthy.lifecycle.protocol.records import STAGES, DatasetVersion, EvaluationReport, Snapshot, Step, Verdict
+from trainworthy.lifecycle.protocol.records import (
+    STAGES,
+    DatasetVersion,
+    EvaluationReport,
+    Snapshot,
+    Split,
+    Step,
+    Verdict,
+)
 from trainworthy.lifecycle.protocol.words import Words
 from trainworthy.lifecycle.report.formatting import (
     HASH_PREFIX,
@@ -117,6 +125,12 @@ def checks_not_passed(records: Records) -> list[tuple[Step, CheckResult]]:
     return sorted(told, key=lambda item: badness(item[1]))
 
 
+def labelled(label: str, split: Split) -> str:
+    """The label, and of an event how many rows have it: where it is rare they say how sure figures are."""
+    events = "" if split.positives is None else f", 1 in {count(split.positives)} of {count(split.rows)} rows"
+    return f"label {label}{events}"
+
+
 def bound(records: Records) -> list[Fact]:
     """What the outcome is about: dataset version, benchmark, model, champion before and after, commit."""
     facts = []
@@ -130,7 +144,7 @@ def bound(records: Records) -> list[Fact]:
         if window is not None:
             held_out = f"{count(window.rows)} rows in {count(window.groups)} groups"
             rows = f"{day(window.start)} to {day(window.end)}" if later else held_out
-            facts.append(Fact("Benchmark", rows, f"label {snapshot.label}" if used else "untouched"))
+            facts.append(Fact("Benchmark", rows, labelled(snapshot.label, window) if used else "untouched"))
     if verdict := record_of(records, "promotion", Verdict):
         facts += [Fact("Model", verdict.model_name, f"version {verdict.model_version}"), _champion(verdict)]
     if records:

@@ -83,6 +83,19 @@ def test_promotion_that_was_rolled_back_is_not_told_as_if_it_stood():
     assert show.decided(worse, off) == "PROMOTE, rolled back since, worse than gradient boosting"
 
 
+def test_how_many_rows_have_a_rare_event_stands_beside_its_groups(monkeypatch):
+    snapshot = report_records.snapshot()
+    monkeypatch.setattr(show, "_snapshot", lambda verdict: snapshot)
+    told = show._judged_on(judged("1", 0.1))
+    label = "label late (arrives 15 or more minutes after schedule)"
+    assert told == f"judged on   54,961 rows in 61 groups, {label}, 1 in 13,025 of 54,961 rows\n"
+    window = snapshot.splits["benchmark"].model_copy(update={"positives": None, "labels": "minutes"})
+    snapshot = snapshot.model_copy(update={"splits": {"benchmark": window}})
+    assert show._judged_on(judged("1", 0.1)) == f"judged on   54,961 rows in 61 groups, {label}\n"
+    monkeypatch.setattr(show, "_snapshot", lambda verdict: None)
+    assert show._judged_on(judged("1", 0.1)) == ""
+
+
 @pytest.fixture
 def kept(tmp_path, monkeypatch) -> StateRecords:
     """The records of a state whose verdict log `show` reads."""
