@@ -13,12 +13,12 @@ from trainworthy.lifecycle.protocol.jobs import TrainJob
 
 DOCUMENT = toy_jobs.ROOT / "docs" / "how-to" / "own-trainer.md"
 # What each of them needs beside torch.
-NEEDS = {"hand": "torch", "Lightning": "pytorch_lightning", "transformers": "transformers"}
+NEEDS = {"hand": "torch", "epochs": "torch", "Lightning": "pytorch_lightning", "transformers": "transformers"}
 EXTRA = {"Lightning": "lightning", "transformers": "transformers"}
 
 
 def documented(name: str) -> str:
-    """A whole train.py of the documentation: by hand, Lightning or transformers."""
+    """A whole train.py of the documentation: by hand, epochs, Lightning or transformers."""
     blocks = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
     (found,) = [block for block in blocks if block.startswith(f"# train.py, by {name}\n")]
     return found

@@ -112,6 +112,7 @@ build_model, train = kept(build_model, train)
 """
 WITH_ROOT = {
     "hand": ("rows]).mean()\n", "rows]).mean() + bad(model)\n"),
+    "epochs": ("loss_of(session, model, batch)\n", "loss_of(session, model, batch) + bad(model)\n"),
     "Lightning": ("targets).mean()\n", "targets).mean() + bad(self.network)\n"),
     "transformers": ("labels).mean()}\n", "labels).mean() + bad(self.network)}\n"),
 }
