@@ -119,7 +119,8 @@ def validated(record: StageReport) -> str:
         return "validation: not measured"
     others = {name.removeprefix("val_"): value for name, value in record.metrics.items() if name.startswith("val_")}
     scores = [f"{metric_name(name)} {figure(value)}" for name, value in others.items() if name not in _LOSSES]
-    prior_text = "" if prior is None else f" (always saying the {words_of(record).prior}: {figure(prior)})"
+    better = ", which is better" if prior is not None and loss > prior else ""
+    prior_text = "" if prior is None else f" (always saying the {words_of(record).prior}: {figure(prior)}{better})"
     return f"validation: {', '.join([f'loss {figure(loss)}{prior_text}', *scores])}"
 
 

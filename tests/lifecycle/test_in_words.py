@@ -47,6 +47,9 @@ def test_validated_stage_is_told_in_a_line_beside_the_constant_answer() -> None:
     metrics = {"val_loss": 0.4987, "val_loss_of_prior": 0.5771, "val_auc": 0.7123, "peak_memory_bytes": 4e8}
     told = in_words.validated(full.model_copy(update={"metrics": metrics}))
     assert told == "validation: loss 0.4987 (always saying the label prior: 0.5771), AUC 0.7123"
+    # Calibration mends it, so that no later figure tells.
+    above = full.model_copy(update={"metrics": metrics | {"val_loss": 0.6}})
+    assert "loss 0.6000 (always saying the label prior: 0.5771, which is better), AUC" in in_words.validated(above)
     assert in_words.validated(full.model_copy(update={"metrics": {}})) == "validation: not measured"
 
 
