@@ -71,7 +71,7 @@ class WatchedModels:
             if self.newest is not None and self.newest is not before:
                 # They are told by turns: what one learns moves the loss of another.
                 for watched in self.all:
-                    watched.watch.become_adversarial()
+                    watched.watch.adversarial = True
             self.newest = before
             return before
         if before is None and len(self.all) >= MOST_MODELS:

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from made_signals import told
 from torch import nn
 
 from benchmarks.monitored import monitored
@@ -13,10 +12,11 @@ from benchmarks.networks import HOSTS, mlp
 from trainworthy.lifecycle.engine.outputs.directional_derivative import slopes_of
 from trainworthy.lifecycle.engine.preflight.subject import Subject
 from trainworthy.lifecycle.engine.training.monitors import game
-from trainworthy.lifecycle.engine.training.monitors.causes import Context, diagnosed
 from trainworthy.lifecycle.engine.training.monitors.game import is_game
-from trainworthy.lifecycle.engine.training.monitors.spikes import Spikes
+from trainworthy.lifecycle.engine.training.monitors.watch import Watch
+from trainworthy.lifecycle.engine.training.state import TrainState
 from trainworthy.lifecycle.protocol.signals import Signals
+from trainworthy.lifecycle.spec.training import MonitorsSpec
 
 
 def asked(subject: Subject) -> bool:
@@ -110,13 +110,30 @@ def test_model_that_bears_no_float64_is_none_and_keeps_random_numbers_and_weight
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
+def rising(losses: list[float], norms: list[float]) -> list[Signals]:
+    return [
+        Signals(step, loss, loss * loss, 32, 0.1, norm, [norm], 0.01, 0.0)
+        for step, (loss, norm) in enumerate(zip(losses, norms, strict=True))
+    ]
+
+
+# A jump of the loss that stays, and gradients that grow from update to update while the loss rises.
+RISES = {
+    "loss_spike": rising([1.0 + 0.02 * (step % 3) for step in range(60)] + [9.0] * 20, [1.0] * 80),
+    "exploding_gradients": rising([1 + step / 400 for step in range(200)], [1.03**step for step in range(200)]),
+}
+
+
 @pytest.mark.parametrize(("played", "severity"), [(False, "critical"), (True, "warning")])
-def test_jump_that_stays_is_a_warning_in_a_game(played, severity):
-    losses = [1.0 + 0.02 * (step % 3) for step in range(60)] + [9.0] * 20
-    updates = [Signals(step, one, one * one, 32, 0.1, 1.0, [1.0], 0.01, 0.0) for step, one in enumerate(losses)]
-    (found,) = [one for one in told(Spikes(played), updates) if one.monitor == "loss_spike"]
-    assert found.severity == severity
-    assert (diagnosed(found, context=Context(game=played)).rule == "a_game") == played
+@pytest.mark.parametrize("monitor", RISES)
+def test_rise_of_the_loss_is_a_warning_in_a_game(played, severity, monitor):
+    watch = Watch(torch.nn.Linear(1, 1, bias=False), MonitorsSpec(), (), planned_steps=400, game=played)
+    state = TrainState(torch.nn.Linear(1, 1, bias=False), ())
+    for update in RISES[monitor]:
+        state.step = update.step
+        watch.judge(state, update)
+    (found,) = [alarm for alarm in watch.alarms if alarm.monitor == monitor]
+    assert (found.severity, found.rule == "a_game") == (severity, played)
 
 
 def test_training_of_networks_against_each_other_has_no_critical_alarm():

@@ -125,7 +125,10 @@ RULES: tuple[Rule, ...] = (
     ),
     _rule(
         "a_game",
-        lambda evidence: evidence.context.game and evidence.any("loss_spike", "gradient_spike", "rise_above_best"),
+        lambda evidence: (
+            evidence.context.game
+            and evidence.any("loss_spike", "gradient_spike", "exploding_gradients", "rise_above_best")
+        ),
     ),
     _rule(
         "rows_of_another_kind",

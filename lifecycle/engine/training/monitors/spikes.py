@@ -46,17 +46,12 @@ MAD = 1.4826
 
 
 class Spikes(Base):
-    """`outlier_batch`, a warning, and `loss_spike` or `gradient_spike`, critical, once an episode each.
-
-    In a game these are a warning: of 17 trainings of two networks against each other 13 jumped to above twice the
-    start, as far as any fault makes it, and came back.
-    """
+    """`outlier_batch`, a warning, and `loss_spike` or `gradient_spike`, critical, once an episode each."""
 
     name = "spikes"
 
-    def __init__(self, game: bool = False) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.game = game
         self._loss, self._gradient = _Level(LOSS_ABOVE_START), _Level(GRADIENT_ABOVE_START)
         self._until = -1
 
@@ -102,8 +97,7 @@ class Spikes(Base):
         # The same level again is the same alarm, until it has become the usual one.
         self._until = step + WINDOW
         name = f"{what}_spike"
-        severity = "warning" if self.game else severity_of(name)
-        return Finding(name, severity, step, onset, symptom_of(name), f"since step {onset}: {evidence}")
+        return Finding(name, severity_of(name), step, onset, symptom_of(name), f"since step {onset}: {evidence}")
 
 
 class _Level:

@@ -18,7 +18,7 @@ import torch
 from trainworthy.lifecycle.engine.training.monitors.base import Base
 from trainworthy.lifecycle.engine.training.monitors.causes import context_of, diagnosed, of_alarms
 from trainworthy.lifecycle.engine.training.monitors.closer_look import CloserLook, CloserLooks, NoLooks
-from trainworthy.lifecycle.engine.training.monitors.curve import Plateau
+from trainworthy.lifecycle.engine.training.monitors.game import as_in_a_game
 from trainworthy.lifecycle.engine.training.monitors.heartbeat import Heartbeat
 from trainworthy.lifecycle.engine.training.monitors.monitor import CurveMonitor, Finding, Monitor
 from trainworthy.lifecycle.engine.training.monitors.non_finite import (
@@ -77,8 +77,9 @@ class Watch:
         self._looks = looks or CloserLooks(model)
         self.parameters = tuple(name for name, _ in model.named_parameters())
         self._not_finite = NonFinite(self.parameters, follows)
-        self._spikes = Spikes(game)
-        other_monitors = (self._spikes, Trends(self.parameters), *monitors)
+        # True of a loss whose value tells no progress (game.py).
+        self.adversarial = game
+        other_monitors = (Spikes(), Trends(self.parameters), *monitors)
         self._monitors = (self._not_finite, *other_monitors)
         # Most can wait, and to call these at every update would take as long as what they do.
         each = [monitor for monitor in other_monitors if type(monitor).after_backward is not Base.after_backward]
@@ -158,9 +159,8 @@ class Watch:
             findings += [
                 finding for monitor in self._monitors if (finding := monitor.after_window(updates)) is not None
             ]
-            if self.adversarial:
-                # A loss that does not fall is none there: its value tells no progress.
-                findings = [finding for finding in findings if finding.monitor != Plateau.name]
+        if self.adversarial:
+            findings = as_in_a_game(findings)
         return not findings or self._act(state, findings)
 
     def after_update(self, state: TrainState, update: Update) -> Alarm | None:
@@ -220,15 +220,6 @@ class Watch:
         self.policy, self.alarms = before.policy, before.alarms
         self._known_gradient = before._known_gradient
 
-    @property
-    def adversarial(self) -> bool:
-        """True if the loss is that of a game, so that its value tells no progress (game.py)."""
-        return self._spikes.game
-
-    def become_adversarial(self) -> None:
-        """Other models, by turns, move this one's loss: it tells no progress from here on."""
-        self._spikes.game = True
-
     def state_dict(self) -> dict[str, Any]:
         """As text: to copy thousands of numbers one by one would hold up the training at every checkpoint."""
         held = {
@@ -236,7 +227,7 @@ class Watch:
             "update_ratio": self._ratio(),
             "slopes": [self._uphill, self._downhill],
             "window": self._window,
-            "game": self._spikes.game,
+            "game": self.adversarial,
             "gradient": self._known_gradient,
             "alarms": [alarm.model_dump(mode="json") for alarm in self.alarms],
             "monitors": {monitor.name: monitor.state_dict() for monitor in self._monitors},
@@ -250,7 +241,7 @@ class Watch:
         self._update_ratio = held.get("update_ratio")
         self._uphill, self._downhill = held.get("slopes", (0, 0))
         self._window = [Signals(*fields) for fields in held.get("window", ())]
-        self._spikes.game = held.get("game", self._spikes.game)
+        self.adversarial = held.get("game", self.adversarial)
         self._known_gradient = GradientLook(*held["gradient"]) if held.get("gradient") else None
         self.alarms = [Alarm(**alarm) for alarm in held["alarms"]]
         for monitor in self._monitors:
@@ -305,7 +296,7 @@ class Watch:
                 return again
         rows, rates = self.recorder.rows(state.step, state.row_losses), list(self._rates) or [self._rate]
         look = self._gradient_look(finding)
-        context = context_of(self._recipe, state.step, rates, self._ratio(), rows.not_finite, self._spikes.game)
+        context = context_of(self._recipe, state.step, rates, self._ratio(), rows.not_finite, self.adversarial)
         ascends = self._uphill >= CONFIRMED and not self._downhill
         context = replace(context, gradient_wrong=look.wrong, ascends=ascends)
         diagnosis = diagnosed(finding, [*of_alarms(self.alarms), *together], context)
