@@ -13,7 +13,7 @@ import dagster as dg
 import pytest
 
 from tests.lifecycle import report_records
-from trainworthy.assets import announce, dataset, freshness, preflight, promotion, step, training
+from trainworthy.assets import announce, dataset, freshness, preflight, promotion, step, step_lines, training
 from trainworthy.assets.stopped import error_check
 from trainworthy.lifecycle import snapshot
 from trainworthy.lifecycle.cost.prices import Sku
@@ -243,7 +243,7 @@ def test_stage_that_stops_tells_what_was_not_spent(monkeypatch, status, avoided)
 
 
 def test_message_of_a_step_names_what_stopped_it_and_nothing_else():
-    message = step._message((check("drift", "pass"), check("leakage", "fail")))
+    message = step_lines.stopping_text((check("drift", "pass"), check("leakage", "fail")))
     assert ("leakage: fail" in message, "mend it" in message, "drift" in message) == (True, True, False)
 
 
@@ -313,10 +313,10 @@ def test_line_of_a_step_says_nothing_of_the_time_where_no_record_can_be_read(mon
     def unread(*given: object) -> None:
         raise error("away", fix="start it")
 
-    monkeypatch.setattr(step, "steps_of", lambda run: ["dataset", "snapshot"])
+    monkeypatch.setattr(step_lines, "steps_of", lambda run: ["dataset", "snapshot"])
     records = SimpleNamespace(of_run=unread, newest=unread)
     run = SimpleNamespace(workspace=SimpleNamespace(records=records), run_id="r", step="snapshot", use_case=TOY)
-    assert step.step_line(run) == "step 2 of 2"  # pyright: ignore[reportArgumentType]
+    assert step_lines.step_line(run) == "step 2 of 2"  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize(

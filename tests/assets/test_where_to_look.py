@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from trainworthy.assets.step import where_to_look
+from trainworthy.assets.step_lines import where_to_look
 from trainworthy.lifecycle.protocol.records import StageReport
 from trainworthy.lifecycle.protocol.training_figures import Alarm
 
