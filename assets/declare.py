@@ -13,10 +13,12 @@ from trainworthy.assets.announce import announced
 from trainworthy.assets.step import StepEvents, StepWork, run_step
 from trainworthy.assets.step_run import StepResources
 from trainworthy.lifecycle.code_identity import KEPT, CodeOnDisk
+from trainworthy.lifecycle.gates.own_names import own_names_of
 from trainworthy.lifecycle.gates.preflight import CHECKS as PREFLIGHT_CHECKS
-from trainworthy.lifecycle.gates.preflight import TRAINER
+from trainworthy.lifecycle.gates.preflight import OWN, TRAINER
 from trainworthy.lifecycle.gates.stage import CHECKS as STAGE_CHECKS
 from trainworthy.lifecycle.gates.step_checks import QUESTIONS
+from trainworthy.lifecycle.protocol.operating_point import DECISIONS
 from trainworthy.lifecycle.protocol.records import PARENTS, STAGES, Step
 from trainworthy.lifecycle.use_case import UseCase
 from trainworthy.resources.launcher import Launcher
@@ -91,9 +93,14 @@ def step_asset(
 
 
 def checks_of(use_case: UseCase, step: Step) -> tuple[str, ...]:
-    """The step's checks; a training script of the use case's own is asked for itself, before and while it trains."""
+    """The step's checks; a training script of the use case's own is asked for itself, before and while it trains.
+
+    What a use case has none of is no check of it: no decision, and no check_ function of its own.
+    """
     with_script = use_case.spec.trainer is not None and step in ("preflight", *STAGES)
-    return (*CHECKS[step], *((TRAINER,) if with_script else ()))
+    decides = use_case.spec.benchmark.decision is not None and step == "evaluation"
+    names = (*CHECKS[step], *((TRAINER,) if with_script else ()), *((DECISIONS,) if decides else ()))
+    return tuple(name for name in names if name != OWN or own_names_of(use_case.folder / "model.py"))
 
 
 def gpu_pool(use_case: UseCase) -> str | None:

@@ -15,7 +15,6 @@ from trainworthy.assets.step_run import StepRun
 from trainworthy.assets.training_job import train_job
 from trainworthy.lifecycle.artifact import artifact_kind
 from trainworthy.lifecycle.errors import WorkerError
-from trainworthy.lifecycle.evaluation.decided_alike import NAME as DECISIONS
 from trainworthy.lifecycle.evaluation.disjoint import NAME as WINDOW
 from trainworthy.lifecycle.evaluation.disjoint import trained_on_tags
 from trainworthy.lifecycle.gates.earlier import open_checks
@@ -24,6 +23,7 @@ from trainworthy.lifecycle.leakage.unreviewed import NAME as REVIEWED
 from trainworthy.lifecycle.promotion.controls import ANSWER_TOLERANCE
 from trainworthy.lifecycle.promotion.prefix import made_by_several, processes_of_rerun
 from trainworthy.lifecycle.protocol.checks import CheckResult
+from trainworthy.lifecycle.protocol.operating_point import DECISIONS
 from trainworthy.lifecycle.protocol.records import (
     STEPS,
     Cost,

@@ -10,6 +10,7 @@ from trainworthy.assets.champion_evidence import ChampionEvidence, champion_evid
 from trainworthy.assets.committed import committed_entry, not_in_commit
 from trainworthy.assets.contract import judged_contract
 from trainworthy.assets.evidence import (
+    ASK,
     accepted_inputs,
     benchmark_tags,
     benchmark_windows,
@@ -210,7 +211,8 @@ def _evidence(run: StepRun, first_model: bool, model: RegisteredModel, champion:
             windows=benchmark_windows(run, evaluation, champion),
             label_sha256=snapshot.label_sha256,
             benchmark_label_sha256=champion.tags.get("label_sha256") if champion else snapshot.label_sha256,
-            evaluation_checks=evaluation.checks,
+            # What asks a person was measured.
+            evaluation_checks=[check for check in evaluation.checks if check.name not in ASK],
         ),
         cost_control(
             spent_usd=costs.usd,

@@ -12,14 +12,13 @@ from trainworthy.lifecycle.evaluation.comparison import weighed
 from trainworthy.lifecycle.evaluation.decision import decisions_of
 from trainworthy.lifecycle.protocol.checks import CheckResult
 from trainworthy.lifecycle.protocol.figures import CANDIDATE
+from trainworthy.lifecycle.protocol.operating_point import DECISIONS
 from trainworthy.lifecycle.spec.benchmark import BenchmarkSpec
 from trainworthy.lifecycle.tasks.kind import Kind
 from trainworthy.lifecycle.wording import costs_told, count
 
 if TYPE_CHECKING:
     import pandas as pd
-
-NAME = "decisions"
 
 
 def decisions_check(
@@ -37,7 +36,7 @@ def decisions_check(
     how = _acting(int(decided.sum()), len(decided), threshold) if threshold is not None else _answering(values, kind)
     return (
         CheckResult(
-            name=NAME,
+            name=DECISIONS,
             status="insufficient" if alike else "pass",
             observed=len(values),
             threshold=2,

@@ -2,38 +2,20 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterable
 from pathlib import Path
 
 from trainworthy.lifecycle.errors import Problem, did_you_mean, nearest
 from trainworthy.lifecycle.gates.catalogue import CATALOGUE
+from trainworthy.lifecycle.gates.own_names import own_id, own_names_of
 
-PREFIX = "check_"
 # Checks that there were: a use case may still declare that they do not apply.
 RETIRED = ("overfit.zeroed_inputs",)
 
 
-def own_id(name: str) -> str:
-    """check_shapes → own.shapes"""
-    return f"own.{name.removeprefix(PREFIX)}"
-
-
-def own_names(source: str) -> tuple[str, ...]:
-    """Names of the functions that a model.py's text defines or imports as checks; none if it is no Python."""
-    try:
-        body = ast.parse(source).body
-    except (SyntaxError, ValueError):
-        return ()
-    defined = [node.name for node in body if isinstance(node, ast.FunctionDef)]
-    imported = [a.asname or a.name for node in body if isinstance(node, ast.ImportFrom) for a in node.names]
-    return tuple(name for name in (*defined, *imported) if name.startswith(PREFIX))
-
-
 def not_applicable_problems(declared: Iterable[str], model: Path) -> list[Problem]:
     """A problem for each id that is neither in the catalogue nor an own check of model.py."""
-    source = model.read_text(encoding="utf-8", errors="replace") if model.is_file() else ""
-    own = [own_id(name) for name in own_names(source)]
+    own = [own_id(name) for name in own_names_of(model)]
     known = [*(check.id for check in CATALOGUE), *own]
     return [_unknown(name, known, own) for name in declared if name not in (*known, *RETIRED)]
 

@@ -18,10 +18,12 @@ from trainworthy.lifecycle.protocol.results import PreflightResult
 from trainworthy.lifecycle.protocol.trial import Trial
 from trainworthy.lifecycle.spec.frozen import Frozen
 
+# The use case's own checks, which it may have none of.
+OWN = "own"
 # The families of the battery, each one check in Dagster: a check there costs 19 ms.
 FAMILIES = (
     "configuration", "inputs", "one_batch", "wiring", "start", "determinism", "learning_rate", "overfit", "throughput",
-    "own",
+    OWN,
 )  # fmt: skip
 # One more where a use case trains by a script of its own.
 TRAINER = own_trainer.FAMILY

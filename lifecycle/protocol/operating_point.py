@@ -9,6 +9,9 @@ from pydantic import model_validator
 from trainworthy.lifecycle.spec.benchmark import DecisionSpec
 from trainworthy.lifecycle.spec.frozen import Frozen
 
+# The check of whether an operating point tells rows apart.
+DECISIONS = "decisions"
+
 
 class OperatingPoint(Frozen):
     """`threshold` is the answer from which on a row counts as 1, finite; None where costs choose among classes."""

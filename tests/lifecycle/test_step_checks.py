@@ -7,12 +7,13 @@ from trainworthy.assets.declare import CHECKS
 from trainworthy.lifecycle.gates.catalogue import CATALOGUE
 from trainworthy.lifecycle.gates.stage_words import STAGE_CHECKS
 from trainworthy.lifecycle.gates.step_checks import QUESTIONS, STEP_CHECKS
+from trainworthy.lifecycle.protocol.operating_point import DECISIONS
 
 ROOT = Path(__file__).parents[2]
 
 
 def test_every_check_of_every_step_has_one_question():
-    shown = {name for names in CHECKS.values() for name in names}
+    shown = {name for names in CHECKS.values() for name in names} | {DECISIONS}
     assert shown - set(QUESTIONS) == set()
     assert {check.family for check in CATALOGUE} - set(QUESTIONS) == set()
     names = [check.name for check in (*STAGE_CHECKS, *STEP_CHECKS)]

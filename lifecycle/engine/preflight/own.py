@@ -16,7 +16,7 @@ from typing import Any
 from trainworthy.lifecycle.engine.preflight.subject import Subject
 from trainworthy.lifecycle.errors import did_you_mean
 from trainworthy.lifecycle.gates.check import Check, Outcome
-from trainworthy.lifecycle.gates.not_applicable import PREFIX, own_id
+from trainworthy.lifecycle.gates.own_names import PREFIX, own_id
 
 
 def own_checks(task: object, *, sensitive: bool = False) -> tuple[Check[Any], ...]:

@@ -11,7 +11,7 @@ from trainworthy.lifecycle.engine.preflight.functions import try_functions
 from trainworthy.lifecycle.engine.preflight.own import own_checks
 from trainworthy.lifecycle.engine.preflight.run import run_preflight
 from trainworthy.lifecycle.gates.ci import github_annotations, rows_of
-from trainworthy.lifecycle.gates.not_applicable import own_names
+from trainworthy.lifecycle.gates.own_names import own_names
 from trainworthy.lifecycle.protocol.checks import CheckResult
 from trainworthy.lifecycle.protocol.jobs import FunctionsJob
 from trainworthy.lifecycle.protocol.trial import Trial
