@@ -12,6 +12,7 @@ from pandas.api import types
 from trainworthy.lifecycle.contract.draft import ColumnDraft
 from trainworthy.lifecycle.contract.model import Label, Role
 from trainworthy.lifecycle.data.snapshot import with_label
+from trainworthy.lifecycle.leakage.before_split import power_before_split
 from trainworthy.lifecycle.leakage.later_times import is_later, share_words
 from trainworthy.lifecycle.tasks.free_text import is_free_text
 from trainworthy.lifecycle.tasks.kind import Copy
@@ -209,6 +210,13 @@ def _role(
         return "other", (
             f"left out: alone it predicts the target almost perfectly (AUC {best_auc:.3f}), probably a leak. "
             "If it is known when you predict, set role: feature in contract.yaml"
+        )
+    power = power_before_split(values, events, copy)
+    if power is not None and power.decides:
+        return "other", (
+            f"left out: one set of its values decides the target (Youden's J {power.youden:.2f}), probably a leak. "
+            "If it is known when you predict and truly decides, give it role: feature and decidesLabel: why in "
+            "contract.yaml"
         )
     if times is not None and not _is_text(values) and abs(values.rank().corr(times.rank())) >= CLOCK_CORRELATION:
         return "other", "left out: grows with time, so the benchmark has values that training never saw"

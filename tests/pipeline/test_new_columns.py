@@ -302,6 +302,24 @@ def test_new_column_that_tells_the_target_all_alone_is_no_input_and_is_told(tmp_
     assert {column.name: column.role for column in result.columns}["x"] == "feature"
 
 
+@pytest.mark.parametrize(("column", "role"), [("flipped", "other"), ("set_of_codes", "other"), ("honest", "feature")])
+def test_new_input_is_none_that_the_first_run_would_stop_at(tmp_path, column, role):
+    rows, random = table(), np.random.default_rng(0)
+    yes = (rows["bought"] == "yes").to_numpy()
+    flipped = yes ^ (random.random(len(rows)) < 0.06)
+    rows["leak"] = {
+        "flipped": flipped * 1.0,
+        # Codes that no order tells: even ones stand for the label.
+        "set_of_codes": 2 * random.integers(0, 9, len(rows)) + flipped,
+        # An AUC of 0.95, as the first has it.
+        "honest": random.normal(size=len(rows)) + 2.3 * yes,
+    }[column]
+    result, _ = found(rows, tmp_path)
+    assert result is not None
+    (leak,) = [drafted for drafted in result.columns if drafted.name == "leak"]
+    assert (leak.role, "one set of its values decides the target" in leak.remark) == (role, role == "other")
+
+
 def test_new_numbers_that_no_integer_holds_are_floats(tmp_path):
     rows = table().assign(
         x=lambda r: np.uint64(2**63) + r.index.to_numpy(dtype="uint64") * np.uint64(7919) % np.uint64(97)
