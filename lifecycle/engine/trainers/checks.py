@@ -63,6 +63,19 @@ def resumes(trial: ScriptTrial) -> Outcome:
     return Outcome("insufficient", f"{what}: other weights than without the interruption", severity="warning")
 
 
+def trains(trial: ScriptTrial) -> Outcome:
+    """All parameters of the returned model train, or are declared frozen."""
+    if not trial.parameters:
+        evidence = BROKE_OFF if trial.problem else "it returned no model"
+        return Outcome("insufficient", evidence, severity="warning")
+    if not trial.frozen:
+        return Outcome("pass", f"none of {trial.parameters} parameters is frozen, but those that are declared so", 0, 0)
+    shown = ", ".join(trial.frozen[:3]) + (f" and {len(trial.frozen) - 3} more" if len(trial.frozen) > 3 else "")
+    evidence = f"{len(trial.frozen)} of {trial.parameters} parameters are frozen, which nobody declares: {shown}"
+    fix = f"let them train (requires_grad_(True)); if it is meant, {trial.claim}, or leave it if the script thaws them"
+    return Outcome("fail", evidence, len(trial.frozen), 0, fix=fix)
+
+
 def warnings(trial: ScriptTrial) -> Outcome:
     """Torch warned of nothing that it computed for the script."""
     if trial.warnings:
@@ -77,6 +90,7 @@ CHECKS: tuple[Check[ScriptTrial], ...] = (
     check_of("trainer.stops", stops),
     check_of("trainer.saves", saves),
     check_of("trainer.resumes", resumes),
+    check_of("trainer.trains", trains),
     check_of("trainer.warnings", warnings),
 )
 

@@ -107,7 +107,7 @@ def job_of_trial(job: PreflightJob, sample: Path, folder: Path) -> TrainJob:
     return TrainJob(
         **{name: getattr(job, name) for name in same},
         out=str(folder), identity="preflight", stage="full", training_file=str(sample),
-        validation_file=job.validation_file, calibration_file=job.validation_file,
+        validation_file=job.validation_file, calibration_file=job.validation_file, frozen=job.claims.frozen,
     )  # fmt: skip
 
 

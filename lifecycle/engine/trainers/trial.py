@@ -18,6 +18,7 @@ from pathlib import Path
 import torch
 
 from trainworthy.lifecycle.artifact import export_model
+from trainworthy.lifecycle.engine.preflight.configuration.parameters import claim_of, matches
 from trainworthy.lifecycle.engine.trainers.returned import answering_model
 from trainworthy.lifecycle.engine.trainers.stage import ScriptRun, run_script
 from trainworthy.lifecycle.engine.trainers.warned import warnings_of
@@ -49,8 +50,10 @@ class ScriptTrial(Frozen):
 
     `updates` were told; `went_on` if it made another one after it was told to end. `export_problem` is why its model
     cannot be exported. `saved`: it wrote a checkpoint when it was asked to end; `resumed_from` is the step it went on
-    from, `equal` whether it ended with the same weights. `warnings` are torch's own of what it computed. Seconds are of
-    the start until rows were ready with the script's imports, of an update, a checkpoint, scoring a row, and export.
+    from, `equal` whether it ended with the same weights. `frozen` are the model's parameters that do not train and that
+    nobody declares so, `claim` is how they would be, `parameters` counts all. `warnings` are torch's own of what it
+    computed. Seconds are of the start until rows were ready with the script's imports, of an update, a checkpoint,
+    scoring a row, and export.
     """
 
     problem: str = ""
@@ -63,6 +66,9 @@ class ScriptTrial(Frozen):
     equal: bool = False
     resume_problem: str = ""
     warnings: tuple[str, ...] = ()
+    parameters: int = 0
+    frozen: tuple[str, ...] = ()
+    claim: str = ""
     start_seconds: float = 0.0
     update_seconds: float = 0.0
     checkpoint_seconds: float = 0.0
@@ -149,6 +155,7 @@ def _try(job: TrainJob, folder: Path, fields: dict[str, object]) -> None:
     fields["update_seconds"] = statistics.median(list(log.seconds)[1:] or log.seconds)
     fields["checkpoint_seconds"] = through.checkpoints.seconds
     model = answering_model(through.returned, job, through.prepared, through.device)
+    fields |= _frozen(model, job)
     fields |= _scored(model, job, through, folder)
     fields["peak_memory_bytes"] = peak_memory_bytes()
     sha256 = parameters_sha256(model)
@@ -164,6 +171,14 @@ def _try(job: TrainJob, folder: Path, fields: dict[str, object]) -> None:
         fields["resume_problem"] = f"{error.problem}: {error.value}; {error.fix}"[:500]
     except Exception as error:
         fields["resume_problem"] = _describe(error, job)
+
+
+def _frozen(model: torch.nn.Module, job: TrainJob) -> dict[str, object]:
+    """Parameters that do not train, but for those that are declared frozen."""
+    named = dict(model.named_parameters())
+    trains = [name for name, parameter in named.items() if parameter.requires_grad]
+    frozen = [name for name in named if name not in trains and not matches(name, job.frozen)]
+    return {"parameters": len(named), "frozen": frozen, "claim": claim_of(frozen, trains, job.frozen) if frozen else ""}
 
 
 def _ran(job: TrainJob, folder: Path, steps: int) -> ScriptRun:

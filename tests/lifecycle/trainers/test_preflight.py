@@ -37,7 +37,7 @@ def test_documented_script_runs_stops_and_saves(splits, tmp_path, way):
     own_trainers.needs(way)
     found = tried(job(splits, tmp_path, script=own_trainers.documented(way)), tmp_path / "trial")
     assert {name: trial.status for name, trial in found.items() if name != "resumes"} == {
-        "runs": "pass", "stops": "pass", "saves": "pass", "warnings": "pass",
+        "runs": "pass", "stops": "pass", "saves": "pass", "trains": "pass", "warnings": "pass",
     }  # fmt: skip
     # Lightning begins an epoch that was cut with its first batch, and says so itself.
     assert found["resumes"].status == ("insufficient" if way == "Lightning" else "pass"), found["resumes"].evidence
@@ -48,11 +48,17 @@ STOP = "        if session.should_stop:\n            break\n"
 FAULTS = {
     "never_tells": (
         ("        session.step(loss=loss, rows=rows, model=model, optimizer=optimizer)\n", ""),
-        {"runs": "told no update", **dict.fromkeys(("stops", "saves", "resumes", "warnings"), "broke off")},
+        {"runs": "told no update", **dict.fromkeys(("stops", "saves", "resumes", "trains", "warnings"), "broke off")},
     ),
     "never_stops": (
         (STOP, ""),
-        {"runs": "did not end when it was told to", "stops": "made another one", "saves": "no", "resumes": "no"},
+        {
+            "runs": "did not end when it was told to",
+            "stops": "made another one",
+            "saves": "no",
+            "resumes": "no",
+            "trains": "no model",
+        },
     ),
     "never_saves": (
         ("        session.checkpoint(model=model, optimizer=optimizer)\n", ""),
@@ -64,6 +70,10 @@ FAULTS = {
         {"resumes": "other parts"},
     ),
     "other_rows_after_resuming": (("+ step)", "+ step - first_step)"), {"resumes": "other weights"}),
+    "frozen_by_mistake": (
+        ("    optimizer = torch", "    next(model.parameters()).requires_grad_(False)\n    optimizer = torch"),
+        {"trains": "parameters are frozen, which nobody declares"},
+    ),
     # Of each pair of rows, and not of each row.
     "targets_of_another_shape": (
         (
@@ -106,6 +116,15 @@ def test_script_with_a_fault_does_not_pass(splits, tmp_path, fault):
     for name, words in told.items():
         assert words in found[name].evidence
         assert found[name].fix
+
+
+def test_parameters_that_are_declared_frozen_are_meant(splits, tmp_path):
+    freeze = ("    optimizer = torch", "    next(model.parameters()).requires_grad_(False)\n    optimizer = torch")
+    asked = job(splits, tmp_path, freeze)
+    (undeclared,) = tried(asked, tmp_path / "a")["trains"].evidence.partition(": ")[2:]
+    claims = asked.claims.model_copy(update={"frozen": (undeclared,)})
+    found = tried(asked.model_copy(update={"claims": claims}), tmp_path / "b")["trains"]
+    assert (found.status, found.evidence[:7]) == ("pass", "none of")
 
 
 def test_warnings_that_change_no_number_and_those_of_others_code_are_no_finding(splits, tmp_path):
@@ -156,7 +175,7 @@ def test_script_that_was_not_tried_is_insufficient_and_stops():
     trials = run_checks(TRAINER_CHECKS, seen, device="cpu", not_applicable={})
     assert {trial.check: trial.status for trial in trials} == {
         "trainer.runs": "fail", "trainer.stops": "insufficient", "trainer.saves": "insufficient",
-        "trainer.resumes": "insufficient", "trainer.warnings": "insufficient",
+        "trainer.resumes": "insufficient", "trainer.trains": "insufficient", "trainer.warnings": "insufficient",
     }  # fmt: skip
 
 

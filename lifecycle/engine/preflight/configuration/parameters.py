@@ -34,7 +34,7 @@ def optimizers_hold_the_parameters(subject: Subject) -> Outcome:
     trainable = {name: p for name, p in named.items() if p.requires_grad}
     left_out = [name for name, p in trainable.items() if id(p) not in held]
     frozen = subject.claims.frozen
-    missed = [name for name in left_out if not _matches(name, frozen)]
+    missed = [name for name in left_out if not matches(name, frozen)]
     updated = [name for name in trainable if name not in left_out]
     twice = [name for name, p in trainable.items() if held[id(p)] > 1]
     wrong = [
@@ -105,7 +105,7 @@ def _claims(named: Parameters, updated: Sequence[str], frozen: Sequence[str]) ->
     broken = [pattern for pattern in frozen if any(fnmatchcase(name, pattern) for name in updated)]
     fix = f"set requires_grad to False in build_model, or take out of preflight.frozen: {', '.join(broken)}"
     yield _statement(
-        "claimed frozen and trained all the same", [name for name in updated if _matches(name, frozen)], fix
+        "claimed frozen and trained all the same", [name for name in updated if matches(name, frozen)], fix
     )
     for pattern in frozen:
         if not any(fnmatchcase(name, pattern) for name in named):
@@ -128,7 +128,7 @@ def claim_of(names: Sequence[str], excluded: Sequence[str], frozen: Sequence[str
 
 def _unclaimed(named: Parameters, trained: int, subject: Subject) -> Outcome:
     """Frozen parameters that nobody claimed: of a standard layer it is a fault, a module's own may be a constant."""
-    quiet = [n for n, p in named.items() if not p.requires_grad and not _matches(n, subject.claims.frozen)]
+    quiet = [n for n, p in named.items() if not p.requires_grad and not matches(n, subject.claims.frozen)]
     copies = teachers(subject, quiet)
     quiet = [name for name in quiet if name not in copies]
     if not quiet:
@@ -146,7 +146,8 @@ def _unclaimed(named: Parameters, trained: int, subject: Subject) -> Outcome:
     )
 
 
-def _matches(name: str, patterns: Sequence[str]) -> bool:
+def matches(name: str, patterns: Sequence[str]) -> bool:
+    """True if the parameter is declared by one of the patterns of preflight.frozen."""
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
