@@ -2,12 +2,13 @@
 
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import toy_jobs
 
 from trainworthy.lifecycle.answer import read_result
-from trainworthy.lifecycle.engine.preflight.function_trials import FIXES
-from trainworthy.lifecycle.engine.preflight.functions import try_functions
+from trainworthy.lifecycle.engine.preflight.function_trials import FIXES, Trials
+from trainworthy.lifecycle.engine.preflight.functions import _whole_numbers, try_functions
 from trainworthy.lifecycle.protocol.jobs import FunctionsJob, Rows
 from trainworthy.lifecycle.protocol.results import FunctionsResult, TriedFunction
 
@@ -136,6 +137,25 @@ def test_functions_after_one_that_raises_are_named_untried(tmp_path):
         == f"model.py:{lines.index('    raise RuntimeError(' + repr('no network') + ')') + 1} in build_model"
     )
     assert all(found[name].untried for name in ("forward", "loss_fn", "predict"))
+
+
+@pytest.mark.parametrize("raised", [IndexError("index 5 is out of bounds"), IndexError("index out of range in self")])
+def test_functions_index_beyond_a_table_names_the_whole_numbers_of_made_rows(tmp_path, raised):
+    def forward():
+        raise raised
+
+    rows = pd.DataFrame({"period": pd.array([0, 5, None], "Int64"), "shop": ["a", "b", "c"], "x": 0.5})
+    made = {"none": pd.array([None] * 3, "Int64")}
+    trials = Trials(tmp_path, ("period",), whole_numbers=_whole_numbers(rows.assign(**made)))
+    trials.of("forward", forward)
+    (fault,) = trials.tried[0].faults
+    assert str(raised) in fault.problem
+    assert fault.fix == (
+        "rows are made here by contract.yaml, whole numbers from end to end of what it allows (period 0 to 5): correct "
+        "that line, or narrow the range there to what there is"
+    )
+    trials.of("predict", lambda: (_ for _ in ()).throw(IndexError("no such thing")))
+    assert "whole numbers" not in trials.tried[1].faults[0].fix
 
 
 @pytest.mark.parametrize("line", ["raise RuntimeError('at import')", "import not_installed", "raise SystemExit(3)"])

@@ -21,6 +21,9 @@ Wrong = tuple[str, str]
 _LISTED = re.compile(r"\[('[^\]]*')\](?: not in index|, dtype=)")
 # What Python says of an argument that a function does not take, as of one of `Network(**hyperparameters)`.
 _UNEXPECTED = re.compile(r"got an unexpected keyword argument '([^']*)'")
+# What torch, numpy and Python say of an index beyond a table.
+_NO_PLACE = re.compile(r"out of (?:bounds|range)")
+_MOST_COLUMNS = 6
 # In the order in which the functions need each other, what to look at if one raises.
 FIXES = {
     "fit_preprocessing": "take the training rows and the hyperparameters, and return a dict of plain values",
@@ -45,7 +48,7 @@ class Trials:
     """The functions that were tried so far; `features` are the columns that their rows have.
 
     `fixes` are what to look at if a function raises, `hyperparameters` those of use_case.yaml. `follows` says of
-    functions what else their faults come from.
+    functions what else their faults come from, `whole_numbers` from which to which number such a column's made rows go.
     """
 
     folder: Path
@@ -55,6 +58,7 @@ class Trials:
     task: Task | None = None
     tried: list[TriedFunction] = field(default_factory=list)
     follows: Mapping[str, str] = field(default_factory=dict)
+    whole_numbers: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     def imported(self) -> Task | None:
         """The use case's model.py, None if it can't be imported: then no function was tried."""
@@ -80,6 +84,7 @@ class Trials:
                 _unknown_hyperparameter(error, self.hyperparameters)
                 or _not_there(columns, self.features)
                 or _written_into(error)
+                or _beyond(error, self.whole_numbers)
             )
             problem, fix = known or (_message(error), f"{self._correct(name, error)}; {self.fixes[name]}")
             where, fix = self._where(name, error), self.follows.get(name, fix)
@@ -119,6 +124,15 @@ class Trials:
         function = getattr(self.task, "build_model" if name == "forward" else name, None)
         code = getattr(function, "__code__", None)
         return f"{Path(code.co_filename).name}:{code.co_firstlineno} in {code.co_name}" if code else f"model.py: {name}"
+
+
+def _beyond(error: BaseException, whole_numbers: Mapping[str, tuple[int, int]]) -> Wrong | None:
+    """For a place that is not there, which a whole number of a row may have named."""
+    if not isinstance(error, (IndexError, RuntimeError)) or not _NO_PLACE.search(str(error)) or not whole_numbers:
+        return None
+    ranges = ", ".join(f"{name} {low:,} to {high:,}" for name, (low, high) in [*whole_numbers.items()][:_MOST_COLUMNS])
+    made = f"rows are made here by contract.yaml, whole numbers from end to end of what it allows ({ranges})"
+    return _message(error), f"{made}: correct that line, or narrow the range there to what there is"
 
 
 def _unknown_hyperparameter(error: BaseException, hyperparameters: Mapping[str, Any]) -> Wrong | None:

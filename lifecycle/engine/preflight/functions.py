@@ -63,8 +63,15 @@ def try_functions(job: FunctionsJob) -> FunctionsResult:
         return trials.result()
     with tempfile.TemporaryDirectory() as folder:
         rows = with_sample_files(sample_rows(contract, job.rows.features), contract, Path(folder))
+        trials.whole_numbers = _whole_numbers(rows)
         size = contract.column(contract.label.column).size
         return _tried(job, trials, task, rows, kind_of_rows(job.rows).sample_truth(len(rows), size))
+
+
+def _whole_numbers(rows: pd.DataFrame) -> dict[str, tuple[int, int]]:
+    """The least and the greatest of each column of whole numbers that has a value."""
+    whole = {str(name): values.dropna() for name, values in rows.items() if pd.api.types.is_integer_dtype(values.dtype)}
+    return {name: (int(values.min()), int(values.max())) for name, values in whole.items() if len(values)}
 
 
 def _tried(job: FunctionsJob, trials: Trials, task: Task, rows: pd.DataFrame, truth: np.ndarray) -> FunctionsResult:
