@@ -21,6 +21,8 @@ from trainworthy.lifecycle.errors import Problem
 from trainworthy.lifecycle.spec.task import KindName
 
 Form = Literal["pictures", "texts", "masks", "documents"]
+# What to do with sounds, signals and the like.
+AS_ARRAYS = 'make .npy arrays of them: docs/how-to/files.md, "Arrays beside a table"'
 PICTURES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".gif", ".webp", ".ppm", ".pgm")
 TEXTS = (".txt",)
 CLASSES_FILE = "classes.txt"
@@ -165,7 +167,7 @@ def _wrong_names(path: Path, names: _Names) -> Iterator[Problem]:
         problem = f"{len(names.others):,} files are neither {kinds}: {_suffixes(names.others)}"
         fix = (
             "take them out or convert them (plain texts can be copied as .txt); a table is named as a "
-            ".csv or .parquet file, not as its folder"
+            f".csv or .parquet file, not as its folder; sounds and signals: {AS_ARRAYS}"
         )
         yield Problem("--data", problem, fix, where)
     elif not usable:

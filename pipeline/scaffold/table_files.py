@@ -20,7 +20,7 @@ from trainworthy.lifecycle.contract.draft import ColumnDraft
 from trainworthy.lifecycle.errors import Problem
 from trainworthy.lifecycle.wording import counted
 from trainworthy.pipeline.scaffold.contents import read_contents
-from trainworthy.pipeline.scaffold.folder import PICTURES, TEXTS, Folder, shown
+from trainworthy.pipeline.scaffold.folder import AS_ARRAYS, PICTURES, TEXTS, Folder, shown
 from trainworthy.pipeline.scaffold.folder_files import PART, FoundFiles, link
 from trainworthy.pipeline.scaffold.source import Kind, free_name
 
@@ -134,6 +134,7 @@ def find_file_columns(
         elif told:
             notes.append(told)
         if place is None:
+            notes += near.unread(name, raw[name]) if told == "" else ()
             continue
         found, wrong = _opened(path, place, raw[name])
         problems += wrong
@@ -152,11 +153,24 @@ def find_file_columns(
 
 
 class _Near:
-    """Pictures and texts below the folder, by their names with and without what stands behind the dot."""
+    """Files below the folder by their names, with and without what stands behind the dot."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._found: dict[str, list[str]] | None = None
+        self._others: dict[str, list[str]] = {}
+
+    def unread(self, name: str, values: pd.Series) -> Iterator[str]:
+        """What is to be told of a column whose values nearly all name files of kinds that no draft reads."""
+        known = values.dropna().drop_duplicates().astype("str")
+        # An age names one of some numbered files, and a row of a sound names its own.
+        if len(known) * 2 <= len(values):
+            return
+        looked = known.iloc[:: max(1, len(known) // LOOKED_AT)]
+        files = [files[0] for value in looked if (files := self._others.get(PurePosixPath(value).name))]
+        if len(files) < NEARLY_ALL * len(looked) or {Path(file).suffix for file in files} & {".csv", ".parquet"}:
+            return
+        yield f"{name!r} names files that no draft reads, such as {files[0]}: {AS_ARRAYS}"
 
     def place_of(
         self, name: str, values: pd.Series, claimed: Collection[str]
@@ -215,7 +229,7 @@ class _Near:
             yield Place(source, "", "")
             return
         if self._found is None:
-            self._found = _by_name(self._folder)
+            self._found, self._others = _by_name(self._folder)
         for file in self._found.get(PurePosixPath(value).name, ()):
             behind = "" if file.endswith(value) else PurePosixPath(file).suffix
             before = file.removesuffix(f"{value}{behind}")
@@ -234,22 +248,23 @@ def is_inside(value: str) -> bool:
     return "\\" not in value and "\0" not in value and not {"", ".", ".."} & set(value.split("/"))
 
 
-def _by_name(folder: Path) -> dict[str, list[str]]:
-    """Nothing where there is too much to be looked at."""
-    files, count, folders_seen = defaultdict[str, list[str]](list), 0, 0
+def _by_name(folder: Path) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+    """Pictures and texts, and other files; nothing where there is too much to be looked at."""
+    files, others, count, folders_seen = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list), 0, 0
     for parent, folders, names in os.walk(folder):
         depth = len(Path(parent).relative_to(folder).parts)
         folders[:] = sorted(name for name in folders if not name.startswith((".", "__MACOSX"))) * (depth < DEEPEST)
         count, folders_seen = count + len(names), folders_seen + 1
         if count > MOST_FILES or folders_seen > MOST_FOLDERS:
-            return {}
+            return {}, {}
         for name in names:
             stem, suffix = os.path.splitext(name)
-            if suffix.lower() in (*PICTURES, *TEXTS) and not name.startswith("."):
-                file = Path(parent, name).relative_to(folder).as_posix()
-                for key in {name, stem}:
-                    files[key].append(file)
-    return files
+            if name.startswith("."):
+                continue
+            file = Path(parent, name).relative_to(folder).as_posix()
+            for key in {name, stem}:
+                (files if suffix.lower() in (*PICTURES, *TEXTS) else others)[key].append(file)
+    return files, others
 
 
 def _opened(path: Path, place: Place, values: pd.Series) -> tuple[FoundFiles | None, list[Problem]]:

@@ -15,6 +15,7 @@ import pandas as pd
 
 from trainworthy.lifecycle.errors import Problem, did_you_mean
 from trainworthy.pipeline.scaffold.clock import clock_columns
+from trainworthy.pipeline.scaffold.folder import AS_ARRAYS
 from trainworthy.pipeline.scaffold.folder_profile import MOST_TENSOR_BYTES, plan_of_files
 from trainworthy.pipeline.scaffold.profile import (
     Plan,
@@ -109,8 +110,11 @@ def find_out(request: Request, source: Path, work: Path) -> tuple[UseCaseDraft |
     columns = files.drafts(columns)
     if not any(column.role == "feature" for column in columns):
         remarks = "; ".join(f"{column.name!r}: {column.remark or column.role}" for column in columns)
-        fix = "give columns with several values that are known when the model is asked"
-        return None, [Problem("--data", f"no column can be an input of a model ({remarks})", fix)]
+        fix = (
+            f"give columns with several values that are known when the model is asked; sounds and signals: {AS_ARRAYS}"
+        )
+        told = "; ".join((remarks, *files.notes))
+        return None, [Problem("--data", f"no column can be an input of a model ({told})", fix)]
     observations = table_observations(raw, rows, kinds, target.column, reading, formats, ambiguous)
     observations += tuple(file_observations(files, group))
     if clock:

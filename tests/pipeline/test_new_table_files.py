@@ -397,6 +397,34 @@ def test_table_among_files_that_no_column_names_is_a_table(tmp_path):
     assert not any("files" in line for line in result.observations)
 
 
+def sounds(data: Path, rows: int = ROWS) -> pd.DataFrame:
+    """A table of sounds: a name for each row, whose file lies beside it."""
+    (data / "wav").mkdir(parents=True)
+    for one in range(rows):
+        (data / "wav" / f"c{one:04}.wav").write_bytes(b"RIFF")
+    label = ["yes", "no"]
+    return pd.DataFrame(
+        {"clip": [f"c{one:04}" for one in range(rows)], "said": [label[one % 2] for one in range(rows)]}
+    )
+
+
+def test_names_of_sounds_are_told_with_what_to_do(tmp_path):
+    rows = sounds(tmp_path / "data")
+    alone = told(tmp_path, rows, target="said", positive="yes")
+    beside = sounds(tmp_path / "b" / "data").assign(seconds=np.arange(ROWS) * 7 % 31)
+    result = drafted(tmp_path / "b", beside, target="said", positive="yes")
+    for text in (alone, "\n".join(result.observations)):
+        assert "'clip' names files that no draft reads, such as wav/c0000.wav: make .npy arrays of them" in text
+        assert "Arrays beside a table" in text
+
+
+def test_texts_that_are_names_of_some_sounds_name_none(tmp_path):
+    rows = sounds(tmp_path / "data").assign(place=[f"c{one % 40:04}" for one in range(ROWS)], age=range(ROWS))
+    weight = np.random.default_rng(0).normal(60, 8, ROWS)
+    result = drafted(tmp_path, rows.drop(columns="clip").assign(weight=weight))
+    assert not any("files" in line for line in result.observations)
+
+
 def test_folder_with_a_table_names_the_table(tmp_path, monkeypatch, capsys):
     set_up(tmp_path, monkeypatch)
     data = tmp_path / "data"
