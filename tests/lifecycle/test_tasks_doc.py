@@ -3,6 +3,8 @@
 import re
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 import toy_jobs
 import yaml
@@ -82,3 +84,31 @@ def test_tasks_doc_says_the_limits_by_which_a_kind_is_seen():
     assert f"passages\nof some {PIECES_A_PASSAGE} pieces" in TEXT
     assert f"Fewer than {LEAST_GROUPS} texts" in TEXT
     assert f"a class of fewer than {LEAST_CLASS_ROWS} rows" in TEXT
+
+
+def test_tasks_doc_s_rows_of_periods_have_the_hazards_that_they_are_of():
+    (block,) = (block for block in re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL) if "def person_periods" in block)
+    made: dict[str, Any] = {}
+    exec(block, made)
+    random, persons = np.random.default_rng(0), 100_000
+    # A third of all in each period of 30 days, on any of its days; somebody is lost on any of 120 days.
+    event = (random.geometric(1 / 3, persons) - 1) * 30 + random.integers(0, 30, persons)
+    lost = random.integers(0, 120, persons)
+    seen = pd.DataFrame(
+        {"person": range(persons), "followed": np.minimum(event, lost), "event": (event <= lost) * 1, "age": 50}
+    )
+    rows = made["person_periods"](seen, 30)
+    assert list(rows.columns) == ["person", "age", "period", "now", "seen"]
+    assert rows["now"].sum() == seen["event"].sum()
+    assert rows["seen"].between(0, 1, inclusive="right").all()
+    # Nobody goes on after the event.
+    assert (rows.groupby("person")["now"].agg(["sum", "last"]).diff(axis=1)["last"] == 0).all()
+
+    def hazards(rows: pd.DataFrame) -> pd.Series:
+        weighed = (rows["now"] * rows["seen"]).groupby(rows["period"]).sum()
+        return weighed / rows.groupby("period")["seen"].sum()
+
+    assert hazards(rows)[:3].between(0.32, 0.345).all()
+    # As the text says of both other ways.
+    assert hazards(rows[rows["seen"] == 1])[:3:2].tolist() == pytest.approx([0.37, 0.43], abs=0.015)
+    assert hazards(rows.assign(seen=1.0))[:3:2].tolist() == pytest.approx([0.29, 0.25], abs=0.015)
