@@ -24,7 +24,12 @@ from trainworthy.lifecycle.engine.preflight.configuration import checks as confi
 from trainworthy.lifecycle.engine.preflight.configuration.kernels import in_fp32
 from trainworthy.lifecycle.engine.preflight.cpu_first import cpu_first
 from trainworthy.lifecycle.engine.preflight.inputs import checks as inputs
-from trainworthy.lifecycle.engine.preflight.memory.forecast import fits_here, forecast_memory, step_memory
+from trainworthy.lifecycle.engine.preflight.memory.forecast import (
+    fits_here,
+    forecast_memory,
+    passing_bytes,
+    step_memory,
+)
 from trainworthy.lifecycle.engine.preflight.on_device import on_device
 from trainworthy.lifecycle.engine.preflight.one_batch import checks as one_batch
 from trainworthy.lifecycle.engine.preflight.overfit import checks as overfit
@@ -75,6 +80,9 @@ def _run(job: PreflightJob, device: str, began: float) -> PreflightResult:
         if not has_network(task):
             return without_network(job, rows, task, start_seconds, device)
     sample = checked(draw_sample(job, rows, device))
+
+    with same_random_numbers():
+        sample = replace(sample, passing=passing_bytes(job, sample))
 
     def fits(step: MemoryForecast) -> bool:
         return fits_here(forecast_memory(job, sample, rows, step), step, job.memory_limit_bytes, device)

@@ -47,12 +47,16 @@ EVALUATED_ROWS = 256
 
 @dataclass(frozen=True)
 class Sample:
-    """Training rows of the sample, their fitted preprocessing, and the subject that is made of them."""
+    """Training rows of the sample, their fitted preprocessing, and the subject that is made of them.
+
+    `passing` are the bytes that a row takes for a while beside its tensors (memory/forecast.passing_bytes).
+    """
 
     task: Task
     rows: pd.DataFrame
     preprocessing: dict[str, Any]
     subject: Subject
+    passing: float = 0.0
 
     @property
     def data(self) -> TrainData:

@@ -20,6 +20,7 @@ from trainworthy.lifecycle.engine.preflight.memory.forecast import (
     LAUNCHER_BYTES,
     fits_here,
     forecast_memory,
+    passing_bytes,
     prepared_bytes,
     state_copy_bytes,
     step_memory,
@@ -234,6 +235,33 @@ def test_rows_on_the_disk_count_as_what_fitting_takes_and_not_as_rows(splits, tm
     # Rows that are in memory are copied.
     ahead = replace(sample, subject=replace(sample.subject, loaded=None))
     assert prepared_bytes(job, ahead, few) == copied
+
+
+@pytest.mark.parametrize("part", ["fit_preprocessing", "to_tensors"])
+def test_what_files_take_while_their_tensors_are_made_is_forecast(splits, tmp_path, part):
+    job, sample = job_and_sample(splits, tmp_path, {})
+    rows, step = read_rows(job.training_file, job.rows), forecast(wide())
+    numbers = 100_000
+
+    def spends(rows, given):
+        # As a spectrogram does: many numbers a row by the way, and few at the end.
+        np.ones((len(rows), numbers)).sum()
+        return getattr(sample.task, part)(rows, given)
+
+    heavy = replace(sample, task=SimpleNamespace(**vars(sample.task) | {part: spends}))
+    files = job.model_copy(update={"rows": job.rows.model_copy(update={"files": ("x1",)})})
+    taken = passing_bytes(files, heavy)
+    assert taken == pytest.approx(8 * numbers, rel=0.15)
+    assert passing_bytes(files, sample) < 0.02 * taken
+    # Of rows that are no files it would be noise.
+    assert passing_bytes(job, heavy) == 0.0
+    plain = forecast_memory(job, sample, rows, step)
+    more = forecast_memory(job, replace(sample, passing=taken), rows, step)
+    beside = step.together[0] + state_copy_bytes(step)
+    assert more.value - plain.value == pytest.approx(taken * len(rows) - beside, rel=0.1)
+    # What is over before the first update counts only where it is the larger one.
+    little = forecast_memory(job, replace(sample, passing=1e-3 * beside / len(rows)), rows, step)
+    assert little.value == pytest.approx(plain.value, rel=0.05)
 
 
 def test_pages_of_rows_on_the_disk_are_no_part_of_what_a_process_will_hold(splits, tmp_path, monkeypatch):
