@@ -67,4 +67,8 @@ def _fix(benchmark: BenchmarkSpec) -> str:
         )
     if benchmark.decision.cost_matrix is not None:
         return "look at benchmark.decision.cost_matrix: it is read as {true class: {answered class: cost}}"
+    if benchmark.decision.capacity is not None:
+        return (
+            "more rows have the greatest answer than benchmark.decision.capacity allows: raise it, or tell them apart"
+        )
     return "decide from a threshold that lies among the model's probabilities, or by a capacity or costs"
