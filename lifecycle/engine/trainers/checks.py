@@ -76,6 +76,15 @@ def trains(trial: ScriptTrial) -> Outcome:
     return Outcome("fail", evidence, len(trial.frozen), 0, fix=fix)
 
 
+def answers(trial: ScriptTrial) -> Outcome:
+    """What the outputs have been through once, predict does not do again."""
+    if not trial.parameters:
+        return Outcome("insufficient", BROKE_OFF if trial.problem else "it returned no model", severity="warning")
+    if not trial.squashed_twice:
+        return Outcome("pass", "predict squashes no outputs that are squashed already")
+    return Outcome("fail", f"the model's outputs end with {trial.squashed_twice}, and predict applies it once more")
+
+
 def warnings(trial: ScriptTrial) -> Outcome:
     """Torch warned of nothing that it computed for the script."""
     if trial.warnings:
@@ -91,6 +100,7 @@ CHECKS: tuple[Check[ScriptTrial], ...] = (
     check_of("trainer.saves", saves),
     check_of("trainer.resumes", resumes),
     check_of("trainer.trains", trains),
+    check_of("trainer.answers", answers),
     check_of("trainer.warnings", warnings),
 )
 

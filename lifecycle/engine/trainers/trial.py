@@ -19,6 +19,7 @@ import torch
 
 from trainworthy.lifecycle.artifact import export_model
 from trainworthy.lifecycle.engine.preflight.configuration.parameters import claim_of, matches
+from trainworthy.lifecycle.engine.trainers.answers import squashed_twice
 from trainworthy.lifecycle.engine.trainers.returned import answering_model
 from trainworthy.lifecycle.engine.trainers.stage import ScriptRun, run_script
 from trainworthy.lifecycle.engine.trainers.warned import warnings_of
@@ -52,8 +53,8 @@ class ScriptTrial(Frozen):
     cannot be exported. `saved`: it wrote a checkpoint when it was asked to end; `resumed_from` is the step it went on
     from, `equal` whether it ended with the same weights. `frozen` are the model's parameters that do not train and that
     nobody declares so, `claim` is how they would be, `parameters` counts all. `warnings` are torch's own of what it
-    computed. Seconds are of the start until rows were ready with the script's imports, of an update, a checkpoint,
-    scoring a row, and export.
+    computed, `squashed_twice` what predict applies once more to the outputs. Seconds are of the start until rows were
+    ready with the script's imports, of an update, a checkpoint, scoring a row, and export.
     """
 
     problem: str = ""
@@ -66,6 +67,7 @@ class ScriptTrial(Frozen):
     equal: bool = False
     resume_problem: str = ""
     warnings: tuple[str, ...] = ()
+    squashed_twice: str = ""
     parameters: int = 0
     frozen: tuple[str, ...] = ()
     claim: str = ""
@@ -198,6 +200,8 @@ def _scored(model: object, job: TrainJob, ran: ScriptRun, folder: Path) -> dict[
     began = time.perf_counter()
     try:
         example = prepared.task.to_tensors(features.head(MIN_STEPS), prepared.preprocessing)
+        on_device = {name: tensor.to(ran.device) for name, tensor in example.items()}
+        fields["squashed_twice"] = squashed_twice(network, on_device, prepared.task)
         export_model(network, example, folder / "model.pt2")
     except Exception as error:
         fields["export_problem"] = _describe(error, job)

@@ -2,15 +2,18 @@
 
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import own_trainers
 import pytest
+import torch
 import toy_jobs
 
 from trainworthy.lifecycle.engine.preflight.battery import run_checks
 from trainworthy.lifecycle.engine.preflight.catalogue import TRAINER_CHECKS
 from trainworthy.lifecycle.engine.preflight.run import run_preflight
+from trainworthy.lifecycle.engine.trainers.answers import squashed_twice
 from trainworthy.lifecycle.engine.trainers.preflight import job_of_trial
 from trainworthy.lifecycle.engine.trainers.trial import ScriptTrial, ended, try_here, try_script
 from trainworthy.lifecycle.gates.preflight import TRAINER, preflight_checks
@@ -37,7 +40,8 @@ def test_documented_script_runs_stops_and_saves(splits, tmp_path, way):
     own_trainers.needs(way)
     found = tried(job(splits, tmp_path, script=own_trainers.documented(way)), tmp_path / "trial")
     assert {name: trial.status for name, trial in found.items() if name != "resumes"} == {
-        "runs": "pass", "stops": "pass", "saves": "pass", "trains": "pass", "warnings": "pass",
+        "runs": "pass", "stops": "pass", "saves": "pass", "trains": "pass", "answers": "pass",
+        "warnings": "pass",
     }  # fmt: skip
     # Lightning begins an epoch that was cut with its first batch, and says so itself.
     assert found["resumes"].status == ("insufficient" if way == "Lightning" else "pass"), found["resumes"].evidence
@@ -48,7 +52,10 @@ STOP = "        if session.should_stop:\n            break\n"
 FAULTS = {
     "never_tells": (
         ("        session.step(loss=loss, rows=rows, model=model, optimizer=optimizer)\n", ""),
-        {"runs": "told no update", **dict.fromkeys(("stops", "saves", "resumes", "trains", "warnings"), "broke off")},
+        {
+            "runs": "told no update",
+            **dict.fromkeys(("stops", "saves", "resumes", "trains", "answers", "warnings"), "broke off"),
+        },
     ),
     "never_stops": (
         (STOP, ""),
@@ -58,6 +65,7 @@ FAULTS = {
             "saves": "no",
             "resumes": "no",
             "trains": "no model",
+            "answers": "no model",
         },
     ),
     "never_saves": (
@@ -70,6 +78,13 @@ FAULTS = {
         {"resumes": "other parts"},
     ),
     "other_rows_after_resuming": (("+ step)", "+ step - first_step)"), {"resumes": "other weights"}),
+    "sigmoid_twice": (
+        (
+            "build_model(session.preprocessing, session.hyperparameters)",
+            "torch.nn.Sequential(build_model(session.preprocessing, session.hyperparameters), torch.nn.Sigmoid())",
+        ),
+        {"answers": "outputs end with a sigmoid, and predict applies it once more"},
+    ),
     "frozen_by_mistake": (
         ("    optimizer = torch", "    next(model.parameters()).requires_grad_(False)\n    optimizer = torch"),
         {"trains": "parameters are frozen, which nobody declares"},
@@ -116,6 +131,32 @@ def test_script_with_a_fault_does_not_pass(splits, tmp_path, fault):
     for name, words in told.items():
         assert words in found[name].evidence
         assert found[name].fix
+
+
+CLASSES = torch.nn.Linear(3, 4)
+
+
+@pytest.mark.parametrize(("forward", "predict", "told"), [
+    (lambda x: CLASSES(x).softmax(1), lambda y: y.softmax(1), "a softmax"),
+    (lambda x: CLASSES(x).softmax(1).reshape(-1, 2, 2), lambda y: y.softmax(1), "a softmax"),
+    (lambda x: CLASSES(x)[:, 0].sigmoid().clone(), torch.sigmoid, "a sigmoid"),
+    (lambda x: CLASSES(x).sigmoid(), lambda y: y.softmax(1), "a sigmoid"),
+    (lambda x: CLASSES(x).softmax(1), lambda y: y, ""),
+    (lambda x: CLASSES(x).softmax(1), lambda y: y / y.sum(1, keepdim=True), ""),
+    (lambda x: CLASSES(x), lambda y: y.softmax(1), ""),
+    # A gate of the hidden layer, a temperature, a logarithm of it, a share of two.
+    (lambda x: CLASSES(x).sigmoid() * CLASSES(x), lambda y: y.softmax(1), ""),
+    (lambda x: CLASSES(x).softmax(1).log(), lambda y: y.softmax(1), ""),
+    (lambda x: CLASSES(x).softmax(1), lambda y: y[:, 1], ""),
+    (lambda x: (CLASSES(x), x), lambda y: y[0], ""),
+])  # fmt: skip
+def test_squash_that_predict_applies_once_more_is_told(forward, predict, told):
+    class Given(torch.nn.Module):
+        def forward(self, inputs):
+            return forward(inputs["x"])
+
+    inputs = {"x": torch.randn(8, 3, generator=torch.Generator().manual_seed(0))}
+    assert squashed_twice(Given(), inputs, cast(Any, SimpleNamespace(predict=predict))) == told
 
 
 def test_parameters_that_are_declared_frozen_are_meant(splits, tmp_path):
@@ -175,7 +216,7 @@ def test_script_that_was_not_tried_is_insufficient_and_stops():
     trials = run_checks(TRAINER_CHECKS, seen, device="cpu", not_applicable={})
     assert {trial.check: trial.status for trial in trials} == {
         "trainer.runs": "fail", "trainer.stops": "insufficient", "trainer.saves": "insufficient",
-        "trainer.resumes": "insufficient", "trainer.trains": "insufficient", "trainer.warnings": "insufficient",
+        **dict.fromkeys(("trainer.resumes", "trainer.trains", "trainer.answers", "trainer.warnings"), "insufficient"),
     }  # fmt: skip
 
 
