@@ -103,7 +103,7 @@ def _leakage(job: PreflightJob, rows: pd.DataFrame, task: Task) -> tuple[Leak, .
 
 def job_of_trial(job: PreflightJob, sample: Path, folder: Path) -> TrainJob:
     """A job of the full stage on the sample."""
-    same = ("use_case_folder", "device", "rows", "loaders", "training", "stages", "hyperparameters", "trainer")
+    same = ("use_case_folder", "device", "rows", "loaders", "training", "stages", "hyperparameters", "trainer", "split")
     return TrainJob(
         **{name: getattr(job, name) for name in same},
         out=str(folder), identity="preflight", stage="full", training_file=str(sample),
