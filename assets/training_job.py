@@ -60,6 +60,7 @@ def train_job(
         slices=spec.benchmark.slice_columns,
         frozen=spec.preflight.frozen,
         trainer=spec.trainer,
+        split=spec.split if spec.trainer else None,
         unreviewed=judged_contract(run).unreviewed_features,
         processes=processes or spec.compute.processes,
         sharding=spec.compute.sharding,

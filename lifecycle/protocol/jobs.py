@@ -104,7 +104,8 @@ class TrainJob(_RowsJob):
     no result. `frozen` are patterns of parameters that are declared not to train, `trainer` is the use case's own
     training script, None for our loop. Of `unreviewed` features nobody has said when they are known: a trained stage
     is asked what they do for it. With more than one of `processes` each has a share of every batch, and none waits
-    longer than `collective_timeout_seconds` for another; `sharding` says whether each has the whole model.
+    longer than `collective_timeout_seconds` for another; `sharding` says whether each has the whole model. `split` is
+    how the use case splits its rows, for a script that holds some out for itself; None for our loop.
     """
 
     kind: Literal["train"] = "train"
@@ -124,6 +125,7 @@ class TrainJob(_RowsJob):
     interruptions: Interruptions = Interruptions()
     frozen: tuple[str, ...] = ()
     trainer: str | None = None
+    split: SplitSpec | None = None
     unreviewed: tuple[str, ...] = ()
     processes: int = Field(default=1, ge=1)
     sharding: Sharding = "none"

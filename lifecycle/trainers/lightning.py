@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainworthy.lifecycle.engine.trainers.session import TrainingSession
+from trainworthy.lifecycle.engine.training.random_state import random_state, restore_random
 from trainworthy.lifecycle.errors import TrainingError
 
 if TYPE_CHECKING or "lightning.pytorch" not in sys.modules:
@@ -28,7 +29,7 @@ class TrainworthyCallback(Callback):
     """Give it to the Trainer's callbacks, and its `ckpt_path` to fit.
 
     The Trainer keeps its own state_dict, without the session. With several optimizers, the updates that they
-    make of one batch count as one.
+    make of one batch count as one. Its checkpoints have the first process's random numbers, which Lightning's lack.
     """
 
     def __init__(self, session: TrainingSession) -> None:
@@ -36,6 +37,7 @@ class TrainworthyCallback(Callback):
         self.session = session
         self._losses: list[Tensor] = []
         self._rows, self._told = 0, False
+        self._random: dict[str, Any] | None = None
 
     @property
     def ckpt_path(self) -> str | None:
@@ -43,7 +45,18 @@ class TrainworthyCallback(Callback):
         newest = self.session.newest
         return None if newest is None else str(newest / FILE)
 
+    def state_dict(self) -> dict[str, Any]:
+        return {"random": random_state()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        # Those of the others are not in the file.
+        self._random = None if self.session.rank else state_dict["random"]
+
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+        if self._random is not None:
+            # Not as they are loaded: Lightning and its loaders draw some until the first batch.
+            restore_random(self._random)
+            self._random = None
         self.session.waited()
         self._rows += _rows(batch)
 

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_train_job_with_a_script_ends_with_a_verdict_that_tells_what_was_not_seen(fresh):
-    (fresh.folder / "train.py").write_text(own_trainers.documented("hand"))
+    (fresh.folder / "train.py").write_text(own_trainers.documented("epochs"))
     fresh.edit("use_case.yaml", "stages: {", "trainer: train.py\nstages: {")
     done = fresh.run(intent=FIRST)
     assert done.code == 0, done.out[-4000:]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
+from trainworthy.lifecycle.data.split.held_out import hold_out
 from trainworthy.lifecycle.engine.training.prepare import Prepared
 from trainworthy.lifecycle.engine.training.ranks.group import Ranks
 from trainworthy.lifecycle.engine.training.state import TrainData
@@ -50,6 +52,22 @@ class Given:
                 fix="draw more rows an update, or lower compute.processes",
             )
         return rows if self._ranks is None else self._ranks.share(rows)
+
+    def split(self, share: float = 0.1) -> tuple[Tensor, Tensor]:
+        """Numbers of the stage's rows to train on, and of those to hold out: (n,) int64 each, ascending, on the CPU.
+
+        By the rule of `split` in use_case.yaml, about `share` of the rows are held out: by time the latest ones, whole
+        days, or instants where its lengths are in hours; by group, and by hash of columns, whole groups; by time and
+        group the late rows of groups that begin late, while late rows of earlier groups are in neither; else single
+        rows. Groups and single rows are drawn by the seed. There is no embargo in between. The same in each process, on
+        each resume and each rerun. Raises TrainingError unless 0 < share < 1, and for a stage that is too small: it
+        needs a row, and two days or groups, that can be parted.
+        """
+        if self._job.split is None:
+            fix = "run the stage again: an earlier Trainworthy wrote its job"
+            raise TrainingError("the job does not say how the use case splits its rows", value=self.stage, fix=fix)
+        training, held_out = hold_out(self._prepared.rows, self._job.split, share, self.seed)
+        return torch.from_numpy(training), torch.from_numpy(held_out)
 
     @property
     def weights(self) -> Tensor | None:

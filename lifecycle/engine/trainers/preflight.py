@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import tempfile
+import time
 from pathlib import Path
 
 import pandas as pd
@@ -52,12 +53,16 @@ def has_network(task: Task) -> bool:
 def try_trainer(job: PreflightJob, rows: pd.DataFrame) -> tuple[ScriptTrial, tuple[Trial, ...]]:
     """The script's trial on the sample, and its checks. `rows` are all of training."""
     say(f"preflight: {job.trainer}")
+    began = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         sample = Path(folder) / "rows.parquet"
         # Every column that a stage reads, of the rows that the battery is given.
         pd.read_parquet(job.training_file).iloc[drawn_rows(job, rows)].to_parquet(sample, index=False)
         tried = try_script(job_of_trial(job, sample, Path(folder)), Path(folder))
-    return tried, run_checks(TRAINER_CHECKS, tried, device=job.device, not_applicable=job.claims.not_applicable)
+    seconds = time.perf_counter() - began
+    first, *others = run_checks(TRAINER_CHECKS, tried, device=job.device, not_applicable=job.claims.not_applicable)
+    # Of all that the checks look at, told once.
+    return tried, (first.model_copy(update={"seconds": seconds + first.seconds}), *others)
 
 
 def untried_trainer(job: PreflightJob, why: str) -> tuple[Trial, ...]:
@@ -103,7 +108,7 @@ def _leakage(job: PreflightJob, rows: pd.DataFrame, task: Task) -> tuple[Leak, .
 
 def job_of_trial(job: PreflightJob, sample: Path, folder: Path) -> TrainJob:
     """A job of the full stage on the sample."""
-    same = ("use_case_folder", "device", "rows", "loaders", "training", "stages", "hyperparameters", "trainer")
+    same = ("use_case_folder", "device", "rows", "loaders", "training", "stages", "hyperparameters", "trainer", "split")
     return TrainJob(
         **{name: getattr(job, name) for name in same},
         out=str(folder), identity="preflight", stage="full", training_file=str(sample),

@@ -14,6 +14,7 @@ import pandas as pd
 import torch
 
 from trainworthy.lifecycle.data.rows import read_rows
+from trainworthy.lifecycle.data.split.held_out import held_out_columns
 from trainworthy.lifecycle.engine.training.random_state import seed_all
 from trainworthy.lifecycle.engine.training.rows.features import prepared_features
 from trainworthy.lifecycle.engine.training.rows.loading import FileTargets, LoadedRows, usual_loaders
@@ -87,7 +88,8 @@ def chosen_rows(job: TrainJob, mapped_in: Path | None = None) -> tuple[pd.DataFr
     In mode continue every stage sees all training rows, since the stages are pauses of one run. Rows that become
     tensors batch by batch are left on the disk, as `prepare` says, and have no reserve.
     """
-    extra = (*((job.rows.weight,) if job.rows.weight else ()), *job.slices)
+    by = () if job.split is None else held_out_columns(job.split)
+    extra = (*((job.rows.weight,) if job.rows.weight else ()), *job.slices, *by)
     if job.training.tensors == "per_batch":
         chosen = _of_stage(job, labels_of(job.rows, _label_rows(job))) if job.stages.mode == "restart" else None
         rows = read_rows(job.training_file, job.rows, extra, mapped_in=mapped_in or Path(job.out), chosen=chosen)

@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,9 @@ from trainworthy.lifecycle.protocol.jobs import TrainJob
 DOCUMENT = toy_jobs.ROOT / "docs" / "how-to" / "own-trainer.md"
 # What each of them needs beside torch.
 NEEDS = {"hand": "torch", "epochs": "torch", "Lightning": "pytorch_lightning", "transformers": "transformers"}
-EXTRA = {"Lightning": "lightning", "transformers": "transformers"}
+# Longer ones of the same frameworks, which preflight's trial alone runs.
+LONGER = {"Lightning with early stopping": "pytorch_lightning"}
+EXTRA = {"pytorch_lightning": "lightning", "transformers": "transformers"}
 
 
 def documented(name: str) -> str:
@@ -26,12 +29,13 @@ def documented(name: str) -> str:
 
 def needs(name: str) -> None:
     """Skip on a machine without the framework; CI has to have it."""
+    package = (NEEDS | LONGER)[name]
     try:
-        __import__(NEEDS[name])
+        __import__(package)
     except ImportError:
         if os.environ.get("CI"):
-            pytest.fail(f"{NEEDS[name]} is missing; CI must install it")
-        pytest.skip(f"{NEEDS[name]} is not installed: pip install 'trainworthy[{EXTRA[name]}]'")
+            pytest.fail(f"{package} is missing; CI must install it")
+        pytest.skip(f"{package} is not installed: pip install 'trainworthy[{EXTRA[package]}]'")
 
 
 def use_case(folder: Path, script: str, *replacements: tuple[str, str]) -> Path:
@@ -46,6 +50,18 @@ def use_case(folder: Path, script: str, *replacements: tuple[str, str]) -> Path:
     return folder
 
 
+def asked_at(step: int) -> Callable[[], bool]:
+    """A should_stop that asks for an end soon after that many updates."""
+    calls = []
+
+    def should_stop() -> bool:
+        calls.append(0)
+        return len(calls) >= 2 * step
+
+    return should_stop
+
+
 def job(splits: Path, folder: Path, out: Path, stage: str = "smoke", **fields) -> TrainJob:
     """A job for one stage of a use case with a train.py."""
-    return toy_jobs.train_job(splits, out, stage, use_case=folder, trainer="train.py", **fields)
+    split = fields.pop("split", toy_jobs.SPEC.split)
+    return toy_jobs.train_job(splits, out, stage, use_case=folder, trainer="train.py", split=split, **fields)

@@ -4,12 +4,12 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import own_trainers
 import pytest
 import toy_jobs
+from own_trainers import asked_at
 
 from trainworthy.lifecycle.answer import read_result
 from trainworthy.lifecycle.engine.train import run_stage
@@ -20,17 +20,6 @@ from trainworthy.lifecycle.protocol.jobs import Interruptions, TrainJob
 from trainworthy.lifecycle.protocol.results import TrainResult
 
 HAND = own_trainers.documented("hand")
-
-
-def asked_at(step: int) -> Callable[[], bool]:
-    """A should_stop that asks for an end soon after that many updates."""
-    calls = []
-
-    def should_stop() -> bool:
-        calls.append(0)
-        return len(calls) >= 2 * step
-
-    return should_stop
 
 
 @pytest.mark.parametrize("call", [28, 29, 30, 31])
