@@ -60,12 +60,13 @@ def leakage_findings(written: SplitFiles, contract: Contract, split: SplitSpec) 
     features = [name for name in contract.feature_columns if name not in (*files, *itself)]
     order, group_columns = split.time_column, [split.group_column] if split.group_column else []
     keys = [column.name for column in contract.columns if column.role == "key" and not column.sensitive]
-    extra = [*keys, split.resample_by, *([order] if order else [])]
+    entities = [column.name for column in contract.columns if column.role == "entity"]
+    # Only their values are compared, and none is shown.
+    extra = [*keys, *entities, split.resample_by, *([order] if order else [])]
     kind = contract.label.kind
     rows = read_labelled(written, [*features, *itself, *hashes, *extra], label, kind)
     event = kind.events(kind.checked_labels(written.read("training", [label])[label].to_numpy()))[0]
     cells = {name: cells_of(rows.training[name], rows.held[name]) for name in (*features, *itself, *hashes)}
-    entities = [column.name for column in contract.columns if column.role == "entity"]
     leaks = [
         label_window(contract, split.embargo if isinstance(split, Windows) else None),
         *entity_overlap(written, entities, group_columns, by_chance=isinstance(split, HashSplit | StratifiedSplit)),

@@ -67,3 +67,24 @@ def _expected(asked: pl.DataFrame, met: dict[str, pl.DataFrame], place: int) -> 
         for name in (f"v{place}", f"o{place}")
     )
     return value.cast(pl.Float64) * others / met[""]["len"][0]
+
+
+def expected_meetings(columns: Sequence[np.ndarray]) -> np.ndarray:
+    """How often each row would meet its like if the column that makes it likeliest were drawn by itself.
+
+    `columns` hold a whole number a row each; equal rows count once, as above.
+    """
+    _, first, back = np.unique(np.stack(columns, axis=1), axis=0, return_index=True, return_inverse=True)
+    different = [column[first] for column in columns]
+    most = np.zeros(len(first))
+    for place, column in enumerate(different):
+        others = np.stack([*different[:place], *different[place + 1 :]], axis=1) if len(different) > 1 else None
+        alike = len(first) if others is None else _sizes(others)
+        most = np.maximum(most, (_sizes(column[:, None]) - 1) * (alike - 1) / len(first))
+    return most[back.reshape(-1)]
+
+
+def _sizes(rows: np.ndarray) -> np.ndarray:
+    """Of each row how many are equal to it, with itself."""
+    _, back, counts = np.unique(rows, axis=0, return_inverse=True, return_counts=True)
+    return counts[back.reshape(-1)]

@@ -28,6 +28,7 @@ from trainworthy.lifecycle.contract.batches import BATCH_ROWS
 from trainworthy.lifecycle.data.days import day_of, days_of
 from trainworthy.lifecycle.data.files import SplitFiles
 from trainworthy.lifecycle.gates.findings import fix_of
+from trainworthy.lifecycle.leakage.about_same import about_the_same
 from trainworthy.lifecycle.leakage.binning import HELD_SPLITS, Cells, LabelledRows
 from trainworthy.lifecycle.leakage.coincidence import coincidental
 from trainworthy.lifecycle.protocol.leak import Leak
@@ -88,7 +89,22 @@ def near_duplicates(rows: LabelledRows, cells: Mapping[str, Cells], order: str |
     for name in HELD_SPLITS:
         here = (rows.held_split == name) & rows.held_even
         views[name] = Views(held[:, here], rows.held_labels[here], part[:0], held[0, here])
-    return _findings("near_duplicates", views, by_time=by_time, sampled_share=rows.training_share)
+    leaks = _findings("near_duplicates", views, by_time=by_time, sampled_share=rows.training_share)
+    if by_time or any(leak.status != "pass" for leak in leaks):
+        return leaks
+    same = _about_the_same(rows, cells, varying, training, held)
+    return [same] if same else leaks
+
+
+def _about_the_same(
+    rows: LabelledRows, cells: Mapping[str, Cells], varying: Sequence[str], training: np.ndarray, held: np.ndarray
+) -> Leak | None:
+    """What about_same.py finds in the group of columns left out, of NEAR_GROUPS, without which most rows come again."""
+    held = held[:, rows.held_even]
+    left = int(np.argmax([np.isin(there, here).mean() for here, there in zip(training, held, strict=True)]))
+    names = [name for place, name in enumerate(varying) if place % NEAR_GROUPS != left]
+    columns = [(cells[name].training[rows.training_even], cells[name].held[rows.held_even]) for name in names]
+    return about_the_same(rows, (training[left], held[left]), columns)
 
 
 def _exact(
@@ -158,7 +174,9 @@ def _findings(
     if leaks:
         return leaks
     shares = [f"{name} {repeats.share:.2%}" for name, (repeats, _) in each.items()]
-    evidence = f"rows that equal a training row: {', '.join(shares)}; to be expected up to {nature:.2%}"
+    evidence = (
+        f"rows that equal a training row: {', '.join(shares)}; training rows equal one another up to {nature:.2%}"
+    )
     return [Leak(taxon="L1.4", family=family, status="pass", threshold=MINIMUM_SHARE, evidence=evidence)]
 
 

@@ -42,6 +42,7 @@ from trainworthy.pipeline.scaffold.table_times import format_of, parsed, time_fo
 from trainworthy.pipeline.scaffold.target import find_target
 from trainworthy.pipeline.scaffold.text_profile import find_texts_of_table
 from trainworthy.pipeline.scaffold.together import Together, find_together
+from trainworthy.pipeline.scaffold.whom import Whom, find_whom
 from trainworthy.pipeline.scaffold.windows import choose_windows, recurring
 
 
@@ -87,18 +88,20 @@ def find_out(request: Request, source: Path, work: Path) -> tuple[UseCaseDraft |
     rows = _table_of(text, files, work, numbered) if files.columns else built(text, source, work)
     key = key or (str(numbered),)
     of_files = [name for column in files.columns for name in (column.name, column.place.source)]
-    together = find_together(rows, target.label, (target.column, time, day, *key, *of_files, *clock))
+    known = (time, day, *key, *of_files, *clock)
+    together = find_together(rows, target.label, (target.column, *known))
+    about = find_whom(rows, target.column, known)
     group, whom = request.group, None
     if day is not None:
         windows, problems = choose_windows(rows, day, target.label)
     else:
         repeated = next((column.place.source for column in files.columns if column.repeats), None)
         whom = repeated or find_group(rows, target.column, key)
-        groups = _groups(request, whom, together)
+        groups = _groups(request, whom, about, together)
         group, windows, problems = first_shares(rows, target.label, key, groups, request.split)
     if windows is None:
         return None, problems
-    remarks = {column.name: column.remark(group, has_times=time is not None) for column in together}
+    remarks = {column.name: column.remark(group, has_times=time is not None) for column in (*about, *together)}
     if day is None and whom is not None and group is None:
         remarks = {whom: split_anyway(whom, request.split)} | remarks
     columns = tuple(
@@ -131,11 +134,18 @@ def find_out(request: Request, source: Path, work: Path) -> tuple[UseCaseDraft |
     return replace(draft, plan=_plan(draft, has_texts=bool(texts))), []
 
 
-def _groups(request: Request, named: str | None, together: Sequence[Together]) -> tuple[str | None, ...]:
-    """What rows without times may be split by, the best first; `named` is the column that names whom a row is about."""
+def _groups(
+    request: Request, named: str | None, about: Sequence[Whom], together: Sequence[Together]
+) -> tuple[str | None, ...]:
+    """What rows without times may be split by, the best first.
+
+    `named` is the column whose name says that it names whom a row is about, `about` those whose values do.
+    """
     if request.group is not None or request.split is not None:
         return (request.group,)
-    return (named,) if named else (*(column.name for column in together if column.can_split), None)
+    if named:
+        return (named,)
+    return (*(column.name for column in about), *(column.name for column in together if column.can_split), None)
 
 
 def split_anyway(whom: str, split: str | None) -> str:
