@@ -13,7 +13,7 @@ from trainworthy.assets.announce import announced
 from trainworthy.assets.step import StepEvents, StepWork, run_step
 from trainworthy.assets.step_run import StepResources
 from trainworthy.lifecycle.code_identity import KEPT, CodeOnDisk
-from trainworthy.lifecycle.gates.own_names import own_names_of
+from trainworthy.lifecycle.gates.own_names import may_have_own
 from trainworthy.lifecycle.gates.preflight import CHECKS as PREFLIGHT_CHECKS
 from trainworthy.lifecycle.gates.preflight import OWN, TRAINER
 from trainworthy.lifecycle.gates.stage import CHECKS as STAGE_CHECKS
@@ -100,7 +100,7 @@ def checks_of(use_case: UseCase, step: Step) -> tuple[str, ...]:
     with_script = use_case.spec.trainer is not None and step in ("preflight", *STAGES)
     decides = use_case.spec.benchmark.decision is not None and step == "evaluation"
     names = (*CHECKS[step], *((TRAINER,) if with_script else ()), *((DECISIONS,) if decides else ()))
-    return tuple(name for name in names if name != OWN or own_names_of(use_case.folder / "model.py"))
+    return tuple(name for name in names if name != OWN or may_have_own(use_case.folder / "model.py"))
 
 
 def gpu_pool(use_case: UseCase) -> str | None:

@@ -49,8 +49,9 @@ def decisions_check(
 def _acting(acted: int, rows: int, threshold: float) -> str:
     """On how many rows it acts, as a share where it tells some apart."""
     if acted in (0, rows):
-        return f"acts on {'none' if not acted else 'all'} of {count(rows)} benchmark rows, from {threshold:.3g} on"
-    return f"acts on {count(acted)} of {count(rows)} benchmark rows ({acted / rows:.2%}), from {threshold:.3g} on"
+        which = "none" if not acted else "all"
+        return f"acts on {which} of {count(rows)} benchmark rows (it acts from {threshold:.3g} on)"
+    return f"acts on {count(acted)} of {count(rows)} benchmark rows ({acted / rows:.2%}; from {threshold:.3g} on)"
 
 
 def _answering(values: list[float], kind: Kind) -> str:
@@ -69,6 +70,7 @@ def _fix(benchmark: BenchmarkSpec) -> str:
         return "look at benchmark.decision.cost_matrix: it is read as {true class: {answered class: cost}}"
     if benchmark.decision.capacity is not None:
         return (
-            "more rows have the greatest answer than benchmark.decision.capacity allows: raise it, or tell them apart"
+            "benchmark.decision.capacity chose the threshold by the calibration split: the benchmark's answers lie on "
+            "one side of it, or more calibration rows have the greatest answer than it allows"
         )
     return "decide from a threshold that lies among the model's probabilities, or by a capacity or costs"

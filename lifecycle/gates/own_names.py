@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 PREFIX = "check_"
+
+
+def may_have_own(model: Path) -> bool:
+    """Whether a file may define or import such a check in any way: its text names one, or imports all of a module."""
+    text = model.read_text(encoding="utf-8", errors="replace") if model.is_file() else ""
+    return re.search(rf"\b{PREFIX}\w", text) is not None or "import *" in text
 
 
 def own_names_of(model: Path) -> tuple[str, ...]:

@@ -60,7 +60,7 @@ def _warning(shares: dict[str, float], observed: float, whom: str | None) -> Lea
     )
     evidence = (
         f"rows that nearly equal a training row, and would not by chance: {listed}; rows come again because they are "
-        f"about {same}, and the split is not by it, so that all figures are those of what training knows"
+        f"about {same}, and the split does not keep them together, so that all figures are those of what training knows"
     )
     return Leak(
         taxon="L1.4", family="near_duplicates", status="warning", columns=(whom,) if whom else (), observed=observed,
@@ -91,6 +91,11 @@ def _named(rows: LabelledRows, sets: np.ndarray, copies: np.ndarray) -> str | No
 def _names(values: pd.Series, sets: np.ndarray, in_a_set: np.ndarray) -> bool:
     """Whether a set of equal rows has one value, a value few sets, and few of its rows lie in none."""
     if not (pd.api.types.is_string_dtype(values.dtype) or pd.api.types.is_integer_dtype(values.dtype)):
+        return False
+    numbers = pd.api.types.is_integer_dtype(values.dtype)
+    known = values.dropna()
+    if numbers and (known.empty or int(known.max()) - int(known.min()) >= 2 * known.nunique()):
+        # A number that counts nothing may be a measure: an income is nearly one of each person, too.
         return False
     mine = values[in_a_set]
     by_set = mine.groupby(sets[in_a_set])

@@ -18,13 +18,17 @@ from trainworthy.lifecycle.sampling import evenly_spread
 from trainworthy.lifecycle.tasks.kind import Copy
 
 
-def power_before_split(values: pd.Series, events: Sequence[pd.Series], copy: Copy) -> Power | None:
+def power_before_split(
+    values: pd.Series, events: Sequence[pd.Series], copy: Copy, groups: pd.Series | None = None
+) -> Power | None:
     """The power of a column alone over the label's events, 0 and 1 each; None of too few rows of one of both.
 
-    `values` and `events` are of the same rows with a label, the main event first.
+    `values` and `events` are of the same rows with a label, the main event first. With `groups`, by which the rows will
+    be split, every second group is held out: a patient's height tells what is true of the patient.
     """
     rows = evenly_spread(len(values), TRAINING_ROWS + HELD_ROWS)
-    half, other = rows[::2], rows[1::2]
+    is_half = np.arange(len(rows)) % 2 == 0 if groups is None else pd.factorize(groups.iloc[rows])[0] % 2 == 0
+    half, other = rows[is_half], rows[~is_half]
     labels = [event.to_numpy(dtype=np.int64) for event in events]
     if shortage(np.bincount(labels[0][half], minlength=2), np.bincount(labels[0][other], minlength=2)):
         return None

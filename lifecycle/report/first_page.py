@@ -127,7 +127,7 @@ def checks_not_passed(records: Records) -> list[tuple[Step, CheckResult]]:
 
 def labelled(label: str, split: Split) -> str:
     """The label, and of an event how many rows have it: where it is rare they say how sure figures are."""
-    events = "" if split.positives is None else f", 1 in {count(split.positives)} of {count(split.rows)} rows"
+    events = "" if split.positives is None else f": {count(split.positives)} of {count(split.rows)} rows are 1"
     return f"label {label}{events}"
 
 

@@ -100,6 +100,7 @@ def column_roles(
     labelled = with_label(rows, label)
     events = label_events(labelled[label.name], label)
     times = labelled[time] if time is not None else labelled.index.to_series() if in_order else None
+    groups = None if group is None else labelled[group]
     # A key that is text, such as a place, may be an input too; a number of a row never is.
     named = [name for name in key if not _is_text(rows[name]) or rows[name].nunique() > len(rows) / 2]
     drafts = []
@@ -110,7 +111,7 @@ def column_roles(
         role, note = (
             fixed.get(name)
             or later
-            or _role(labelled[name], events, label.kind.copy, times, name in named, is_words=is_words)
+            or _role(labelled[name], events, label.kind.copy, times, name in named, is_words=is_words, groups=groups)
         )
         note = note.replace(_COMMAND, f"trainworthy {_COMMAND} {use_case}")
         if note == _ONE_VALUE:
@@ -185,6 +186,7 @@ def _role(
     names_rows: bool,
     *,
     is_words: bool,
+    groups: pd.Series | None,
 ) -> tuple[Role, str]:
     known, different = int(values.notna().sum()), values.nunique()
     if names_rows:
@@ -211,7 +213,7 @@ def _role(
             f"left out: alone it predicts the target almost perfectly (AUC {best_auc:.3f}), probably a leak. "
             "If it is known when you predict, set role: feature in contract.yaml"
         )
-    power = power_before_split(values, events, copy)
+    power = power_before_split(values, events, copy, groups)
     if power is not None and power.decides:
         return "other", (
             f"left out: one set of its values decides the target (Youden's J {power.youden:.2f}), probably a leak. "

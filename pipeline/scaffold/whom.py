@@ -42,7 +42,7 @@ class Whom:
     def remark(self, split_by: str | None, *, has_times: bool) -> str:
         """Why it is no input, and what to do; `split_by` is the column of whole groups, None where there is none."""
         agree = f"left out: it names whom a row is about: rows of one {self.name!r} agree"
-        agree += f" in {self.alike} of the {self.others} columns that can tell, others do not"
+        agree += f" in {self.alike} of the {self.others} columns that can tell, and those of different ones do not"
         if split_by == self.name:
             return f"{agree}. The split goes by it (--group), so that the model meets new ones only"
         if split_by is not None:
@@ -69,13 +69,21 @@ def find_whom(rows: pd.DataFrame, target: str, known: Collection[str | None]) ->
     others = _columns(different, names)
     alike = {name for name in candidates if _agreeing(different[name], name, others)}
     finest_first = sorted((name for name in candidates if name in alike), key=lambda name: -rows[name].nunique())
-    return _without_described(different, finest_first, names)
+    named = [str(name) for name in known if name in different.columns and _may_name(different[str(name)])]
+    return _without_described(different, finest_first, names, named)
 
 
-def _without_described(rows: pd.DataFrame, finest_first: Sequence[str], names: Sequence[str]) -> list[Whom]:
-    """Those that do not merely describe one of finer values: without several rows of a finer one they bring no more."""
+def _without_described(
+    rows: pd.DataFrame, finest_first: Sequence[str], names: Sequence[str], named: Sequence[str]
+) -> list[Whom]:
+    """Those that do not merely describe one of finer values: without several rows of a finer one they bring no more.
+
+    `named` are columns that are known to name something, such as a part of the key.
+    """
     found: list[Whom] = []
     left = rows
+    for name in named:
+        left = left[~left[name].duplicated()]
     for name in finest_first:
         whom = _agreeing(left[name], name, _columns(left, names))
         if whom is not None:
@@ -84,11 +92,12 @@ def _without_described(rows: pd.DataFrame, finest_first: Sequence[str], names: S
         elif found and left[name].is_unique and rows[name].nunique() == rows[found[0].name].nunique():
             # Another name of the same.
             found.append(Whom(name, found[0].alike, found[0].others))
-    # Beside the coarsest, a number that counts nothing may be a measure of it: a city's people, a patient's cost.
-    return [whom for place, whom in enumerate(found) if place == 0 or _is_code(rows[whom.name])]
+    # A number that counts nothing may be a measure of what is named: an engine's size, a city's people.
+    return [whom for whom in found if _is_code(rows[whom.name])]
 
 
 def _is_code(values: pd.Series) -> bool:
+    """Texts, ids by their name, and numbers that count: hardly more from end to end than there are."""
     if not types.is_integer_dtype(values.dtype) or ID_NAME.search(str(values.name)):
         return True
     return int(values.max()) - int(values.min()) < 2 * values.nunique()

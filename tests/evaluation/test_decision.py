@@ -193,7 +193,7 @@ def test_decisions_that_tell_rows_apart_pass_and_say_how_many_are_acted_on():
     assert check.status == "pass"
     acted = int(answers(0.1)["decision:candidate"].sum())
     assert (
-        check.evidence == f"the candidate acts on {acted:,} of 4,000 benchmark rows ({acted / 4000:.2%}), from 0.1 on"
+        check.evidence == f"the candidate acts on {acted:,} of 4,000 benchmark rows ({acted / 4000:.2%}; from 0.1 on)"
     )
     assert (
         decisions_check(answers(0.1), benchmark(threshold=0.1).model_copy(update={"decision": None}), BINARY, 0.1) == ()
@@ -204,8 +204,8 @@ def test_decisions_that_tell_rows_apart_pass_and_say_how_many_are_acted_on():
     ({"costs": {"false_positive": 50, "false_negative": 1}}, 50 / 51, "acts on none of 4,000 benchmark rows",
      "acting on a row of label 0 costs 50, not acting on a row of label 1 costs 1: if that is the wrong way round"),
     ({"costs": {"false_positive": 1, "false_negative": 1e9}}, 1e-9, "acts on all of 4,000 benchmark rows", "1000"),
-    ({"threshold": 0.999}, 0.999, "acts on none of 4,000 benchmark rows, from 0.999 on", "decide from a"),
-    ({"capacity": 0.001}, 2.0, "acts on none of 4,000 benchmark rows, from 2 on", "decision.capacity allows: raise it"),
+    ({"threshold": 0.999}, 0.999, "acts on none of 4,000 benchmark rows (it acts from 0.999 on)", "decide from a"),
+    ({"capacity": 0.001}, 2.0, "acts on none of 4,000 benchmark rows (it acts from 2 on)", "lie on one side of it"),
 ])  # fmt: skip
 def test_decisions_that_are_alike_on_every_row_ask_a_person_and_cap_the_verdict(declared, threshold, says, fix):
     (check,) = decisions_check(answers(threshold), benchmark(**declared), BINARY, threshold)

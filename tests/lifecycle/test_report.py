@@ -54,7 +54,7 @@ def test_report_of_promoted_model_tells_decision_reasons_cost_and_evidence(pages
         "9,430 rows without a label, 2.8 %",
         "Champion after this run version 4 before: none",
         "flights@v9 336,776 rows",
-        "2013-12-31 label late (arrives 15 or more minutes after schedule), 1 in 13,025 of 54,961 rows",
+        "2013-12-31 label late (arrives 15 or more minutes after schedule): 13,025 of 54,961 rows are 1",
         "Cost of training 0.0019 USD, forecast 0.0015 USD: above the interval, 24% above the forecast",
         "20.7 %",
         "inside the interval",

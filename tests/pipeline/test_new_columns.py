@@ -8,7 +8,9 @@ import pytest
 from shop_rows import found, roles, table, told
 
 from trainworthy.lifecycle.data.split import split_by_time
+from trainworthy.lifecycle.leakage.before_split import power_before_split
 from trainworthy.lifecycle.spec.split import TimeSplit
+from trainworthy.lifecycle.tasks.kind import COPY_OF_CLASSES
 from trainworthy.pipeline.scaffold.windows import updates
 
 
@@ -318,6 +320,18 @@ def test_new_input_is_none_that_the_first_run_would_stop_at(tmp_path, column, ro
     assert result is not None
     (leak,) = [drafted for drafted in result.columns if drafted.name == "leak"]
     assert (leak.role, "one set of its values decides the target" in leak.remark) == (role, role == "other")
+
+
+def test_new_input_that_is_true_of_whom_rows_are_about_is_one_where_they_are_split_by_it():
+    random, patients = np.random.default_rng(0), np.repeat(np.arange(200), 6)
+    ill = pd.Series((random.random(200) < 0.4)[patients].astype("int64"), name="ill")
+    height = pd.Series(random.normal(size=200)[patients], name="height")
+    alone, by_patient = (power_before_split(height, [ill], COPY_OF_CLASSES, groups)
+                         for groups in (None, pd.Series(patients)))  # fmt: skip
+    assert alone is not None
+    assert by_patient is not None
+    # A split by chance has each patient on both sides, where the height names the patient.
+    assert (alone.decides, by_patient.decides) == (True, False)
 
 
 def test_new_numbers_that_no_integer_holds_are_floats(tmp_path):

@@ -129,3 +129,17 @@ def test_rows_that_were_copied_make_no_name_of_their_numbers():
 def test_few_columns_or_few_values_are_no_evidence():
     assert names(intervals()[["pid", "x0", "x1", "died"]]) == []
     assert names(intervals(patients=50)) == []
+
+
+def test_measure_of_things_that_no_column_names_is_an_input():
+    rows = intervals().drop(columns=["pid", "age", "cost"])
+    of_patient = rows["x0"].rank(method="dense").astype(int)
+    rows["size_m2"] = np.random.default_rng(1).integers(20, 5_000, of_patient.max() + 1)[of_patient]
+    assert names(rows) == []
+
+
+def test_attribute_of_a_part_of_the_key_is_no_name():
+    rows = intervals().rename(columns={"pid": "store"})
+    generator = np.random.default_rng(2)
+    rows["district"] = generator.integers(0, 80, rows["store"].max() + 1)[rows["store"]]
+    assert [whom.name for whom in find_whom(rows, "died", ("store", "period"))] == []

@@ -88,7 +88,7 @@ def test_how_many_rows_have_a_rare_event_stands_beside_its_groups(monkeypatch):
     monkeypatch.setattr(show, "_snapshot", lambda verdict: snapshot)
     told = show._judged_on(judged("1", 0.1))
     label = "label late (arrives 15 or more minutes after schedule)"
-    assert told == f"judged on   54,961 rows in 61 groups, {label}, 1 in 13,025 of 54,961 rows\n"
+    assert told == f"judged on   54,961 rows in 61 groups, {label}: 13,025 of 54,961 rows are 1\n"
     window = snapshot.splits["benchmark"].model_copy(update={"positives": None, "labels": "minutes"})
     snapshot = snapshot.model_copy(update={"splits": {"benchmark": window}})
     assert show._judged_on(judged("1", 0.1)) == f"judged on   54,961 rows in 61 groups, {label}\n"

@@ -22,7 +22,7 @@ _LISTED = re.compile(r"\[('[^\]]*')\](?: not in index|, dtype=)")
 # What Python says of an argument that a function does not take, as of one of `Network(**hyperparameters)`.
 _UNEXPECTED = re.compile(r"got an unexpected keyword argument '([^']*)'")
 # What torch, numpy and Python say of an index beyond a table.
-_NO_PLACE = re.compile(r"out of (?:bounds|range)")
+_NO_PLACE = re.compile(r"^index .*out of (?:bounds|range)")
 _MOST_COLUMNS = 6
 # In the order in which the functions need each other, what to look at if one raises.
 FIXES = {
@@ -84,9 +84,9 @@ class Trials:
                 _unknown_hyperparameter(error, self.hyperparameters)
                 or _not_there(columns, self.features)
                 or _written_into(error)
-                or _beyond(error, self.whole_numbers)
             )
-            problem, fix = known or (_message(error), f"{self._correct(name, error)}; {self.fixes[name]}")
+            beyond = _beyond(error, self.whole_numbers)
+            problem, fix = known or (_message(error), f"{beyond}{self._correct(name, error)}; {self.fixes[name]}")
             where, fix = self._where(name, error), self.follows.get(name, fix)
             self._add(name, faults=(FunctionFault(where=where, problem=problem, fix=fix, columns=columns),))
             return None
@@ -126,13 +126,13 @@ class Trials:
         return f"{Path(code.co_filename).name}:{code.co_firstlineno} in {code.co_name}" if code else f"model.py: {name}"
 
 
-def _beyond(error: BaseException, whole_numbers: Mapping[str, tuple[int, int]]) -> Wrong | None:
-    """For a place that is not there, which a whole number of a row may have named."""
+def _beyond(error: BaseException, whole_numbers: Mapping[str, tuple[int, int]]) -> str:
+    """What to look at first where an index is beyond a table, which a whole number of a row may have been."""
     if not isinstance(error, (IndexError, RuntimeError)) or not _NO_PLACE.search(str(error)) or not whole_numbers:
-        return None
+        return ""
     ranges = ", ".join(f"{name} {low:,} to {high:,}" for name, (low, high) in [*whole_numbers.items()][:_MOST_COLUMNS])
     made = f"rows are made here by contract.yaml, whole numbers from end to end of what it allows ({ranges})"
-    return _message(error), f"{made}: correct that line, or narrow the range there to what there is"
+    return f"{made}: if one is the index, narrow the range there to what there is; else "
 
 
 def _unknown_hyperparameter(error: BaseException, hyperparameters: Mapping[str, Any]) -> Wrong | None:

@@ -6,7 +6,8 @@ another, no answer gets near 0 or 1, and a cross-entropy over them, which takes 
 
 from __future__ import annotations
 
-from typing import Any
+import contextlib
+from collections.abc import Iterator
 
 import torch
 
@@ -22,25 +23,40 @@ _RESHAPES = (
 
 
 def squashed_twice(model: torch.nn.Module, inputs: dict[str, torch.Tensor], task: Task) -> str:
-    """`a softmax` or `a sigmoid` where the outputs end with it and predict changes them; else empty."""
+    """`a sigmoid, and predict applies a sigmoid to them` and the like, where that is so; else empty."""
     model.eval()
-    with torch.enable_grad():
+    with torch.enable_grad(), _followed(model):
         outputs = model(inputs)
     squash = _last_step(outputs) if isinstance(outputs, torch.Tensor) else ""
     if not squash:
         return ""
     with torch.no_grad():
         answers = task.predict(outputs.detach())
-    same = answers.shape == outputs.shape and torch.allclose(answers.to(outputs), outputs, atol=1e-6)
-    # A calibrated or chosen part of them is none: only another squash of all is.
-    again = any(torch.allclose(answers.to(outputs), f(outputs), atol=1e-5) for f in _again(outputs, answers))
-    return "" if same or not again else squash
+        for name, value in _squashed(outputs.detach()):
+            forms = (value, value.squeeze(-1), value[..., 1]) if value.ndim > 1 and value.shape[-1] == 2 else (
+                value, value.squeeze(-1))  # fmt: skip
+            if any(form.shape == answers.shape and torch.allclose(answers.to(form), form, atol=1e-5) for form in forms):
+                return f"{squash}, and predict applies {name} to them"
+    return ""
 
 
-def _again(outputs: torch.Tensor, answers: torch.Tensor) -> list[Any]:
-    if answers.shape != outputs.shape:
-        return []
-    return [torch.sigmoid, *([lambda of: torch.softmax(of, 1)] if outputs.ndim > 1 else [])]
+@contextlib.contextmanager
+def _followed(model: torch.nn.Module) -> Iterator[None]:
+    """Outputs have a graph inside, also those of a copy that does not train."""
+    still = [p for p in model.parameters() if not p.requires_grad and p.is_floating_point()]
+    for parameter in still:
+        parameter.requires_grad_(True)
+    try:
+        yield
+    finally:
+        for parameter in still:
+            parameter.requires_grad_(False)
+
+
+def _squashed(outputs: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
+    yield "a sigmoid", outputs.sigmoid()
+    if outputs.ndim > 1 and outputs.shape[-1] > 1:
+        yield "a softmax", outputs.softmax(1)
 
 
 def _last_step(outputs: torch.Tensor) -> str:

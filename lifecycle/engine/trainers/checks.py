@@ -65,9 +65,10 @@ def resumes(trial: ScriptTrial) -> Outcome:
 
 def trains(trial: ScriptTrial) -> Outcome:
     """All parameters of the returned model train, or are declared frozen."""
-    if not trial.parameters:
-        evidence = BROKE_OFF if trial.problem else "it returned no model"
-        return Outcome("insufficient", evidence, severity="warning")
+    if not trial.returned:
+        return _no_model(trial)
+    if trial.parameters and not trial.trains:
+        return Outcome("insufficient", f"none of {trial.parameters} parameters has requires_grad, as of a copy")
     if not trial.frozen:
         return Outcome("pass", f"none of {trial.parameters} parameters is frozen, but those that are declared so", 0, 0)
     shown = ", ".join(trial.frozen[:3]) + (f" and {len(trial.frozen) - 3} more" if len(trial.frozen) > 3 else "")
@@ -78,11 +79,16 @@ def trains(trial: ScriptTrial) -> Outcome:
 
 def answers(trial: ScriptTrial) -> Outcome:
     """What the outputs have been through once, predict does not do again."""
-    if not trial.parameters:
-        return Outcome("insufficient", BROKE_OFF if trial.problem else "it returned no model", severity="warning")
+    if not trial.returned:
+        return _no_model(trial)
     if not trial.squashed_twice:
         return Outcome("pass", "predict squashes no outputs that are squashed already")
-    return Outcome("fail", f"the model's outputs end with {trial.squashed_twice}, and predict applies it once more")
+    return Outcome("fail", f"the model's outputs end with {trial.squashed_twice}")
+
+
+def _no_model(trial: ScriptTrial) -> Outcome:
+    evidence = BROKE_OFF if trial.problem else "it returned no model"
+    return Outcome("insufficient", evidence, severity="warning")
 
 
 def warnings(trial: ScriptTrial) -> Outcome:

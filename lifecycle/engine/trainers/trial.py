@@ -51,10 +51,11 @@ class ScriptTrial(Frozen):
 
     `updates` were told; `went_on` if it made another one after it was told to end. `export_problem` is why its model
     cannot be exported. `saved`: it wrote a checkpoint when it was asked to end; `resumed_from` is the step it went on
-    from, `equal` whether it ended with the same weights. `frozen` are the model's parameters that do not train and that
-    nobody declares so, `claim` is how they would be, `parameters` counts all. `warnings` are torch's own of what it
-    computed, `squashed_twice` what predict applies once more to the outputs. Seconds are of the start until rows were
-    ready with the script's imports, of an update, a checkpoint, scoring a row, and export.
+    from, `equal` whether it ended with the same weights. Of a model that was `returned`, `parameters` counts all and
+    `trains` those that train; `frozen` are others that nobody declares so, beside some that train, and `claim` is how
+    they would be. `warnings` are torch's own of what it computed, `squashed_twice` what predict applies to outputs that
+    are squashed already. Seconds are of the start until rows were ready with the script's imports, of an update, a
+    checkpoint, scoring a row, and export.
     """
 
     problem: str = ""
@@ -68,6 +69,8 @@ class ScriptTrial(Frozen):
     resume_problem: str = ""
     warnings: tuple[str, ...] = ()
     squashed_twice: str = ""
+    returned: bool = False
+    trains: int = 0
     parameters: int = 0
     frozen: tuple[str, ...] = ()
     claim: str = ""
@@ -179,8 +182,12 @@ def _frozen(model: torch.nn.Module, job: TrainJob) -> dict[str, object]:
     """Parameters that do not train, but for those that are declared frozen."""
     named = dict(model.named_parameters())
     trains = [name for name, parameter in named.items() if parameter.requires_grad]
-    frozen = [name for name in named if name not in trains and not matches(name, job.frozen)]
-    return {"parameters": len(named), "frozen": frozen, "claim": claim_of(frozen, trains, job.frozen) if frozen else ""}
+    # A copy, such as an average, has no parameter that trains, and says nothing of the model that did.
+    frozen = [name for name in named if trains and name not in trains and not matches(name, job.frozen)]
+    return {
+        "returned": True, "trains": len(trains), "parameters": len(named), "frozen": frozen,
+        "claim": claim_of(frozen, trains, job.frozen) if frozen else "",
+    }  # fmt: skip
 
 
 def _ran(job: TrainJob, folder: Path, steps: int) -> ScriptRun:

@@ -13,10 +13,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 
-# Modules of torch that warn of what is computed. Others warn of speed, of tests to come and of workers.
-COMPUTES = ("torch.nn.functional", "torch.nn.modules.loss", "torch.optim.lr_scheduler")
-# Of names that will change: nothing is computed otherwise.
-NAMES = (DeprecationWarning, FutureWarning, PendingDeprecationWarning)
+# Modules of torch that warn of what is computed, and how such warnings begin. Others are of speed, of workers, and of
+# names and defaults that have changed or will.
+COMPUTES = ("torch.nn.functional", "torch.optim.lr_scheduler")
+OTHER_NUMBERS = (
+    "Using a target size", "Implicit dimension choice", "reduction: 'mean' divides", "Argument order of",
+    "dropout", "Detected call of `lr_scheduler.step()` before",
+)  # fmt: skip
 MOST, LETTERS = 5, 300
 
 
@@ -27,12 +30,10 @@ def warnings_of(folder: Path) -> Iterator[list[str]]:
     with warnings.catch_warnings():
         # Each line, and also where the same was told before in this process.
         warnings.simplefilter("always")
-        for category in NAMES:
-            warnings.simplefilter("ignore", category)
         told = warnings.showwarning
 
         def show(message: Warning | str, *about: object) -> None:
-            warned = _warned(sys._getframe(1), folder)
+            warned = _warned(sys._getframe(1), folder) if str(message).startswith(OTHER_NUMBERS) else ""
             text = f"{warned}: {message}"[:LETTERS]
             if warned and text not in found and len(found) < MOST:
                 found.append(text)

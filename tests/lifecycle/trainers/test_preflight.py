@@ -83,7 +83,11 @@ FAULTS = {
             "build_model(session.preprocessing, session.hyperparameters)",
             "torch.nn.Sequential(build_model(session.preprocessing, session.hyperparameters), torch.nn.Sigmoid())",
         ),
-        {"answers": "outputs end with a sigmoid, and predict applies it once more"},
+        {"answers": "outputs end with a sigmoid, and predict applies a sigmoid to them"},
+    ),
+    "frozen_copy": (
+        ("    return model\n", "    return __import__('copy').deepcopy(model).requires_grad_(False)\n"),
+        {"trains": "has requires_grad, as of a copy"},
     ),
     "frozen_by_mistake": (
         ("    optimizer = torch", "    next(model.parameters()).requires_grad_(False)\n    optimizer = torch"),
@@ -137,10 +141,19 @@ CLASSES = torch.nn.Linear(3, 4)
 
 
 @pytest.mark.parametrize(("forward", "predict", "told"), [
-    (lambda x: CLASSES(x).softmax(1), lambda y: y.softmax(1), "a softmax"),
-    (lambda x: CLASSES(x).softmax(1).reshape(-1, 2, 2), lambda y: y.softmax(1), "a softmax"),
-    (lambda x: CLASSES(x)[:, 0].sigmoid().clone(), torch.sigmoid, "a sigmoid"),
-    (lambda x: CLASSES(x).sigmoid(), lambda y: y.softmax(1), "a sigmoid"),
+    (lambda x: CLASSES(x).softmax(1), lambda y: y.softmax(1), "a softmax, and predict applies a softmax to them"),
+    (lambda x: CLASSES(x).softmax(1).reshape(-1, 2, 2), lambda y: y.softmax(1),
+     "a softmax, and predict applies a softmax to them"),
+    (lambda x: CLASSES(x)[:, 0].sigmoid().clone(), torch.sigmoid,
+     "a sigmoid, and predict applies a sigmoid to them"),
+    (lambda x: CLASSES(x)[:, :1].sigmoid(), lambda y: y.sigmoid().squeeze(1),
+     "a sigmoid, and predict applies a sigmoid to them"),
+    (lambda x: CLASSES(x)[:, :1].sigmoid(), lambda y: torch.sigmoid(y[:, 0]),
+     "a sigmoid, and predict applies a sigmoid to them"),
+    (lambda x: CLASSES(x)[:, :2].softmax(1), lambda y: y.softmax(1)[:, 1],
+     "a softmax, and predict applies a softmax to them"),
+    (lambda x: CLASSES(x).sigmoid(), lambda y: y.softmax(1), "a sigmoid, and predict applies a softmax to them"),
+    (lambda x: CLASSES(x)[:, :1].sigmoid(), lambda y: y.squeeze(1), ""),
     (lambda x: CLASSES(x).softmax(1), lambda y: y, ""),
     (lambda x: CLASSES(x).softmax(1), lambda y: y / y.sum(1, keepdim=True), ""),
     (lambda x: CLASSES(x), lambda y: y.softmax(1), ""),

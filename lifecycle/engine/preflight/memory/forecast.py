@@ -8,6 +8,7 @@ extrapolated from the sample.
 from __future__ import annotations
 
 import importlib
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,8 +42,8 @@ LOW, HIGH = 0.75, 1.4
 LAUNCHER_BYTES = 250_000_000
 # Rows by which the memory of fit_preprocessing is measured: enough that what it holds besides does not count.
 FITTED = 200_000
-# Rows whose making is looked at: few, and so many as make this many bytes of tensors.
-PASSED_FEW, PASSED_MOST, PASSED_BYTES = 16, 1_024, 64_000_000
+# Rows whose making is looked at: few, and so many as make this many bytes of tensors, or take so many CPU seconds.
+PASSED_FEW, PASSED_MOST, PASSED_BYTES, PASSED_SECONDS = 16, 1_024, 64_000_000, 15.0
 _STATUS = Path("/proc/self/status")
 
 
@@ -168,17 +169,16 @@ def forecast_memory(job: PreflightJob, sample: Sample, rows: pd.DataFrame, step:
 def passing_bytes(job: PreflightJob, sample: Sample) -> float:
     """Bytes that fit_preprocessing and to_tensors take for a row of files for a while, beside the row's tensors.
 
-    By the peaks of a fork after few rows and after more. A spectrogram of half a thousand numbers came of sounds of
-    8,000, by way of complex ones: the stage held 1.7 GiB, where 1.1 were forecast without it. 0 for rows that are no
-    files, of which a few thousand take less than a page or two, and where a fork could not tell.
+    By the peaks of a fork after some rows and after twice as many, so that what is taken for a piece of them counts
+    once. A spectrogram of half a thousand numbers came of sounds of 8,000, by way of complex ones: the stage held 1.7
+    GiB, where 1.1 were forecast without it. 0 for rows that are no files, of which a few thousand take less than a page
+    or two, and where a fork could not tell.
     """
     if not job.rows.files:
         return 0.0
     tensors = sum(t.element_size() * t.numel() for t in sample.data.inputs.values()) / len(sample.rows)
     features = sample.rows[list(job.rows.features)]
     most = min(len(features), max(2 * PASSED_FEW, int(PASSED_BYTES / max(tensors, 1.0))), PASSED_MOST)
-    if most <= PASSED_FEW:
-        return 0.0
 
     def peak(count: int) -> int:
         some = features.iloc[:count]
@@ -186,11 +186,19 @@ def passing_bytes(job: PreflightJob, sample: Sample) -> float:
         sample.task.to_tensors(some, sample.preprocessing)
         return 1024 * (value_in(_STATUS, "VmHWM:") or 0)
 
+    def peaks() -> str:
+        began = time.process_time()
+        peak(PASSED_FEW)
+        # Files that take long to read: as many as there is time for.
+        each = (time.process_time() - began) / PASSED_FEW
+        half = min(most, int(PASSED_SECONDS / max(each, 1e-9))) // 2
+        return f"{half} {peak(half)} {peak(2 * half)}" if half > PASSED_FEW else "1 0 0"
+
     try:
-        few, more = map(int, in_sandbox(lambda: f"{peak(PASSED_FEW)} {peak(most)}").split())
+        half, few, more = map(int, in_sandbox(peaks).split())
     except SandboxError:
         return 0.0
-    return max(0.0, (more - few) / (most - PASSED_FEW) - tensors)
+    return max(0.0, (more - few) / half - tensors)
 
 
 def prepared_bytes(job: PreflightJob, sample: Sample, rows: pd.DataFrame) -> float:
