@@ -14,7 +14,7 @@ import pandas as pd
 
 from trainworthy.lifecycle.leakage.binning import HELD_SPLITS, LabelledRows
 from trainworthy.lifecycle.leakage.coincidence import EXPECTED, expected_meetings
-from trainworthy.lifecycle.leakage.entities import FEW
+from trainworthy.lifecycle.leakage.entities import FEW, counts_things
 from trainworthy.lifecycle.protocol.leak import Leak
 
 # Columns that tell rows apart best, of which chance is asked; and those in which hardly two things may be equal.
@@ -35,10 +35,10 @@ def about_the_same(
     """
     training, held = view
     met = np.isin(training, held)
-    expected = expected_meetings([cells for cells, _ in columns[:_COMPARED]])
     once = np.unique(training, return_index=True)[1]
     if not met.any() or not _are_apart([cells[once] for cells, _ in columns[:_COARSE]]):
         return None
+    expected = expected_meetings([cells for cells, _ in columns[:_COMPARED]])
     copies = np.unique(training[met & (expected < EXPECTED)])
     split = rows.held_split[rows.held_even]
     again = np.isin(held, copies)
@@ -92,10 +92,7 @@ def _names(values: pd.Series, sets: np.ndarray, in_a_set: np.ndarray) -> bool:
     """Whether a set of equal rows has one value, a value few sets, and few of its rows lie in none."""
     if not (pd.api.types.is_string_dtype(values.dtype) or pd.api.types.is_integer_dtype(values.dtype)):
         return False
-    numbers = pd.api.types.is_integer_dtype(values.dtype)
-    known = values.dropna()
-    if numbers and (known.empty or int(known.max()) - int(known.min()) >= 2 * known.nunique()):
-        # A number that counts nothing may be a measure: an income is nearly one of each person, too.
+    if pd.api.types.is_integer_dtype(values.dtype) and not counts_things(values):
         return False
     mine = values[in_a_set]
     by_set = mine.groupby(sets[in_a_set])

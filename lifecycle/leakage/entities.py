@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pandas as pd
 import polars as pl
 
 from trainworthy.lifecycle.data.files import SplitFiles
@@ -19,6 +20,15 @@ from trainworthy.lifecycle.protocol.leak import Leak
 FAMILY = "entity_overlap"
 # Of held-out rows: fewer that training knows move no figure by much.
 FEW = 0.05
+
+
+def counts_things(values: pd.Series) -> bool:
+    """Whether whole numbers go hardly further from end to end than there are, as those of patients do.
+
+    One that counts nothing may be a measure: an income is nearly one of each person, too.
+    """
+    known = values.dropna()
+    return not known.empty and int(known.max()) - int(known.min()) < 2 * known.nunique()
 
 
 def entity_overlap(

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 from pandas.api import types
 
+from trainworthy.lifecycle.leakage.entities import counts_things
 from trainworthy.lifecycle.sampling import evenly_spread
 from trainworthy.lifecycle.tasks.free_text import is_free_text
 from trainworthy.pipeline.scaffold.roles import ID_NAME
@@ -97,10 +98,10 @@ def _without_described(
 
 
 def _is_code(values: pd.Series) -> bool:
-    """Texts, ids by their name, and numbers that count: hardly more from end to end than there are."""
+    """Texts, ids by their name, and numbers that count."""
     if not types.is_integer_dtype(values.dtype) or ID_NAME.search(str(values.name)):
         return True
-    return int(values.max()) - int(values.min()) < 2 * values.nunique()
+    return counts_things(values)
 
 
 def _may_name(values: pd.Series) -> bool:

@@ -25,8 +25,12 @@ _RESHAPES = (
 def squashed_twice(model: torch.nn.Module, inputs: dict[str, torch.Tensor], task: Task) -> str:
     """`a sigmoid, and predict applies a sigmoid to them` and the like, where that is so; else empty."""
     model.eval()
-    with torch.enable_grad(), _followed(model):
-        outputs = model(inputs)
+    try:
+        with torch.enable_grad(), _followed(model):
+            outputs = model(inputs)
+    except RuntimeError:
+        # It may bear no graph where it is only asked, as one that writes into a weight: nothing is known then.
+        return ""
     squash = _last_step(outputs) if isinstance(outputs, torch.Tensor) else ""
     if not squash:
         return ""

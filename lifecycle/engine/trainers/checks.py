@@ -70,7 +70,7 @@ def trains(trial: ScriptTrial) -> Outcome:
     if trial.parameters and not trial.trains:
         return Outcome("insufficient", f"none of {trial.parameters} parameters has requires_grad, as of a copy")
     if not trial.frozen:
-        return Outcome("pass", f"none of {trial.parameters} parameters is frozen, but those that are declared so", 0, 0)
+        return Outcome("pass", f"each of {trial.parameters} parameters trains or is declared frozen", 0, 0)
     shown = ", ".join(trial.frozen[:3]) + (f" and {len(trial.frozen) - 3} more" if len(trial.frozen) > 3 else "")
     evidence = f"{len(trial.frozen)} of {trial.parameters} parameters are frozen, which nobody declares: {shown}"
     fix = f"let them train (requires_grad_(True)); if it is meant, {trial.claim}, or leave it if the script thaws them"

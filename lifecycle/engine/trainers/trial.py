@@ -204,11 +204,11 @@ def _scored(model: object, job: TrainJob, ran: ScriptRun, folder: Path) -> dict[
     features, began = prepared.rows[list(job.rows.features)], time.perf_counter()
     predict_rows(prepared.task, network, prepared.preprocessing, features, ran.device, kind_of_rows(job.rows))
     fields: dict[str, object] = {"row_seconds": (time.perf_counter() - began) / len(features)}
+    example = prepared.task.to_tensors(features.head(MIN_STEPS), prepared.preprocessing)
+    on_device = {name: tensor.to(ran.device) for name, tensor in example.items()}
+    fields["squashed_twice"] = squashed_twice(network, on_device, prepared.task)
     began = time.perf_counter()
     try:
-        example = prepared.task.to_tensors(features.head(MIN_STEPS), prepared.preprocessing)
-        on_device = {name: tensor.to(ran.device) for name, tensor in example.items()}
-        fields["squashed_twice"] = squashed_twice(network, on_device, prepared.task)
         export_model(network, example, folder / "model.pt2")
     except Exception as error:
         fields["export_problem"] = _describe(error, job)
